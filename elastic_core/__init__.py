@@ -1,0 +1,1 @@
+"""The library: strategies, engines, sweep, statistics, rewards, data, training. Knows nothing of Prefect or MLflow."""

@@ -1,0 +1,22 @@
+"""Grading, behind one entry point: `grade(kind, response, truth)`."""
+
+from collections.abc import Callable
+
+from elastic_core.rewards.grade import Grade, GradeStatus
+from elastic_core.rewards.math import grade_math
+
+_GRADERS: dict[str, Callable[[str, str], Grade]] = {"math": grade_math}
+
+
+def grade(kind: str, response: str, truth: str) -> Grade:
+    """Grade one response (whole text, think-end included) against the right answer.
+
+    Raises:
+        ValueError: on an unknown kind.
+    """
+    if kind not in _GRADERS:
+        raise ValueError(f'no grader "{kind}"; expected one of {", ".join(_GRADERS)}')
+    return _GRADERS[kind](response, truth)
+
+
+__all__ = ["Grade", "GradeStatus", "grade"]

@@ -1,0 +1,48 @@
+"""Who answers a strategy's requests, and the driver between the two."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from elastic_core.strategies.base import Completion, Generate, Rollout
+from elastic_core.trajectory import BudgetExceeded, Trajectory
+
+
+class Engine(Protocol):
+    """Anything that samples from a model."""
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        """Sampled tokens after `request.prefix`: at most max_tokens, ending with the first stop id."""
+        ...
+
+
+def request_seed(seed: int, prefix: Sequence[int]) -> int:
+    """The seed of one request, a function of the sample's seed and the prefix alone, so that a resumed run draws what
+    an uninterrupted one would have. Non-negative, below 2**31."""
+    digest = hashlib.blake2b(digest_size=8)
+    digest.update(seed.to_bytes(8, "little", signed=True))
+    digest.update(b"".join(token.to_bytes(4, "little") for token in prefix))
+    return int.from_bytes(digest.digest(), "little") & 0x7FFFFFFF
+
+
+async def drive(rollout: Rollout, engines: Mapping[str, Engine], seed: int) -> Trajectory:
+    """Run one rollout to its end.
+
+    Args:
+        engines: one per role that the strategy names ("policy" at least).
+        seed: of this sample; each request's seed derives from it and the request's prefix.
+
+    Raises:
+        BudgetExceeded: when an engine returned more tokens than it was asked for.
+    """
+    request = next(rollout)
+    while True:
+        completion = await engines[request.role].generate(request, request_seed(seed, request.prefix))
+        if request.max_tokens is not None and len(completion.tokens) > request.max_tokens:
+            raise BudgetExceeded(f"the engine returned {len(completion.tokens)} tokens for {request.max_tokens} asked")
+        try:
+            request = rollout.send(completion)
+        except StopIteration as stop:
+            return stop.value

@@ -1,0 +1,45 @@
+"""Content hashes: what a result was computed from, whatever it is called and wherever it lies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+_MODEL_FILES = (
+    "config.json",
+    "generation_config.json",
+    "*.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+)
+
+
+def hash_files(files: Iterable[Path]) -> str:
+    """sha256 over names and contents, in the order of their names."""
+    digest = hashlib.sha256()
+    for file in sorted(files, key=lambda path: path.name):
+        digest.update(file.name.encode() + b"\0")
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+def hash_value(value: Any) -> str:
+    """sha256 of a JSON-serialisable value, independent of key order."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def model_fingerprint(checkpoint: Path) -> str:
+    """sha256 of a Hugging Face checkpoint directory's weights, configuration and tokenizer, first 16 hex digits.
+
+    Raises:
+        ValueError: when the directory holds no safetensors weights.
+    """
+    files = [file for pattern in _MODEL_FILES for file in checkpoint.glob(pattern)]
+    if not any(file.suffix == ".safetensors" for file in files):
+        raise ValueError(f"{checkpoint}: no model checkpoint there; expected a directory with *.safetensors")
+    return hash_files(files)[:16]

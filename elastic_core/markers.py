@@ -1,0 +1,96 @@
+"""The token ids a strategy needs, resolved from the model's own tokenizer and chat template, never hard-coded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Markers:
+    """Token ids of one model.
+
+    Attributes:
+        think_start: the token that opens a thought.
+        think_end: the token that closes it.
+        end_of_text: every id that ends a response (tokenizer and generation configuration).
+        final_answer_before: what s1 forces before think-end when thinking is exhausted (a newline).
+        final_answer_after: what s1 forces after it ("Final Answer:" on a new line).
+        template_opens_thinking: whether the chat template's generation prompt already holds think-start.
+    """
+
+    think_start: int
+    think_end: int
+    end_of_text: tuple[int, ...]
+    final_answer_before: tuple[int, ...]
+    final_answer_after: tuple[int, ...]
+    template_opens_thinking: bool
+
+
+def resolve_markers(
+    tokenizer: Any, *, think_start: str = "<think>", think_end: str = "</think>", end_of_text: tuple[int, ...] = ()
+) -> Markers:
+    """Markers of a Hugging Face tokenizer.
+
+    Args:
+        tokenizer: a transformers tokenizer with a chat template.
+        end_of_text: further end-of-text ids, such as those of the generation configuration.
+
+    Raises:
+        ValueError: when a marker is not a single known token, or there is no end-of-text token or chat template.
+    """
+    start, end = (_single_token(tokenizer, marker) for marker in (think_start, think_end))
+    ends = dict.fromkeys(i for i in (tokenizer.eos_token_id, *end_of_text) if i is not None)
+    if not ends:
+        raise ValueError(f"{tokenizer.name_or_path}: the tokenizer has no end-of-text token")
+    return Markers(
+        think_start=start,
+        think_end=end,
+        end_of_text=tuple(ends),
+        final_answer_before=_encode(tokenizer, "\n"),
+        final_answer_after=_encode(tokenizer, "\nFinal Answer:"),
+        template_opens_thinking=start in chat_prompt(tokenizer, "1+1=?"),
+    )
+
+
+def load_markers(model: str | Path) -> tuple[Any, Markers]:
+    """Tokenizer and markers of a checkpoint directory or hub name.
+
+    Raises:
+        ValueError: as `resolve_markers`.
+        OSError: when there is no such checkpoint.
+    """
+    from transformers import AutoTokenizer, GenerationConfig
+
+    tokenizer = AutoTokenizer.from_pretrained(str(model))
+    try:
+        ends = GenerationConfig.from_pretrained(str(model)).eos_token_id
+    except OSError:  # The file is optional in a checkpoint.
+        ends = None
+    if not isinstance(ends, list):
+        ends = [] if ends is None else [ends]
+    return tokenizer, resolve_markers(tokenizer, end_of_text=tuple(ends))
+
+
+def chat_prompt(tokenizer: Any, question: str) -> tuple[int, ...]:
+    """Prompt token ids of one user message through the chat template, ready for generation.
+
+    Raises:
+        ValueError: when the tokenizer has no chat template.
+    """
+    if not tokenizer.chat_template:
+        raise ValueError(f"{tokenizer.name_or_path}: the tokenizer has no chat template")
+    messages = [{"role": "user", "content": question}]
+    return tuple(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False))
+
+
+def _single_token(tokenizer: Any, marker: str) -> int:
+    ids = _encode(tokenizer, marker)
+    if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
+        raise ValueError(f"{tokenizer.name_or_path}: {marker} is {len(ids)} tokens; expected one known token")
+    return ids[0]
+
+
+def _encode(tokenizer: Any, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer.encode(text, add_special_tokens=False))

@@ -1,0 +1,53 @@
+"""Mathematical answers, read and compared by math-verify.
+
+Covered: the last boxed answer of the solution, compared as mathematics. Not covered yet: several accepted answers,
+tolerances and units, and a hard deadline per answer; so far only short answers of our own generator are graded.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from elastic_core.rewards.grade import Grade, GradeStatus
+
+THINK_END = "</think>"
+_BOXED = "\\boxed{"
+
+
+def grade_math(response: str, truth: str) -> Grade:
+    """Grade a response by its last boxed answer after the last think-end.
+
+    Args:
+        response: the model's whole text, think-end included as text; without one there is no credit.
+        truth: the right answer in LaTeX or plain text, without a box.
+    """
+    _, closed, solution = response.rpartition(THINK_END)
+    if not closed:
+        return Grade(0.0, GradeStatus.NO_SOLUTION, None)
+    answer = last_boxed(solution)
+    if answer is None:
+        return Grade(0.0, GradeStatus.NO_ANSWER, None)
+    return Grade(1.0, GradeStatus.CORRECT, answer) if _equal(answer, truth) else Grade(0.0, GradeStatus.WRONG, answer)
+
+
+def last_boxed(text: str) -> str | None:
+    r"""Content of the last complete \boxed{…}, nested braces honoured; None when there is none."""
+    start = text.rfind(_BOXED)
+    while start >= 0:
+        depth = 1
+        for end in range(start + len(_BOXED), len(text)):
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            if depth == 0:
+                return text[start + len(_BOXED) : end].strip()
+        start = text.rfind(_BOXED, 0, start)
+    return None
+
+
+# Answers of one benchmark repeat over samples and budgets; parsing one takes milliseconds.
+@lru_cache(maxsize=1 << 16)
+def _equal(answer: str, truth: str) -> bool:
+    from math_verify import parse, verify
+
+    # math-verify's own deadlines are alarms, which work on the main thread only.
+    gold, given = (parse(f"${_BOXED}{text}}}$", parsing_timeout=None) for text in (truth, answer))
+    return bool(gold) and bool(given) and verify(gold, given, timeout_seconds=None)

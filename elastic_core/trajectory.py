@@ -1,0 +1,118 @@
+"""What a strategy returns, and the table of rows every later stage reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import polars as pl
+
+from elastic_core.budget import Budget
+
+
+class ThinkFinish(StrEnum):
+    """How the thinking ended."""
+
+    CLOSED = "closed"  # the model wrote think-end
+    FORCED = "forced"  # the budget was spent and we wrote it
+    END_OF_TEXT = "end_of_text"  # the model stopped altogether inside its thought
+    LENGTH = "length"  # cut by the total limit and not closed by anyone (vanilla truncation)
+    NOT_APPLICABLE = "not_applicable"  # the strategy has no thinking phase
+
+
+class SolutionFinish(StrEnum):
+    """How the solution ended."""
+
+    STOP = "stop"  # the model wrote end-of-text
+    LENGTH = "length"  # the budget was spent
+    NOT_APPLICABLE = "not_applicable"  # no solution was begun
+
+
+class BudgetExceeded(RuntimeError):
+    """More tokens were sampled than the budget allows: a defect of a strategy or an engine, never of the input."""
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One response, token by token.
+
+    Attributes:
+        prompt_ids: what the model was given.
+        response_ids: everything after the prompt, sampled and forced.
+        forced: one flag per response token, True where we wrote it. Loss mask is its negation.
+        solution_start: index into response_ids of the first solution token; None when no solution was begun.
+        logprobs: one per response token (0.0 where forced), or None when the engine was not asked.
+    """
+
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+    forced: tuple[bool, ...]
+    solution_start: int | None
+    think_finish: ThinkFinish
+    solution_finish: SolutionFinish
+    logprobs: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        assert len(self.forced) == len(self.response_ids)
+        assert self.logprobs is None or len(self.logprobs) == len(self.response_ids)
+
+    @property
+    def think_tokens(self) -> int:
+        """Sampled tokens before the solution, a think-end of the model's own included."""
+        return sum(not forced for forced in self.forced[: self.solution_start])
+
+    @property
+    def solution_tokens(self) -> int:
+        """Sampled tokens of the solution, end-of-text included."""
+        return 0 if self.solution_start is None else sum(not forced for forced in self.forced[self.solution_start :])
+
+    @property
+    def forced_tokens(self) -> int:
+        return sum(self.forced)
+
+    def check(self, budget: Budget) -> Trajectory:
+        """Itself, when it kept the budget phase by phase.
+
+        Raises:
+            BudgetExceeded: when it did not.
+        """
+        for phase, used, limit in (
+            ("thinking", self.think_tokens, budget.think),
+            ("solution", self.solution_tokens, budget.solution),
+        ):
+            if limit is not None and used > limit:
+                raise BudgetExceeded(f"{used} sampled {phase} tokens under a budget of {budget}")
+        return self
+
+
+KEY = ("model", "benchmark", "problem", "sample", "strategy", "think_budget", "solution_budget")
+"""What identifies a row. A null budget is unlimited."""
+
+SCHEMA = pl.Schema(
+    {
+        "model": pl.String,
+        "benchmark": pl.String,
+        "problem": pl.String,
+        "sample": pl.Int32,
+        "strategy": pl.String,
+        "think_budget": pl.Int32,
+        "solution_budget": pl.Int32,
+        "prompt_tokens": pl.Int32,
+        "think_tokens": pl.Int32,
+        "forced_tokens": pl.Int32,
+        "solution_tokens": pl.Int32,
+        "think_finish": pl.String,
+        "solution_finish": pl.String,
+        "answer": pl.String,  # null when none could be read
+        "score": pl.Float64,  # in [0, 1]
+        "grade_status": pl.String,
+        "thinking": pl.String,
+        "solution": pl.String,
+        "response_ids": pl.List(pl.UInt32),
+        "forced": pl.List(pl.Boolean),
+        "seed": pl.Int64,  # of the run; a request's own seed is derived from it, see elastic_core.engines.base
+        "engine_fingerprint": pl.String,
+        "model_fingerprint": pl.String,
+    }
+)
+"""The trajectory table: one row per (model, benchmark, problem, sample, strategy, think_budget, solution_budget)."""
