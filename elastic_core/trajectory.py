@@ -90,29 +90,29 @@ KEY = ("model", "benchmark", "problem", "sample", "strategy", "think_budget", "s
 
 SCHEMA = pl.Schema(
     {
-        "model": pl.String,
-        "benchmark": pl.String,
-        "problem": pl.String,
-        "sample": pl.Int32,
-        "strategy": pl.String,
-        "think_budget": pl.Int32,
-        "solution_budget": pl.Int32,
-        "prompt_tokens": pl.Int32,
-        "think_tokens": pl.Int32,
-        "forced_tokens": pl.Int32,
-        "solution_tokens": pl.Int32,
-        "think_finish": pl.String,
-        "solution_finish": pl.String,
-        "answer": pl.String,  # null when none could be read
-        "score": pl.Float64,  # in [0, 1]
-        "grade_status": pl.String,
-        "thinking": pl.String,
-        "solution": pl.String,
-        "response_ids": pl.List(pl.UInt32),
-        "forced": pl.List(pl.Boolean),
-        "seed": pl.Int64,  # of the run; a request's own seed is derived from it, see elastic_core.engines.base
-        "engine_fingerprint": pl.String,
-        "model_fingerprint": pl.String,
+        "model": pl.String(),
+        "benchmark": pl.String(),
+        "problem": pl.String(),
+        "sample": pl.Int32(),
+        "strategy": pl.String(),
+        "think_budget": pl.Int32(),
+        "solution_budget": pl.Int32(),
+        "prompt_tokens": pl.Int32(),
+        "think_tokens": pl.Int32(),
+        "forced_tokens": pl.Int32(),
+        "solution_tokens": pl.Int32(),
+        "think_finish": pl.String(),
+        "solution_finish": pl.String(),
+        "answer": pl.String(),  # null when none could be read
+        "score": pl.Float64(),  # in [0, 1]
+        "grade_status": pl.String(),
+        "thinking": pl.String(),
+        "solution": pl.String(),
+        "response_ids": pl.List(pl.UInt32()),
+        "forced": pl.List(pl.Boolean()),
+        "seed": pl.Int64(),  # of the run; a request's own seed is derived from it, see elastic_core.engines.base
+        "engine_fingerprint": pl.String(),
+        "model_fingerprint": pl.String(),
     }
 )
 """The trajectory table: one row per (model, benchmark, problem, sample, strategy, think_budget, solution_budget)."""

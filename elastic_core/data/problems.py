@@ -9,11 +9,11 @@ import polars as pl
 
 VERL_SCHEMA = pl.Schema(
     {
-        "data_source": pl.String,
-        "prompt": pl.List(pl.Struct({"role": pl.String, "content": pl.String})),
-        "ability": pl.String,
-        "reward_model": pl.Struct({"style": pl.String, "ground_truth": pl.String}),
-        "extra_info": pl.Struct({"split": pl.String, "index": pl.Int64}),
+        "data_source": pl.String(),
+        "prompt": pl.List(pl.Struct({"role": pl.String(), "content": pl.String()})),
+        "ability": pl.String(),
+        "reward_model": pl.Struct({"style": pl.String(), "ground_truth": pl.String()}),
+        "extra_info": pl.Struct({"split": pl.String(), "index": pl.Int64()}),
     }
 )
 

@@ -1,0 +1,44 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_core.budget import Budget, parse_grid
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("1k+1k", Budget(1024, 1024)),
+        ("0.5K+1k", Budget(512, 1024)),
+        ("48 + 32", Budget(48, 32)),
+        ("0+32", Budget(0, 32)),
+        ("unlimited", Budget(None, None)),
+        ("unlimited+32", Budget(None, 32)),
+    ],
+)
+def test_budgets_are_read_as_the_paper_writes_them(text: str, budget: Budget) -> None:
+    assert Budget.parse(text) == budget
+
+
+@given(st.none() | st.integers(0, 10**6), st.none() | st.integers(1, 10**6))
+def test_a_budget_survives_its_own_notation(think: int | None, solution: int | None) -> None:
+    assert Budget.parse(str(Budget(think, solution))) == Budget(think, solution)
+
+
+@pytest.mark.parametrize("text", ["", "12", "a+b", "1+2+3", "-1+3", "0.3+1", "1k+", "4+0", "nan+1", "1e3+1"])
+def test_what_is_no_budget_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match="budget"):
+        Budget.parse(text)
+
+
+def test_a_grid_keeps_its_order_and_refuses_repetition() -> None:
+    assert parse_grid(["64+32", "16+32"]) == [Budget(64, 32), Budget(16, 32)]
+    with pytest.raises(ValueError, match="appears twice"):
+        parse_grid(["1k+1k", "1024+1024"])
+    with pytest.raises(ValueError, match="empty"):
+        parse_grid([])
+
+
+def test_the_total_of_an_unlimited_phase_is_unlimited() -> None:
+    assert Budget(1024, 1024).total == 2048
+    assert Budget(None, 32).total is None
