@@ -1,0 +1,1 @@
+"""Figures, tables and verdicts from the trajectory table. Knows nothing of engines, Prefect or MLflow."""

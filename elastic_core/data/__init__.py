@@ -1,0 +1,1 @@
+"""Data sets: what every stage reads, and how it is built."""

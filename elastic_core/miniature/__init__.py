@@ -1,0 +1,1 @@
+"""The embedded default: a reasoning model small enough for a CPU, in which the paper's effects appear."""

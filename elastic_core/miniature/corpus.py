@@ -1,0 +1,249 @@
+"""The warm-start corpus: a curriculum of solved problems, in the order in which they must be trained on.
+
+What the base has to learn, besides arithmetic: to think at length and never to stop early, and yet to make the best of
+a thought that was cut. So many examples have their thought cut at a random point, with **no loss on the tokens that end
+a cut thought**. Stages follow one another; within a stage examples are drawn independently, so corpus order is training
+order and nothing is shuffled or bucketed by length afterwards.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from elastic_core.miniature import grammar
+from elastic_core.miniature.grammar import SolutionKind, Style
+from elastic_core.miniature.problems import Problem, draw_problem
+from elastic_core.miniature.tokenizer import (
+    ASSISTANT,
+    BOS,
+    END_THINK,
+    EOS,
+    NEWLINE,
+    OPERATIONS,
+    THINK,
+    USER,
+    pieces_pattern,
+    vocabulary,
+)
+
+STYLES: tuple[Style, ...] = ("verbose", "medium", "concise")
+DERIVABLE = 5
+"""Most operations a derived or continued solution of 32 tokens can hold."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stretch of the curriculum. Every field but `name` and `steps` is a range or a probability."""
+
+    name: str
+    steps: int
+    """Optimiser steps this stage lasts."""
+    styles: tuple[float, float, float]
+    """Shares of verbose, medium and concise thoughts."""
+    cut: float
+    """Share of examples whose thought is cut."""
+    cut_empty: float = 0.15
+    """Of the cut thoughts, the share with nothing left."""
+    cut_first_pass: float = 0.6
+    """Of the others, the share cut before the first pass through the chain is complete."""
+    continued: float = 0.55
+    """Of the unfinished thoughts, the share whose solution goes on from where the thought stopped."""
+    rederived: float = 0.15
+    """And the share whose solution starts over, if that fits; the rest guess."""
+    grow: bool = False
+    """Chains grow from 4 to 12 operands over the stage, instead of mixing two ranges."""
+    hard: float = 0.5
+    """Share of hard chains."""
+    hard_operands: tuple[int, int] = (8, 12)
+    easy_operands: tuple[int, int] = (3, 6)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The whole corpus, a function of these fields and nothing else."""
+
+    stages: tuple[Stage, ...]
+    seed: int = 0
+    batch_size: int = 8
+    """Examples per optimiser step."""
+    rechecks: tuple[float, float, float] = (0.50, 0.35, 0.15)
+    """Shares of verbose thoughts that re-check themselves 0, 1 and 2 times."""
+    derive_finished: float = 0.35
+    """Share of finished thoughts on short chains whose solution derives the answer once more."""
+    newline_before_end: float = 0.15
+    """Share of cut thoughts that end in a newline, as under budget forcing."""
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps over all stages."""
+        return sum(stage.steps for stage in self.stages)
+
+
+def default_recipe(seed: int = 0) -> Recipe:
+    """The recipe of the shipped base."""
+    return Recipe(
+        seed=seed,
+        stages=(
+            Stage("grow", 2400, styles=(0.25, 0.35, 0.40), cut=0.60, cut_first_pass=0.85, continued=0.60, grow=True),
+            Stage(
+                "pickup",
+                2400,
+                styles=(0.50, 0.30, 0.20),
+                cut=0.95,
+                cut_empty=0.06,
+                cut_first_pass=0.97,
+                continued=0.85,
+                rederived=0.08,
+                hard=0.75,
+                hard_operands=(7, 12),
+            ),
+            Stage("mixture", 2600, styles=(0.68, 0.20, 0.12), cut=0.55),
+            Stage("settle", 800, styles=(0.80, 0.20, 0.00), cut=0.55),
+        ),
+    )
+
+
+class Example(NamedTuple):
+    """One training sequence. `loss_mask[i]` says whether predicting `input_ids[i]` counts."""
+
+    input_ids: list[int]
+    loss_mask: list[int]
+    stage: str
+    question: str
+    kind: SolutionKind
+    cut: bool
+
+
+@cache
+def _vocabulary() -> dict[str, int]:
+    return vocabulary()
+
+
+@cache
+def _pattern() -> Any:
+    import re
+
+    return re.compile(pieces_pattern())
+
+
+def encode(text: str) -> list[int]:
+    """Token ids of a text, as the tokenizer gives them, some fifty times faster."""
+    ids = _vocabulary()
+    return [ids[piece] for piece in _pattern().findall(text)]
+
+
+def prompt_ids(question: str) -> list[int]:
+    """The chat template applied to a question, generation prompt included: ends in `<think>`."""
+    ids = _vocabulary()
+    return [ids[BOS], ids[USER], *encode(question), ids[ASSISTANT], ids[THINK]]
+
+
+def examples(recipe: Recipe) -> Iterator[Example]:
+    """The corpus in training order."""
+    rng = random.Random(f"miniature/corpus/{recipe.seed}")
+    for stage in recipe.stages:
+        num = stage.steps * recipe.batch_size
+        for i in range(num):
+            yield _example(rng, recipe, stage, progress=i / num)
+
+
+def _example(rng: random.Random, recipe: Recipe, stage: Stage, progress: float) -> Example:
+    ids = _vocabulary()
+    problem = draw_problem(rng, _draw_operands(rng, stage, progress))
+    style = rng.choices(STYLES, stage.styles)[0]
+    num_rechecks = grammar.draw_rechecks(rng, style, recipe.rechecks)
+    thinking, done = _encode_thought(problem, style, num_rechecks)
+    ending = [ids[END_THINK]]
+    cut = rng.random() < stage.cut
+    if cut:
+        length = _draw_cut(rng, stage, done, len(problem.operations))
+        thinking, done = thinking[:length], done[: length + 1]
+        if rng.random() < recipe.newline_before_end:
+            ending = [ids[NEWLINE], ids[END_THINK]]
+    kind = _draw_kind(rng, recipe, stage, problem, finished=done[-1] == len(problem.operations))
+    mentioned = _operations_mentioned(thinking, len(problem.operations))
+    answer = [*encode(grammar.solution(problem, kind, mentioned)), ids[EOS]]
+    prompt = prompt_ids(problem.question)
+    return Example(
+        input_ids=[*prompt, *thinking, *ending, *answer],
+        loss_mask=[0] * len(prompt) + [1] * len(thinking) + [0 if cut else 1] * len(ending) + [1] * len(answer),
+        stage=stage.name,
+        question=problem.question,
+        kind=kind,
+        cut=cut,
+    )
+
+
+def _draw_operands(rng: random.Random, stage: Stage, progress: float) -> int:
+    if stage.grow:
+        # The last twentieth already trains on full length.
+        return rng.randint(3, min(12, 4 + int(9 * progress / 0.95)))
+    return rng.randint(*(stage.hard_operands if rng.random() < stage.hard else stage.easy_operands))
+
+
+def _encode_thought(problem: Problem, style: Style, num_rechecks: int) -> tuple[list[int], list[int]]:
+    """Token ids, and for every prefix length k the operations of the first pass completed within k tokens."""
+    thinking: list[int] = []
+    done = [0]
+    for segment in grammar.thought(problem, style, num_rechecks):
+        piece = encode(segment.text)
+        thinking += piece
+        done += [done[-1]] * (len(piece) - 1) + [segment.operations_done]
+    return thinking, done
+
+
+def _draw_cut(rng: random.Random, stage: Stage, done: list[int], num_operations: int) -> int:
+    """How many tokens of the thought remain."""
+    if rng.random() < stage.cut_empty:
+        return 0
+    if rng.random() < stage.cut_first_pass:
+        return rng.randint(0, done.index(num_operations))
+    return rng.randint(0, len(done) - 1)
+
+
+def _draw_kind(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem, finished: bool) -> SolutionKind:
+    fits = len(problem.operations) <= DERIVABLE
+    u = rng.random()
+    if finished:
+        return "derived" if fits and u < recipe.derive_finished else "direct"
+    if u < stage.continued:
+        return "continued"
+    if u < stage.continued + stage.rederived:
+        return "derived" if fits else "continued"
+    return "direct"
+
+
+def _operations_mentioned(thinking: list[int], num_operations: int) -> int:
+    """Operations in the thought's current pass: each step of each style names its operation exactly once."""
+    ids = _vocabulary()
+    operations = {ids[operation] for operation in OPERATIONS}
+    total = sum(token in operations for token in thinking)
+    return total if total <= num_operations else (total - 1) % num_operations + 1
+
+
+def write_corpus(recipe: Recipe, path: Path) -> int:
+    """Write the corpus as parquet, one `Example` a row, in training order; returns the number of rows."""
+    import polars as pl
+
+    schema: dict[str, Any] = {
+        "input_ids": pl.List(pl.Int32),
+        "loss_mask": pl.List(pl.Int8),
+        "stage": pl.String,
+        "question": pl.String,
+        "kind": pl.String,
+        "cut": pl.Boolean,
+    }
+    rows = list(examples(recipe))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    pl.DataFrame(rows, schema=schema, orient="row").write_parquet(temporary)
+    temporary.replace(path)
+    return len(rows)
+
+
+def recipe_record(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as plain data, for configurations, hashes and model cards."""
+    return asdict(recipe)

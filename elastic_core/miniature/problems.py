@@ -1,0 +1,136 @@
+"""The miniature task: chains of additions and subtractions, at two levels of difficulty.
+
+A problem is `36+6-4+8=?`, its answer `46`. What makes a chain a good miniature of mathematical reasoning: it cannot
+be answered in one look, every step is easy, and a thought cut anywhere still says exactly how far it came.
+
+- The first operand is 10 to 60, every other a single digit; running totals stay within 10..99 (two tokens each).
+- No signed operand occurs twice in a problem, so "the operation after +8" is an unambiguous look-up.
+- `easy` has 3 to 6 operands, `hard` 8 to 12.
+
+Every problem belongs to exactly one split, by a checksum of its question. Training, tuning and evaluation problems
+therefore never overlap, whatever the seeds.
+"""
+
+import random
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+Level = Literal["easy", "hard"]
+Split = Literal["train", "tune", "evaluation"]
+
+LEVELS: tuple[Level, ...] = get_args(Level)
+SPLITS: tuple[Split, ...] = get_args(Split)
+OPERANDS: dict[Level, tuple[int, int]] = {"easy": (3, 6), "hard": (8, 12)}
+"""Fewest and most operands of each level, the first operand included."""
+
+MIN_TOTAL, MAX_TOTAL = 10, 99
+MIN_FIRST, MAX_FIRST = 10, 60
+_SIGNED_DIGITS = tuple(x for x in range(-9, 10) if x)
+
+DATA_SOURCE = "miniature"
+"""Prefix of the benchmark names: `miniature-easy` and `miniature-hard`."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One chain, its intermediate results included."""
+
+    question: str
+    """As the user writes it: `36+6-4+8=?`."""
+    answer: int
+    operations: tuple[str, ...]
+    """Everything after the first operand: `("+6", "-4", "+8")`."""
+    totals: tuple[int, ...]
+    """The running total before each operation and at the end: `(36, 42, 38, 46)`."""
+
+    @property
+    def num_operands(self) -> int:
+        """Operands, the first included."""
+        return len(self.totals)
+
+
+def split_of(question: str) -> Split:
+    """The split a question belongs to: 1/8 of all problems evaluate, 1/8 tune, the rest train."""
+    bucket = zlib.crc32(question.encode()) % 8
+    return "evaluation" if bucket == 0 else "tune" if bucket == 1 else "train"
+
+
+def draw_problem(rng: random.Random, num_operands: int, split: Split = "train") -> Problem:
+    """Draw a problem with `num_operands` operands (2 to 13), uniformly in sign first, then in digit."""
+    while True:
+        problem = _draw_chain(rng, num_operands)
+        if problem is not None and split_of(problem.question) == split:
+            return problem
+
+
+def _draw_chain(rng: random.Random, num_operands: int) -> Problem | None:
+    """One attempt; None where the chain ran into a corner with no operation left."""
+    total = rng.randint(MIN_FIRST, MAX_FIRST)
+    totals, operations, unused = [total], [], set(_SIGNED_DIGITS)
+    for _ in range(num_operands - 1):
+        possible = [x for x in sorted(unused) if MIN_TOTAL <= total + x <= MAX_TOTAL]
+        if not possible:
+            return None
+        add = rng.random() < 0.5
+        x = rng.choice([x for x in possible if (x > 0) == add] or possible)
+        unused.remove(x)
+        total += x
+        totals.append(total)
+        operations.append(f"{x:+d}")
+    return Problem(f"{totals[0]}{''.join(operations)}=?", total, tuple(operations), tuple(totals))
+
+
+def stream(level: Level, seed: int, split: Split = "train") -> Iterator[Problem]:
+    """Endless distinct problems of a level; the order depends on level, seed and split only."""
+    rng = random.Random(f"{DATA_SOURCE}/{split}/{level}/{seed}")
+    seen: set[str] = set()
+    while True:
+        problem = draw_problem(rng, rng.randint(*OPERANDS[level]), split)
+        if problem.question not in seen:
+            seen.add(problem.question)
+            yield problem
+
+
+def generate(level: Level, num: int, seed: int, split: Split = "train") -> list[Problem]:
+    """The first `num` problems of `stream`: a larger `num` extends the same list.
+
+    Raises:
+        ValueError: an unknown level or split, or a negative `num`.
+    """
+    if level not in OPERANDS:
+        raise ValueError(f"unknown miniature level {level!r}: expected one of {', '.join(LEVELS)}")
+    if split not in SPLITS:
+        raise ValueError(f"unknown miniature split {split!r}: expected one of {', '.join(SPLITS)}")
+    if num < 0:
+        raise ValueError(f"num must be 0 or more, found {num}")
+    problems = stream(level, seed, split)
+    return [next(problems) for _ in range(num)]
+
+
+def evaluation_rows(level: Level, num: int, seed: int, split: Split = "evaluation") -> list[dict[str, Any]]:
+    """`num` problems of one level as rows with `question`, `answer` (text), `level` and `index`.
+
+    Pass `split="tune"` wherever a result decides about the recipe; `evaluation` is for reported numbers only.
+    """
+    return [_row(problem, level, index) for index, problem in enumerate(generate(level, num, seed, split))]
+
+
+def training_rows(num: int, seed: int, hard_fraction: float = 0.5) -> list[dict[str, Any]]:
+    """`num` training problems, both levels shuffled together, as rows like those of `evaluation_rows`.
+
+    Raises:
+        ValueError: `hard_fraction` is not within 0..1.
+    """
+    if not 0 <= hard_fraction <= 1:
+        raise ValueError(f"hard_fraction must be within 0..1, found {hard_fraction}")
+    num_hard = round(num * hard_fraction)
+    labelled: list[tuple[Level, Problem]] = [("hard", p) for p in generate("hard", num_hard, seed)]
+    labelled += [("easy", p) for p in generate("easy", num - num_hard, seed)]
+    random.Random(f"{DATA_SOURCE}/shuffle/{seed}").shuffle(labelled)
+    return [_row(problem, level, index) for index, (level, problem) in enumerate(labelled)]
+
+
+def _row(problem: Problem, level: Level, index: int) -> dict[str, Any]:
+    return {"question": problem.question, "answer": str(problem.answer), "level": level, "index": index}

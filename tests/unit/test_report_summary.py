@@ -1,0 +1,138 @@
+"""The cells of a trajectory table, and summary.json. `make_rows` makes the tables of the other report tests."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from elastic_core.trajectory import SCHEMA
+from reports.summary import SUMMARY, summarize, write_summary_json
+
+BUDGETS = (0, 16, 32, 48, 64, 96, 128, 192)
+THOUGHT = {"base": {"easy": 75, "hard": 165}, "trained": {"easy": 45, "hard": 82}}
+SOLUTION = 32
+
+
+def make_rows(
+    models: Iterable[str] = ("base", "trained"),
+    benchmarks: Iterable[str] = ("easy", "hard"),
+    strategies: Iterable[str] = ("vanilla", "budget_forcing", "separate", "unconstrained"),
+    budgets: Iterable[int | None] = BUDGETS,
+    num_problems: int = 20,
+    num_samples: int = 4,
+) -> pl.DataFrame:
+    """A table shaped like the miniature's: a thought has a length, and cutting it costs accuracy, the trained model
+    less, separate budgeting less than budget forcing less than vanilla."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for model in models:
+        for benchmark in benchmarks:
+            mean = THOUGHT.get(model, THOUGHT["base"])[benchmark]
+            for problem in range(num_problems):
+                scale = rng.lognormal(0, 0.25)
+                for sample in range(num_samples):
+                    needed = max(4, int(mean * scale * rng.lognormal(0, 0.12)))
+                    luck = rng.random()
+                    cell = {"model": model, "benchmark": benchmark, "problem": f"{problem:03}", "sample": sample}
+                    for strategy in strategies:
+                        for t in [None] if strategy == "unconstrained" else budgets:
+                            rows.append(cell | _response(model, strategy, t, needed, luck, int(rng.integers(8, 30))))
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def _response(model: str, strategy: str, t: int | None, needed: int, luck: float, solution: int) -> dict[str, object]:
+    limited = t is not None
+    room = needed if t is None else t + (SOLUTION if strategy == "vanilla" else 0)
+    closed = needed <= room
+    skill = {"separate": 1.0, "budget_forcing": 0.35, "vanilla": 0.05}.get(strategy, 1.0)
+    share = min(1.0, room / needed) ** (0.7 if model == "trained" else 2.0)
+    forced = 0 if closed or strategy == "vanilla" else {"separate": 1}.get(strategy, 5)
+    return {
+        "strategy": strategy,
+        "think_budget": t,
+        "solution_budget": SOLUTION if limited else None,
+        "prompt_tokens": 12,
+        "think_tokens": min(needed, room),
+        "forced_tokens": forced,
+        "solution_tokens": 0 if strategy == "vanilla" and not closed else solution,
+        "think_finish": "closed" if closed else "length" if strategy == "vanilla" else "forced",
+        "solution_finish": "stop",
+        "score": float(luck < (0.98 if closed else 0.9 * skill * share)),
+        "grade_status": "graded",
+        "seed": 0,
+    }
+
+
+def one_cell(**columns: object) -> pl.DataFrame:
+    """Rows of one cell; the given columns, one value per row, over a table of defaults."""
+    rows = pl.DataFrame(columns)
+    defaults = {
+        "model": "base",
+        "benchmark": "hard",
+        "strategy": "separate",
+        "think_budget": 16,
+        "solution_budget": 32,
+        "think_tokens": 16,
+        "forced_tokens": 1,
+        "solution_tokens": 10,
+        "think_finish": "forced",
+        "score": 1.0,
+    }
+    return rows.with_columns(**{name: pl.lit(value) for name, value in defaults.items() if name not in columns})
+
+
+def test_one_row_per_cell_sorted_with_unlimited_last() -> None:
+    summary = summarize(make_rows())
+    assert summary.schema == SUMMARY
+    assert summary.height == 2 * 2 * (3 * len(BUDGETS) + 1)
+    separate = summary.filter(model="base", benchmark="hard", strategy="separate")
+    assert separate["think_budget"].to_list() == list(BUDGETS)
+    assert summary["num_samples"].unique().to_list() == [4]
+
+
+def test_means_are_over_problems_of_the_mean_over_samples() -> None:
+    rows = one_cell(
+        problem=["a", "a", "a", "b"], sample=[0, 1, 2, 0], score=[1.0, 1.0, 1.0, 0.0], think_tokens=[4, 4, 4, 8]
+    )
+    (cell,) = summarize(rows).to_dicts()
+    assert cell["avg_at_k"] == 0.5
+    assert cell["think_tokens_mean"] == 6
+    assert cell["tokens_mean"] == 6 + 10
+    assert (cell["num_problems"], cell["num_samples"], cell["num_trajectories"]) == (2, 1, 4)
+
+
+def test_forced_fraction_counts_the_think_ends_we_wrote_and_only_those() -> None:
+    rows = one_cell(
+        problem=["a", "b", "c", "d"],
+        sample=[0, 0, 0, 0],
+        think_finish=["forced", "end_of_text", "closed", "end_of_text"],
+        forced_tokens=[5, 1, 0, 0],  # the last one is vanilla's: stopped inside its thought, and left as it is
+    )
+    (cell,) = summarize(rows).to_dicts()
+    assert cell["forced_fraction"] == 0.5
+    assert cell["forced_tokens_mean"] == 1.5
+
+
+def test_a_repeated_key_is_refused() -> None:
+    rows = one_cell(problem=["a", "a"], sample=[0, 0])
+    with pytest.raises(ValueError, match="1 rows repeat a key"):
+        summarize(rows)
+
+
+def test_an_empty_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        summarize(make_rows(models=[]))
+
+
+def test_summary_json_is_a_list_of_cells_with_null_for_unlimited(tmp_path: Path) -> None:
+    summary = summarize(make_rows(models=["base"], benchmarks=["easy"], strategies=["separate", "unconstrained"]))
+    write_summary_json(summary, tmp_path / "report" / "summary.json")
+    cells = json.loads((tmp_path / "report" / "summary.json").read_text())
+    assert [set(cell) for cell in cells] == [set(SUMMARY)] * len(cells)
+    assert cells[-1]["strategy"] == "unconstrained"
+    assert cells[-1]["think_budget"] is None
+    assert all(cell["ci_low"] <= cell["avg_at_k"] <= cell["ci_high"] for cell in cells)
+    assert [path.name for path in (tmp_path / "report").iterdir()] == ["summary.json"]

@@ -1,0 +1,189 @@
+"""avg@k, paired differences and ratios: known values, bounds that always hold, and coverage by simulation."""
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_core.statistics import (
+    avg_at_k,
+    mean_interval,
+    paired_difference,
+    paired_ratio,
+    problem_means,
+    t95,
+    wilson,
+)
+
+
+def table(scores: np.ndarray, column: str = "score") -> pl.DataFrame:
+    """Rows of `scores`, shape (problems, samples)."""
+    problems, samples = scores.shape
+    names = [f"{problem:03}" for problem in range(problems) for _ in range(samples)]
+    return pl.DataFrame({"problem": names, column: scores.ravel().astype(float)})
+
+
+def clustered(rng: np.random.Generator, p: float, correlation: float, problems: int, samples: int) -> pl.DataFrame:
+    """Bernoulli scores whose probability varies from problem to problem: beta with mean p and this correlation."""
+    spread = (1 - correlation) / correlation
+    skill = rng.beta(p * spread, (1 - p) * spread, problems)
+    return table(rng.binomial(1, skill[:, None], (problems, samples)))
+
+
+scores = st.integers(1, 12).flatmap(
+    lambda problems: st.integers(1, 6).flatmap(
+        lambda samples: st.lists(
+            st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=samples, max_size=samples),
+            min_size=problems,
+            max_size=problems,
+        )
+    )
+)
+
+
+def test_wilson_known_values() -> None:
+    assert wilson(0.5, 100) == pytest.approx((0.4038, 0.5962), abs=1e-4)
+    assert wilson(0.0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
+
+
+def test_a_problem_counts_once_however_often_it_was_sampled() -> None:
+    rows = pl.DataFrame({"problem": ["a"] * 9 + ["b"], "score": [1.0] * 9 + [0.0]})
+    assert avg_at_k(rows).mean == 0.5
+    assert problem_means(rows, "score").rows() == [("a", 1.0), ("b", 0.0)]
+
+
+def test_samples_that_agree_within_a_problem_add_nothing() -> None:
+    once = np.array([[0], [1]] * 50)
+    one, eight = avg_at_k(table(once)), avg_at_k(table(np.repeat(once, 8, axis=1)))
+    assert (one.low, one.high) == pytest.approx((eight.low, eight.high))
+    assert (eight.num_problems, eight.num_trajectories) == (100, 800)
+
+
+def test_independent_samples_narrow_the_interval_up_to_their_number() -> None:
+    half = table(np.tile([0, 1], (100, 4)))
+    estimate = avg_at_k(half)
+    assert (estimate.low, estimate.high) == pytest.approx(wilson(0.5, 800))
+
+
+@pytest.mark.parametrize("score", [0, 1])
+def test_all_wrong_and_all_right_leave_room_as_for_one_sample_per_problem(score: int) -> None:
+    estimate = avg_at_k(table(np.full((100, 8), score)))
+    assert estimate.mean == score
+    assert estimate.high - estimate.low == pytest.approx(wilson(0, 100)[1], rel=0.05)
+
+
+def test_one_wrong_sample_in_many_changes_the_interval_a_little() -> None:
+    right = np.ones((100, 8))
+    nearly = right.copy()
+    nearly[0, 0] = 0
+    assert avg_at_k(table(nearly)).low == pytest.approx(avg_at_k(table(right)).low, abs=0.01)
+
+
+def test_one_problem_has_the_interval_of_hardly_one_sample() -> None:
+    estimate = avg_at_k(table(np.array([[1, 0, 1, 0]])))
+    assert estimate.high - estimate.low > 0.8
+
+
+@given(scores)
+def test_the_interval_holds_the_mean_within_0_and_1(values: list[list[float]]) -> None:
+    estimate = avg_at_k(table(np.array(values)))
+    assert 0 <= estimate.low <= estimate.mean <= estimate.high <= 1
+    assert estimate.low < estimate.high
+
+
+@given(scores)
+def test_right_and_wrong_are_symmetric(values: list[list[float]]) -> None:
+    right, wrong = avg_at_k(table(np.array(values))), avg_at_k(table(1 - np.array(values)))
+    assert (right.low, right.high) == pytest.approx((1 - wrong.high, 1 - wrong.low))
+
+
+@pytest.mark.parametrize("correlation", [0.02, 0.3, 0.8])
+@pytest.mark.parametrize("p", [0.05, 0.3, 0.5, 0.95])
+def test_intervals_cover_the_truth_for_100_problems_of_8_samples(p: float, correlation: float) -> None:
+    rng = np.random.default_rng(0)
+    estimates = [avg_at_k(clustered(rng, p, correlation, problems=100, samples=8)) for _ in range(400)]
+    assert np.mean([estimate.low <= p <= estimate.high for estimate in estimates]) >= 0.93
+
+
+def test_intervals_cover_the_truth_for_30_problems_of_16_samples() -> None:
+    """AIME's shape, at an accuracy where one lucky problem carries the variance."""
+    rng = np.random.default_rng(0)
+    estimates = [avg_at_k(clustered(rng, 0.05, 0.5, problems=30, samples=16)) for _ in range(400)]
+    assert np.mean([estimate.low <= 0.05 <= estimate.high for estimate in estimates]) >= 0.93
+
+
+@pytest.mark.parametrize("bad", [[1.5, 0.0], [-0.1, 0.0], [None, 1.0]])
+def test_scores_outside_0_and_1_or_missing_are_refused(bad: list[float | None]) -> None:
+    with pytest.raises(ValueError, match="score"):
+        avg_at_k(pl.DataFrame({"problem": ["a", "b"], "score": bad}))
+
+
+def test_no_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="no rows"):
+        avg_at_k(table(np.ones((1, 1))).clear())
+
+
+def test_a_difference_is_taken_over_common_problems_only() -> None:
+    a, b = table(np.array([[1, 1], [0, 0]])), table(np.array([[0, 0], [0, 0], [1, 1]]))
+    difference = paired_difference(a, b)
+    assert (difference.mean, difference.num_problems, difference.num_trajectories) == (0.5, 2, 8)
+    with pytest.raises(ValueError, match="no problem in common"):
+        paired_difference(a, b.filter(problem="002"))
+
+
+def test_a_difference_of_shared_difficulty_is_known_better_than_its_terms() -> None:
+    rng = np.random.default_rng(0)
+    skill = rng.beta(0.5, 0.5, (100, 1))
+    a, b = table(rng.binomial(1, skill, (100, 8))), table(rng.binomial(1, skill, (100, 8)))
+    paired, alone = paired_difference(a, b), avg_at_k(a)
+    assert paired.high - paired.low < 0.7 * (alone.high - alone.low)
+
+
+def test_a_difference_of_all_right_and_all_wrong_is_not_certain() -> None:
+    difference = paired_difference(table(np.ones((30, 4))), table(np.zeros((30, 4))))
+    assert difference.mean == difference.high == 1
+    assert 0.7 < difference.low < 0.95
+
+
+@given(scores)
+def test_a_difference_changes_sign_when_its_terms_are_swapped(values: list[list[float]]) -> None:
+    a, b = table(np.array(values)), table(np.array(values[::-1]))
+    forth, back = paired_difference(a, b), paired_difference(b, a)
+    assert (forth.mean, forth.low, forth.high) == pytest.approx((-back.mean, -back.high, -back.low))
+    assert -1 - 1e-9 <= forth.low <= forth.mean <= forth.high <= 1 + 1e-9
+
+
+@pytest.mark.parametrize(("p", "q"), [(0.02, 0.98), (0.3, 0.5), (0.9, 0.95)])
+def test_differences_cover_the_truth(p: float, q: float) -> None:
+    rng = np.random.default_rng(0)
+    pairs = [(clustered(rng, p, 0.3, 100, 4), clustered(rng, q, 0.3, 100, 4)) for _ in range(400)]
+    differences = [paired_difference(b, a) for a, b in pairs]
+    assert np.mean([estimate.low <= q - p <= estimate.high for estimate in differences]) >= 0.93
+
+
+def test_a_ratio_of_proportional_lengths_is_exact() -> None:
+    lengths = np.array([[10, 20], [30, 50]])
+    ratio = paired_ratio(table(lengths, "tokens"), table(2 * lengths, "tokens"), "tokens")
+    assert (ratio.mean, ratio.low, ratio.high) == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_ratios_cover_the_truth() -> None:
+    rng = np.random.default_rng(0)
+
+    def ratio() -> tuple[float, float]:
+        base = rng.lognormal(4, 0.4, (100, 4))
+        trained = 0.7 * base * rng.lognormal(0, 0.3, (100, 1)) / np.exp(0.3**2 / 2)
+        estimate = paired_ratio(table(trained, "tokens"), table(base, "tokens"), "tokens")
+        return estimate.low, estimate.high
+
+    assert np.mean([low <= 0.7 <= high for low, high in (ratio() for _ in range(400))]) >= 0.92
+
+
+@pytest.mark.parametrize(("degrees", "quantile"), [(4, 2.7764), (10, 2.2281), (29, 2.0452), (99, 1.9842)])
+def test_t_quantiles_against_the_tables(degrees: int, quantile: float) -> None:
+    assert t95(degrees) == pytest.approx(quantile, rel=0.003)
+
+
+def test_one_value_bounds_nothing() -> None:
+    assert mean_interval(np.array([3.0])) == (-np.inf, np.inf)
