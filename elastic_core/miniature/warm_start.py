@@ -37,8 +37,10 @@ def prepare(
     if num_batches is not None:
         recipe = shortened(recipe, num_batches)
     initial, corpus = work_dir / "initial", work_dir / "corpus.parquet"
-    if not (initial / "tokenizer_config.json").exists():
-        save_initial(initial, recipe.seed)
+    if not initial.exists():
+        temporary = work_dir / ".initial.tmp"
+        save_initial(temporary, recipe.seed)
+        temporary.rename(initial)
     if not corpus.exists():
         write_corpus(recipe, corpus)
     return WarmStart(

@@ -1,0 +1,319 @@
+"""Warm start: supervised fine-tuning by verl's own SFT trainer, on rows that are token ids already.
+
+    python -m elastic_core.training.sft config.json
+
+reads a `WarmStart` as JSON, trains, and exports a Hugging Face checkpoint. Killed, the same command resumes from the
+last checkpoint (weights, optimiser, schedule, random state, position in the data); finished, it says so and does
+nothing. Several processes need `torchrun`; one process sets up its own group. Which platform verl runs on is decided by
+the environment (`VERL_PLATFORM`, verl's plugins), not here.
+"""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from elastic_core.fingerprint import hash_files, model_fingerprint
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+RECORD = "warm_start.json"
+"""What a working directory or an exported checkpoint was made from; a different record there is an error."""
+
+
+class WarmStart(BaseModel):
+    """Everything a warm start depends on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    model: Path
+    """Hugging Face checkpoint to start from."""
+    train_file: Path
+    """Parquet with `input_ids` and `loss_mask`, one sequence a row."""
+    work_dir: Path
+    """Checkpoints to resume from; may be deleted once the export exists."""
+    output_dir: Path
+    """Where the trained Hugging Face checkpoint goes; appears complete or not at all."""
+    total_steps: int = Field(gt=0)
+    """Optimiser steps."""
+    batch_size: int = Field(default=16, gt=0)
+    """Sequences per optimiser step, over all processes."""
+    micro_batch_tokens: int = Field(default=8192, gt=0)
+    """Most tokens in one forward pass; a batch with more is split."""
+    max_length: int = Field(default=1024, gt=0)
+    """Longest sequence allowed, in tokens; a longer one is an error."""
+    keep_order: bool = True
+    """Train in file order (a curriculum) instead of shuffling."""
+    learning_rate: float = Field(default=1.5e-3, gt=0)
+    """Peak of the schedule."""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    warmup_steps: int = Field(default=50, ge=0)
+    """Steps of linear warm-up."""
+    min_learning_rate_ratio: float = Field(default=0.03, ge=0, le=1)
+    """Where the cosine ends, relative to the peak."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    """AdamW's."""
+    weight_decay: float = Field(default=0.01, ge=0)
+    clip_grad: float = Field(default=1.0, gt=0)
+    """Largest gradient norm."""
+    dtype: Literal["fp32", "bf16"] = "fp32"
+    """Of parameters in forward and backward; master weights are always fp32."""
+    remove_padding: bool = True
+    """Pack a batch into one sequence instead of padding it."""
+    reshard: bool = True
+    """Free gathered parameters between forward and backward: saves memory where parameters are sharded."""
+    save_every: int = Field(default=500, gt=0)
+    """Steps between checkpoints: what a crash can cost."""
+    seed: int = 0
+    """Of the data order where `keep_order` is off, and of dropout, if the model has any."""
+    loggers: tuple[str, ...] = ("console",)
+    """verl's tracking backends."""
+    log_every: int = Field(default=50, gt=0)
+    """Steps between log entries."""
+
+
+def compose_config(config: WarmStart) -> "DictConfig":
+    """verl's SFT configuration for `config`, composed on verl's own defaults: an unknown key raises."""
+    from hydra import compose, initialize_config_module
+    from hydra.core.global_hydra import GlobalHydra
+    from verl.utils.device import get_device_name
+
+    overrides: dict[str, Any] = {
+        "data.train_files": str(config.train_file),
+        "data.train_batch_size": config.batch_size,
+        "data.micro_batch_size_per_gpu": config.batch_size,
+        "data.use_dynamic_bsz": True,
+        "data.max_token_len_per_gpu": config.micro_batch_tokens,
+        "data.max_length": config.max_length,
+        # Worker processes cost more than they bring for rows that are ready, and die noisily at shutdown.
+        "data.num_workers": 0,
+        "data.custom_cls.path": "pkg://elastic_core.training.sft",
+        "data.custom_cls.name": "TokenRows",
+        "model.path": str(config.model),
+        "model.use_remove_padding": config.remove_padding,
+        "model.enable_gradient_checkpointing": False,
+        "+model.override_config.attn_implementation": "sdpa",
+        "engine.strategy": "fsdp2",
+        "engine.model_dtype": "fp32",
+        "engine.dtype": {"fp32": "float32", "bf16": "bfloat16"}[config.dtype],
+        # Left out, FSDP computes in bf16 whatever engine.dtype says.
+        "+engine.mixed_precision.param_dtype": config.dtype,
+        "engine.use_torch_compile": False,
+        "engine.reshard_after_forward": config.reshard,
+        "optim.override_optimizer_config": {"fused": True},
+        "engine.seed": config.seed,
+        "optim.lr": config.learning_rate,
+        "optim.lr_scheduler_type": config.schedule,
+        "optim.lr_warmup_steps": config.warmup_steps,
+        "optim.min_lr_ratio": config.min_learning_rate_ratio,
+        "optim.betas": list(config.betas),
+        "optim.weight_decay": config.weight_decay,
+        "optim.clip_grad": config.clip_grad,
+        "checkpoint.save_contents": ["model", "optimizer", "extra"],
+        "trainer.default_local_dir": str(config.work_dir / "checkpoints"),
+        "trainer.project_name": "warm-start",
+        "trainer.experiment_name": config.output_dir.name,
+        "trainer.total_training_steps": config.total_steps,
+        # The rows may be passed over several times; total_training_steps ends the run.
+        "trainer.total_epochs": config.total_steps,
+        "trainer.save_freq": config.save_every,
+        "trainer.max_ckpt_to_keep": 2,
+        "trainer.resume_mode": "auto",
+        "trainer.seed": config.seed,
+        "trainer.logger": list(config.loggers),
+        "trainer.device": get_device_name(),
+        "trainer.n_gpus_per_node": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+    }
+    GlobalHydra.instance().clear()
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose("sft_trainer_engine", [f"{key}={_hydra_value(value)}" for key, value in overrides.items()])
+
+
+def _hydra_value(value: Any) -> str:
+    """A value as hydra's override grammar reads it: JSON, but for the keys of dictionaries, which are bare words."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_hydra_value(item)}" for key, item in value.items()) + "}"
+    return json.dumps(value)
+
+
+class TokenRows:
+    """verl data set over a parquet file of `input_ids` and `loss_mask`.
+
+    Signature and keys are those verl expects of `data.custom_cls`.
+    """
+
+    def __init__(
+        self, parquet_files: str | list[str], tokenizer: Any, config: Any, processor: Any = None, max_samples: int = -1
+    ) -> None:
+        import polars as pl
+
+        files = [parquet_files] if isinstance(parquet_files, str) else list(parquet_files)
+        rows = pl.concat([pl.read_parquet(file, columns=["input_ids", "loss_mask"]) for file in files])
+        if max_samples > 0:
+            rows = rows.head(max_samples)
+        lengths = rows.select(pl.col("input_ids").list.len().alias("ids"), pl.col("loss_mask").list.len().alias("mask"))
+        if lengths.filter(pl.col("ids") != pl.col("mask")).height:
+            raise ValueError(f"{files}: input_ids and loss_mask differ in length in some row")
+        longest = max(lengths["ids"].to_list(), default=0)
+        if longest > config.max_length:
+            raise ValueError(f"{files}: a row has {longest} tokens; max_length is {config.max_length}")
+        offsets = lengths["ids"].cum_sum().to_list()
+        self._bounds = list(zip([0, *offsets[:-1]], offsets, strict=True))
+        self._input_ids = rows["input_ids"].explode().to_numpy()
+        self._loss_mask = rows["loss_mask"].explode().to_numpy()
+
+    def __len__(self) -> int:
+        return len(self._bounds)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        import torch
+
+        start, end = self._bounds[index]
+        return {
+            "input_ids": torch.tensor(self._input_ids[start:end], dtype=torch.long),
+            "position_ids": torch.arange(end - start),
+            "loss_mask": torch.tensor(self._loss_mask[start:end], dtype=torch.long),
+        }
+
+
+def train(config: WarmStart) -> None:
+    """Train or resume under an initialised process group, then export on rank 0."""
+    import torch.distributed
+    from verl.trainer import sft_trainer
+
+    class Trainer(sft_trainer.SFTTrainer):
+        def _build_dataloader(self) -> None:
+            super()._build_dataloader()
+            self.train_sampler.shuffle = not config.keep_order
+            self.train_sampler.seed = config.seed
+
+    class Tracking(sft_trainer.Tracking):
+        # verl logs every step; a step of a small model is shorter than an MLflow request.
+        def log(self, data: dict[str, Any], step: int, *args: Any, **kwargs: Any) -> None:
+            if step % config.log_every == 0 or step == config.total_steps:
+                super().log(data, step, *args, **kwargs)
+
+    sft_trainer.Tracking = Tracking
+    trainer = Trainer(config=compose_config(config))
+    if trainer.resume_global_step < config.total_steps:
+        trainer.fit()
+    export(trainer, config)
+    torch.distributed.barrier()
+
+
+def export(trainer: Any, config: WarmStart) -> None:
+    """Gather the full weights and write the Hugging Face checkpoint through a temporary directory."""
+    import torch.distributed
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    weights = get_model_state_dict(trainer.engine.module, options=options)
+    if torch.distributed.get_rank() != 0:
+        return
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.model))
+    model.load_state_dict(weights)
+    if (config.model / "generation_config.json").exists():
+        model.generation_config = GenerationConfig.from_pretrained(config.model)
+    temporary = config.output_dir.with_name(f".{config.output_dir.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    model.save_pretrained(temporary)
+    AutoTokenizer.from_pretrained(config.model).save_pretrained(temporary)
+    (temporary / RECORD).write_text(json.dumps(record(config), indent=2) + "\n")
+    for file in temporary.iterdir():
+        # safetensors writes files only their owner may read.
+        file.chmod(0o644)
+    temporary.rename(config.output_dir)
+
+
+def record(config: WarmStart) -> dict[str, Any]:
+    """What determines the trained weights: contents instead of paths, no logging or saving intervals."""
+    settings = config.model_dump(
+        mode="json",
+        exclude={"model", "train_file", "work_dir", "output_dir", "reshard", "save_every", "loggers", "log_every"},
+    )
+    return {
+        "model": model_fingerprint(config.model),
+        "train_file": hash_files([config.train_file])[:16],
+        **settings,
+    }
+
+
+def is_finished(config: WarmStart) -> bool:
+    """Whether the export of exactly this warm start exists.
+
+    Raises:
+        ValueError: the output or the working directory belongs to another warm start.
+    """
+    for directory in (config.output_dir, config.work_dir):
+        _check_record(directory, record(config))
+    return (config.output_dir / RECORD).exists()
+
+
+def _check_record(directory: Path, expected: dict[str, Any]) -> None:
+    file = directory / RECORD
+    if not file.exists():
+        if directory.exists() and any(directory.iterdir()):
+            raise ValueError(f"{directory}: not empty, and not from a warm start; choose another directory")
+        return
+    found = json.loads(file.read_text())
+    different = [key for key in expected if found.get(key) != json.loads(json.dumps(expected[key]))]
+    if different:
+        key = different[0]
+        raise ValueError(
+            f"{file}: from another warm start: {key} is {found.get(key)!r} there, {expected[key]!r} here; "
+            "choose another directory or delete this one"
+        )
+
+
+def _single_process_environment() -> None:
+    """What torchrun would set for one process; a free port, so that several runs share a machine."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    os.environ |= {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the warm start that a JSON file describes."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if len(arguments) != 1:
+        raise SystemExit("usage: python -m elastic_core.training.sft CONFIG.json")
+    if "RANK" not in os.environ:
+        _single_process_environment()
+    file = Path(arguments[0])
+    try:
+        config = WarmStart.model_validate_json(file.read_text())
+        finished = is_finished(config)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{file}: {error}") from error
+    if finished:
+        print(f"{config.output_dir}: already trained, nothing to do")
+        return
+    if os.environ["RANK"] == "0" and not (config.work_dir / RECORD).exists():
+        config.work_dir.mkdir(parents=True, exist_ok=True)
+        (config.work_dir / RECORD).write_text(json.dumps(record(config), indent=2) + "\n")
+
+    from verl.utils.distributed import destroy_global_process_group, initialize_global_process_group
+
+    initialize_global_process_group()
+    train(config)
+    destroy_global_process_group()
+
+
+if __name__ == "__main__":
+    main()
