@@ -10,11 +10,24 @@ from elastic_core.strategies.base import Completion, Generate, Rollout
 from elastic_core.trajectory import BudgetExceeded, Trajectory
 
 
+class RequestFailed(RuntimeError):
+    """An engine could not answer this request; others may still succeed."""
+
+
+class EngineLost(RuntimeError):
+    """The engine is gone, or never came, and nothing more can be asked of it."""
+
+
 class Engine(Protocol):
     """Anything that samples from a model."""
 
     async def generate(self, request: Generate, seed: int) -> Completion:
-        """Sampled tokens after `request.prefix`: at most max_tokens, ending with the first stop id."""
+        """Sampled tokens after `request.prefix`: at most max_tokens, ending with the first stop id.
+
+        Raises:
+            RequestFailed: when this request could not be answered.
+            EngineLost: when no request can be any more.
+        """
         ...
 
 

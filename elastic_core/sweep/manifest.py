@@ -1,0 +1,61 @@
+"""What the rows of one table have in common, so that rows of different origin never mix unnoticed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+class ManifestMismatch(ValueError):
+    """The table on disk was made from something else."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Provenance of a trajectory table.
+
+    Attributes:
+        models: model name → fingerprint of its checkpoint.
+        engines: model name → fingerprint of the engine that ran it.
+        benchmarks: benchmark name → hash of its file.
+        settings: sampling temperature, top_p, seed and whatever else changes a row without being part of its key.
+    """
+
+    models: dict[str, str]
+    engines: dict[str, str]
+    benchmarks: dict[str, str]
+    settings: dict[str, Any]
+
+    def joined_with(self, new: Manifest, table: Path) -> Manifest:
+        """Both together: a table may gain models and benchmarks, but nothing that it has may change.
+
+        Raises:
+            ManifestMismatch: naming what changed.
+        """
+        for section in ("models", "engines", "benchmarks", "settings"):
+            before, now = getattr(self, section), getattr(new, section)
+            names = before.keys() | now.keys() if section == "settings" else before.keys() & now.keys()
+            for name in sorted(names):
+                if before.get(name) != now.get(name):
+                    raise ManifestMismatch(
+                        f"{table}: its rows were made with {section[:-1]} {name} = {before.get(name)}, now it is "
+                        f"{now.get(name)}; restore that, write to another directory, or delete this one to start over"
+                    )
+        return Manifest(
+            self.models | new.models, self.engines | new.engines, self.benchmarks | new.benchmarks, self.settings
+        )
+
+    def dumps(self) -> str:
+        return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def load(cls, file: Path) -> Manifest:
+        """Raises:
+        ManifestMismatch: when the file is not a manifest.
+        """
+        try:
+            return cls(**json.loads(file.read_text()))
+        except (ValueError, TypeError) as error:
+            raise ManifestMismatch(f"{file}: not the manifest of a trajectory table ({error})") from error

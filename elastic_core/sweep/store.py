@@ -1,0 +1,148 @@
+"""The trajectory table on disk: append-only parquet shards that a reader may open at any moment.
+
+Promised: a shard is there whole or not at all, also after a kill or a power cut; a key never appears twice; one
+writer at a time. Not promised: an order of rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+
+from elastic_core.sweep.manifest import Manifest
+from elastic_core.trajectory import KEY, SCHEMA
+
+_SHARDS = "rows-*.parquet"
+_TEMPORARY = ".tmp"
+_KEY = list(KEY)
+
+
+class TableLocked(RuntimeError):
+    """Another process writes this table."""
+
+
+class DuplicateKey(RuntimeError):
+    """A row came whose key the table has: a defect of the caller."""
+
+
+class TrajectoryStore:
+    """A directory with the table's shards, its manifest and its lock."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._keys: pl.DataFrame | None = None  # Held while writing.
+
+    def scan(self) -> pl.LazyFrame:
+        """All rows there are now; an empty frame of the schema when there are none."""
+        shards = sorted(self.directory.glob(_SHARDS))
+        return pl.scan_parquet(shards, glob=False) if shards else pl.LazyFrame(schema=SCHEMA)
+
+    def read(self) -> pl.DataFrame:
+        """As `scan`, in memory."""
+        return self.scan().collect()
+
+    def finished(self) -> pl.DataFrame:
+        """The key columns of every row there is."""
+        return self.scan().select(_KEY).collect() if self._keys is None else self._keys
+
+    @contextmanager
+    def writing(self, manifest: Manifest) -> Iterator[None]:
+        """Hold the table for appending; what a killed writer left half-written is removed.
+
+        Raises:
+            TableLocked: when another process holds it. The lock of a killed process is free.
+            ManifestMismatch: when the table's rows were made from something else.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            for leftover in self.directory.glob("*" + _TEMPORARY):
+                leftover.unlink()
+            self._settle(manifest)
+            self._keys = self.scan().select(_KEY).collect()
+            try:
+                yield
+            finally:
+                self._keys = None
+
+    def append(self, rows: pl.DataFrame) -> None:
+        """Write one shard, inside `writing`. After return the rows survive a power cut.
+
+        Raises:
+            DuplicateKey: when a key is already in the table or twice in `rows`; nothing is written then.
+        """
+        assert self._keys is not None, "append needs `with store.writing(manifest)`"
+        if rows.schema != SCHEMA:
+            raise ValueError(f"rows have the columns {dict(rows.schema)}; expected {dict(SCHEMA)}")
+        if rows.is_empty():
+            return
+        new = rows.select(_KEY)
+        repeated = pl.concat(
+            [new.filter(new.is_duplicated()), new.join(self._keys, on=_KEY, how="semi", nulls_equal=True)]
+        )
+        if not repeated.is_empty():
+            raise DuplicateKey(f"{self.directory}: {repeated.height} rows have a key twice, such as {repeated.row(0)}")
+        last = max((int(shard.stem.rpartition("-")[2]) for shard in self.directory.glob(_SHARDS)), default=-1)
+        target = self.directory / f"rows-{last + 1:06d}.parquet"
+        temporary = target.with_suffix(_TEMPORARY)
+        with temporary.open("wb") as stream:
+            rows.write_parquet(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        _publish(temporary, target)
+        self._keys = pl.concat([self._keys, new])
+
+    def _settle(self, manifest: Manifest) -> None:
+        file = self.directory / "manifest.json"
+        if file.exists():
+            manifest = Manifest.load(file).joined_with(manifest, self.directory)
+        temporary = file.with_suffix(_TEMPORARY)
+        with temporary.open("w") as stream:
+            stream.write(manifest.dumps())
+            stream.flush()
+            os.fsync(stream.fileno())
+        _publish(temporary, file)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        from filelock import FileLock, Timeout
+
+        # Who holds it goes to a second file: trying the lock may empty the first.
+        owner = self.directory / ".writer.json"
+        lock = FileLock(self.directory / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise TableLocked(
+                f"{self.directory}: {_holder(owner)} is writing this table; wait for it, stop it, or use another "
+                "directory"
+            ) from None
+        try:
+            owner.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+            yield
+        finally:
+            owner.unlink(missing_ok=True)
+            lock.release()
+
+
+def _publish(temporary: Path, target: Path) -> None:
+    """Rename, and make the rename itself durable."""
+    temporary.rename(target)
+    directory = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _holder(owner: Path) -> str:
+    try:
+        holder = json.loads(owner.read_text())
+        return f"process {holder['pid']} on {holder['host']}"
+    except (OSError, ValueError, KeyError, TypeError):  # It may be starting or ending at this moment.
+        return "another process"

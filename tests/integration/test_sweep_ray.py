@@ -1,0 +1,161 @@
+"""A sweep on real vLLM in a Ray actor, with the miniature's base model: budgets, determinism, a killed engine."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+import ray
+
+import elastic_core.miniature
+from elastic_core.budget import parse_grid
+from elastic_core.data.problems import Problem
+from elastic_core.engines.base import Engine, EngineLost
+from elastic_core.engines.parameters import EngineParameters
+from elastic_core.engines.ray_pool import RayEngine
+from elastic_core.markers import load_markers
+from elastic_core.miniature.problems import evaluation_rows
+from elastic_core.strategies import Completion, Finish, Generate, Sampling
+from elastic_core.sweep.executor import plan_sweep, run_sweep
+from elastic_core.sweep.grid import build_cells
+from elastic_core.sweep.manifest import Manifest
+from elastic_core.sweep.rows import RowBuilder
+from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.trajectory import KEY
+
+MODEL = Path(elastic_core.miniature.__file__).parent / "base"
+CONTEXT = 320
+PARAMETERS = EngineParameters(max_model_len=CONTEXT, max_num_seqs=64)
+SAMPLING = Sampling(temperature=0.8, top_p=0.95)
+CELLS = build_cells(
+    ["base"],
+    ["miniature-easy"],
+    ["vanilla", "budget_forcing", "separate", "unconstrained"],
+    parse_grid(["0+24", "16+24", "48+24"]),
+)
+PROBLEMS = {
+    "miniature-easy": [
+        Problem("miniature-easy", str(row["index"]), row["question"], row["answer"], "math")
+        for row in evaluation_rows("easy", 8, seed=5, split="tune")
+    ]
+}
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    ray.init(address="local", num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def engine(cluster: None, runner: asyncio.Runner) -> Iterator[RayEngine]:
+    engine = RayEngine(str(MODEL), PARAMETERS)
+    runner.run(engine.__aenter__())
+    yield engine
+    runner.run(engine.__aexit__(None, None, None))
+
+
+def sweep(runner: asyncio.Runner, engine: Engine, directory: Path) -> pl.DataFrame:
+    tokenizer, markers = load_markers(MODEL)
+    store = TrajectoryStore(directory)
+    rows = RowBuilder(tokenizer, markers, "model", PARAMETERS.fingerprint)
+    with store.writing(Manifest({"base": "model"}, {"base": PARAMETERS.fingerprint}, {}, {})):
+        plan = plan_sweep(CELLS, PROBLEMS, num_samples=2, seed=3, store=store)
+        runner.run(run_sweep(plan, sampling=SAMPLING, engines={"policy": engine}, rows=rows, store=store))
+    return store.read().sort(KEY)
+
+
+@pytest.fixture(scope="module")
+def table(runner: asyncio.Runner, engine: RayEngine, tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
+    return sweep(runner, engine, tmp_path_factory.mktemp("table"))
+
+
+def test_every_row_is_there_and_keeps_its_budget(table: pl.DataFrame) -> None:
+    assert table.height == len(CELLS) * 8 * 2
+    used, limit = pl.col("think_tokens"), pl.col("think_budget")
+    limited = table.filter(pl.col("strategy").is_in(["separate", "budget_forcing"]))
+    assert limited.filter((used > limit) | (pl.col("solution_tokens") > pl.col("solution_budget"))).is_empty()
+    forced = limited.filter(think_finish="forced")
+    assert not forced.is_empty()
+    assert forced.filter(used != limit).is_empty()
+    both = used + pl.col("solution_tokens")
+    assert table.filter(pl.col("strategy") == "vanilla", both > limit + pl.col("solution_budget")).is_empty()
+
+
+def test_more_thinking_answers_more(table: pl.DataFrame) -> None:
+    scores = {row["strategy"]: row["score"] for row in table.group_by("strategy").agg(pl.mean("score")).to_dicts()}
+    assert scores["unconstrained"] > max(scores["separate"], scores["vanilla"])
+
+
+def test_the_same_seed_gives_the_same_table(
+    table: pl.DataFrame, runner: asyncio.Runner, engine: RayEngine, tmp_path: Path
+) -> None:
+    assert sweep(runner, engine, tmp_path).equals(table)
+
+
+def test_exactly_the_stop_ids_end_a_completion(runner: asyncio.Runner, engine: RayEngine) -> None:
+    _, markers = load_markers(MODEL)
+    free = runner.run(engine.generate(Generate((markers.think_start,), None, (), SAMPLING), 1))
+    assert (len(free.tokens), free.finish) == (CONTEXT - 1, Finish.LENGTH)
+    stop = free.tokens[20]
+    ended = runner.run(engine.generate(Generate((markers.think_start,), None, (stop,), SAMPLING), 1))
+    assert ended.tokens == free.tokens[: free.tokens.index(stop) + 1]
+    assert ended.finish == Finish.STOP
+
+
+def test_a_full_context_gives_an_empty_completion_and_a_nearly_full_one_is_clipped(
+    runner: asyncio.Runner, engine: RayEngine
+) -> None:
+    full = runner.run(engine.generate(Generate((5,) * CONTEXT, 4, (), SAMPLING), 1))
+    assert full == Completion((), Finish.LENGTH)
+    nearly = runner.run(engine.generate(Generate((5,) * (CONTEXT - 3), 9, (), Sampling(logprobs=True)), 1))
+    assert len(nearly.tokens) == 3
+    assert nearly.logprobs is not None
+    assert all(logprob <= 0 for logprob in nearly.logprobs)
+
+
+class KillingEngine:
+    """Kills the engine's actor, as the out-of-memory killer would, after a number of completions."""
+
+    def __init__(self, engine: RayEngine, after: int) -> None:
+        self.engine = engine
+        self.completions = 0
+        self.after = after
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        completion = await self.engine.generate(request, seed)
+        self.completions += 1
+        if self.completions == self.after:
+            os.kill(self.engine.process_id, signal.SIGKILL)
+        return completion
+
+
+def test_a_killed_engine_costs_no_row(
+    table: pl.DataFrame, runner: asyncio.Runner, engine: RayEngine, tmp_path: Path
+) -> None:
+    before = engine.process_id
+    assert sweep(runner, KillingEngine(engine, after=60), tmp_path).equals(table)
+    assert engine.process_id != before
+
+
+def test_an_actor_that_finds_no_place_says_what_it_waited_for(cluster: None, runner: asyncio.Runner) -> None:
+    parameters = EngineParameters(device="cuda", start_timeout_seconds=2)
+    with pytest.raises(EngineLost, match=r"no engine after 2 s: waited for Ray to place an actor with .*'GPU': 1"):
+        runner.run(RayEngine("nowhere", parameters).__aenter__())
+
+
+def test_a_checkpoint_that_is_not_there_is_named(cluster: None, runner: asyncio.Runner, tmp_path: Path) -> None:
+    with pytest.raises(EngineLost, match=rf"vLLM did not start for {tmp_path}"):
+        runner.run(RayEngine(str(tmp_path), PARAMETERS).__aenter__())

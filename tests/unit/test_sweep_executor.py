@@ -1,0 +1,265 @@
+"""The executor: what is missing is generated once, graded, stored; a failure stops nothing else."""
+
+import asyncio
+import random
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastic_core.budget import Budget, parse_grid
+from elastic_core.data.problems import Problem
+from elastic_core.engines.base import Engine, EngineLost, RequestFailed
+from elastic_core.engines.scripted import ScriptedEngine
+from elastic_core.markers import Markers
+from elastic_core.strategies import Completion, Generate, Sampling
+from elastic_core.sweep import executor
+from elastic_core.sweep.executor import SweepIncomplete, SweepResult, plan_sweep, run_sweep
+from elastic_core.sweep.grid import Cell, build_cells
+from elastic_core.sweep.manifest import Manifest
+from elastic_core.sweep.rows import RowBuilder, sample_seed
+from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.trajectory import KEY
+
+EOT, START, END, NEWLINE = 1, 2, 3, 4
+WORDS = {
+    EOT: "<eos>",
+    START: "<think>",
+    END: "</think>",
+    NEWLINE: "\n",
+    5: "\\boxed{",
+    6: "}",
+    7: "4",
+    8: "5",
+    9: "hm ",
+}
+MARKERS = Markers(START, END, (EOT,), (NEWLINE,), (NEWLINE, 9), True)
+MANIFEST = Manifest({"base": "f"}, {"base": "e"}, {"easy": "h"}, {"seed": 7})
+PROBLEMS = {"easy": [Problem("easy", str(i), f"{i}", "4", "math") for i in range(5)]}
+CELLS = build_cells(
+    ["base"],
+    ["easy"],
+    ["vanilla", "budget_forcing", "separate", "unconstrained"],
+    parse_grid(["0+6", "3+6", "20+6", "unlimited+6"]),
+)
+
+
+class WordTokenizer:
+    """One word per token; a question is spelt by tokens 10 and above."""
+
+    chat_template = "one message"
+    name_or_path = "words"
+
+    def decode(self, ids: Sequence[int], **_: Any) -> str:
+        return "".join(WORDS[i] for i in ids)
+
+    def apply_chat_template(self, messages: list[dict[str, str]], **_: Any) -> list[int]:
+        return [10 + int(messages[0]["content"]), START]
+
+
+def next_token(prefix: tuple[int, ...], seed: int) -> int:
+    """A thought of random length, closed or broken off, then a boxed 4 or 5, then end-of-text."""
+    rng = random.Random(f"{seed} {prefix}")
+    if END not in prefix:
+        return rng.choices([9, END, EOT], [0.8, 0.15, 0.05])[0]
+    if 5 not in prefix:
+        return 5
+    return {5: rng.choice([7, 8]), 7: 6, 8: 6}.get(prefix[-1], EOT)
+
+
+def rows_builder() -> RowBuilder:
+    return RowBuilder(WordTokenizer(), MARKERS, "f", "e")
+
+
+def sweep(
+    directory: Path,
+    engine: Engine | None = None,
+    cells: Sequence[Cell] = CELLS,
+    num_samples: int = 2,
+    **options: Any,
+) -> SweepResult:
+    async def run() -> SweepResult:
+        store = TrajectoryStore(directory)
+        with store.writing(MANIFEST):
+            plan = plan_sweep(cells, PROBLEMS, num_samples=num_samples, seed=7, store=store)
+            engines = {"policy": engine or ScriptedEngine(next_token, context=64)}
+            return await run_sweep(
+                plan, sampling=Sampling(), engines=engines, rows=rows_builder(), store=store, **options
+            )
+
+    return asyncio.run(run())
+
+
+def table(directory: Path) -> pl.DataFrame:
+    return TrajectoryStore(directory).read().sort(KEY)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
+    """The table of one uninterrupted run."""
+    directory = tmp_path_factory.mktemp("whole")
+    result = sweep(directory)
+    assert (result.rows_written, result.rows_present) == (len(CELLS) * 5 * 2, 0)
+    return table(directory)
+
+
+def test_a_second_run_generates_nothing(tmp_path: Path) -> None:
+    sweep(tmp_path)
+    engine = ScriptedEngine(next_token)
+    result = sweep(tmp_path, engine)
+    assert engine.requests == []
+    assert (result.rows_written, result.rows_present, result.tokens_generated) == (0, len(CELLS) * 10, 0)
+
+
+def test_more_samples_later_keep_the_first(tmp_path: Path, whole: pl.DataFrame) -> None:
+    assert sweep(tmp_path, num_samples=1).rows_written == len(CELLS) * 5
+    assert sweep(tmp_path, num_samples=2).rows_written == len(CELLS) * 5
+    assert table(tmp_path).equals(whole)
+
+
+class Mortal:
+    """Answers a number of requests, then is gone."""
+
+    def __init__(self, life: int) -> None:
+        self.life = life
+        self.inner = ScriptedEngine(next_token, context=64)
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        await asyncio.sleep(0)
+        self.life -= 1
+        if self.life < 0:
+            raise EngineLost("gone")
+        return await self.inner.generate(request, seed)
+
+
+@settings(max_examples=12, deadline=None)
+@given(lives=st.lists(st.integers(1, 30), min_size=1, max_size=4), max_in_flight=st.sampled_from([1, 7, 512]))
+def test_an_interrupted_sweep_ends_with_the_table_of_an_uninterrupted_one(
+    whole: pl.DataFrame, lives: list[int], max_in_flight: int
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        stored = 0
+        for life in lives:
+            with pytest.raises(EngineLost):
+                sweep(Path(directory), Mortal(life), max_in_flight=max_in_flight)
+            stored = table(Path(directory)).height
+        assert sweep(Path(directory)).rows_written == whole.height - stored
+        assert table(Path(directory)).equals(whole)
+
+
+def test_what_was_finished_before_a_cancellation_is_stored(tmp_path: Path) -> None:
+    class Slow(ScriptedEngine):
+        async def generate(self, request: Generate, seed: int) -> Completion:
+            if len(self.requests) >= 30:
+                await asyncio.sleep(60)
+            return await super().generate(request, seed)
+
+    async def cancelled() -> None:
+        store = TrajectoryStore(tmp_path)
+        with store.writing(MANIFEST):
+            plan = plan_sweep(CELLS, PROBLEMS, num_samples=1, seed=7, store=store)
+            engines = {"policy": Slow(next_token, context=64)}
+            async with asyncio.timeout(0.5):
+                await run_sweep(plan, sampling=Sampling(), engines=engines, rows=rows_builder(), store=store)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(cancelled())
+    assert table(tmp_path).height >= 15
+
+
+def test_no_more_samples_are_in_flight_than_allowed(tmp_path: Path) -> None:
+    class Counting(ScriptedEngine):
+        now, most = 0, 0
+
+        async def generate(self, request: Generate, seed: int) -> Completion:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(0.001)
+            self.now -= 1
+            return await super().generate(request, seed)
+
+    engine = Counting(next_token, context=64)
+    sweep(tmp_path, engine, max_in_flight=6)
+    assert engine.most == 6
+
+
+def test_failing_samples_are_listed_with_their_keys_and_the_rest_is_stored(tmp_path: Path, whole: pl.DataFrame) -> None:
+    class Refusing(ScriptedEngine):
+        async def generate(self, request: Generate, seed: int) -> Completion:
+            if request.prefix[0] == 13 and request.max_tokens == 9:
+                raise RequestFailed("no such luck")
+            return await super().generate(request, seed)
+
+    with pytest.raises(
+        SweepIncomplete, match=r"2 of 130 .*\n  base easy vanilla 3\+6 problem 3 sample 0: no such luck"
+    ) as e:
+        sweep(tmp_path, Refusing(next_token, context=64))
+    assert [str(sample) for sample, _ in e.value.failures] == [
+        f"base easy vanilla 3+6 problem 3 sample {i}" for i in range(2)
+    ]
+    assert e.value.result.rows_written == whole.height - 2
+    assert sweep(tmp_path).rows_written == 2
+    assert table(tmp_path).equals(whole)
+
+
+def test_a_request_that_fails_once_is_tried_again(tmp_path: Path, whole: pl.DataFrame) -> None:
+    failed: set[tuple[Generate, int]] = set()
+
+    class Flaky(ScriptedEngine):
+        async def generate(self, request: Generate, seed: int) -> Completion:
+            if (request, seed) not in failed:
+                failed.add((request, seed))
+                if len(failed) % 10 == 0:
+                    raise RequestFailed("once")
+            return await super().generate(request, seed)
+
+    sweep(tmp_path, Flaky(next_token, context=64))
+    assert table(tmp_path).equals(whole)
+
+
+def test_shards_stay_few_and_progress_counts_stored_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "FLUSH_ROWS", 50)
+    reports: list[SweepResult] = []
+    result = sweep(tmp_path, on_progress=reports.append)
+    assert len(list(tmp_path.glob("*.parquet"))) <= 3
+    assert reports[-1].rows_written == result.rows_written == result.rows_total
+
+
+def test_texts_and_grades_are_exact(whole: pl.DataFrame) -> None:
+    for row in whole.iter_rows(named=True):
+        text = "".join(WORDS[i] for i in row["response_ids"]).removesuffix("<eos>")
+        if row["solution"] is None:
+            assert text == row["thinking"]
+            assert row["grade_status"] == "no_solution"
+        else:
+            assert text == row["thinking"] + "</think>" + row["solution"]
+            assert (row["grade_status"] == "correct") == ("\\boxed{4}" in row["solution"]) == (row["score"] == 1)
+    assert set(whole["grade_status"]) == {"correct", "wrong", "no_answer", "no_solution"}
+
+
+def test_budgets_hold_in_every_row(whole: pl.DataFrame) -> None:
+    assert whole.filter(pl.col("solution_tokens") > pl.col("solution_budget"), strategy="separate").is_empty()
+    assert whole.filter(pl.col("think_tokens") > pl.col("think_budget"), strategy="separate").is_empty()
+
+
+def test_a_sample_has_one_seed_in_all_cells(whole: pl.DataFrame) -> None:
+    assert whole.group_by("problem", "sample").agg(pl.col("seed").n_unique())["seed"].to_list() == [1] * 10
+    assert whole["seed"].n_unique() == 10
+    assert sample_seed(7, "easy", "1", 0) != sample_seed(8, "easy", "1", 0)
+
+
+@pytest.mark.parametrize(
+    "cells, found",
+    [
+        ([Cell("a", "easy", "vanilla", Budget(1, 1)), Cell("b", "easy", "vanilla", Budget(1, 1))], "one model"),
+        ([Cell("a", "none", "vanilla", Budget(1, 1))], 'benchmark "none", but it has no problems'),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_refused(tmp_path: Path, cells: list[Cell], found: str) -> None:
+    with pytest.raises(ValueError, match=found):
+        plan_sweep(cells, PROBLEMS, num_samples=1, seed=0, store=TrajectoryStore(tmp_path))

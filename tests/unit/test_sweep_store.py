@@ -1,0 +1,173 @@
+"""The trajectory table on disk: whole shards, unique keys, one writer, one provenance."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastic_core.sweep.manifest import Manifest, ManifestMismatch
+from elastic_core.sweep.store import DuplicateKey, TableLocked, TrajectoryStore
+from elastic_core.trajectory import KEY, SCHEMA
+
+MANIFEST = Manifest({"base": "f1"}, {"base": "e1"}, {"easy": "h1"}, {"temperature": 0.8, "seed": 1})
+
+
+def rows(samples: list[int], think_budget: int | None = 16) -> pl.DataFrame:
+    filled: dict[str, Any] = dict.fromkeys(SCHEMA, None) | {
+        "model": "base",
+        "benchmark": "easy",
+        "problem": "0",
+        "strategy": "separate",
+        "think_budget": think_budget,
+        "solution_budget": 32,
+        "response_ids": [1, 2, 3],
+        "forced": [False, True, False],
+    }
+    return pl.DataFrame([filled | {"sample": sample} for sample in samples], schema=SCHEMA)
+
+
+def test_a_new_table_is_empty_and_has_the_schema(tmp_path: Path) -> None:
+    assert TrajectoryStore(tmp_path / "none").read().schema == SCHEMA
+
+
+def test_rows_are_readable_at_once_by_anyone(tmp_path: Path) -> None:
+    store = TrajectoryStore(tmp_path)
+    with store.writing(MANIFEST):
+        store.append(rows([0, 1]))
+        assert TrajectoryStore(tmp_path).read().height == 2
+        assert pl.read_parquet(tmp_path / "*.parquet").schema == SCHEMA
+        store.append(rows([2]))
+    assert sorted(TrajectoryStore(tmp_path).finished()["sample"]) == [0, 1, 2]
+
+
+def test_appending_needs_the_lock(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="writing"):
+        TrajectoryStore(tmp_path).append(rows([0]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 12), max_size=5), max_size=5), st.sampled_from([None, 16]))
+def test_a_key_never_appears_twice(batches: list[list[int]], think_budget: int | None) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        expected: set[int] = set()
+        for batch in batches:  # Every batch by a new writer, as after a restart.
+            store = TrajectoryStore(Path(directory))
+            with store.writing(MANIFEST):
+                if expected & set(batch) or len(set(batch)) < len(batch):
+                    with pytest.raises(DuplicateKey):
+                        store.append(rows(batch, think_budget))
+                else:
+                    store.append(rows(batch, think_budget))
+                    expected |= set(batch)
+        table = TrajectoryStore(Path(directory)).read()
+        assert sorted(table["sample"]) == sorted(expected)
+        assert table.select(KEY).is_unique().all()
+
+
+def test_rows_of_another_schema_are_refused(tmp_path: Path) -> None:
+    store = TrajectoryStore(tmp_path)
+    with store.writing(MANIFEST), pytest.raises(ValueError, match="expected"):
+        store.append(rows([0]).drop("score"))
+
+
+def test_a_kill_between_write_and_rename_leaves_no_half_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = TrajectoryStore(tmp_path)
+    with store.writing(MANIFEST):
+        store.append(rows([0]))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), store.writing(MANIFEST):
+        patch.setattr(Path, "rename", _killed)
+        store.append(rows([1]))
+    assert list(tmp_path.glob("*.tmp"))
+    assert store.read()["sample"].to_list() == [0]
+    with store.writing(MANIFEST):
+        assert not list(tmp_path.glob("*.tmp"))
+        store.append(rows([1]))
+    assert sorted(store.read()["sample"]) == [0, 1]
+
+
+def _killed(source: Path, target: Path) -> Path:
+    if target.suffix == ".parquet":
+        raise KeyboardInterrupt
+    os.rename(source, target)  # noqa: PTH104 (Path.rename is what is patched)
+    return target
+
+
+HOLD = """
+import sys, pathlib
+from elastic_core.sweep.manifest import Manifest
+from elastic_core.sweep.store import TrajectoryStore
+with TrajectoryStore(pathlib.Path(sys.argv[1])).writing(Manifest({}, {}, {}, {"temperature": 0.8, "seed": 1})):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_writer_is_told_who_holds_the_table_and_a_killed_one_does_not_block(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        for _ in range(2):
+            with (
+                pytest.raises(TableLocked, match=f"process {holder.pid} on"),
+                TrajectoryStore(tmp_path).writing(MANIFEST),
+            ):
+                pass
+    finally:
+        holder.kill()
+        holder.communicate()
+    with TrajectoryStore(tmp_path).writing(MANIFEST):
+        pass
+
+
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        ({"models": {"base": "f2"}}, "model base = f1, now it is f2"),
+        ({"engines": {"base": "e2"}}, "engine base"),
+        ({"benchmarks": {"easy": "h2"}}, "benchmark easy"),
+        ({"settings": {"temperature": 0.6, "seed": 1}}, "setting temperature = 0.8, now it is 0.6"),
+        ({"settings": {"temperature": 0.8}}, "setting seed"),
+        ({"settings": {"temperature": 0.8, "seed": 1, "top_k": 5}}, "setting top_k"),
+    ],
+)
+def test_rows_of_another_provenance_are_refused(tmp_path: Path, change: dict[str, Any], named: str) -> None:
+    store = TrajectoryStore(tmp_path)
+    with store.writing(MANIFEST):
+        store.append(rows([0]))
+    with (
+        pytest.raises(ManifestMismatch, match=named),
+        store.writing(Manifest(**{**MANIFEST.__dict__, **change})),
+    ):
+        pass
+    with store.writing(MANIFEST):  # The refusal changed nothing and left the table free.
+        pass
+
+
+def test_a_table_may_gain_models_and_benchmarks(tmp_path: Path) -> None:
+    store = TrajectoryStore(tmp_path)
+    with store.writing(MANIFEST):
+        pass
+    with store.writing(Manifest({"trained": "f9"}, {"trained": "e1"}, {"hard": "h2"}, MANIFEST.settings)):
+        pass
+    manifest = Manifest.load(tmp_path / "manifest.json")
+    assert manifest.models == {"base": "f1", "trained": "f9"}
+    assert manifest.benchmarks == {"easy": "h1", "hard": "h2"}
+
+
+def test_an_unreadable_manifest_is_named(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    with (
+        pytest.raises(ManifestMismatch, match=r"manifest\.json: not the manifest"),
+        TrajectoryStore(tmp_path).writing(MANIFEST),
+    ):
+        pass
