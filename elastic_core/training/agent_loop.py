@@ -1,0 +1,147 @@
+"""Rollouts of GRPO training: verl's agent loop drives the same strategy coroutine as the sweeps do.
+
+Sampled tokens get mask 1, forced ones mask 0 and log-probability 0. Validation runs through the same loop.
+"""
+
+import asyncio
+import hashlib
+from typing import Any
+from uuid import uuid4
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
+from verl.utils.profiler import simple_timer
+
+from elastic_core.budget import Budget
+from elastic_core.engines.base import drive
+from elastic_core.markers import load_markers
+from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
+from elastic_core.training.reward import grade_trajectory, measures
+
+
+class ServerEngine:
+    """verl's LLM server as an engine of one rollout.
+
+    Args:
+        server: verl's server client.
+        base: sampling parameters a `Generate` does not carry, such as top_k.
+
+    `extra_fields` holds verl's bookkeeping over all requests (the range of weight versions that answered).
+    """
+
+    def __init__(self, server: Any, base: dict[str, Any]) -> None:
+        self._server = server
+        self._base = base
+        # One id per rollout keeps its requests on one replica, whose prefix cache holds the thought.
+        self._rollout = uuid4().hex
+        self.extra_fields: dict[str, Any] = {}
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        """Raises:
+        RuntimeError: when the server aborted the request.
+        """
+        sampling = request.sampling
+        output = await self._server.generate(
+            request_id=self._rollout,
+            prompt_ids=list(request.prefix),
+            sampling_params=self._base
+            | {
+                "temperature": sampling.temperature,
+                "top_p": sampling.top_p,
+                "logprobs": sampling.logprobs,
+                "max_tokens": request.max_tokens,
+                "stop_token_ids": list(request.stop),
+                "seed": seed,
+                "detokenize": False,
+            },
+        )
+        if output.stop_reason == "aborted":
+            raise RuntimeError(f"the rollout server aborted a request after {len(output.token_ids)} tokens")
+        first = self.extra_fields.get("min_global_steps")
+        self.extra_fields |= output.extra_fields
+        if first is not None:
+            self.extra_fields["min_global_steps"] = first
+        tokens = tuple(output.token_ids)
+        # verl reports both a stop token and exhausted tokens as "completed".
+        stopped = bool(tokens) and tokens[-1] in request.stop
+        logprobs = tuple(output.log_probs) if sampling.logprobs else None
+        return Completion(tokens, Finish.STOP if stopped else Finish.LENGTH, logprobs)
+
+
+def rollout_seed(run_seed: int, *, step: int, source: str, index: int, session: int) -> int:
+    """The seed of one rollout, a function of where it stands in the run, so that a resumed run draws the same."""
+    key = f"{run_seed}/{step}/{source}/{index}/{session}".encode()
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") & 0x7FFFFFFF
+
+
+@register("elastic")
+class ElasticAgentLoop(AgentLoopBase):
+    """Settings come from the section `elastic` that `config.compose` adds to verl's configuration."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        settings = self.config.elastic
+        self._budget = Budget(settings.think_tokens, settings.solution_tokens)
+        self._strategy = STRATEGIES[settings.strategy]
+        self._seed = int(settings.seed)
+        self._tokenizer, self._markers = load_markers(self.config.actor_rollout_ref.model.path)
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
+        """One rollout, graded.
+
+        Args:
+            sampling_params: verl's, for training or validation.
+            row: the parquet row's columns and verl's `global_steps`, `index` and `session_id`.
+
+        Raises:
+            ValueError: when prompt or response do not fit the lengths verl was configured for.
+            BudgetExceeded: when the budget was.
+        """
+        prompt = tuple(
+            self._tokenizer.apply_chat_template(
+                list(row["raw_prompt"]), add_generation_prompt=True, tokenize=True, return_dict=False
+            )
+        )
+        self._fits("prompt", len(prompt), self.rollout_config.prompt_length)
+        base = dict(sampling_params)
+        sampling = Sampling(base.pop("temperature"), base.pop("top_p"), bool(base.pop("logprobs")))
+        engine = ServerEngine(self.server_manager, base)
+        seed = rollout_seed(
+            self._seed,
+            step=int(row["global_steps"]),
+            source=row["data_source"],
+            index=int(row["index"]),
+            session=int(row["session_id"]),
+        )
+        metrics: dict[str, Any] = {}
+        with simple_timer("generate_sequences", metrics):
+            rollout = self._strategy(prompt, self._budget, self._markers, sampling)
+            trajectory = await drive(rollout, {"policy": engine}, seed)
+        self._fits("response", len(trajectory.response_ids), self.rollout_config.response_length)
+        with simple_timer("compute_score", metrics):
+            # Parsing mathematics and running code block; other rollouts must go on meanwhile.
+            graded = await asyncio.to_thread(
+                grade_trajectory,
+                trajectory,
+                self._tokenizer,
+                kind=row["ability"],
+                truth=row["reward_model"]["ground_truth"],
+            )
+        return AgentLoopOutput(
+            prompt_ids=list(prompt),
+            response_ids=list(trajectory.response_ids),
+            response_mask=[int(not forced) for forced in trajectory.forced],
+            response_logprobs=None if trajectory.logprobs is None else list(trajectory.logprobs),
+            reward_score=graded.score,
+            num_turns=2,
+            metrics=metrics,
+            extra_fields={
+                **engine.extra_fields,
+                "reward_extra_info": measures(trajectory, graded),
+                "turn_scores": [],
+                "tool_rewards": [],
+            },
+        )
+
+    def _fits(self, what: str, length: int, limit: int) -> None:
+        if length > limit:
+            raise ValueError(f"a {what} of {length} tokens; verl was configured for at most {limit}")

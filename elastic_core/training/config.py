@@ -1,0 +1,282 @@
+"""GRPO training under a budget as typed parameters, and their translation into verl's own configuration.
+
+The algorithm is verl's GRPO: advantages are rewards minus the group's mean, over its standard deviation; PPO's clipped
+ratio is against the policy that sampled; the KL penalty is a loss term, not part of the reward.
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from elastic_core.budget import Budget
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+class GrpoParameters(BaseModel):
+    """Defaults are those of E1-Math-1.5B (Elastic Reasoning, section 4.1)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    strategy: Literal["separate", "vanilla"] = Field(
+        "separate", description="How rollouts are decoded; vanilla trains under plain truncation at t + s."
+    )
+    budget: str = Field("1k+1k", description='Thinking and solution tokens of a rollout, "t+s"; both limited.')
+    steps: int = Field(200, ge=1, description="Training steps: rollouts of one batch, then updates on it.")
+    batch_size: int = Field(128, ge=1, description="Problems per step.")
+    group_size: int = Field(8, ge=2, description="Rollouts per problem, among which rewards are compared.")
+    mini_batch_size: int = Field(64, ge=1, description="Problems per optimiser update; divides batch_size.")
+    learning_rate: float = Field(1e-6, gt=0, description="AdamW's, constant after the warm-up.")
+    warmup_steps: int = Field(0, ge=0, description="Optimiser updates of linear warm-up.")
+    weight_decay: float = Field(0.01, ge=0, description="AdamW's.")
+    clip_grad: float = Field(1.0, gt=0, description="Largest gradient norm.")
+    clip_low: float = Field(0.2, gt=0, lt=1, description="PPO clips the probability ratio below 1 - clip_low.")
+    clip_high: float = Field(0.2, gt=0, description="PPO clips the probability ratio above 1 + clip_high.")
+    kl_coefficient: float = Field(
+        0.001, ge=0, description="Weight of the low-variance KL estimate to the initial model; 0 loads no reference."
+    )
+    entropy_coefficient: float = Field(0.001, ge=0, description="Weight of the entropy bonus.")
+    temperature: float = Field(0.6, gt=0, description="Of training rollouts; log-probabilities are taken at it too.")
+    reuse_rollout_logprobs: bool = Field(
+        False,
+        description="Take the sampler's log-probabilities as those of the old policy instead of computing them again: "
+        "faster, exact only where sampler and trainer agree (float32).",
+    )
+    prompt_tokens: int = Field(1024, ge=1, description="Longest prompt in tokens; longer problems are left out.")
+    save_every: int = Field(10, ge=1, description="Steps between checkpoints: what a crash can cost.")
+    keep_checkpoints: int = Field(2, ge=1, description="Checkpoints kept; older ones are deleted.")
+    validate_every: int = Field(10, ge=0, description="Steps between validations; 0 for none.")
+    validation_samples: int = Field(8, ge=1, description="Rollouts per validation problem.")
+    validation_temperature: float = Field(0.6, ge=0, description="Of validation rollouts; 0 is greedy.")
+    validation_top_p: float = Field(0.95, gt=0, le=1, description="Nucleus of validation rollouts.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Of data order, rollouts and mini-batch order.")
+    device: Literal["gpu", "cpu"] = Field("gpu", description="What trains and generates.")
+    nodes: int = Field(1, ge=1, description="Machines.")
+    gpus_per_node: int = Field(8, ge=1, description="Accelerators of each; 1 on a CPU, where it is pretended.")
+    tensor_parallel: int = Field(1, ge=1, description="Accelerators per vLLM replica; divides their total.")
+    max_sequences: int = Field(256, ge=1, description="Sequences a vLLM replica generates at a time.")
+    memory_fraction: float = Field(
+        0.6, gt=0, lt=1, description="Share of an accelerator's memory for vLLM; not used on a CPU."
+    )
+    tokens_per_device: int = Field(16384, ge=1, description="Most tokens in one forward pass; more are split.")
+    rollout_workers: int = Field(8, ge=1, description="Processes that drive and grade rollouts.")
+    attention: Literal["sdpa", "flash_attention_2"] = Field(
+        "sdpa", description="The trainer's attention; flash_attention_2 also removes padding, and must be installed."
+    )
+
+    @field_validator("budget")
+    @classmethod
+    def _limited(cls, text: str) -> str:
+        if Budget.parse(text).total is None:
+            raise ValueError(f'"{text}" is no training budget; expected limited thinking and solution like "1k+1k"')
+        return text
+
+    @model_validator(mode="after")
+    def _divisible(self) -> Self:
+        devices = self.nodes * self.gpus_per_node
+        for larger, smaller in (
+            ("batch_size", "mini_batch_size"),
+            ("mini_batch_size * group_size", "nodes * gpus_per_node"),
+            ("nodes * gpus_per_node", "tensor_parallel"),
+        ):
+            total, divisor = (
+                {
+                    "batch_size": self.batch_size,
+                    "mini_batch_size": self.mini_batch_size,
+                    "mini_batch_size * group_size": self.mini_batch_size * self.group_size,
+                    "nodes * gpus_per_node": devices,
+                    "tensor_parallel": self.tensor_parallel,
+                }[name]
+                for name in (larger, smaller)
+            )
+            if total % divisor:
+                raise ValueError(f"{larger} = {total} is not a multiple of {smaller} = {divisor}")
+        if self.device == "cpu" and devices != 1:
+            raise ValueError(f"device = cpu trains in one process; nodes * gpus_per_node = {devices}, expected 1")
+        if self.tokens_per_device < self.prompt_tokens + self.response_tokens:
+            raise ValueError(
+                f"tokens_per_device = {self.tokens_per_device} cannot hold one sequence of "
+                f"{self.prompt_tokens + self.response_tokens} tokens (prompt, budget and a forced think-end)"
+            )
+        return self
+
+    @property
+    def response_tokens(self) -> int:
+        """Longest response: t sampled, one forced think-end, s sampled."""
+        total = Budget.parse(self.budget).total
+        assert total is not None
+        return total + 1
+
+
+def compose(
+    parameters: GrpoParameters,
+    *,
+    model: Path,
+    train_file: Path,
+    validation_file: Path,
+    out_dir: Path,
+    run_name: str,
+    mlflow: bool = False,
+) -> "DictConfig":
+    """verl's configuration, composed on its own ppo_trainer.yaml and validated by verl.
+
+    Args:
+        model: Hugging Face checkpoint to start from.
+        train_file, validation_file: parquet in the schema of `elastic_core.data.problems`.
+        out_dir: checkpoints go to `out_dir/global_step_<n>`. All paths must be visible on every node.
+        run_name: the run's name in logs.
+        mlflow: log to the MLflow run that MLFLOW_TRACKING_URI and MLFLOW_RUN_ID name in the job's environment.
+
+    Raises:
+        hydra.errors.ConfigCompositionException: for a key verl does not know.
+        ValueError, AssertionError: from verl's validation.
+    """
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_module
+    from hydra.core.global_hydra import GlobalHydra
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    overrides = {
+        **_data(parameters, train_file, validation_file),
+        **_algorithm(parameters),
+        **_actor(parameters, model),
+        **_rollout(parameters),
+        **_trainer(parameters, out_dir, run_name, mlflow),
+    }
+    GlobalHydra.instance().clear()
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        # JSON values are valid in hydra's override grammar.
+        config = hydra_compose("ppo_trainer", [f"{key}={json.dumps(value)}" for key, value in overrides.items()])
+    validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    return config
+
+
+def _data(p: GrpoParameters, train_file: Path, validation_file: Path) -> dict[str, Any]:
+    return {
+        "data.train_files": str(train_file),
+        "data.val_files": str(validation_file),
+        "data.train_batch_size": p.batch_size,
+        "data.max_prompt_length": p.prompt_tokens,
+        "data.max_response_length": p.response_tokens,
+        "data.filter_overlong_prompts": True,
+        "data.seed": p.seed,
+        # Rows are small. Worker processes cost more than they bring, and die noisily at shutdown.
+        "data.dataloader_num_workers": 0,
+    }
+
+
+def _algorithm(p: GrpoParameters) -> dict[str, Any]:
+    budget = Budget.parse(p.budget)
+    return {
+        "algorithm.adv_estimator": "grpo",
+        "algorithm.norm_adv_by_std_in_grpo": True,
+        "algorithm.use_kl_in_reward": False,
+        "algorithm.rollout_correction.bypass_mode": p.reuse_rollout_logprobs,
+        # Read by agent_loop.py; verl's own sections refuse keys they do not know.
+        "+elastic.strategy": p.strategy,
+        "+elastic.think_tokens": budget.think,
+        "+elastic.solution_tokens": budget.solution,
+        "+elastic.seed": p.seed,
+    }
+
+
+def _actor(p: GrpoParameters, model: Path) -> dict[str, Any]:
+    cpu = p.device == "cpu"
+    dtype = "fp32" if cpu else "bf16"
+    actor = "actor_rollout_ref.actor"
+    engines = ["actor", "ref"]
+    return {
+        "actor_rollout_ref.model.path": str(model),
+        "actor_rollout_ref.model.use_remove_padding": p.attention == "flash_attention_2",
+        "+actor_rollout_ref.model.override_config.attn_implementation": p.attention,
+        "actor_rollout_ref.model.enable_gradient_checkpointing": not cpu,
+        f"{actor}.strategy": "fsdp2",
+        f"{actor}.ppo_mini_batch_size": p.mini_batch_size,
+        f"{actor}.use_dynamic_bsz": True,
+        f"{actor}.ppo_max_token_len_per_gpu": p.tokens_per_device,
+        f"{actor}.clip_ratio": p.clip_low,
+        f"{actor}.clip_ratio_low": p.clip_low,
+        f"{actor}.clip_ratio_high": p.clip_high,
+        f"{actor}.entropy_coeff": p.entropy_coefficient,
+        f"{actor}.use_kl_loss": p.kl_coefficient > 0,
+        f"{actor}.kl_loss_coef": p.kl_coefficient,
+        f"{actor}.kl_loss_type": "low_var_kl",
+        f"{actor}.grad_clip": p.clip_grad,
+        f"{actor}.data_loader_seed": p.seed,
+        f"{actor}.use_torch_compile": not cpu,
+        f"{actor}.optim.lr": p.learning_rate,
+        f"{actor}.optim.lr_warmup_steps": p.warmup_steps,
+        f"{actor}.optim.weight_decay": p.weight_decay,
+        # hf_model makes exporting a copy, whatever the number of processes that trained.
+        f"{actor}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
+        f"{actor}.checkpoint.load_contents": ["model", "optimizer", "extra"],
+        f"{actor}.fsdp_config.seed": p.seed,
+        **{f"actor_rollout_ref.{name}.fsdp_config.use_torch_compile": not cpu for name in engines},
+        **{f"actor_rollout_ref.{name}.fsdp_config.dtype": "float32" if cpu else "bfloat16" for name in engines},
+        # Left out, FSDP computes in bf16 whatever dtype says.
+        **{f"+actor_rollout_ref.{name}.fsdp_config.mixed_precision.param_dtype": dtype for name in engines},
+    }
+
+
+def _rollout(p: GrpoParameters) -> dict[str, Any]:
+    context = p.prompt_tokens + p.response_tokens
+    rollout = "actor_rollout_ref.rollout"
+    overrides: dict[str, Any] = {
+        f"{rollout}.name": "vllm",
+        f"{rollout}.n": p.group_size,
+        f"{rollout}.temperature": p.temperature,
+        f"{rollout}.seed": p.seed,
+        f"{rollout}.tensor_model_parallel_size": p.tensor_parallel,
+        f"{rollout}.max_model_len": context,
+        f"{rollout}.max_num_batched_tokens": max(context, 8192),
+        f"{rollout}.max_num_seqs": p.max_sequences,
+        f"{rollout}.gpu_memory_utilization": p.memory_fraction,
+        f"{rollout}.agent.num_workers": p.rollout_workers,
+        f"{rollout}.agent.default_agent_loop": "elastic",
+        f"{rollout}.val_kwargs.n": p.validation_samples,
+        f"{rollout}.val_kwargs.temperature": p.validation_temperature,
+        f"{rollout}.val_kwargs.top_p": p.validation_top_p,
+        f"{rollout}.val_kwargs.do_sample": p.validation_temperature > 0,
+        # The agent loop grades; verl's reward workers would idle.
+        "reward.num_workers": 0,
+    }
+    if p.device == "cpu":
+        overrides |= {
+            f"{rollout}.dtype": "float32",
+            f"{rollout}.enforce_eager": True,
+            # Weights and cache share the trainer's memory anyway.
+            f"{rollout}.free_cache_engine": False,
+            f"+{rollout}.enable_sleep_mode": False,
+            # Per-request seeds kill vLLM's CPU engine once a prefill is split.
+            f"{rollout}.enable_chunked_prefill": False,
+            # The CPU's default of 128 tokens is longer than a short thought, so the prefix cache would never hit.
+            f"+{rollout}.engine_kwargs.vllm.block_size": 32,
+            # A bucket is one block of shared memory, of which containers have little.
+            f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": 32,
+        }
+    return overrides
+
+
+def _trainer(p: GrpoParameters, out_dir: Path, run_name: str, mlflow: bool) -> dict[str, Any]:
+    return {
+        "trainer.device": "cpu" if p.device == "cpu" else "cuda",
+        "trainer.nnodes": p.nodes,
+        "trainer.n_gpus_per_node": p.gpus_per_node,
+        "trainer.total_training_steps": p.steps,
+        # The problems may be passed over several times; total_training_steps ends the run.
+        "trainer.total_epochs": p.steps,
+        "trainer.save_freq": p.save_every,
+        "trainer.max_actor_ckpt_to_keep": p.keep_checkpoints,
+        "trainer.test_freq": p.validate_every or -1,
+        "trainer.val_before_train": False,
+        "trainer.resume_mode": "auto",
+        "trainer.default_local_dir": str(out_dir),
+        "trainer.project_name": "elastic-reasoning",
+        "trainer.experiment_name": run_name,
+        "trainer.logger": ["console", *(["mlflow"] if mlflow else [])],
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": p.nodes,
+    }

@@ -1,0 +1,213 @@
+"""Training as a Ray job: submit or find it, follow it, stop it.
+
+A job's id is a function of its configuration, so a flow that died and is started again finds the job it had submitted.
+"""
+
+import asyncio
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from elastic_core.fingerprint import hash_value
+from elastic_core.training.local_ray import RayCluster
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+    from ray.job_submission import JobSubmissionClient
+
+_STEP = re.compile(r"\bstep:(\d+) - ")
+"""How verl's console logger begins the line of a finished step."""
+
+
+class Deadlines(NamedTuple):
+    """Seconds a job may take until its first step ends, and from one step to the next."""
+
+    start: float = 1800
+    step: float = 3600
+
+
+class TrainingFailed(RuntimeError):
+    """The job ended without success; the message ends with the end of its log."""
+
+
+def submission_id(config: "DictConfig") -> str:
+    """The id of the job that trains this configuration."""
+    from omegaconf import OmegaConf
+
+    return f"train-{hash_value(OmegaConf.to_container(config, resolve=True))[:16]}"
+
+
+def job_environment(config: "DictConfig") -> dict[str, str]:
+    """Environment variables the job needs besides MLflow's."""
+    environment = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1"}
+    if config.trainer.device == "cpu":
+        environment |= {
+            "VERL_PLATFORM": "cpu",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            # Of the trainer; Ray's default is one. The sampler has its own count, see CpuPlatform.
+            "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))),
+            # Threads that spin while they wait take the cores from the processes they wait for.
+            "OMP_WAIT_POLICY": "PASSIVE",
+            # TransferQueue asks for eight, and warns several hundred times a step that there are fewer cores.
+            "TQ_NUM_THREADS": "1",
+        }
+    return environment
+
+
+def submit(cluster: RayCluster, config: "DictConfig", config_file: Path, environment: Mapping[str, str]) -> str:
+    """Submit the job, or find it running; the id to follow.
+
+    A job with this id that ended earlier is replaced: its checkpoints are where the new one goes on.
+
+    Args:
+        config_file: where to write the configuration; visible on the cluster.
+        environment: of the job: `job_environment` and MLflow's MLFLOW_TRACKING_URI and MLFLOW_RUN_ID.
+    """
+    from omegaconf import OmegaConf
+
+    client = cluster.client()
+    job = submission_id(config)
+    status = _status(client, job)
+    if status in ("PENDING", "RUNNING"):
+        return job
+    if status is not None:
+        client.delete_job(job)
+    config_file.parent.mkdir(parents=True, exist_ok=True)
+    OmegaConf.save(config, config_file)
+    return client.submit_job(
+        entrypoint=f"python -u -m elastic_core.training.train_main '{config_file}'",
+        submission_id=job,
+        runtime_env={"env_vars": dict(environment)},
+    )
+
+
+def follow(
+    cluster: RayCluster,
+    job: str,
+    *,
+    log_file: Path,
+    on_line: Callable[[str], None] = lambda line: None,
+    on_step: Callable[[int], None] = lambda step: None,
+    deadlines: Deadlines = Deadlines(),  # noqa: B008
+) -> None:
+    """Return when the job has succeeded; its log goes to `log_file` meanwhile.
+
+    Args:
+        on_line: called with every line of the log.
+        on_step: called with the number of every finished step.
+
+    Raises:
+        TrainingFailed: when the job failed or was stopped.
+        TimeoutError: when a deadline passed without a step; the job is stopped.
+    """
+    client = cluster.client()
+    log = _Log(log_file, on_line, on_step)
+    try:
+        asyncio.run(_follow(client, job, log, deadlines))
+    except TimeoutError:
+        stop(cluster, job)
+        raise
+
+
+def stop(cluster: RayCluster, job: str, *, deadline_seconds: float = 60) -> None:
+    """Stop a job, and wait until it has stopped. A job that ended already is left as it is.
+
+    Raises:
+        TimeoutError: when it did not stop.
+    """
+    client = cluster.client()
+    if _status(client, job) not in ("PENDING", "RUNNING"):
+        return
+    client.stop_job(job)
+    until = time.monotonic() + deadline_seconds
+    while _status(client, job) in ("PENDING", "RUNNING"):
+        if time.monotonic() > until:
+            raise TimeoutError(f"job {job} did not stop within {deadline_seconds:g} s")
+        time.sleep(0.5)
+
+
+class _Log:
+    """Cuts chunks of a job's log into lines, passes each on, and remembers the last ones."""
+
+    def __init__(self, file: Path, on_line: Callable[[str], None], on_step: Callable[[int], None]) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._file = file
+        self._on_line, self._on_step = on_line, on_step
+        self._rest = ""
+        self.last: deque[str] = deque(maxlen=40)
+        self.received = 0
+        self.step: int | None = None
+        file.write_text("")
+
+    def add(self, chunk: str) -> None:
+        self.received += len(chunk)
+        with self._file.open("a") as stream:
+            stream.write(chunk)
+        *lines, self._rest = (self._rest + chunk).split("\n")
+        for line in lines:
+            self.last.append(line)
+            self._on_line(line)
+            if match := _STEP.search(line):
+                self.step = int(match[1])
+                self._on_step(self.step)
+
+    def tail(self) -> str:
+        return "\n".join([*self.last, self._rest])
+
+
+async def _follow(client: "JobSubmissionClient", job: str, log: _Log, deadlines: Deadlines) -> None:
+    reader = asyncio.create_task(_read(client, job, log))
+    step, until = log.step, time.monotonic() + deadlines.start
+    try:
+        while (status := await asyncio.to_thread(_status, client, job)) in ("PENDING", "RUNNING"):
+            if log.step != step:
+                step, until = log.step, time.monotonic() + deadlines.step
+            if time.monotonic() > until:
+                raise TimeoutError(_overdue(job, status, step, deadlines, log))
+            await asyncio.sleep(1)
+        # The rest of the log arrives after the end of the job.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(reader), 10)
+    finally:
+        reader.cancel()
+    if status != "SUCCEEDED":
+        message = "" if status is None else client.get_job_info(job).message
+        raise TrainingFailed(f"job {job} is {status or 'unknown to the cluster'}: {message}\n{log.tail()}")
+
+
+async def _read(client: "JobSubmissionClient", job: str, log: _Log) -> None:
+    """Copy the job's log until it ends. The stream may break, and then starts from the beginning."""
+    while True:
+        skip = log.received
+        try:
+            async for chunk in client.tail_job_logs(job):
+                fresh, skip = chunk[skip:], max(0, skip - len(chunk))
+                if fresh:
+                    log.add(fresh)
+        except RuntimeError:
+            await asyncio.sleep(1)
+        else:
+            if _status(client, job) not in ("PENDING", "RUNNING"):
+                return
+            await asyncio.sleep(1)
+
+
+def _overdue(job: str, status: Any, step: int | None, deadlines: Deadlines, log: _Log) -> str:
+    waited = f"step {step + 1}" if step is not None else "the first step"
+    seconds = deadlines.start if step is None else deadlines.step
+    return f"job {job} ({status}) waited {seconds:g} s for {waited}; stopped. The end of its log:\n{log.tail()}"
+
+
+def _status(client: "JobSubmissionClient", job: str) -> str | None:
+    """The job's status, None when the cluster does not know it."""
+    try:
+        return str(client.get_job_status(job).value)
+    except RuntimeError as error:
+        if "404" in str(error) or "does not exist" in str(error):
+            return None
+        raise

@@ -1,0 +1,144 @@
+"""A Ray cluster of one node on this machine, for as long as a context lasts. Everything listens on loopback only."""
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+_HOST = "127.0.0.1"
+_PORTS = (
+    "port",
+    "dashboard-port",
+    "dashboard-agent-listen-port",
+    "dashboard-agent-grpc-port",
+    "runtime-env-agent-port",
+    "metrics-export-port",
+    "ray-client-server-port",
+    "node-manager-port",
+    "object-manager-port",
+)
+
+
+class RayCluster(NamedTuple):
+    """How to reach a Ray cluster.
+
+    Attributes:
+        dashboard: where jobs are submitted, such as http://127.0.0.1:8265.
+        gcs: for `ray.init`, host:port; None when the cluster is remote.
+        token: what the cluster authenticates requests by; None leaves it to Ray's own environment variables.
+    """
+
+    dashboard: str
+    gcs: str | None = None
+    token: str | None = None
+
+    def client(self) -> "JobSubmissionClient":
+        """Raises:
+        ConnectionError: when the job server does not answer.
+        """
+        from ray.job_submission import JobSubmissionClient
+
+        headers = None if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        return JobSubmissionClient(self.dashboard, headers=headers)
+
+
+@contextmanager
+def local_cluster(
+    *, cpus: int = 32, gpus: int = 1, object_store_bytes: int = 1 << 30, deadline_seconds: float = 120
+) -> Iterator[RayCluster]:
+    """Start a Ray head, and stop exactly what was started.
+
+    Args:
+        cpus, gpus: logical ones. verl reserves CPUs by the dozen and trains on GPUs only, so on a CPU both are pretended.
+        deadline_seconds: for the dashboard to answer.
+
+    Raises:
+        TimeoutError: when it did not answer, with the end of Ray's own output.
+        RuntimeError: when Ray exited instead.
+    """
+    # Unix sockets below it have paths of some 70 characters, of 107 allowed.
+    directory = Path(tempfile.mkdtemp(prefix="ray-"))
+    output = directory / "head.log"
+    ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
+    command = [
+        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats"),
+        *(f"--node-ip-address={_HOST}", f"--dashboard-host={_HOST}", "--include-dashboard=true"),
+        *(f"--num-cpus={cpus}", f"--num-gpus={gpus}", f"--object-store-memory={object_store_bytes}"),
+        *(f"--{name}={port}" for name, port in ports.items()),
+        f"--temp-dir={directory}",
+    ]
+    token = secrets.token_hex(32)
+    cluster = RayCluster(f"http://{_HOST}:{ports['dashboard-port']}", f"{_HOST}:{ports['port']}", token)
+    # Jobs say `python`; it has to be this one. An address from outside would make Ray join that cluster.
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        # The job server runs whatever it is sent; without a token that is anyone on this machine.
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": token,
+        # Ray's only way to keep a head on loopback, whatever the name says: else it takes the machine's own address.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    }
+    with output.open("wb") as log:
+        head = subprocess.Popen(
+            command, env=environment, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+    try:
+        _wait(head, cluster, output, deadline_seconds)
+        yield cluster
+    finally:
+        _stop(head)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _wait(head: "subprocess.Popen[bytes]", cluster: RayCluster, output: Path, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while True:
+        if head.poll() is not None:
+            raise RuntimeError(f"ray start exited with {head.returncode}:\n{_tail(output)}")
+        try:
+            cluster.client().list_jobs()
+            return
+        except (ConnectionError, RuntimeError) as error:
+            if time.monotonic() > until:
+                raise TimeoutError(f"Ray's job server at {cluster.dashboard} did not answer: {error}\n{_tail(output)}") from None
+        time.sleep(0.2)
+
+
+def _stop(head: "subprocess.Popen[bytes]", grace_seconds: float = 20) -> None:
+    """The head stops its own processes on SIGTERM; what survives it is in its session."""
+    if head.poll() is None:
+        head.terminate()
+        try:
+            head.wait(grace_seconds)
+        except subprocess.TimeoutExpired:
+            head.kill()
+            head.wait()
+    try:
+        os.killpg(head.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((_HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _tail(file: Path, lines: int = 20) -> str:
+    return "\n".join(file.read_text(errors="replace").splitlines()[-lines:])

@@ -1,0 +1,64 @@
+"""What a training job reserves on a Ray cluster, and whether the cluster has it.
+
+verl and Ray wait for ever, silently, for what can never come.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+_CPUS_PER_GPU = 3
+"""verl 0.9.1 reserves this many logical CPUs in each of its placement bundles (ResourcePoolManager)."""
+
+
+class Resources(NamedTuple):
+    """Logical resources. A node of the training has `gpus` and `cpus` of its own; `shared_cpus` may lie anywhere."""
+
+    nodes: int
+    gpus: int
+    cpus: int
+    shared_cpus: int
+
+
+class InsufficientResources(ValueError):
+    """The cluster can never place the job, however long it waits."""
+
+
+def required_resources(config: "DictConfig") -> Resources:
+    """What verl reserves for a composed configuration.
+
+    Shared: one CPU per TransferQueue storage unit, one for its controller, and one for starting the actors that keep
+    none (task runner, rollout workers, vLLM servers).
+    """
+    gpus = int(config.trainer.n_gpus_per_node)
+    storage_units = int(config.transfer_queue.backend.SimpleStorage.num_data_storage_units)
+    return Resources(int(config.trainer.nnodes), gpus, _CPUS_PER_GPU * gpus, storage_units + 2)
+
+
+def check_resources(nodes: list[tuple[int, int]], required: Resources) -> None:
+    """Nothing, when the cluster could hold the job if it were idle.
+
+    Args:
+        nodes: GPUs and logical CPUs of each node.
+
+    Raises:
+        InsufficientResources: with what is needed and what there is.
+    """
+    fitting = sum(gpus >= required.gpus and cpus >= required.cpus for gpus, cpus in nodes)
+    needed_cpus = required.nodes * required.cpus + required.shared_cpus
+    if fitting >= required.nodes and sum(cpus for _, cpus in nodes) >= needed_cpus:
+        return
+    found = ", ".join(f"{gpus} GPUs and {cpus} CPUs" for gpus, cpus in nodes) or "no node"
+    raise InsufficientResources(
+        f"training needs {required.nodes} node(s) with {required.gpus} GPUs and {required.cpus} logical CPUs each, and "
+        f"{needed_cpus} logical CPUs over all nodes; the Ray cluster has: {found}"
+    )
+
+
+def cluster_nodes() -> list[tuple[int, int]]:
+    """GPUs and logical CPUs of the nodes of the cluster this process is connected to."""
+    import ray
+
+    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return [(int(node.get("GPU", 0)), int(node.get("CPU", 0))) for node in alive]
