@@ -1,0 +1,100 @@
+"""The `elastic` command. Only click is imported here, so that --help answers at once."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from elastic_core.errors import UserError
+
+FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """Train and measure reasoning models under a token budget."""
+
+
+@cli.command()
+@click.argument("flow", type=click.Choice(FLOWS), metavar="FLOW")
+@click.option("--preset", default="embedded", show_default=True, help="Settings to run with, see `elastic presets`.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting, e.g. sweep.samples=16."
+)
+def run(flow: str, preset: str, overrides: tuple[str, ...]) -> None:
+    """Run FLOW here and now: prepare-data, warm-start, train, sweep, report, or pipeline (all of them).
+
+    The same command after a crash finishes what is missing; after success it does nothing and says so.
+    """
+    from flows import environment, presets
+
+    changes = dict(presets.parse_override(text) for text in overrides)
+    presets.resolve(preset, changes)  # Bad input is refused before anything starts.
+    environment.prepare()
+    started = time.perf_counter()
+    result = _load(flow)(preset=preset, overrides=changes)
+    _mute_farewell()
+    click.echo(f"{flow} finished in {time.perf_counter() - started:.0f} s")
+    click.echo(result)
+
+
+@cli.command()
+def presets() -> None:
+    """List the presets."""
+    from flows import presets
+
+    for name in presets.names():
+        click.echo(name)
+
+
+@cli.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--prefect-port", default=4200, show_default=True)
+@click.option("--mlflow-port", default=5000, show_default=True)
+def up(host: str, prefect_port: int, mlflow_port: int) -> None:
+    """Start a Prefect server, an MLflow server and a worker for the deployments; Ctrl-C stops them."""
+    from flows import environment, services
+
+    environment.prepare()
+    services.up(services.ServicesParameters(host=host, prefect_port=prefect_port, mlflow_port=mlflow_port))
+
+
+@cli.command()
+def doctor() -> None:
+    """Check that this machine can run the pipeline."""
+    from flows import doctor, environment
+
+    environment.prepare()
+    sys.exit(doctor.main())
+
+
+def _load(flow: str) -> Callable[..., Any]:
+    """The flow function; importing Prefect takes most of a second, so only when it runs."""
+    import importlib
+
+    module = {"prepare-data": "data"}.get(flow, flow).replace("-", "_")
+    return getattr(importlib.import_module(f"flows.{module}"), flow.replace("-", "_"))
+
+
+def _mute_farewell() -> None:
+    """Without PREFECT_API_URL a flow's temporary server says goodbye at exit, after what must be our last line."""
+    import logging
+
+    logging.getLogger("prefect").setLevel(logging.WARNING)
+
+
+def main() -> None:
+    """Entry point: errors of the user's making are one sentence and exit status 2."""
+    try:
+        cli()
+    except UserError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Environment every flow runs under: everything lands below one directory, nothing is reported to anyone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+RUNS_VARIABLE = "ELASTIC_RUNS"
+
+
+def runs_directory() -> Path:
+    """Where every result goes: $ELASTIC_RUNS, or `runs` below the current directory."""
+    return Path(os.environ.get(RUNS_VARIABLE, "runs")).resolve()
+
+
+def prepare() -> None:
+    """Set what libraries read at import; must come before importing Prefect or Ray. The user's own settings win."""
+    runs = runs_directory()
+    defaults = {
+        "PREFECT_HOME": str(runs / "prefect"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        # A loaded machine takes longer than the default 20 s to start the temporary server.
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+        "DO_NOT_TRACK": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "TOKENIZERS_PARALLELISM": "false",
+        "MLFLOW_TRACKING_URI": f"sqlite:///{runs / 'mlflow.db'}",
+    }
+    runs.mkdir(parents=True, exist_ok=True)
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)

@@ -1,0 +1,42 @@
+"""pipeline: data → warm start → training under a budget → the grid of budget evaluations → report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+
+from elastic_core.fingerprint import hash_value
+from flows.data import prepare_data
+from flows.report import report
+from flows.run import FlowRun
+from flows.sweep import sweep
+from flows.train import train
+from flows.warm_start import warm_start
+from tasks.tracking import flatten
+
+
+@flow(name="pipeline")
+def pipeline(preset: str = "embedded", overrides: dict[str, Any] | None = None) -> Path:
+    """Everything, under one MLflow run. After a crash the same call finishes what is missing; after success it does
+    nothing and says so.
+
+    Args:
+        preset: settings to run with.
+        overrides: settings to replace, by dotted key.
+
+    Returns:
+        Path of the report.
+    """
+    run = FlowRun.begin(preset, overrides)
+    settings = run.settings.model_dump(mode="json")
+    parent = run.tracker.ensure(f"{preset}/pipeline/{hash_value(settings)[:12]}", "pipeline")
+    with run.tracker.running(parent):
+        run.tracker.log(parent, params=flatten(settings))
+        prepare_data(preset, overrides)
+        if run.settings.base == "warm-start":
+            warm_start(preset, overrides, parent)
+        train(preset, overrides, parent)
+        sweep(preset, overrides, parent)
+        return report(preset, overrides, parent)

@@ -1,0 +1,101 @@
+"""Presets: TOML files that fill `flows.settings.Settings`. Reading them, overriding single keys, and saying what is
+wrong with a key in one sentence."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elastic_core.errors import UserError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+
+    from flows.settings import Settings
+
+_DIRECTORY = Path(__file__).parent
+
+
+def names() -> list[str]:
+    """Every preset that exists."""
+    return sorted(file.stem for file in _DIRECTORY.glob("*.toml"))
+
+
+def resolve(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Settings of a preset with dotted keys replaced, such as {"sweep.samples": 16}.
+
+    Raises:
+        UserError: an unknown preset or key (with the nearest valid name), or a value out of bounds.
+    """
+    from pydantic import ValidationError
+
+    from flows.settings import Settings
+
+    if preset not in names():
+        raise UserError(f'unknown preset "{preset}"{nearest(preset, names())}; there are: {", ".join(names())}')
+    file = _DIRECTORY / f"{preset}.toml"
+    values: dict[str, Any] = {"preset": preset, **tomllib.loads(file.read_text())}
+    for key, value in (overrides or {}).items():
+        _put(values, key, value)
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise UserError(_explain(error, Settings, file, overrides or {})) from None
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """("sweep.samples", 16) from "sweep.samples=16". Values are TOML; what is none is taken as text.
+
+    Raises:
+        UserError: when there is no equals sign.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise UserError(f'--set {text}: expected KEY=VALUE, like "sweep.samples=16"')
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def nearest(name: str, valid: list[str]) -> str:
+    """The hint ', did you mean "…"?' or nothing."""
+    close = difflib.get_close_matches(name, valid, n=1)
+    return f', did you mean "{close[0]}"?' if close else ""
+
+
+def _put(values: dict[str, Any], dotted: str, value: Any) -> None:
+    *sections, key = dotted.split(".")
+    for section in sections:
+        inner = values.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise UserError(f"--set {dotted}: {section} is a value, not a section")
+        values = inner
+    values[key] = value
+
+
+def _explain(error: ValidationError, model: type[BaseModel], file: Path, overrides: Mapping[str, Any]) -> str:
+    """The first problem as one sentence: where, what was found, what was expected."""
+    problem = error.errors()[0]
+    path = [str(part) for part in problem["loc"]]
+    key = ".".join(path)
+    where = f"--set {key}" if any(key == o or key.startswith(f"{o}.") for o in overrides) else f"{file.name}: {key}"
+    if problem["type"] == "extra_forbidden":
+        valid = _fields_at(model, path[:-1])
+        return f"{where}: unknown key{nearest(path[-1], valid)}; valid here: {', '.join(valid)}"
+    if problem["type"] == "missing":
+        return f"{where}: missing; every preset must give it"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{where}: {message[0].lower()}{message[1:]}, found {problem['input']!r}"
+
+
+def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
+    for part in path:
+        annotation = model.model_fields[part].annotation if part in model.model_fields else None
+        if not hasattr(annotation, "model_fields"):
+            break
+        model = annotation  # type: ignore[assignment]
+    return list(model.model_fields)

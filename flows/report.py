@@ -1,0 +1,48 @@
+"""report: figures, tables and a Markdown report from the trajectory table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+
+from elastic_core.errors import UserError
+from elastic_core.fingerprint import hash_files
+from flows.run import FlowRun
+from flows.stages import sweep_stage, train_stage
+from tasks.report import write_report
+from tasks.stage import METRICS, TABLE
+
+
+@flow(name="report")
+def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None) -> Path:
+    """Build the report of a finished sweep.
+
+    Args:
+        preset: settings to run with.
+        overrides: settings to replace, by dotted key.
+        parent_run: MLflow run that this one belongs to.
+
+    Returns:
+        Path of report.md; summary.json and the figures lie beside it.
+    """
+    run = FlowRun.begin(preset, overrides, parent_run)
+    swept = sweep_stage(run)
+    if not swept.marker.exists():
+        raise UserError(f"no finished sweep at {swept.directory}; run first: elastic run sweep --preset {preset}")
+    table = swept.directory / TABLE
+    trained = "trained" in run.settings.sweep.models
+    metrics = train_stage(run).directory / METRICS if trained else None
+    stage = run.stage(
+        "report",
+        {},
+        {
+            "table": str(table),
+            "contents": hash_files(table.glob("*.parquet")),
+            "training_metrics": str(metrics) if metrics else None,
+            "trained_budget": run.settings.train.budget if trained else None,
+            "provenance": {"preset": preset, "settings": run.settings.model_dump(mode="json"), **swept.inputs},
+        },
+    )
+    return Path(run.perform(write_report, stage, run.tracker, run.parent))

@@ -1,0 +1,76 @@
+"""What every flow begins with: its settings, its directory, its MLflow experiment."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from prefect import State, Task, get_run_logger
+
+from elastic_core.errors import UserError
+from flows import environment, presets
+from flows.settings import Settings
+from tasks.stage import Stage, once
+from tasks.tracking import Tracker
+
+
+@dataclass(frozen=True)
+class FlowRun:
+    """One invocation of a flow.
+
+    Attributes:
+        parent: id of the MLflow run that this flow's stages belong to, if any.
+    """
+
+    settings: Settings
+    runs: Path
+    parent: str | None = None
+
+    @classmethod
+    def begin(cls, preset: str, overrides: Mapping[str, Any] | None, parent: str | None = None) -> FlowRun:
+        """Raises:
+        UserError: when preset or overrides are wrong.
+        """
+        environment.prepare()
+        _show_user_errors_as_sentences()
+        return cls(presets.resolve(preset, overrides), environment.runs_directory(), parent)
+
+    @cached_property
+    def tracker(self) -> Tracker:
+        return Tracker(self.settings.preset, self.runs, self.settings.mlflow.tracking_uri)
+
+    def stage(self, name: str, inputs: Mapping[str, Any], request: Mapping[str, Any] | None = None) -> Stage:
+        return Stage(self.runs, self.settings.preset, name, dict(inputs), dict(request or {}))
+
+    def perform(self, task: Task[..., Any], stage: Stage, *args: Any) -> Any:
+        """Result of the stage's task, and a line telling how long it took, or that it was done before."""
+        started = time.perf_counter()
+        state: State[Any] = once(task, stage)(stage, *args, return_state=True)
+        result = state.result()
+        seconds = time.perf_counter() - started
+        done = "done before, nothing to do" if state.name == "Cached" else f"finished in {seconds:.0f} s"
+        get_run_logger().info("%s: %s (%s)", stage.name, done, stage.directory)
+        return result
+
+
+class _SentenceFilter(logging.Filter):
+    """Prefect logs every exception with a traceback; one of the user's making needs none."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, UserError):
+            record.exc_info, record.exc_text = None, None
+            record.msg, record.args = f"error: {error}", ()
+        return True
+
+
+def _show_user_errors_as_sentences() -> None:
+    for name in ("prefect.flow_runs", "prefect.task_runs"):
+        logger = logging.getLogger(name)
+        if not any(isinstance(present, _SentenceFilter) for present in logger.filters):
+            logger.addFilter(_SentenceFilter())

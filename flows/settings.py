@@ -1,0 +1,127 @@
+"""Settings of every flow. A preset fills them; each field's docstring is its description, with unit and bound."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from elastic_core.budget import Budget, parse_grid
+from elastic_core.engines.parameters import EngineParameters
+from elastic_core.sweep.grid import UNLIMITED_BUDGET, build_cells
+from elastic_core.training.config import GrpoParameters
+from elastic_core.training.local_ray import RayCluster
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class DataSettings(Section):
+    """What `prepare-data` builds."""
+
+    seed: int = 0
+    """Seed of the training problems."""
+    num_train: int = Field(gt=0)
+    """Training problems."""
+    hard_fraction: float = Field(0.5, ge=0, le=1)
+    """Share of training problems of the hard level."""
+    evaluation_seed: int
+    """Seed of the benchmark problems; choose one that no design choice was made on."""
+    problems_per_benchmark: int = Field(gt=0)
+    """Problems in each benchmark."""
+
+
+class WarmStartSettings(Section):
+    """Supervised fine-tuning of a base model on the warm-start corpus."""
+
+    initial: Literal["random", "shipped"] = "random"
+    """Start from random weights, or go on from the shipped base."""
+    seed: int = 0
+    """Seed of corpus and initial weights."""
+    steps: int | None = Field(None, gt=0)
+    """Optimiser steps, a shortened curriculum; none is the whole recipe."""
+    learning_rate: float | None = Field(None, gt=0)
+    """Peak learning rate; none is the recipe's."""
+    save_every: int = Field(500, gt=0)
+    """Steps between checkpoints: what a crash can cost."""
+
+
+class SweepSettings(Section):
+    """The grid: strategies × budgets × benchmarks × models."""
+
+    models: list[Literal["base", "trained"]] = Field(["base", "trained"], min_length=1)
+    """Which models to measure."""
+    strategies: list[str] = Field(min_length=1)
+    """Decoding strategies by name; `unconstrained` gives one cell, the others one per budget."""
+    budgets: list[str] = Field(min_length=1)
+    """THINK+SOLUTION in tokens, like "48+32" or "1k+1k"."""
+    samples: int = Field(gt=0)
+    """Samples per problem and cell: the k of avg@k."""
+    temperature: float = Field(0.6, ge=0, le=2)
+    """Sampling temperature."""
+    top_p: float = Field(0.95, gt=0, le=1)
+    """Nucleus sampling."""
+    seed: int = 0
+    """Every sample's seed derives from this one."""
+
+    @field_validator("budgets")
+    @classmethod
+    def _budgets(cls, budgets: list[str]) -> list[str]:
+        return [str(budget) for budget in parse_grid(budgets)]
+
+    @field_validator("strategies")
+    @classmethod
+    def _strategies(cls, strategies: list[str]) -> list[str]:
+        build_cells(["model"], ["benchmark"], strategies, [UNLIMITED_BUDGET])  # It knows what a strategy is.
+        return strategies
+
+    @property
+    def grid(self) -> list[Budget]:
+        return parse_grid(self.budgets)
+
+
+class RaySettings(Section):
+    """Where training and engines run."""
+
+    address: str | None = None
+    """Address of a running cluster, like "10.0.0.1:6379"; none starts a local cluster and stops it."""
+    dashboard: str | None = None
+    """Address of its dashboard, which takes jobs, like "http://10.0.0.1:8265"."""
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> RaySettings:
+        if (self.address is None) != (self.dashboard is None):
+            raise ValueError("a running cluster needs both ray.address and ray.dashboard")
+        return self
+
+    @property
+    def running(self) -> RayCluster | None:
+        """The cluster to join, if any."""
+        if self.address is None or self.dashboard is None:
+            return None
+        return RayCluster(dashboard=self.dashboard, gcs=self.address)
+
+
+class MlflowSettings(Section):
+    """Where runs are recorded."""
+
+    tracking_uri: str | None = None
+    """MLflow server or database; none takes MLFLOW_TRACKING_URI, and without it SQLite below the runs directory."""
+
+
+class Settings(Section):
+    """Everything a pipeline depends on."""
+
+    preset: str
+    """Name of the preset; also of the MLflow experiment and the directory below the runs directory."""
+    base: str
+    """The model to start from: "shipped" (the embedded miniature), "warm-start" (train it in the warm-start flow), or
+    a Hugging Face checkpoint directory."""
+    data: DataSettings
+    warm_start: WarmStartSettings
+    train: GrpoParameters
+    engine: EngineParameters
+    sweep: SweepSettings
+    ray: RaySettings = RaySettings()
+    mlflow: MlflowSettings = MlflowSettings()

@@ -1,0 +1,95 @@
+"""What each stage's output depends on, and where the models of a run lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elastic_core.data.build import TRAIN, VALIDATION, benchmarks, read_manifest
+from elastic_core.errors import UserError
+from elastic_core.fingerprint import hash_files, model_fingerprint
+from elastic_core.miniature.warm_start import BASE
+from flows.run import FlowRun
+from tasks.stage import MODEL, Stage
+
+
+def data_stage(run: FlowRun) -> Stage:
+    return run.stage("data", {"data": run.settings.data.model_dump()})
+
+
+def warm_start_stage(run: FlowRun) -> Stage:
+    return run.stage("warm-start", {"warm_start": run.settings.warm_start.model_dump()})
+
+
+def train_stage(run: FlowRun) -> Stage:
+    data = data_stage(run).directory
+    return run.stage(
+        "train",
+        {
+            "base": model_fingerprint(base_model(run)),
+            "data": hash_files(data / f"{name}.parquet" for name in (TRAIN, VALIDATION)),
+            "train": run.settings.train.model_dump(mode="json"),
+        },
+    )
+
+
+def sweep_stage(run: FlowRun) -> Stage:
+    """One trajectory table per set of models, problems and sampling settings; cells and samples may be added to it."""
+    settings = run.settings.sweep
+    return run.stage(
+        "sweep",
+        {
+            "models": {name: model_fingerprint(path) for name, path in models(run).items()},
+            "benchmarks": {name: hash_files([file]) for name, file in benchmark_files(run).items()},
+            "engine": run.settings.engine.fingerprint,
+            "sampling": settings.model_dump(include={"temperature", "top_p", "seed"}),
+        },
+        settings.model_dump(include={"strategies", "budgets", "samples"}),
+    )
+
+
+def benchmark_files(run: FlowRun) -> dict[str, Path]:
+    directory = data_stage(run).directory
+    return {name: directory / file for name, file in benchmarks(read_manifest(directory)).items()}
+
+
+def models(run: FlowRun) -> dict[str, Path]:
+    """Checkpoints of the models that the sweep measures, by name.
+
+    Raises:
+        UserError: when one is not there.
+    """
+    return {name: {"base": base_model, "trained": trained_model}[name](run) for name in run.settings.sweep.models}
+
+
+def base_model(run: FlowRun) -> Path:
+    """The checkpoint that training starts from.
+
+    Raises:
+        UserError: when it is not there.
+    """
+    base = run.settings.base
+    if base == "warm-start":
+        checkpoint = warm_start_stage(run).directory / MODEL
+        advice = f"run first: elastic run warm-start --preset {run.settings.preset}"
+    else:
+        checkpoint = BASE if base == "shipped" else Path(base)
+        advice = 'give --set base=DIRECTORY with a Hugging Face checkpoint, "shipped" or "warm-start"'
+    try:
+        model_fingerprint(checkpoint)
+    except ValueError as error:
+        raise UserError(f"{error}; {advice}") from None
+    return checkpoint.resolve()
+
+
+def trained_model(run: FlowRun) -> Path:
+    """The checkpoint that training left.
+
+    Raises:
+        UserError: when training has not finished under these settings.
+    """
+    stage = train_stage(run)
+    if not stage.marker.exists():
+        raise UserError(
+            f"no trained checkpoint at {stage.directory}; run first: elastic run train --preset {run.settings.preset}"
+        )
+    return stage.directory / MODEL

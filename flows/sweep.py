@@ -1,0 +1,38 @@
+"""sweep: strategies × budgets × benchmarks × models, into the trajectory table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+
+from flows.data import prepare_data
+from flows.run import FlowRun
+from flows.stages import benchmark_files, data_stage, models, sweep_stage
+from tasks.stage import TABLE
+from tasks.sweep import measure
+
+
+@flow(name="sweep")
+def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None) -> Path:
+    """Measure the grid; what the table already holds is not generated again.
+
+    Args:
+        preset: settings to run with.
+        overrides: settings to replace, by dotted key.
+        parent_run: MLflow run that this one belongs to.
+
+    Returns:
+        The directory of the trajectory table.
+    """
+    run = FlowRun.begin(preset, overrides, parent_run)
+    if not data_stage(run).marker.exists():
+        prepare_data(preset, overrides)
+    stage = sweep_stage(run)
+    settings = run.settings
+    run.perform(
+        measure, stage, run.tracker, run.parent, settings.engine, settings.ray.running, models(run),
+        benchmark_files(run),
+    )  # fmt: skip
+    return stage.directory / TABLE

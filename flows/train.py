@@ -1,0 +1,38 @@
+"""train: GRPO under a budget, as a Ray job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+
+from flows.data import prepare_data
+from flows.run import FlowRun
+from flows.stages import base_model, data_stage, train_stage
+from tasks.stage import MODEL
+from tasks.train import train_policy
+
+
+@flow(name="train")
+def train(preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None) -> Path:
+    """Train the base model under the budget.
+
+    Args:
+        preset: settings to run with.
+        overrides: settings to replace, by dotted key.
+        parent_run: MLflow run that this one belongs to.
+
+    Returns:
+        The trained Hugging Face checkpoint.
+    """
+    run = FlowRun.begin(preset, overrides, parent_run)
+    base = base_model(run)
+    if not data_stage(run).marker.exists():
+        prepare_data(preset, overrides)
+    stage = train_stage(run)
+    run.perform(
+        train_policy, stage, run.tracker, run.parent, run.settings.train, run.settings.ray.running, base,
+        data_stage(run).directory,
+    )  # fmt: skip
+    return stage.directory / MODEL

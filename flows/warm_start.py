@@ -1,0 +1,33 @@
+"""warm-start: supervised fine-tuning with verl, which makes the base that training starts from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+
+from flows.run import FlowRun
+from flows.stages import warm_start_stage
+from tasks.stage import MODEL
+from tasks.warm_start import fine_tune
+
+
+@flow(name="warm-start")
+def warm_start(
+    preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None
+) -> Path:
+    """Train the miniature on its warm-start corpus.
+
+    Args:
+        preset: settings to run with.
+        overrides: settings to replace, by dotted key.
+        parent_run: MLflow run that this one belongs to.
+
+    Returns:
+        The Hugging Face checkpoint.
+    """
+    run = FlowRun.begin(preset, overrides, parent_run)
+    stage = warm_start_stage(run)
+    run.perform(fine_tune, stage, run.tracker, run.parent)
+    return stage.directory / MODEL

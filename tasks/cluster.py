@@ -1,0 +1,34 @@
+"""The Ray cluster a task runs on: joined by address, or started on this machine and stopped again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from elastic_core.training.local_ray import RayCluster, local_cluster
+
+
+@contextmanager
+def ray_cluster(running: RayCluster | None) -> Iterator[RayCluster]:
+    """The running cluster, or a local one that lasts as long as the context."""
+    if running is not None:
+        yield running
+        return
+    with local_cluster() as local:
+        yield local
+
+
+@contextmanager
+def connected(cluster: RayCluster) -> Iterator[None]:
+    """This process as a driver of the cluster, for actors of its own."""
+    import ray
+
+    if cluster.token is not None:
+        # Ray reads a token from the environment alone.
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": cluster.token}
+    ray.init(address=cluster.gcs, log_to_driver=False, namespace="elastic")
+    try:
+        yield
+    finally:
+        ray.shutdown()

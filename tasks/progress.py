@@ -1,0 +1,43 @@
+"""Progress of long work: a bar in the terminal, an artifact in Prefect's UI."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+from uuid import UUID
+
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from tqdm import tqdm
+
+_SECONDS_BETWEEN_UPDATES = 5
+
+
+class Progress:
+    """Counts up to `total`; each artifact update is a request, so they are spaced out."""
+
+    def __init__(self, bar: tqdm, artifact: UUID) -> None:
+        self._bar, self._artifact = bar, artifact
+        self._updated = time.monotonic()
+
+    @property
+    def done(self) -> int:
+        return int(self._bar.n)
+
+    def reach(self, done: int) -> None:
+        """`done` units are finished."""
+        self._bar.update(done - self._bar.n)
+        if time.monotonic() - self._updated > _SECONDS_BETWEEN_UPDATES:
+            self._updated = time.monotonic()
+            update_progress_artifact(self._artifact, 100 * done / max(1, self._bar.total))
+
+
+@contextmanager
+def progress(name: str, total: int, unit: str) -> Iterator[Progress]:
+    """Show the progress of `name` over `total` units."""
+    # Called in a synchronous task it returns the id itself.
+    artifact = cast(UUID, create_progress_artifact(0.0, key=name, description=f"{name}: {total} {unit}"))
+    with tqdm(total=total, unit=unit, desc=name, mininterval=2, dynamic_ncols=True) as bar:
+        yield Progress(bar, artifact)
+    update_progress_artifact(artifact, 100.0)

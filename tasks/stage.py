@@ -1,0 +1,94 @@
+"""A stage is a task whose result lies in the stage's own directory: `runs/<preset>/<stage>/<key>/`.
+
+The key is a hash of everything the stage's output depends on (contents, settings, model fingerprints; never a run id),
+so another setting is another directory, nothing is ever mixed, and nothing finished runs again. Prefect's own cache
+holds the marker of success, a JSON file in that directory: deleting the directory is all it takes to run it again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prefect import Task
+from prefect.serializers import JSONSerializer
+
+from elastic_core.errors import UserError
+from elastic_core.fingerprint import hash_value
+
+MODEL = "model"
+"""Directory of the Hugging Face checkpoint that a training stage leaves."""
+METRICS = "metrics.parquet"
+"""Training metrics by step, as MLflow holds them: columns step, name, value."""
+TABLE = "table"
+"""Directory of a sweep's trajectory table."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where a stage's output goes and what it is made from.
+
+    Attributes:
+        inputs: what makes two outputs different things.
+        request: how much of it is asked for, where one directory may grow (a sweep's cells); {} where it may not.
+    """
+
+    runs: Path
+    preset: str
+    name: str
+    inputs: dict[str, Any]
+    request: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return hash_value(self.inputs)[:12]
+
+    @property
+    def directory(self) -> Path:
+        """Without inputs there is one directory, whose latest request wins (the report)."""
+        stage = self.runs / self.preset / self.name
+        return stage / self.key if self.inputs else stage
+
+    @property
+    def marker(self) -> Path:
+        """Exists once the stage has succeeded."""
+        suffix = f"-{hash_value(self.request)[:12]}" if self.request else ""
+        return self.directory / f"result{suffix}.json"
+
+    @property
+    def label(self) -> str:
+        """How the stage is called in MLflow, the same for every attempt at it."""
+        return f"{self.preset}/{self.name}/{self.key}"
+
+    def prepare(self) -> Path:
+        """The directory, made if missing, with `inputs.json` in it."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        write_json(self.directory / "inputs.json", self.inputs)
+        return self.directory
+
+
+def once(task: Task[..., Any], stage: Stage) -> Callable[..., Any]:
+    """The task, answered from the stage's marker when it has succeeded before."""
+    key = str(stage.marker.relative_to(stage.runs))
+    return task.with_options(
+        cache_key_fn=lambda *_: key,
+        result_storage=stage.runs,
+        result_serializer=JSONSerializer(),
+        persist_result=True,
+    )
+
+
+def worth_retrying(task: Any, run: Any, state: Any) -> bool:
+    """Whether a failed task may succeed when run again: not after an error of the user's making."""
+    return not isinstance(state.result(raise_on_failure=False), UserError)
+
+
+def write_json(file: Path, value: Any) -> None:
+    """Write through a temporary name, so that a reader sees the old file or the new one."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(value, indent=2) + "\n")
+    temporary.replace(file)

@@ -1,0 +1,102 @@
+"""MLflow: one experiment per preset, a run per pipeline, nested runs per stage and per cell.
+
+A run is found again by its label, so an interrupted stage goes on in the run it began.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+LABEL = "elastic.label"
+_PARENT = "mlflow.parentRunId"
+
+
+class Tracker:
+    """The runs of one experiment.
+
+    Args:
+        preset: name of the experiment.
+        runs: where artifacts go when the tracking store is a local database.
+        tracking_uri: MLflow server or database; None takes MLFLOW_TRACKING_URI.
+    """
+
+    def __init__(self, preset: str, runs: Path, tracking_uri: str | None = None) -> None:
+        from mlflow import MlflowClient
+
+        self.tracking_uri = tracking_uri or os.environ["MLFLOW_TRACKING_URI"]
+        self.client = MlflowClient(self.tracking_uri)
+        found = self.client.get_experiment_by_name(preset)
+        # A server decides where its artifacts go; beside a bare database MLflow would choose the current directory.
+        local = None if self.tracking_uri.startswith("http") else (runs / "mlartifacts").as_uri()
+        self.experiment_id = found.experiment_id if found else self.client.create_experiment(preset, local)
+
+    def find(self, label: str) -> str | None:
+        """Id of the run with this label."""
+        runs = self.client.search_runs([self.experiment_id], f"tags.`{LABEL}` = '{label}'", max_results=1)
+        return runs[0].info.run_id if runs else None
+
+    def ensure(self, label: str, name: str, parent: str | None = None, tags: Mapping[str, str] | None = None) -> str:
+        """Id of the run with this label, created when there is none; (re)attached to `parent`."""
+        tags = {**(tags or {}), **({_PARENT: parent} if parent else {})}
+        run_id = self.find(label)
+        if run_id is None:
+            run = self.client.create_run(self.experiment_id, run_name=name, tags={LABEL: label, **tags})
+            return run.info.run_id
+        for key, value in tags.items():
+            self.client.set_tag(run_id, key, value)
+        return run_id
+
+    @contextmanager
+    def running(self, run_id: str) -> Iterator[str]:
+        """The run is RUNNING inside, FINISHED after, FAILED after an exception."""
+        self.client.update_run(run_id, "RUNNING")
+        try:
+            yield run_id
+        except BaseException:
+            self.client.set_terminated(run_id, "FAILED")
+            raise
+        self.client.set_terminated(run_id, "FINISHED")
+
+    def log(
+        self,
+        run_id: str,
+        *,
+        metrics: Mapping[str, float] | None = None,
+        params: Mapping[str, Any] | None = None,
+        step: int = 0,
+    ) -> None:
+        """Metrics and parameters in one request."""
+        import time
+
+        from mlflow.entities import Metric, Param
+
+        now = int(time.time() * 1000)
+        self.client.log_batch(
+            run_id,
+            metrics=[Metric(name, float(value), now, step) for name, value in (metrics or {}).items()],
+            params=[Param(name, str(value)[:6000]) for name, value in (params or {}).items()],
+        )
+
+    def history(self, run_id: str) -> list[dict[str, Any]]:
+        """Every metric the run holds as rows of step, name, value."""
+        names = self.client.get_run(run_id).data.metrics
+        return [
+            {"step": metric.step, "name": name, "value": metric.value}
+            for name in names
+            for metric in self.client.get_metric_history(run_id, name)
+        ]
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as dotted names, as MLflow's parameter columns show them."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

@@ -1,0 +1,74 @@
+"""GRPO under a budget: a verl job on Ray, followed to its end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from prefect import get_run_logger, task
+
+from elastic_core.data.build import TRAIN, VALIDATION
+from elastic_core.errors import UserError
+from elastic_core.training.config import GrpoParameters
+from elastic_core.training.local_ray import RayCluster
+from tasks.cluster import ray_cluster
+from tasks.progress import progress
+from tasks.stage import METRICS, MODEL, Stage, worth_retrying
+from tasks.tracking import Tracker, flatten
+
+
+@task(name="train", retries=1, retry_delay_seconds=5, retry_condition_fn=worth_retrying)
+def train_policy(
+    stage: Stage,
+    tracker: Tracker,
+    parent: str | None,
+    parameters: GrpoParameters,
+    cluster: RayCluster | None,
+    base: Path,
+    data: Path,
+) -> dict[str, Any]:
+    """Train `base` on the problems in `data`, resuming from the last checkpoint; leaves MODEL and METRICS."""
+    from elastic_core.training import export, launch
+    from elastic_core.training.config import compose
+    from elastic_core.training.resources import InsufficientResources, check_resources, required_resources
+
+    directory = stage.prepare()
+    checkpoints = directory / "checkpoints"
+    config = compose(
+        parameters,
+        model=base,
+        train_file=data / f"{TRAIN}.parquet",
+        validation_file=data / f"{VALIDATION}.parquet",
+        out_dir=checkpoints,
+        run_name=stage.label,
+        mlflow=True,
+    )
+    run_id = tracker.ensure(stage.label, "train", parent)
+    with tracker.running(run_id):
+        tracker.log(run_id, params=flatten(stage.inputs))
+        if not export.is_finished(checkpoints, parameters.steps):
+            threads = os.cpu_count() if parameters.device == "cpu" else None
+            environment = launch.job_environment(config, cpu_threads=threads) | {
+                "MLFLOW_TRACKING_URI": tracker.tracking_uri,
+                "MLFLOW_RUN_ID": run_id,
+            }
+            with ray_cluster(cluster) as addresses, progress("train", parameters.steps, "steps") as shown:
+                try:
+                    check_resources(addresses.dashboard, required_resources(config))
+                except InsufficientResources as error:
+                    raise UserError(str(error)) from None
+                job = launch.submit(addresses.dashboard, config, directory / "verl.yaml", environment)
+                get_run_logger().info(
+                    "following job %s on %s, log in %s", job, addresses.dashboard, directory / "train.log"
+                )
+                launch.follow(addresses.dashboard, job, log_file=directory / "train.log", on_step=shown.reach)
+        checkpoint = export.latest_checkpoint(checkpoints)
+        assert checkpoint is not None, "a finished run has a checkpoint"
+        export.export(checkpoint, directory / MODEL)
+        history = pl.DataFrame(
+            tracker.history(run_id), schema={"step": pl.Int64, "name": pl.String, "value": pl.Float64}
+        )
+        history.sort("name", "step").write_parquet(directory / METRICS)
+    return {"model": str(directory / MODEL), "mlflow_run": run_id, "steps": parameters.steps}

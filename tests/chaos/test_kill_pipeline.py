@@ -1,0 +1,59 @@
+"""kill -9 of the pipeline at the worst moments; the same command afterwards finishes the work and repeats nothing."""
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import polars as pl
+import psutil
+import pytest
+
+from elastic_core.trajectory import KEY
+from tests.elastic_command import ELASTIC, elastic, environment
+
+STAGES = ("data", "warm-start", "train", "sweep", "report")
+MOMENTS = {
+    "warm-start": "smoke/warm-start/*/run/checkpoints/latest_checkpointed_iteration.txt",
+    "train": "smoke/train/*/checkpoints/latest_checkpointed_iteration.txt",
+    "sweep": "smoke/sweep/*/table/*.parquet",
+}
+"""What exists once the stage is in the middle of its work."""
+
+
+@pytest.mark.parametrize("stage", MOMENTS)
+def test_a_killed_pipeline_goes_on_where_it_was(stage: str, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [ELASTIC, "run", "pipeline", "--preset", "smoke"],
+        env=environment(tmp_path),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        _wait_for(process, tmp_path, MOMENTS[stage])
+        descendants = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGKILL)
+    _, alive = psutil.wait_procs(descendants, timeout=60)
+    assert not alive, f"left behind: {[p.cmdline() for p in alive]}"
+    before = _shards(tmp_path)
+
+    again = elastic("run", "pipeline", "--preset", "smoke", runs=tmp_path)
+
+    assert again.returncode == 0, again.stdout[-6000:]
+    for earlier in STAGES[: STAGES.index(stage)]:
+        assert f"{earlier}: done before, nothing to do" in again.stdout
+    table = pl.read_parquet(list(_shards(tmp_path)))
+    assert table.height == table.n_unique(KEY)
+    assert before.items() <= _shards(tmp_path).items(), "finished shards are never written again"
+    assert elastic("run", "pipeline", "--preset", "smoke", runs=tmp_path).stdout.count("done before") == len(STAGES)
+
+
+def _wait_for(process: "subprocess.Popen[bytes]", runs: Path, pattern: str, seconds: float = 600) -> None:
+    until = time.monotonic() + seconds
+    while not list(runs.glob(pattern)):
+        assert process.poll() is None, f"the pipeline ended before {pattern} appeared"
+        assert time.monotonic() < until, f"{pattern} did not appear within {seconds} s"
+        time.sleep(0.05)
+
+
+def _shards(runs: Path) -> dict[Path, int]:
+    return {file: file.stat().st_mtime_ns for file in runs.glob("smoke/sweep/*/table/*.parquet")}

@@ -1,0 +1,103 @@
+"""The embedded pipeline in small, with the real Prefect, Ray, verl, vLLM and MLflow, as a user runs it."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import polars as pl
+import pytest
+from mlflow import MlflowClient
+
+from elastic_core.trajectory import KEY, SCHEMA
+from tests.elastic_command import elastic
+
+CELL_KEYS = {
+    "model", "benchmark", "strategy", "think_budget", "solution_budget", "num_problems", "num_samples", "avg_at_k",
+    "ci_low", "ci_high", "tokens_mean", "think_tokens_mean", "solution_tokens_mean", "forced_fraction",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def first(runs: Path) -> subprocess.CompletedProcess[str]:
+    return elastic("run", "pipeline", "--preset", "smoke", runs=runs)
+
+
+@pytest.fixture(scope="module")
+def table(first: subprocess.CompletedProcess[str], runs: Path) -> pl.DataFrame:
+    assert first.returncode == 0, first.stdout[-6000:]
+    return pl.read_parquet(sorted(runs.glob("smoke/sweep/*/table/*.parquet")))
+
+
+def test_the_last_line_is_the_report(first: subprocess.CompletedProcess[str], runs: Path) -> None:
+    assert first.returncode == 0, first.stdout[-6000:]
+    report = Path(first.stdout.strip().splitlines()[-1])
+    assert report.is_relative_to(runs)
+    assert "Accuracy" in report.read_text()
+
+
+def test_every_stage_tells_its_time(first: subprocess.CompletedProcess[str]) -> None:
+    for stage in ("data", "warm-start", "train", "sweep", "report"):
+        assert f"{stage}: finished in" in first.stdout
+
+
+def test_the_table_holds_every_cell_once_and_no_budget_is_exceeded(table: pl.DataFrame) -> None:
+    assert table.schema == SCHEMA
+    assert table.height == table.n_unique(KEY) > 0
+    assert set(table["strategy"]) == {"vanilla", "budget_forcing", "separate", "unconstrained"}
+    assert set(table["model"]) == {"base", "trained"}
+    separate = table.filter(pl.col("strategy") == "separate")
+    assert (separate["think_tokens"] <= separate["think_budget"]).all()
+    assert (separate["solution_tokens"] <= separate["solution_budget"]).all()
+    vanilla = table.filter(pl.col("strategy") == "vanilla")
+    assert (
+        vanilla["think_tokens"] + vanilla["solution_tokens"] <= vanilla["think_budget"] + vanilla["solution_budget"]
+    ).all()
+    sampled = pl.col("forced").list.len() - pl.col("forced").list.sum()
+    assert table.select((sampled == pl.col("think_tokens") + pl.col("solution_tokens")).all()).item()
+    assert table.select((pl.col("forced").list.sum() == pl.col("forced_tokens")).all()).item()
+
+
+def test_the_summary_is_the_table_cell_by_cell(table: pl.DataFrame, runs: Path) -> None:
+    cells = json.loads((runs / "smoke" / "report" / "summary.json").read_text())
+    assert all(set(cell) >= CELL_KEYS for cell in cells)
+    for cell in cells:
+        rows = table.filter(
+            *(
+                pl.col(key).eq_missing(cell[key])
+                for key in ("model", "benchmark", "strategy", "think_budget", "solution_budget")
+            )
+        )
+        assert rows.height == cell["num_problems"] * cell["num_samples"]
+        assert rows["score"].mean() == pytest.approx(cell["avg_at_k"], abs=1e-6)
+        assert cell["ci_low"] <= cell["avg_at_k"] <= cell["ci_high"]
+
+
+def test_mlflow_holds_pipeline_stages_and_cells(table: pl.DataFrame, runs: Path) -> None:
+    client = MlflowClient(f"sqlite:///{runs / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("smoke")
+    assert experiment is not None
+    everything = client.search_runs([experiment.experiment_id], max_results=1000)
+    runs_by_name = {run.info.run_name: run for run in everything}
+    parent = runs_by_name["pipeline"]
+    for stage in ("warm-start", "train", "sweep", "report"):
+        assert runs_by_name[stage].data.tags["mlflow.parentRunId"] == parent.info.run_id
+        assert runs_by_name[stage].info.status == "FINISHED"
+    # verl goes on in silence when MLflow fails, so its metrics are looked for here.
+    assert "critic/score/mean" in runs_by_name["train"].data.metrics
+    cells = [r for r in everything if r.data.tags.get("mlflow.parentRunId") == runs_by_name["sweep"].info.run_id]
+    assert len(cells) == table.select("model", "benchmark", "strategy", "think_budget", "solution_budget").n_unique()
+    assert all({"avg_at_k", "avg_at_k_low", "avg_at_k_high"} <= set(cell.data.metrics) for cell in cells)
+
+
+def test_running_it_again_does_nothing_and_says_so(table: pl.DataFrame, runs: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in runs.glob("smoke/**/*") if file.is_file()}
+    again = elastic("run", "pipeline", "--preset", "smoke", runs=runs)
+    assert again.returncode == 0, again.stdout[-6000:]
+    for stage in ("data", "warm-start", "train", "sweep", "report"):
+        assert f"{stage}: done before, nothing to do" in again.stdout
+    assert {file: file.stat().st_mtime_ns for file in runs.glob("smoke/**/*") if file.is_file()} == before

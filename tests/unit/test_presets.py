@@ -1,0 +1,59 @@
+import pytest
+
+from elastic_core.errors import UserError
+from flows import presets
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_every_preset_is_complete_and_valid(name: str) -> None:
+    assert presets.resolve(name).preset == name
+
+
+def test_one_key_is_replaced_and_nothing_else() -> None:
+    plain, changed = presets.resolve("embedded"), presets.resolve("embedded", {"sweep.samples": 3})
+    assert changed.sweep.samples == 3
+    assert changed.model_copy(update={"sweep": plain.sweep}) == plain
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("sweep.samples=16", ("sweep.samples", 16)),
+        ("train.learning_rate = 1e-4", ("train.learning_rate", 1e-4)),
+        ('sweep.budgets=["1k+1k"]', ("sweep.budgets", ["1k+1k"])),
+        ("train.budget=48+32", ("train.budget", "48+32")),
+        ("mlflow.tracking_uri=http://localhost:5000", ("mlflow.tracking_uri", "http://localhost:5000")),
+        ("train.reuse_rollout_logprobs=false", ("train.reuse_rollout_logprobs", False)),
+    ],
+)
+def test_values_are_read_as_toml_and_else_as_text(text: str, expected: tuple[str, object]) -> None:
+    assert presets.parse_override(text) == expected
+
+
+def test_what_is_no_assignment_is_refused() -> None:
+    with pytest.raises(UserError, match="KEY=VALUE"):
+        presets.parse_override("sweep.samples")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"sweep.sampels": 3}, r'--set sweep\.sampels: unknown key, did you mean "samples"\?; valid here:'),
+        ({"swep.samples": 3}, r'--set swep: unknown key, did you mean "sweep"\?'),
+        ({"sweep.samples": 0}, r"--set sweep\.samples: input should be greater than 0, found 0"),
+        ({"sweep.samples": "many"}, r"--set sweep\.samples: .*integer.*found 'many'"),
+        ({"sweep.budgets": ["1x+3"]}, r'--set sweep\.budgets: "1x\+3" is not a budget; expected'),
+        ({"sweep.strategies": ["seperate"]}, r'--set sweep\.strategies: .*seperate.*"?separate'),
+        ({"train.budget": "unlimited"}, r'--set train\.budget: "unlimited" is no training budget'),
+        ({"preset.x": 1}, r"--set preset\.x: preset is a value, not a section"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence_with_key_found_and_expected(overrides: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        presets.resolve("embedded", overrides)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_preset_names_the_nearest() -> None:
+    with pytest.raises(UserError, match='unknown preset "embeded", did you mean "embedded"'):
+        presets.resolve("embeded")

@@ -1,0 +1,112 @@
+"""What `elastic up` plans, configures and refuses; tests/integration/test_services.py runs it."""
+
+import configparser
+import os
+import shlex
+import socket
+from pathlib import Path
+
+import pytest
+
+from elastic_core.errors import UserError
+from flows import services
+from flows.services import Service, ServicesParameters
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def names(plan: services.Plan) -> list[str]:
+    return [service.name for service in plan.services]
+
+
+def test_everything_stays_below_the_runs_directory(tmp_path: Path) -> None:
+    plan = services.plan(ServicesParameters(runs=tmp_path, prefect_port=4300, mlflow_port=5100))
+    assert names(plan) == ["prefect", "mlflow", "worker"]
+    assert plan.environment["PREFECT_API_URL"] == "http://127.0.0.1:4300/api"
+    assert plan.environment["MLFLOW_TRACKING_URI"] == "http://127.0.0.1:5100"
+    assert plan.environment["PREFECT_HOME"] == str(tmp_path / "prefect")
+    assert f"sqlite:///{tmp_path}/mlflow.db" in plan.services[1].command
+
+
+def test_nothing_is_reported_to_anyone(tmp_path: Path) -> None:
+    environment = services.plan(ServicesParameters(runs=tmp_path)).environment
+    assert environment["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
+    assert environment["DO_NOT_TRACK"] == "1"
+    assert environment["MLFLOW_DISABLE_TELEMETRY"] == "true"
+
+
+def test_servers_the_user_already_has_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example")
+    monkeypatch.setenv("PREFECT_HOME", "elsewhere")
+    plan = services.plan(ServicesParameters(runs=tmp_path))
+    assert names(plan) == ["worker"]
+    assert plan.environment["PREFECT_API_URL"] == "http://prefect.example/api"
+    assert plan.environment["MLFLOW_TRACKING_URI"] == "http://mlflow.example"
+    assert plan.environment["PREFECT_HOME"] == "elsewhere"
+
+
+def test_a_database_the_user_named_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///other.db")
+    plan = services.plan(ServicesParameters(runs=tmp_path))
+    assert "sqlite:///other.db" in plan.services[1].command
+
+
+def test_a_server_on_every_interface_is_called_on_loopback(tmp_path: Path) -> None:
+    plan = services.plan(ServicesParameters(runs=tmp_path, host="0.0.0.0"))
+    assert plan.environment["PREFECT_API_URL"] == "http://127.0.0.1:4200/api"
+
+
+def test_odd_paths_survive_the_configuration(tmp_path: Path) -> None:
+    command = ["python", "100% of it/it's here.py"]
+    text = services._configuration([Service("odd", command)], tmp_path, tmp_path / "socket")
+    parsed = configparser.RawConfigParser()
+    parsed.read_string(text)
+    assert shlex.split(parsed["program:odd"]["command"] % {}) == command
+
+
+def test_the_worker_stops_before_the_servers_it_reports_to(tmp_path: Path) -> None:
+    plan = services.plan(ServicesParameters(runs=tmp_path))
+    parsed = configparser.RawConfigParser()
+    parsed.read_string(services._configuration(plan.services, tmp_path, tmp_path / "socket"))
+    priority = {name: int(parsed[f"program:{name}"]["priority"]) for name in names(plan)}
+    assert priority["worker"] > max(priority["prefect"], priority["mlflow"])
+
+
+def test_a_taken_port_names_the_port_its_owner_and_the_way_out() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError) as refused:
+            services.require_free_port("127.0.0.1", port, "mlflow")
+    message = str(refused.value)
+    assert f"port {port}" in message and f"process {os.getpid()}" in message and "--mlflow-port" in message
+
+
+def test_a_port_just_left_is_free() -> None:
+    with socket.socket() as left:
+        left.bind(("127.0.0.1", 0))
+        port = left.getsockname()[1]
+    services.require_free_port("127.0.0.1", port, "prefect")
+
+
+def test_an_address_of_no_machine_is_refused() -> None:
+    with pytest.raises(UserError, match=r"no address 'nowhere\.invalid'"):
+        services.require_free_port("nowhere.invalid", 4200, "prefect")
+
+
+def test_up_without_deployments_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no prefect\.yaml"):
+        services.up(ServicesParameters(project=tmp_path, runs=tmp_path))
+
+
+def test_the_end_of_a_log_is_shown(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("".join(f"line {i}\n" for i in range(100)))
+    assert services.tail(log, lines=2).endswith("line 98\nline 99")
+    assert services.tail(tmp_path / "none.log").endswith("(empty)")
