@@ -13,6 +13,7 @@ from typing import Any
 from prefect import State, Task, get_run_logger
 
 from elastic_core.errors import UserError
+from elastic_core.training import local_ray
 from flows import environment, presets
 from flows.settings import Settings
 from tasks.stage import Stage, once
@@ -38,7 +39,10 @@ class FlowRun:
         """
         environment.prepare()
         _show_user_errors_as_sentences()
-        return cls(presets.resolve(preset, overrides), environment.runs_directory(), parent)
+        settings = presets.resolve(preset, overrides)
+        if settings.ray.running is None:
+            local_ray.prepare_process()
+        return cls(settings, environment.runs_directory(), parent)
 
     @cached_property
     def tracker(self) -> Tracker:

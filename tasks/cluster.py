@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,9 +23,6 @@ def connected(cluster: RayCluster) -> Iterator[None]:
     """This process as a driver of the cluster, for actors of its own."""
     import ray
 
-    if cluster.token is not None:
-        # Ray reads a token from the environment alone.
-        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": cluster.token}
     ray.init(address=cluster.gcs, log_to_driver=False, namespace="elastic")
     try:
         yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ def train_policy(
     """Train `base` on the problems in `data`, resuming from the last checkpoint; leaves MODEL and METRICS."""
     from elastic_core.training import export, launch
     from elastic_core.training.config import compose
-    from elastic_core.training.resources import InsufficientResources, check_resources, required_resources
+    from elastic_core.training.resources import InsufficientResources
 
     directory = stage.prepare()
     checkpoints = directory / "checkpoints"
@@ -49,21 +48,18 @@ def train_policy(
     with tracker.running(run_id):
         tracker.log(run_id, params=flatten(stage.inputs))
         if not export.is_finished(checkpoints, parameters.steps):
-            threads = os.cpu_count() if parameters.device == "cpu" else None
-            environment = launch.job_environment(config, cpu_threads=threads) | {
+            environment = launch.job_environment(config) | {
                 "MLFLOW_TRACKING_URI": tracker.tracking_uri,
                 "MLFLOW_RUN_ID": run_id,
             }
-            with ray_cluster(cluster) as addresses, progress("train", parameters.steps, "steps") as shown:
+            log_file = directory / "train.log"
+            with ray_cluster(cluster) as running, progress("train", parameters.steps, "steps") as shown:
                 try:
-                    check_resources(addresses.dashboard, required_resources(config))
+                    job = launch.submit(running, config, directory / "verl.yaml", environment)
                 except InsufficientResources as error:
                     raise UserError(str(error)) from None
-                job = launch.submit(addresses.dashboard, config, directory / "verl.yaml", environment)
-                get_run_logger().info(
-                    "following job %s on %s, log in %s", job, addresses.dashboard, directory / "train.log"
-                )
-                launch.follow(addresses.dashboard, job, log_file=directory / "train.log", on_step=shown.reach)
+                get_run_logger().info("following job %s at %s, log in %s", job, running.dashboard, log_file)
+                launch.follow(running, job, log_file=log_file, on_step=shown.reach)
         checkpoint = export.latest_checkpoint(checkpoints)
         assert checkpoint is not None, "a finished run has a checkpoint"
         export.export(checkpoint, directory / MODEL)

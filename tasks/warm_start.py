@@ -63,7 +63,8 @@ def _steps(config: Path, log_file: Path, environment: dict[str, str]) -> Any:
     last: deque[str] = deque(maxlen=30)
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "elastic_core.training.sft", str(config)],
-        env={**os.environ, **environment, "VERL_PLATFORM": "cpu"},
+        # Threads cost this small a model more than they bring, and on a busy machine far more.
+        env={"OMP_NUM_THREADS": "1", **os.environ, **environment, "VERL_PLATFORM": "cpu"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -19,7 +19,9 @@ class EngineParameters(BaseModel):
 
     device: Literal["cpu", "cuda"] = Field("cpu", description="What the engine runs on.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="Number format of weights and activations; auto takes the checkpoint's."
+        "float32",
+        description="Number format of weights and activations; auto leaves it to vLLM, which makes bfloat16 of a "
+        "float32 checkpoint.",
     )
     max_model_len: int | None = Field(
         None, ge=2, description="Context in tokens, prompt included; None takes the checkpoint's."

@@ -20,6 +20,11 @@ Reply = tuple[int, Completion | str]
 """Number of the request, and the completion or why there is none."""
 
 
+LINGER_SECONDS = 0.02
+"""How long the first completion of a group waits for company. It delays no token: while requests queue, the engine's
+batch stays full, and a group costs the flow's process one call instead of many."""
+
+
 class EngineActor:
     """Requests arrive in groups and completions leave in groups, each as soon as it is there: one call per request
     would cost more than a small model's decoding."""
@@ -58,6 +63,7 @@ class EngineActor:
             EngineLost: when vLLM's engine core died.
         """
         await self._news.wait()
+        await asyncio.sleep(LINGER_SECONDS)
         self._news.clear()
         if self._lost is not None:
             raise self._lost
@@ -72,9 +78,14 @@ class EngineActor:
     async def _answer(self, number: int, request: Generate, seed: int) -> None:
         assert self._engine is not None, "start comes first"
         try:
-            self._done.append((number, await self._engine.generate(request, seed)))
-        except RequestFailed as error:
-            self._done.append((number, str(error)))
+            reply: Completion | str = await self._engine.generate(request, seed)
         except EngineLost as error:
             self._lost = error
+            self._news.set()
+            return
+        except RequestFailed as error:
+            reply = str(error)
+        except Exception as error:  # Somebody waits for a reply on the other side, whatever happened.
+            reply = f"{type(error).__name__}: {error}"
+        self._done.append((number, reply))
         self._news.set()

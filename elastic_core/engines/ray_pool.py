@@ -113,7 +113,7 @@ class RayEngine:
 
     async def _receive(self) -> None:
         while True:
-            news = asyncio.wrap_future(self._actor.collect.remote().future())
+            news = asyncio.ensure_future(self._actor.collect.remote())
             try:
                 while not (await asyncio.wait([news], timeout=_CHECK_SECONDS))[0]:
                     self._check_progress()

@@ -6,12 +6,16 @@ tolerances and units, and a hard deadline per answer; so far only short answers 
 
 from __future__ import annotations
 
+import logging
 from functools import lru_cache
 
 from elastic_core.rewards.grade import Grade, GradeStatus
 
 THINK_END = "</think>"
 _BOXED = "\\boxed{"
+
+# It warns in every call that it has no deadline of its own.
+logging.getLogger("math_verify").setLevel(logging.ERROR)
 
 
 def grade_math(response: str, truth: str) -> Grade:

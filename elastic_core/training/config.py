@@ -176,11 +176,12 @@ def _algorithm(p: GrpoParameters) -> dict[str, Any]:
         "algorithm.norm_adv_by_std_in_grpo": True,
         "algorithm.use_kl_in_reward": False,
         "algorithm.rollout_correction.bypass_mode": p.reuse_rollout_logprobs,
-        # Read by agent_loop.py; verl's own sections refuse keys they do not know.
+        # Read by agent_loop.py and trainer.py; verl's own sections refuse keys they do not know.
         "+elastic.strategy": p.strategy,
         "+elastic.think_tokens": budget.think,
         "+elastic.solution_tokens": budget.solution,
         "+elastic.seed": p.seed,
+        "+elastic.keep_checkpoints": p.keep_checkpoints,
     }
 
 
@@ -270,7 +271,6 @@ def _trainer(p: GrpoParameters, out_dir: Path, run_name: str, mlflow: bool) -> d
         # The problems may be passed over several times; total_training_steps ends the run.
         "trainer.total_epochs": p.steps,
         "trainer.save_freq": p.save_every,
-        "trainer.max_actor_ckpt_to_keep": p.keep_checkpoints,
         "trainer.test_freq": p.validate_every or -1,
         "trainer.val_before_train": False,
         "trainer.resume_mode": "auto",

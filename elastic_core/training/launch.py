@@ -1,11 +1,13 @@
 """Training as a Ray job: submit or find it, follow it, stop it.
 
-A job's id is a function of its configuration, so a flow that died and is started again finds the job it had submitted.
+A job's id is a function of its configuration and of how often it was tried, so a flow that died and is started again
+finds the job it had submitted.
 """
 
 import asyncio
 import os
 import re
+import shlex
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elastic_core.fingerprint import hash_value
 from elastic_core.training.local_ray import RayCluster
+from elastic_core.training.resources import check_resources, required_resources
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 _STEP = re.compile(r"\bstep:(\d+) - ")
 """How verl's console logger begins the line of a finished step."""
+_UNFINISHED = ("PENDING", "RUNNING")
 
 
 class Deadlines(NamedTuple):
@@ -35,11 +39,11 @@ class TrainingFailed(RuntimeError):
     """The job ended without success; the message ends with the end of its log."""
 
 
-def submission_id(config: "DictConfig") -> str:
-    """The id of the job that trains this configuration."""
+def job_prefix(config: "DictConfig") -> str:
+    """What the ids of all jobs that train this configuration begin with; the number of the attempt follows."""
     from omegaconf import OmegaConf
 
-    return f"train-{hash_value(OmegaConf.to_container(config, resolve=True))[:16]}"
+    return f"train-{hash_value(OmegaConf.to_container(config, resolve=True))[:16]}-"
 
 
 def job_environment(config: "DictConfig") -> dict[str, str]:
@@ -62,26 +66,29 @@ def job_environment(config: "DictConfig") -> dict[str, str]:
 def submit(cluster: RayCluster, config: "DictConfig", config_file: Path, environment: Mapping[str, str]) -> str:
     """Submit the job, or find it running; the id to follow.
 
-    A job with this id that ended earlier is replaced: its checkpoints are where the new one goes on.
+    Where an earlier attempt ended, its checkpoints are where the new one goes on.
 
     Args:
         config_file: where to write the configuration; visible on the cluster.
         environment: of the job: `job_environment` and MLflow's MLFLOW_TRACKING_URI and MLFLOW_RUN_ID.
+
+    Raises:
+        InsufficientResources: when the cluster could never place the job.
     """
     from omegaconf import OmegaConf
 
     client = cluster.client()
-    job = submission_id(config)
-    status = _status(client, job)
-    if status in ("PENDING", "RUNNING"):
-        return job
-    if status is not None:
-        client.delete_job(job)
+    prefix = job_prefix(config)
+    attempts = {job.submission_id: job.status for job in client.list_jobs() if _starts(job.submission_id, prefix)}
+    for attempt, status in attempts.items():
+        if status in _UNFINISHED:
+            return attempt
+    check_resources(cluster, required_resources(config))
     config_file.parent.mkdir(parents=True, exist_ok=True)
     OmegaConf.save(config, config_file)
     return client.submit_job(
-        entrypoint=f"python -u -m elastic_core.training.train_main '{config_file}'",
-        submission_id=job,
+        entrypoint=f"python -u -m elastic_core.training.train_main {shlex.quote(str(config_file))}",
+        submission_id=f"{prefix}{len(attempts) + 1}",
         runtime_env={"env_vars": dict(environment)},
     )
 
@@ -121,11 +128,11 @@ def stop(cluster: RayCluster, job: str, *, deadline_seconds: float = 60) -> None
         TimeoutError: when it did not stop.
     """
     client = cluster.client()
-    if _status(client, job) not in ("PENDING", "RUNNING"):
+    if _status(client, job) not in _UNFINISHED:
         return
     client.stop_job(job)
     until = time.monotonic() + deadline_seconds
-    while _status(client, job) in ("PENDING", "RUNNING"):
+    while _status(client, job) in _UNFINISHED:
         if time.monotonic() > until:
             raise TimeoutError(f"job {job} did not stop within {deadline_seconds:g} s")
         time.sleep(0.5)
@@ -164,7 +171,9 @@ async def _follow(client: "JobSubmissionClient", job: str, log: _Log, deadlines:
     reader = asyncio.create_task(_read(client, job, log))
     step, until = log.step, time.monotonic() + deadlines.start
     try:
-        while (status := await asyncio.to_thread(_status, client, job)) in ("PENDING", "RUNNING"):
+        while (status := await asyncio.to_thread(_status, client, job)) in _UNFINISHED:
+            if reader.done():
+                reader.result()  # A callback failed.
             if log.step != step:
                 step, until = log.step, time.monotonic() + deadlines.step
             if time.monotonic() > until:
@@ -192,7 +201,7 @@ async def _read(client: "JobSubmissionClient", job: str, log: _Log) -> None:
         except RuntimeError:
             await asyncio.sleep(1)
         else:
-            if _status(client, job) not in ("PENDING", "RUNNING"):
+            if _status(client, job) not in _UNFINISHED:
                 return
             await asyncio.sleep(1)
 
@@ -211,3 +220,8 @@ def _status(client: "JobSubmissionClient", job: str) -> str | None:
         if "404" in str(error) or "does not exist" in str(error):
             return None
         raise
+
+
+def _starts(job: str | None, prefix: str) -> bool:
+    """Jobs that were not submitted, such as this process's own driver, have no id."""
+    return job is not None and job.startswith(prefix)

@@ -10,9 +10,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from elastic_core.processes import end_with_parent
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -44,14 +46,28 @@ class RayCluster(NamedTuple):
     gcs: str | None = None
     token: str | None = None
 
+    @property
+    def headers(self) -> dict[str, str] | None:
+        """HTTP headers that authenticate a request."""
+        return None if self.token is None else {"Authorization": f"Bearer {self.token}"}
+
     def client(self) -> "JobSubmissionClient":
         """Raises:
         ConnectionError: when the job server does not answer.
         """
         from ray.job_submission import JobSubmissionClient
 
-        headers = None if self.token is None else {"Authorization": f"Bearer {self.token}"}
-        return JobSubmissionClient(self.dashboard, headers=headers)
+        return JobSubmissionClient(self.dashboard, headers=self.headers)
+
+    def nodes(self) -> list[tuple[int, int]]:
+        """GPUs and logical CPUs of each node that is up."""
+        from ray.util.state import StateApiClient
+        from ray.util.state.common import ListApiOptions, StateResource
+
+        client = StateApiClient(address=self.dashboard, headers=self.headers)
+        nodes = client.list(StateResource.NODES, ListApiOptions(), raise_on_missing_output=True)
+        alive = [node.resources_total for node in nodes if node.state == "ALIVE"]
+        return [(int(node.get("GPU", 0)), int(node.get("CPU", 0))) for node in alive]
 
 
 @contextmanager
@@ -61,7 +77,8 @@ def local_cluster(
     """Start a Ray head, and stop exactly what was started.
 
     Args:
-        cpus, gpus: logical ones. verl reserves CPUs by the dozen and trains on GPUs only, so on a CPU both are pretended.
+        cpus, gpus: logical ones. verl reserves CPUs by the dozen and trains on GPUs only, so on a CPU both are
+            pretended.
         deadline_seconds: for the dashboard to answer.
 
     Raises:
@@ -79,21 +96,22 @@ def local_cluster(
         *(f"--{name}={port}" for name, port in ports.items()),
         f"--temp-dir={directory}",
     ]
-    token = secrets.token_hex(32)
+    token = prepare_process()
     cluster = RayCluster(f"http://{_HOST}:{ports['dashboard-port']}", f"{_HOST}:{ports['port']}", token)
     # Jobs say `python`; it has to be this one. An address from outside would make Ray join that cluster.
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         "RAY_USAGE_STATS_ENABLED": "0",
-        # The job server runs whatever it is sent; without a token that is anyone on this machine.
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": token,
-        # Ray's only way to keep a head on loopback, whatever the name says: else it takes the machine's own address.
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     }
     with output.open("wb") as log:
         head = subprocess.Popen(
-            command, env=environment, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+            command,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=end_with_parent,  # An orphaned job would write checkpoints beside the next one.
         )
     try:
         _wait(head, cluster, output, deadline_seconds)
@@ -103,17 +121,31 @@ def local_cluster(
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def prepare_process() -> str:
+    """Set what Ray reads once, when it is first imported, for this process and its children; the cluster's token.
+
+    A process that wants more of a local cluster than to submit jobs calls this before anything imports Ray; verl does.
+    """
+    # The job server runs whatever it is sent; without a token that is anyone on this machine.
+    os.environ["RAY_AUTH_MODE"] = "token"
+    # Ray's only way to stay on loopback, whatever the name says: else it takes the machine's own address.
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    return os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+
+
 def _wait(head: "subprocess.Popen[bytes]", cluster: RayCluster, output: Path, seconds: float) -> None:
     until = time.monotonic() + seconds
     while True:
         if head.poll() is not None:
             raise RuntimeError(f"ray start exited with {head.returncode}:\n{_tail(output)}")
-        try:
+        waited_for = "its job server to answer"
+        with suppress(ConnectionError, RuntimeError):
             cluster.client().list_jobs()
-            return
-        except (ConnectionError, RuntimeError) as error:
-            if time.monotonic() > until:
-                raise TimeoutError(f"Ray's job server at {cluster.dashboard} did not answer: {error}\n{_tail(output)}") from None
+            waited_for = "its node to join"
+            if cluster.nodes():
+                return
+        if time.monotonic() > until:
+            raise TimeoutError(f"Ray at {cluster.dashboard}: waited {seconds:g} s for {waited_for}\n{_tail(output)}")
         time.sleep(0.2)
 
 
@@ -126,10 +158,8 @@ def _stop(head: "subprocess.Popen[bytes]", grace_seconds: float = 20) -> None:
         except subprocess.TimeoutExpired:
             head.kill()
             head.wait()
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(head.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def _free_ports(count: int) -> list[int]:

@@ -5,6 +5,9 @@ verl and Ray wait for ever, silently, for what can never come.
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from elastic_core.errors import UserError
+from elastic_core.training.local_ray import RayCluster
+
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
@@ -21,7 +24,7 @@ class Resources(NamedTuple):
     shared_cpus: int
 
 
-class InsufficientResources(ValueError):
+class InsufficientResources(UserError):
     """The cluster can never place the job, however long it waits."""
 
 
@@ -36,15 +39,17 @@ def required_resources(config: "DictConfig") -> Resources:
     return Resources(int(config.trainer.nnodes), gpus, _CPUS_PER_GPU * gpus, storage_units + 2)
 
 
-def check_resources(nodes: list[tuple[int, int]], required: Resources) -> None:
+def check_resources(cluster: RayCluster, required: Resources) -> None:
     """Nothing, when the cluster could hold the job if it were idle.
-
-    Args:
-        nodes: GPUs and logical CPUs of each node.
 
     Raises:
         InsufficientResources: with what is needed and what there is.
     """
+    check_nodes(cluster.nodes(), required)
+
+
+def check_nodes(nodes: list[tuple[int, int]], required: Resources) -> None:
+    """`check_resources` on the GPUs and logical CPUs of each node."""
     fitting = sum(gpus >= required.gpus and cpus >= required.cpus for gpus, cpus in nodes)
     needed_cpus = required.nodes * required.cpus + required.shared_cpus
     if fitting >= required.nodes and sum(cpus for _, cpus in nodes) >= needed_cpus:
@@ -54,11 +59,3 @@ def check_resources(nodes: list[tuple[int, int]], required: Resources) -> None:
         f"training needs {required.nodes} node(s) with {required.gpus} GPUs and {required.cpus} logical CPUs each, and "
         f"{needed_cpus} logical CPUs over all nodes; the Ray cluster has: {found}"
     )
-
-
-def cluster_nodes() -> list[tuple[int, int]]:
-    """GPUs and logical CPUs of the nodes of the cluster this process is connected to."""
-    import ray
-
-    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return [(int(node.get("GPU", 0)), int(node.get("CPU", 0))) for node in alive]

@@ -3,7 +3,6 @@
 Making one takes 6 ms in verl 0.9.1, most of it in hydra: seconds per step when a step is short. It also logs a line.
 """
 
-import logging
 from typing import Any
 
 import ray
@@ -20,8 +19,6 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._loops: dict[str, AgentLoopBase] = {}
-        # It warns in every call that it has no deadline.
-        logging.getLogger("math_verify").setLevel(logging.ERROR)
 
     async def _run_agent_loop(
         self, sampling_params: dict[str, Any], trajectory: dict[str, Any], *, agent_name: str, trace: bool, **row: Any

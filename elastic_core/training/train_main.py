@@ -7,7 +7,7 @@ says so and does nothing.
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
     from elastic_core.training.export import is_finished
     from elastic_core.training.plugin_check import require_plugin
 
-    config = OmegaConf.load(arguments[0])
+    config = cast("DictConfig", OmegaConf.load(arguments[0]))
     out_dir, steps = Path(config.trainer.default_local_dir), int(config.trainer.total_training_steps)
     if is_finished(out_dir, steps):
         print(f"{out_dir}: already trained for {steps} steps, nothing to do")
@@ -37,18 +37,17 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(config: "DictConfig") -> None:
-    """Connect to the job's cluster, make sure it is large enough, and train."""
+    """Train on the job's cluster."""
     import ray
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-    from elastic_core.training.resources import check_resources, cluster_nodes, required_resources
     from elastic_core.training.trainer import ElasticTaskRunner
 
     environment = get_ppo_ray_runtime_env(config)
     environment["env_vars"]["TRANSFER_QUEUE_ENABLE"] = "1"
     ray.init(runtime_env=environment)
-    check_resources(cluster_nodes(), required_resources(config))
-    ray.get(ElasticTaskRunner.remote().run.remote(config))
+    runner = ray.remote(ElasticTaskRunner).remote()
+    ray.get(runner.run.remote(config))
 
 
 def check_mlflow(config: "DictConfig", steps: int) -> None:

@@ -1,5 +1,6 @@
 """verl's synchronous GRPO trainer, made to fail loudly and to report what elastic reasoning is about."""
 
+import time
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from elastic_core.training.export import checkpoint_steps
+from elastic_core.training.export import checkpoint_steps, prune_checkpoints
 
 
 class StrictReplayBuffer(ReplayBuffer):
@@ -47,6 +48,11 @@ class ElasticTrainer(PPOTrainerSync):
         if steps and self.global_steps == 0:
             raise RuntimeError(f"{directory} holds checkpoints of steps {steps}, but verl resumed from none of them")
 
+    def _save_checkpoint(self) -> None:
+        super()._save_checkpoint()
+        # verl's own rotation deletes before it has saved, keeps the folders, and forgets what it saved before a resume.
+        prune_checkpoints(self.config.trainer.default_local_dir, self.config.elastic.keep_checkpoints)
+
     def on_train_begin(self) -> None:
         super().on_train_begin()
         # verl goes on without MLflow after three failures.
@@ -71,9 +77,8 @@ def rollout_metrics(measures: list[dict[str, float]]) -> dict[str, float]:
     return {f"rollout/{name}": float(np.mean([row[name] for row in measures])) for name in measures[0]}
 
 
-@ray.remote
 class ElasticTaskRunner:
-    """The counterpart of verl's TaskRunnerV1 that builds an ElasticTrainer."""
+    """A Ray actor, the counterpart of verl's TaskRunnerV1 that builds an ElasticTrainer."""
 
     def run(self, config: DictConfig) -> None:
         """Train to the end of the configured steps."""
@@ -86,8 +91,8 @@ class ElasticTaskRunner:
         require_plugin()
         configure_verl_logging()
         OmegaConf.resolve(config)
+        _wait_for_exclusive_cluster()
         transfer_queue.init(config.transfer_queue)
-        trainer = None
         try:
             trainer = ElasticTrainer(config=config)
             trainer.init()
@@ -98,7 +103,20 @@ class ElasticTaskRunner:
                 reward_loop_worker_handles=trainer.get_reward_handles(),
             )
             trainer.fit(loops)
+            trainer.logger.finish()
         finally:
-            if getattr(trainer, "logger", None) is not None:
-                trainer.logger.finish()
             transfer_queue.close()
+
+
+def _wait_for_exclusive_cluster(seconds: float = 60) -> None:
+    """TransferQueue has one name per cluster: a second training would attach to the first one's and mix their rollouts.
+    That of a job just stopped takes a moment to go.
+
+    Raises:
+        RuntimeError: when it is still there after `seconds`.
+    """
+    until = time.monotonic() + seconds
+    while any(actor["name"] == "TransferQueueController" for actor in ray.util.list_named_actors(all_namespaces=True)):
+        if time.monotonic() > until:
+            raise RuntimeError("another verl training runs on this Ray cluster; one at a time, or use another cluster")
+        time.sleep(1)

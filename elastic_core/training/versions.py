@@ -25,5 +25,6 @@ def check_versions(*, cpu: bool) -> None:
         if found != expected:
             raise RuntimeError(
                 f"{distribution} is {found}; elastic_core.training was written for {distribution}=={expected}. "
-                "Install the pinned versions, or port the package and raise the versions in versions.py"
+                "Install the pinned versions (without an accelerator: the CPU's, with VERL_PLATFORM=cpu), or port the "
+                "package and raise the versions in versions.py"
             )

@@ -82,7 +82,9 @@ def _explain(error: ValidationError, model: type[BaseModel], file: Path, overrid
     problem = error.errors()[0]
     path = [str(part) for part in problem["loc"]]
     key = ".".join(path)
-    where = f"--set {key}" if any(key == o or key.startswith(f"{o}.") for o in overrides) else f"{file.name}: {key}"
+    # An override of a whole section, or a key below a section that does not exist, is to blame as well.
+    overridden = any(f"{key}.".startswith(f"{name}.") or name.startswith(f"{key}.") for name in overrides)
+    where = f"--set {key}" if overridden and problem["type"] != "missing" else f"{file.name}: {key}"
     if problem["type"] == "extra_forbidden":
         valid = _fields_at(model, path[:-1])
         return f"{where}: unknown key{nearest(path[-1], valid)}; valid here: {', '.join(valid)}"

@@ -1,0 +1,87 @@
+"""Engine settings, and the actor's side of the transport, without Ray and vLLM."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from elastic_core.engines.base import EngineLost, RequestFailed
+from elastic_core.engines.parameters import EngineParameters
+from elastic_core.engines.ray_actor import EngineActor, Reply
+from elastic_core.strategies import Completion, Finish, Generate, Sampling
+
+
+class DelayedEngine:
+    """Answers after as many turns of the event loop as the seed says; the request's last token names a failure."""
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        for _ in range(seed):
+            await asyncio.sleep(0)
+        if request.prefix == (1,):
+            raise RequestFailed("refused")
+        if request.prefix == (2,):
+            raise KeyError("a defect")
+        if request.prefix == (3,):
+            raise EngineLost("dead")
+        return Completion((seed,), Finish.LENGTH)
+
+
+async def replies(asked: list[tuple[int, Generate, int]]) -> list[Reply]:
+    actor = EngineActor()
+    actor._engine = DelayedEngine()  # type: ignore[assignment]
+    await actor.submit(asked)
+    received: list[Reply] = []
+    while len(received) < len(asked):
+        async with asyncio.timeout(5):
+            received += await actor.collect()
+    return received
+
+
+def ask(number: int, seed: int, token: int = 9) -> tuple[int, Generate, int]:
+    return number, Generate((token,), 1, (), Sampling()), seed
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=30))
+def test_every_request_is_answered_once_however_they_overlap(delays: list[int]) -> None:
+    received = asyncio.run(replies([ask(i, delay) for i, delay in enumerate(delays)]))
+    assert sorted(received) == [(i, Completion((delay,), Finish.LENGTH)) for i, delay in enumerate(delays)]
+
+
+def test_a_failing_request_is_answered_with_the_reason() -> None:
+    received = asyncio.run(replies([ask(0, 1, token=1), ask(1, 2, token=2), ask(2, 3)]))
+    assert dict(received) == {0: "refused", 1: "KeyError: 'a defect'", 2: Completion((3,), Finish.LENGTH)}
+
+
+def test_a_dead_engine_is_told_to_whoever_waits() -> None:
+    with pytest.raises(EngineLost, match="dead"):
+        asyncio.run(replies([ask(0, 1, token=3), ask(1, 2)]))
+
+
+@pytest.mark.parametrize(
+    "values, named",
+    [
+        ({"tensor_parallel_size": 2}, "on a CPU"),
+        ({"gpu_memory_utilization": 0.5}, "no effect"),
+        ({"device": "cuda", "gpu_memory_utilization": 0.5, "kv_cache_gib": 1}, "no effect"),
+        ({"max_num_seq": 4}, "Extra inputs"),
+        ({"max_num_seqs": 0}, "greater than"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(values: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValidationError, match=named):
+        EngineParameters(**values)
+
+
+def test_the_fingerprint_knows_what_can_change_a_token_and_nothing_else() -> None:
+    plain = EngineParameters()
+    assert EngineParameters(max_num_seqs=8, start_timeout_seconds=3).fingerprint == plain.fingerprint
+    assert EngineParameters(dtype="bfloat16").fingerprint != plain.fingerprint
+    assert EngineParameters(max_model_len=64).fingerprint != plain.fingerprint
+
+
+def test_every_setting_is_described() -> None:
+    assert all(field.description for field in EngineParameters.model_fields.values())

@@ -1,0 +1,130 @@
+"""GRPO's parameters, and that verl accepts what they are translated into."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+import elastic_core.miniature
+from elastic_core.training.config import GrpoParameters, compose
+from elastic_core.training.resources import InsufficientResources, Resources, check_nodes, required_resources
+
+BASE = Path(elastic_core.miniature.__file__).parent / "base"
+MINIATURE: dict[str, Any] = {
+    "budget": "48+32",
+    "steps": 50,
+    "batch_size": 32,
+    "mini_batch_size": 32,
+    "learning_rate": 1e-4,
+    "kl_coefficient": 0,
+    "entropy_coefficient": 0,
+    "temperature": 1.0,
+    "prompt_tokens": 32,
+    "reuse_rollout_logprobs": True,
+    "validate_every": 0,
+    "device": "cpu",
+    "gpus_per_node": 1,
+    "rollout_workers": 1,
+}
+
+
+def composed(tmp_path: Path, **changes: Any) -> Any:
+    return compose(
+        GrpoParameters(**changes),
+        model=BASE,
+        train_file=tmp_path / "train.parquet",
+        validation_file=tmp_path / "validation.parquet",
+        out_dir=tmp_path / "out",
+        run_name="test",
+        mlflow=True,
+    )
+
+
+def test_the_miniature_trains_in_float32_without_reference_or_sleep_mode(tmp_path: Path) -> None:
+    config = composed(tmp_path, **MINIATURE)
+    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    assert not actor.use_kl_loss
+    assert actor.fsdp_config.mixed_precision.param_dtype == "fp32" and rollout.dtype == "float32"
+    assert not rollout.enable_chunked_prefill and not rollout.enable_sleep_mode
+    assert config.trainer.device == "cpu" and config.trainer.logger == ["console", "mlflow"]
+    assert config.trainer.test_freq == -1
+
+
+def test_defaults_are_the_papers(tmp_path: Path) -> None:
+    config = composed(tmp_path)
+    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    assert config.algorithm.adv_estimator == "grpo" and config.algorithm.norm_adv_by_std_in_grpo
+    assert (config.data.train_batch_size, actor.ppo_mini_batch_size, rollout.n) == (128, 64, 8)
+    assert (actor.optim.lr, actor.kl_loss_coef, actor.kl_loss_type, actor.entropy_coeff) == (
+        1e-6, 0.001, "low_var_kl", 0.001,
+    )  # fmt: skip
+    assert (actor.clip_ratio_low, actor.clip_ratio_high, rollout.temperature) == (0.2, 0.2, 0.6)
+    assert not config.algorithm.use_kl_in_reward and not config.algorithm.rollout_correction.bypass_mode
+    assert (config.elastic.think_tokens, config.elastic.solution_tokens) == (1024, 1024)
+
+
+@pytest.mark.parametrize("changes", [{}, MINIATURE])
+def test_response_and_context_hold_budget_and_forced_think_end(tmp_path: Path, changes: dict[str, Any]) -> None:
+    config = composed(tmp_path, **changes)
+    needed = config.elastic.think_tokens + 1 + config.elastic.solution_tokens
+    assert config.data.max_response_length == needed
+    assert config.actor_rollout_ref.rollout.max_model_len == config.data.max_prompt_length + needed
+    # Shorter batches than the context would split a prefill, which kills vLLM's CPU engine.
+    assert config.actor_rollout_ref.rollout.max_num_batched_tokens >= config.actor_rollout_ref.rollout.max_model_len
+
+
+def test_checkpoints_hold_what_resuming_and_exporting_need(tmp_path: Path) -> None:
+    config = composed(tmp_path, **MINIATURE)
+    assert set(config.actor_rollout_ref.actor.checkpoint.save_contents) == {"model", "optimizer", "extra", "hf_model"}
+    assert config.trainer.resume_mode == "auto" and config.trainer.save_freq > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batchsize": 3}, "batchsize"),
+        ({"batch_size": 100}, "batch_size = 100 is not a multiple of mini_batch_size = 64"),
+        ({"gpus_per_node": 7}, r"mini_batch_size \* group_size = 512 is not a multiple of nodes \* gpus_per_node = 7"),
+        ({"tensor_parallel": 3}, r"nodes \* gpus_per_node = 8 is not a multiple of tensor_parallel = 3"),
+        ({"budget": "unlimited"}, "is no training budget"),
+        ({"budget": "1k"}, "is not a budget"),
+        ({"device": "cpu"}, "nodes \\* gpus_per_node = 8, expected 1"),
+        ({"tokens_per_device": 3072}, "cannot hold one sequence of 3073 tokens"),
+        ({"group_size": 1}, "group_size"),
+    ],
+)
+def test_what_cannot_train_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        GrpoParameters(**changes)
+
+
+def test_every_parameter_is_described() -> None:
+    assert all(field.description for field in GrpoParameters.model_fields.values())
+
+
+def test_resources_count_what_verl_reserves(tmp_path: Path) -> None:
+    assert required_resources(composed(tmp_path, **MINIATURE)) == Resources(nodes=1, gpus=1, cpus=3, shared_cpus=3)
+    two_nodes = required_resources(composed(tmp_path, nodes=2))
+    assert two_nodes == Resources(nodes=2, gpus=8, cpus=24, shared_cpus=4)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "fits"),
+    [
+        ([(1, 6)], True),
+        ([(1, 5)], False),
+        ([(0, 64)], False),
+        ([(1, 3), (0, 3)], True),
+        ([], False),
+    ],
+)
+def test_a_placement_that_can_never_come_is_refused(nodes: list[tuple[int, int]], fits: bool) -> None:
+    required = Resources(nodes=1, gpus=1, cpus=3, shared_cpus=3)
+    if fits:
+        check_nodes(nodes, required)
+        return
+    with pytest.raises(
+        InsufficientResources, match=r"needs 1 node.* 6 logical CPUs over all nodes; the Ray cluster has"
+    ):
+        check_nodes(nodes, required)

@@ -1,0 +1,69 @@
+"""The plugin loads in processes that import verl, or says why it did not."""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError
+
+import pytest
+
+from elastic_core.training import versions
+from elastic_core.training.versions import check_versions
+
+PROBE = """
+from elastic_core.training.plugin_check import require_plugin
+require_plugin()
+from importlib.metadata import version
+from verl.plugin.platform import get_platform
+from verl.workers.engine import EngineRegistry
+from verl.workers.rollout.replica import get_rollout_replica_class
+print(get_platform().device_name, EngineRegistry.get_engine_cls("language_model", "fsdp2").__name__,
+      version("vllm").endswith("+cpu"))
+"""
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_verl_runs_on_a_cpu_once_the_plugin_is_loaded() -> None:
+    result = python(PROBE, VERL_PLATFORM="cpu")
+    assert result.stdout.splitlines()[-1] == "cpu FSDPEngineWithLMHead True", result.stderr
+
+
+def test_a_plugin_that_verl_never_tried_is_an_error() -> None:
+    result = python(PROBE, VERL_PLATFORM="cpu", VERL_USE_EXTERNAL_PLUGINS="none")
+    assert result.returncode != 0 and "verl did not load elastic_core.training.plugin" in result.stderr
+
+
+def test_a_failing_plugin_fails_with_its_own_reason() -> None:
+    # The tests' environment holds vLLM's CPU build; the other platforms require the CUDA one.
+    result = python(PROBE, VERL_PLATFORM="")
+    assert result.returncode != 0 and "RuntimeError: vllm is not installed" in result.stderr
+
+
+@pytest.mark.parametrize(("found", "expected"), [("0.9.2", "verl is 0.9.2"), (None, "verl is not installed")])
+def test_another_version_is_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, found: str | None, expected: str
+) -> None:
+    def version(distribution: str) -> str:
+        if found is None:
+            raise PackageNotFoundError(distribution)
+        return found
+
+    monkeypatch.setattr(versions, "version", version)
+    with pytest.raises(RuntimeError, match=f"{expected}; .* was written for verl==0.9.1"):
+        check_versions(cpu=True)
+
+
+def test_the_expected_versions_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "version", lambda name: {"verl": versions.VERL, **versions.VLLM}[name])
+    check_versions(cpu=True)
+    check_versions(cpu=False)
