@@ -30,11 +30,12 @@ def run(flow: str, preset: str, overrides: tuple[str, ...]) -> None:
 
     The same command after a crash finishes what is missing; after success it does nothing and says so.
     """
-    from flows import environment, presets
+    from flows import doctor, environment, presets
 
     changes = dict(presets.parse_override(text) for text in overrides)
     presets.resolve(preset, changes)  # Bad input is refused before anything starts.
     environment.prepare()
+    doctor.require(*doctor.check_machine(environment.runs_directory()))
     started = time.perf_counter()
     result = _load(flow)(preset=preset, overrides=changes)
     _mute_farewell()

@@ -22,7 +22,7 @@ from flows.environment import runs_directory
 from flows.services import answers
 
 GIB = 2**30
-NEEDED_MEMORY_BYTES = 12 * GIB
+NEEDED_MEMORY_BYTES = 10 * GIB
 """Ray, verl's trainer and vLLM side by side, with the miniature model."""
 NEEDED_DISK_BYTES = 4 * GIB
 """Checkpoints, tables and databases of the embedded preset, with room to run it again."""

@@ -42,7 +42,8 @@ def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, pa
             "contents": hash_files(table.glob("*.parquet")),
             "training_metrics": str(metrics) if metrics else None,
             "trained_budget": run.settings.train.budget if trained else None,
-            "provenance": {"preset": preset, "settings": run.settings.model_dump(mode="json"), **swept.inputs},
+            "provenance": {"preset": preset, **swept.inputs},
+            "settings": run.settings.model_dump(mode="json"),
         },
     )
     return Path(run.perform(write_report, stage, run.tracker, run.parent))

@@ -65,9 +65,9 @@ class Stage:
         return f"{self.preset}/{self.name}/{self.key}"
 
     def prepare(self) -> Path:
-        """The directory, made if missing, with `inputs.json` in it."""
+        """The directory, made if missing, with what is asked of it in `inputs.json`."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_json(self.directory / "inputs.json", self.inputs)
+        write_json(self.directory / "inputs.json", {"inputs": self.inputs, "request": self.request})
         return self.directory
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 from prefect import get_run_logger, task
@@ -14,6 +14,7 @@ from prefect.artifacts import create_table_artifact
 from elastic_core.budget import parse_grid
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.engines.parameters import EngineParameters
+from elastic_core.engines.shared import SharedDraws
 from elastic_core.errors import UserError
 from elastic_core.markers import load_markers
 from elastic_core.strategies import Sampling
@@ -30,6 +31,16 @@ from tasks.stage import TABLE, Stage, worth_retrying
 from tasks.tracking import Tracker, flatten
 
 
+class ModelCounts(NamedTuple):
+    """What the sweep of one model took. Tokens: drawn by the engine, and answered from longer draws of the engine."""
+
+    rows_written: int
+    rows_present: int
+    tokens_generated: int
+    tokens_reused: int
+    seconds: float
+
+
 @task(name="sweep", retries=1, retry_delay_seconds=5, retry_condition_fn=worth_retrying)
 def measure(
     stage: Stage,
@@ -44,7 +55,7 @@ def measure(
     store = TrajectoryStore(stage.prepare() / TABLE)
     problems = {name: read_problems(file) for name, file in benchmark_files.items()}
     run_id = tracker.ensure(stage.label, "sweep", parent)
-    counts: dict[str, Any] = {"rows_written": 0, "rows_present": 0, "tokens_generated": 0, "seconds": 0.0}
+    counts = ModelCounts(0, 0, 0, 0, 0.0)._asdict()
     with tracker.running(run_id):
         tracker.log(run_id, params=flatten(stage.inputs))
         try:
@@ -52,8 +63,8 @@ def measure(
                 for name, result in _run_models(stage, store, engine, cluster, models, problems):
                     counts = {key: value + getattr(result, key) for key, value in counts.items()}
                     get_run_logger().info(
-                        "sweep of %s: %d rows, %d tokens in %.0f s (%.0f tokens/s)", name, result.rows_written,
-                        result.tokens_generated, result.seconds, result.tokens_per_second,
+                        "sweep of %s: %d rows in %.0f s, %d tokens generated, %d answered from longer draws", name,
+                        result.rows_written, result.seconds, result.tokens_generated, result.tokens_reused,
                     )  # fmt: skip
         except TableLocked as error:
             raise UserError(str(error)) from None
@@ -78,7 +89,7 @@ def _run_models(
     cluster: RayCluster | None,
     models: Mapping[str, Path],
     problems: Mapping[str, Sequence[Problem]],
-) -> list[tuple[str, SweepResult]]:
+) -> list[tuple[str, ModelCounts]]:
     """Sweep one model after the other; neither Ray nor an engine is started when nothing is missing."""
     request, sampling = stage.request, stage.inputs["sampling"]
     plans = {
@@ -111,7 +122,7 @@ async def _run_model(
     rows: RowBuilder,
     store: TrajectoryStore,
     shown: Progress,
-) -> SweepResult:
+) -> ModelCounts:
     from elastic_core.engines.ray_pool import RayEngine
 
     before = shown.done
@@ -120,10 +131,12 @@ async def _run_model(
         shown.reach(before + result.rows_written)
 
     async with RayEngine(model, parameters) as engine:
-        return await run_sweep(
-            plan, sampling=sampling, engines={"policy": engine}, rows=rows, store=store, on_progress=update,
+        shared = SharedDraws(engine)
+        result = await run_sweep(
+            plan, sampling=sampling, engines={"policy": shared}, rows=rows, store=store, on_progress=update,
             max_in_flight=2 * parameters.max_num_seqs,
         )  # fmt: skip
+    return ModelCounts(result.rows_written, result.rows_present, shared.generated, shared.reused, result.seconds)
 
 
 def _record_cells(tracker: Tracker, run_id: str, stage: Stage, summary: pl.DataFrame) -> None:

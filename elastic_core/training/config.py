@@ -195,6 +195,9 @@ def _actor(p: GrpoParameters, model: Path) -> dict[str, Any]:
         "actor_rollout_ref.model.use_remove_padding": p.attention == "flash_attention_2",
         "+actor_rollout_ref.model.override_config.attn_implementation": p.attention,
         "actor_rollout_ref.model.enable_gradient_checkpointing": not cpu,
+        # Log-probabilities in chunks of tokens. Without flash-attn's kernels verl otherwise loops over single tokens.
+        "actor_rollout_ref.model.use_fused_kernels": True,
+        "actor_rollout_ref.model.fused_kernel_options.impl_backend": "torch",
         f"{actor}.strategy": "fsdp2",
         f"{actor}.ppo_mini_batch_size": p.mini_batch_size,
         f"{actor}.use_dynamic_bsz": True,

@@ -149,7 +149,7 @@ def _wait(head: "subprocess.Popen[bytes]", cluster: RayCluster, output: Path, se
         time.sleep(0.2)
 
 
-def _stop(head: "subprocess.Popen[bytes]", grace_seconds: float = 20) -> None:
+def _stop(head: "subprocess.Popen[bytes]", grace_seconds: float = 45) -> None:
     """The head stops its own processes on SIGTERM; what survives it is in its session."""
     if head.poll() is None:
         head.terminate()

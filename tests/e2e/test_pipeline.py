@@ -17,22 +17,6 @@ CELL_KEYS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
-
-
-@pytest.fixture(scope="module")
-def first(runs: Path) -> subprocess.CompletedProcess[str]:
-    return elastic("run", "pipeline", "--preset", "smoke", runs=runs)
-
-
-@pytest.fixture(scope="module")
-def table(first: subprocess.CompletedProcess[str], runs: Path) -> pl.DataFrame:
-    assert first.returncode == 0, first.stdout[-6000:]
-    return pl.read_parquet(sorted(runs.glob("smoke/sweep/*/table/*.parquet")))
-
-
 def test_the_last_line_is_the_report(first: subprocess.CompletedProcess[str], runs: Path) -> None:
     assert first.returncode == 0, first.stdout[-6000:]
     report = Path(first.stdout.strip().splitlines()[-1])

@@ -1,0 +1,31 @@
+"""The smoke pipeline, run once for all end-to-end tests."""
+
+import subprocess
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.elastic_command import elastic
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="session")
+def first(runs: Path) -> subprocess.CompletedProcess[str]:
+    """`elastic run pipeline --preset smoke` in a runs directory of its own."""
+    return elastic("run", "pipeline", "--preset", "smoke", runs=runs)
+
+
+@pytest.fixture(scope="session")
+def table(first: subprocess.CompletedProcess[str], runs: Path) -> pl.DataFrame:
+    assert first.returncode == 0, first.stdout[-6000:]
+    return read_table(runs)
+
+
+def read_table(runs: Path) -> pl.DataFrame:
+    """The trajectory table of the smoke pipeline."""
+    return pl.read_parquet(sorted(runs.glob("smoke/sweep/*/table/*.parquet")))
