@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from functools import lru_cache
+from typing import Any
 
 from elastic_core.rewards.grade import Grade, GradeStatus
 
@@ -47,11 +48,18 @@ def last_boxed(text: str) -> str | None:
     return None
 
 
-# Answers of one benchmark repeat over samples and budgets; parsing one takes milliseconds.
+# Answers repeat over samples and budgets, and parsing one takes milliseconds.
 @lru_cache(maxsize=1 << 16)
 def _equal(answer: str, truth: str) -> bool:
-    from math_verify import parse, verify
+    from math_verify import verify
+
+    gold, given = _parse(truth), _parse(answer)
+    return bool(gold) and bool(given) and verify(gold, given, timeout_seconds=None)
+
+
+@lru_cache(maxsize=1 << 14)
+def _parse(answer: str) -> list[Any]:
+    from math_verify import parse
 
     # math-verify's own deadlines are alarms, which work on the main thread only.
-    gold, given = (parse(f"${_BOXED}{text}}}$", parsing_timeout=None) for text in (truth, answer))
-    return bool(gold) and bool(given) and verify(gold, given, timeout_seconds=None)
+    return parse(f"${_BOXED}{answer}}}$", parsing_timeout=None)
