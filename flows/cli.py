@@ -35,6 +35,7 @@ def run(flow: str, preset: str, overrides: tuple[str, ...]) -> None:
     changes = dict(presets.parse_override(text) for text in overrides)
     presets.resolve(preset, changes)  # Bad input is refused before anything starts.
     environment.prepare()
+    environment.end_orphaned_servers()
     doctor.require(*doctor.check_machine(environment.runs_directory()))
     started = time.perf_counter()
     result = _load(flow)(preset=preset, overrides=changes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 RUNS_VARIABLE = "ELASTIC_RUNS"
@@ -31,3 +32,14 @@ def prepare() -> None:
     runs.mkdir(parents=True, exist_ok=True)
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
+
+
+def end_orphaned_servers() -> None:
+    """End Prefect's temporary servers of flows that were killed: nothing else does."""
+    import psutil
+
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            orphaned = process.ppid() == 1 and "prefect.server.api.server:create_app" in process.cmdline()
+            if orphaned and process.environ().get("PREFECT_HOME") == os.environ["PREFECT_HOME"]:
+                process.terminate()

@@ -48,7 +48,7 @@ def test_what_is_no_assignment_is_refused() -> None:
         ({"preset.x": 1}, r"--set preset\.x: preset is a value, not a section"),
     ],
 )
-def test_a_wrong_setting_is_one_sentence_with_key_found_and_expected(overrides: dict[str, object], message: str) -> None:
+def test_a_wrong_setting_is_one_sentence(overrides: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
         presets.resolve("embedded", overrides)
     assert "\n" not in str(caught.value)
