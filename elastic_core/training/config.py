@@ -192,8 +192,7 @@ def _actor(p: GrpoParameters, model: Path) -> dict[str, Any]:
     engines = ["actor", "ref"]
     return {
         "actor_rollout_ref.model.path": str(model),
-        # A padded batch costs a CPU twice the time of a packed one; elsewhere packing needs flash attention.
-        "actor_rollout_ref.model.use_remove_padding": cpu or p.attention == "flash_attention_2",
+        "actor_rollout_ref.model.use_remove_padding": p.attention == "flash_attention_2",
         "+actor_rollout_ref.model.override_config.attn_implementation": p.attention,
         "actor_rollout_ref.model.enable_gradient_checkpointing": not cpu,
         # Log-probabilities in chunks of tokens. Without flash-attn's kernels verl otherwise loops over single tokens.
