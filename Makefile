@@ -33,7 +33,7 @@ doctor: install ## Check that this machine can run the pipeline
 	@$(BIN)/elastic doctor
 
 test: lint ## Lint, then unit, integration and end-to-end tests
-	$(BIN)/pytest tests/unit --timeout 60
+	$(BIN)/pytest tests/unit --timeout 120
 	$(BIN)/pytest tests/integration tests/e2e --timeout 900
 
 lint: install ## ruff and mypy
