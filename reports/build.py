@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from elastic_core.atomic import replacing
 from elastic_core.budget import Budget
-from reports.atomic import replacing
 from reports.claims import evaluate_claims
 from reports.figures import accuracy_vs_budget, accuracy_vs_tokens, tokens_by_phase, training_curve
 from reports.markdown import render_markdown

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from reports.atomic import replacing
+from elastic_core.atomic import replacing
 from reports.claims import BASE, TRAINED
 
 if TYPE_CHECKING:

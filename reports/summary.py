@@ -22,9 +22,9 @@ from typing import Any
 
 import polars as pl
 
+from elastic_core.atomic import replacing
 from elastic_core.statistics import avg_at_k, problem_means
 from elastic_core.trajectory import KEY, ThinkFinish
-from reports.atomic import replacing
 
 CELL = ("model", "benchmark", "strategy", "think_budget", "solution_budget")
 

@@ -8,7 +8,6 @@ holds the marker of success, a JSON file in that directory: deleting the directo
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 from prefect import Task
 from prefect.serializers import JSONSerializer
 
+from elastic_core.atomic import replacing
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_value
 
@@ -66,8 +66,8 @@ class Stage:
 
     def prepare(self) -> Path:
         """The directory, made if missing, with what is asked of it in `inputs.json`."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        write_json(self.directory / "inputs.json", {"inputs": self.inputs, "request": self.request})
+        with replacing(self.directory / "inputs.json") as temporary:
+            temporary.write_text(json.dumps({"inputs": self.inputs, "request": self.request}, indent=2) + "\n")
         return self.directory
 
 
@@ -85,10 +85,3 @@ def once(task: Task[..., Any], stage: Stage) -> Callable[..., Any]:
 def worth_retrying(task: Any, run: Any, state: Any) -> bool:
     """Whether a failed task may succeed when run again: not after an error of the user's making."""
     return not isinstance(state.result(raise_on_failure=False), UserError)
-
-
-def write_json(file: Path, value: Any) -> None:
-    """Write through a temporary name, so that a reader sees the old file or the new one."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(value, indent=2) + "\n")
-    temporary.replace(file)

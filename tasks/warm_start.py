@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections import deque
@@ -14,13 +13,11 @@ from prefect import task
 
 from elastic_core.miniature.warm_start import BASE, prepare
 from elastic_core.processes import end_with_parent
+from elastic_core.training.launch import FINISHED_STEP
 from elastic_core.training.sft import WarmStart, is_finished
 from tasks.progress import progress
 from tasks.stage import MODEL, Stage, worth_retrying
 from tasks.tracking import Tracker, flatten
-
-_STEP = re.compile(r"\bstep:(\d+) - ")
-"""How verl's console logger begins the line of a finished step."""
 
 
 @task(name="warm-start", retries=1, retry_delay_seconds=5, retry_condition_fn=worth_retrying)
@@ -78,7 +75,7 @@ def _steps(config: Path, log_file: Path, environment: dict[str, str]) -> Any:
             for line in process.stdout:
                 log.write(line)
                 last.append(line)
-                if match := _STEP.search(line):
+                if match := FINISHED_STEP.search(line):
                     yield int(match[1])
         if process.wait():
             raise RuntimeError(

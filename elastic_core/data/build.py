@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, TypedDict
 
+from elastic_core.atomic import replacing
 from elastic_core.data.problems import Problem, to_verl
 from elastic_core.fingerprint import hash_files
 from elastic_core.miniature.problems import DATA_SOURCE, LEVELS, evaluation_rows, training_rows
@@ -58,7 +59,8 @@ def build_miniature(
         rows = evaluation_rows(level, problems_per_benchmark, evaluation_seed)
         name = f"{DATA_SOURCE}-{level}"
         manifest[name] = _write(directory, name, "evaluation", [_problem(row) for row in rows], evaluation_seed)
-    _replace(directory / MANIFEST, json.dumps(manifest, indent=2).encode() + b"\n")
+    with replacing(directory / MANIFEST) as temporary:
+        temporary.write_text(json.dumps(manifest, indent=2) + "\n")
     return manifest
 
 
@@ -82,9 +84,8 @@ def _problem(row: dict[str, Any]) -> Problem:
 
 def _write(directory: Path, name: str, split: str, problems: list[Problem], seed: int) -> DataFile:
     file = directory / f"{name}.parquet"
-    temporary = file.with_name(f".{file.name}.tmp")
-    to_verl(problems, split).write_parquet(temporary)
-    temporary.replace(file)
+    with replacing(file) as temporary:
+        to_verl(problems, split).write_parquet(temporary)
     return DataFile(
         file=file.name,
         split=split,
@@ -93,9 +94,3 @@ def _write(directory: Path, name: str, split: str, problems: list[Problem], seed
         sha256=hash_files([file]),
         rows=len(problems),
     )
-
-
-def _replace(file: Path, content: bytes) -> None:
-    temporary = file.with_name(f".{file.name}.tmp")
-    temporary.write_bytes(content)
-    temporary.replace(file)

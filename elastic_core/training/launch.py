@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
     from ray.job_submission import JobSubmissionClient
 
-_STEP = re.compile(r"\bstep:(\d+) - ")
+FINISHED_STEP = re.compile(r"\bstep:(\d+) - ")
 """How verl's console logger begins the line of a finished step."""
 _UNFINISHED = ("PENDING", "RUNNING")
 
@@ -159,7 +159,7 @@ class _Log:
         for line in lines:
             self.last.append(line)
             self._on_line(line)
-            if match := _STEP.search(line):
+            if match := FINISHED_STEP.search(line):
                 self.step = int(match[1])
                 self._on_step(self.step)
 

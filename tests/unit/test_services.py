@@ -92,7 +92,7 @@ def test_a_port_just_left_is_free() -> None:
     with socket.socket() as left:
         left.bind(("127.0.0.1", 0))
         port = left.getsockname()[1]
-    services.require_free_port("127.0.0.1", port, "prefect")
+    assert services.require_free_port("127.0.0.1", port, "prefect") is None
 
 
 def test_an_address_of_no_machine_is_refused() -> None:
