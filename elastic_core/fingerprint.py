@@ -16,6 +16,7 @@ _MODEL_FILES = (
     "tokenizer_config.json",
     "chat_template.jinja",
 )
+_TOKENIZER_FILES = ("tokenizer*", "chat_template*", "vocab*", "merges*")
 
 
 def hash_files(files: Iterable[Path]) -> str:
@@ -26,6 +27,12 @@ def hash_files(files: Iterable[Path]) -> str:
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
+
+
+def sha256_file(file: Path) -> str:
+    """sha256 of a file's contents."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def hash_value(value: Any) -> str:
@@ -42,4 +49,16 @@ def model_fingerprint(checkpoint: Path) -> str:
     files = [file for pattern in _MODEL_FILES for file in checkpoint.glob(pattern)]
     if not any(file.suffix == ".safetensors" for file in files):
         raise ValueError(f"{checkpoint}: no model checkpoint there; expected a directory with *.safetensors")
+    return hash_files(files)[:16]
+
+
+def tokenizer_fingerprint(checkpoint: Path) -> str:
+    """sha256 of the tokenizer of a Hugging Face checkpoint directory, first 16 hex digits.
+
+    Raises:
+        ValueError: when the directory holds no tokenizer.
+    """
+    files = {file for pattern in _TOKENIZER_FILES for file in checkpoint.glob(pattern)}
+    if not files:
+        raise ValueError(f"{checkpoint}: no tokenizer there; expected a Hugging Face checkpoint directory")
     return hash_files(files)[:16]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
 from elastic_core.errors import UserError
+from flows.cli_data import data
 
 FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline")
 
@@ -25,7 +27,8 @@ def cli() -> None:
 @click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting, e.g. sweep.samples=16."
 )
-def run(flow: str, preset: str, overrides: tuple[str, ...]) -> None:
+@click.option("--mirror", metavar="DIR", help="Local tree of source files; the same as --set data.mirror=DIR.")
+def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None) -> None:
     """Run FLOW here and now: prepare-data, warm-start, train, sweep, report, or pipeline (all of them).
 
     The same command after a crash finishes what is missing; after success it does nothing and says so.
@@ -33,15 +36,23 @@ def run(flow: str, preset: str, overrides: tuple[str, ...]) -> None:
     from flows import doctor, environment, presets
 
     changes = dict(presets.parse_override(text) for text in overrides)
+    if mirror is not None:
+        changes["data.mirror"] = mirror
     presets.resolve(preset, changes)  # Bad input is refused before anything starts.
     environment.prepare()
     environment.end_orphaned_servers()
     doctor.require(*doctor.check_machine(environment.runs_directory()))
     started = time.perf_counter()
+    if flow == "prepare-data" and (built := _built_data(preset, changes)):
+        click.echo(f"data: done before, nothing to do\n{built}")
+        return
     result = _load(flow)(preset=preset, overrides=changes)
     _mute_farewell()
     click.echo(f"{flow} finished in {time.perf_counter() - started:.0f} s")
     click.echo(result)
+
+
+cli.add_command(data)
 
 
 @cli.command()
@@ -72,6 +83,12 @@ def doctor() -> None:
 
     environment.prepare()
     sys.exit(doctor.main())
+
+
+def _built_data(preset: str, changes: dict[str, Any]) -> Path | None:
+    from flows import data
+
+    return data.finished(preset, changes)
 
 
 def _load(flow: str) -> Callable[..., Any]:

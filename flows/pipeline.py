@@ -34,7 +34,7 @@ def pipeline(preset: str = "embedded", overrides: dict[str, Any] | None = None) 
     parent = run.tracker.ensure(f"{preset}/pipeline/{hash_value(settings)[:12]}", "pipeline")
     with run.tracker.running(parent):
         run.tracker.log(parent, params=flatten(settings))
-        prepare_data(preset, overrides)
+        prepare_data(preset, overrides, parent)
         if run.settings.base == "warm-start":
             warm_start(preset, overrides, parent)
         train(preset, overrides, parent)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from elastic_core.budget import Budget, parse_grid
+from elastic_core.data.miniature import MiniatureParameters
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.sweep.grid import UNLIMITED_BUDGET, build_cells
 from elastic_core.training.config import GrpoParameters
@@ -18,18 +20,24 @@ class Section(BaseModel):
 
 
 class DataSettings(Section):
-    """What `prepare-data` builds."""
+    """What `prepare-data` builds, and what it is for. `elastic data list` shows every data set."""
 
-    seed: int = 0
-    """Seed of the training problems."""
-    num_train: int = Field(gt=0)
-    """Training problems."""
-    hard_fraction: float = Field(0.5, ge=0, le=1)
-    """Share of training problems of the hard level."""
-    evaluation_seed: int
-    """Seed of the benchmark problems; choose one that no design choice was made on."""
-    problems_per_benchmark: int = Field(gt=0)
-    """Problems in each benchmark."""
+    train: list[str] = Field(min_length=1)
+    """Data sets that training reads."""
+    validation: list[str] = Field(min_length=1)
+    """Data sets that training is watched on."""
+    benchmarks: list[str] = Field(min_length=1)
+    """Data sets that the sweep measures."""
+    datasets: list[str] | None = None
+    """Further data sets to build; none is every one that lies in the mirror, if there is a mirror."""
+    mirror: Path | None = None
+    """Local tree of source files, laid out as OWNER/REPOSITORY/PATH, where files are looked for first; none takes
+    ELASTIC_DATA_MIRROR."""
+    common_ngrams: int | None = Field(None, ge=1)
+    """Training rows that a 13-gram may occur in before it counts as a common phrase and no longer as overlap with an
+    evaluation set (GPT-3 used 10); none counts every 13-gram."""
+    miniature: MiniatureParameters | None = None
+    """Sizes and seeds of the miniature's data sets."""
 
 
 class WarmStartSettings(Section):

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elastic_core.data.build import TRAIN, VALIDATION, benchmarks, read_manifest
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files, model_fingerprint
 from elastic_core.miniature.warm_start import BASE
+from flows.data_sources import data_files
 from flows.run import FlowRun
 from tasks.stage import MODEL, Stage
-
-
-def data_stage(run: FlowRun) -> Stage:
-    return run.stage("data", {"data": run.settings.data.model_dump()})
 
 
 def warm_start_stage(run: FlowRun) -> Stage:
@@ -21,12 +17,13 @@ def warm_start_stage(run: FlowRun) -> Stage:
 
 
 def train_stage(run: FlowRun) -> Stage:
-    data = data_stage(run).directory
+    data = run.settings.data
     return run.stage(
         "train",
         {
             "base": model_fingerprint(base_model(run)),
-            "data": hash_files(data / f"{name}.parquet" for name in (TRAIN, VALIDATION)),
+            "train_data": hash_files(data_files(run, data.train)),
+            "validation_data": hash_files(data_files(run, data.validation)),
             "train": run.settings.train.model_dump(mode="json"),
         },
     )
@@ -48,8 +45,8 @@ def sweep_stage(run: FlowRun) -> Stage:
 
 
 def benchmark_files(run: FlowRun) -> dict[str, Path]:
-    directory = data_stage(run).directory
-    return {name: directory / file for name, file in benchmarks(read_manifest(directory)).items()}
+    names = run.settings.data.benchmarks
+    return dict(zip(names, data_files(run, names), strict=True))
 
 
 def models(run: FlowRun) -> dict[str, Path]:

@@ -8,8 +8,9 @@ from typing import Any
 from prefect import flow
 
 from flows.data import prepare_data
+from flows.data_sources import data_stage
 from flows.run import FlowRun
-from flows.stages import benchmark_files, data_stage, models, sweep_stage
+from flows.stages import benchmark_files, models, sweep_stage
 from tasks.stage import TABLE
 from tasks.sweep import measure
 
@@ -28,7 +29,7 @@ def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
     """
     run = FlowRun.begin(preset, overrides, parent_run)
     if not data_stage(run).marker.exists():
-        prepare_data(preset, overrides)
+        prepare_data(preset, overrides, parent_run)
     stage = sweep_stage(run)
     settings = run.settings
     run.perform(

@@ -8,8 +8,9 @@ from typing import Any
 from prefect import flow
 
 from flows.data import prepare_data
+from flows.data_sources import data_files, data_stage
 from flows.run import FlowRun
-from flows.stages import base_model, data_stage, train_stage
+from flows.stages import base_model, train_stage
 from tasks.stage import MODEL
 from tasks.train import train_policy
 
@@ -29,10 +30,10 @@ def train(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
     run = FlowRun.begin(preset, overrides, parent_run)
     base = base_model(run)
     if not data_stage(run).marker.exists():
-        prepare_data(preset, overrides)
+        prepare_data(preset, overrides, parent_run)
     stage = train_stage(run)
     run.perform(
         train_policy, stage, run.tracker, run.parent, run.settings.train, run.settings.ray.running, base,
-        data_stage(run).directory,
+        data_files(run, run.settings.data.train), data_files(run, run.settings.data.validation),
     )  # fmt: skip
     return stage.directory / MODEL

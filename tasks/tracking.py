@@ -5,11 +5,14 @@ A run is found again by its label, so an interrupted stage goes on in the run it
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from elastic_core.data.manifest import Manifest
 
 LABEL = "elastic.label"
 _PARENT = "mlflow.parentRunId"
@@ -80,6 +83,25 @@ class Tracker:
             metrics=[Metric(name, float(value), now, step) for name, value in (metrics or {}).items()],
             params=[Param(name, str(value)[:6000]) for name, value in (params or {}).items()],
         )
+
+    def log_datasets(self, run_id: str, manifest: Manifest, directory: Path) -> None:
+        """Every built data set as an input of the run, with its digest, source and size."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        inputs = [
+            DatasetInput(
+                Dataset(
+                    name=name,
+                    digest=entry["sha256"][:36],  # MLflow takes no more.
+                    source_type=entry["source"].split("/")[0],
+                    source=json.dumps({key: entry[key] for key in ("source", "revision", "licence", "files")}),
+                    profile=json.dumps({"num_rows": entry["kept_rows"], "file": str(directory / entry["file"])}),
+                ),
+                tags=[InputTag("mlflow.data.context", entry["split"])],
+            )
+            for name, entry in manifest["datasets"].items()
+        ]
+        self.client.log_inputs(run_id, datasets=inputs)
 
     def history(self, run_id: str) -> list[dict[str, Any]]:
         """Every metric the run holds as rows of step, name, value."""

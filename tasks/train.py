@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from prefect import get_run_logger, task
 
-from elastic_core.data.build import TRAIN, VALIDATION
 from elastic_core.errors import UserError
 from elastic_core.training.config import GrpoParameters
 from elastic_core.training.local_ray import RayCluster
@@ -26,9 +26,10 @@ def train_policy(
     parameters: GrpoParameters,
     cluster: RayCluster | None,
     base: Path,
-    data: Path,
+    train_files: Sequence[Path],
+    validation_files: Sequence[Path],
 ) -> dict[str, Any]:
-    """Train `base` on the problems in `data`, resuming from the last checkpoint; leaves MODEL and METRICS."""
+    """Train `base` on problems in verl's schema, resuming from the last checkpoint; leaves MODEL and METRICS."""
     from elastic_core.training import export, launch
     from elastic_core.training.config import compose
     from elastic_core.training.resources import InsufficientResources
@@ -38,8 +39,8 @@ def train_policy(
     config = compose(
         parameters,
         model=base,
-        train_file=data / f"{TRAIN}.parquet",
-        validation_file=data / f"{VALIDATION}.parquet",
+        train_files=train_files,
+        validation_files=validation_files,
         out_dir=checkpoints,
         run_name=stage.label,
         mlflow=True,

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import polars as pl
 
+from elastic_core.data.prompts import Template
+
 VERL_SCHEMA = pl.Schema(
     {
         "data_source": pl.String(),
         "prompt": pl.List(pl.Struct({"role": pl.String(), "content": pl.String()})),
         "ability": pl.String(),
         "reward_model": pl.Struct({"style": pl.String(), "ground_truth": pl.String()}),
-        "extra_info": pl.Struct({"split": pl.String(), "index": pl.Int64()}),
+        "extra_info": pl.Struct({"split": pl.String(), "index": pl.Int64(), "id": pl.String()}),
     }
 )
 
@@ -22,7 +24,8 @@ VERL_SCHEMA = pl.Schema(
 class Problem:
     """One problem of a benchmark.
 
-    `id` is unique within the benchmark; `grader` is the kind that `elastic_core.rewards.grade` takes.
+    `id` is unique within the benchmark; `question` is the whole prompt; `grader` is the kind that
+    `elastic_core.rewards.grade` takes.
     """
 
     benchmark: str
@@ -32,19 +35,27 @@ class Problem:
     grader: str
 
 
-def to_verl(problems: list[Problem], split: str) -> pl.DataFrame:
-    """Rows of verl's schema; data_source is the benchmark's name, ability the grader's kind."""
-    rows = [
-        {
-            "data_source": problem.benchmark,
-            "prompt": [{"role": "user", "content": problem.question}],
-            "ability": problem.grader,
-            "reward_model": {"style": "rule", "ground_truth": problem.truth},
-            "extra_info": {"split": split, "index": int(problem.id)},
-        }
-        for problem in problems
-    ]
-    return pl.DataFrame(rows, schema=VERL_SCHEMA)
+def to_verl(
+    clean: pl.DataFrame, *, name: str, split: str, grader: str, template: Template, first_index: int = 0
+) -> pl.DataFrame:
+    """Rows of verl's schema from rows of a clean table.
+
+    Args:
+        clean: columns of `elastic_core.data.dataset.PROBLEMS`.
+        name: of the data set; becomes `data_source`.
+        grader: becomes `ability`.
+        first_index: position of the first row in the data set.
+    """
+    message = pl.struct(role=pl.lit("user"), content=template.render())
+    return clean.select(
+        data_source=pl.lit(name),
+        prompt=pl.concat_list(message),
+        ability=pl.lit(grader),
+        reward_model=pl.struct(style=pl.lit("rule"), ground_truth="truth"),
+        extra_info=pl.struct(
+            split=pl.lit(split), index=pl.int_range(first_index, first_index + pl.len(), dtype=pl.Int64), id="id"
+        ),
+    )
 
 
 def read_problems(file: Path) -> list[Problem]:
@@ -60,7 +71,7 @@ def read_problems(file: Path) -> list[Problem]:
     return [
         Problem(
             benchmark=row["data_source"],
-            id=str(row["extra_info"]["index"]),
+            id=row["extra_info"]["id"],
             question=row["prompt"][-1]["content"],
             truth=row["reward_model"]["ground_truth"],
             grader=row["ability"],

@@ -1,7 +1,7 @@
 """Mathematical answers, read and compared by math-verify.
 
-Covered: the last boxed answer of the solution, compared as mathematics. Not covered yet: several accepted answers,
-tolerances and units, and a hard deadline per answer; so far only short answers of our own generator are graded.
+Covered: the last boxed answer of the solution, compared as mathematics with the accepted answers, or with all of
+several answers in any order; tolerances between numbers. Not covered yet: units, and a hard deadline per answer.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from elastic_core.rewards.grade import Grade, GradeStatus
+from elastic_core.rewards.truth import MathTruth, split_answers
 
 THINK_END = "</think>"
 _BOXED = "\\boxed{"
@@ -24,7 +25,10 @@ def grade_math(response: str, truth: str) -> Grade:
 
     Args:
         response: the model's whole text, think-end included as text; without one there is no credit.
-        truth: the right answer in LaTeX or plain text, without a box.
+        truth: an encoded `MathTruth`; one plain answer is its own text.
+
+    Raises:
+        ValueError: when the truth is not one.
     """
     _, closed, solution = response.rpartition(THINK_END)
     if not closed:
@@ -32,7 +36,9 @@ def grade_math(response: str, truth: str) -> Grade:
     answer = last_boxed(solution)
     if answer is None:
         return Grade(0.0, GradeStatus.NO_ANSWER, None)
-    return Grade(1.0, GradeStatus.CORRECT, answer) if _equal(answer, truth) else Grade(0.0, GradeStatus.WRONG, answer)
+    if _accepted(answer, MathTruth.decode(truth)):
+        return Grade(1.0, GradeStatus.CORRECT, answer)
+    return Grade(0.0, GradeStatus.WRONG, answer)
 
 
 def last_boxed(text: str) -> str | None:
@@ -46,6 +52,29 @@ def last_boxed(text: str) -> str | None:
                 return text[start + len(_BOXED) : end].strip()
         start = text.rfind(_BOXED, 0, start)
     return None
+
+
+def _accepted(answer: str, truth: MathTruth) -> bool:
+    if truth.match == "any":
+        return any(_close(answer, accepted, truth.tolerance) for accepted in truth.answers)
+    given, wanted = split_answers(answer), list(truth.answers)
+    for part in given:
+        match = next((w for w in wanted if _close(part, w, truth.tolerance)), None)
+        if match is None:
+            return False
+        wanted.remove(match)
+    return not wanted
+
+
+def _close(answer: str, accepted: str, tolerance: float | None) -> bool:
+    if _equal(answer, accepted):
+        return True
+    if tolerance is None:
+        return False
+    try:
+        return abs(float(answer) - float(accepted)) <= tolerance
+    except ValueError:
+        return False
 
 
 # Answers repeat over samples and budgets, and parsing one takes milliseconds.

@@ -5,6 +5,7 @@ ratio is against the policy that sampled; the KL penalty is a loss term, not par
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -115,8 +116,8 @@ def compose(
     parameters: GrpoParameters,
     *,
     model: Path,
-    train_file: Path,
-    validation_file: Path,
+    train_files: Sequence[Path],
+    validation_files: Sequence[Path],
     out_dir: Path,
     run_name: str,
     mlflow: bool = False,
@@ -125,7 +126,7 @@ def compose(
 
     Args:
         model: Hugging Face checkpoint to start from.
-        train_file, validation_file: parquet in the schema of `elastic_core.data.problems`.
+        train_files, validation_files: parquet in the schema of `elastic_core.data.problems`.
         out_dir: checkpoints go to `out_dir/global_step_<n>`. All paths must be visible on every node.
         run_name: the run's name in logs.
         mlflow: log to the MLflow run that MLFLOW_TRACKING_URI and MLFLOW_RUN_ID name in the job's environment.
@@ -141,7 +142,7 @@ def compose(
     from verl.utils.config import validate_config
 
     overrides = {
-        **_data(parameters, train_file, validation_file),
+        **_data(parameters, train_files, validation_files),
         **_algorithm(parameters),
         **_actor(parameters, model),
         **_rollout(parameters),
@@ -155,10 +156,10 @@ def compose(
     return config
 
 
-def _data(p: GrpoParameters, train_file: Path, validation_file: Path) -> dict[str, Any]:
+def _data(p: GrpoParameters, train_files: Sequence[Path], validation_files: Sequence[Path]) -> dict[str, Any]:
     return {
-        "data.train_files": str(train_file),
-        "data.val_files": str(validation_file),
+        "data.train_files": [str(file) for file in train_files],
+        "data.val_files": [str(file) for file in validation_files],
         "data.train_batch_size": p.batch_size,
         "data.max_prompt_length": p.prompt_tokens,
         "data.max_response_length": p.response_tokens,

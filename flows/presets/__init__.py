@@ -3,13 +3,12 @@ wrong with a key in one sentence."""
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -59,12 +58,6 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return key.strip(), value.strip()
-
-
-def nearest(name: str, valid: list[str]) -> str:
-    """The hint ', did you mean "…"?' or nothing."""
-    close = difflib.get_close_matches(name, valid, n=1)
-    return f', did you mean "{close[0]}"?' if close else ""
 
 
 def _put(values: dict[str, Any], dotted: str, value: Any) -> None:

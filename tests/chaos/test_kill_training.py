@@ -9,12 +9,13 @@ import pytest
 from mlflow import MlflowClient
 
 import elastic_core.miniature
-from elastic_core.data.build import TRAIN, VALIDATION, build_miniature
+from elastic_core.data.miniature import TRAIN, VALIDATION, MiniatureParameters
 from elastic_core.fingerprint import model_fingerprint
 from elastic_core.training import export, launch, train_main
 from elastic_core.training.config import GrpoParameters, compose
 from elastic_core.training.local_ray import local_cluster
 from elastic_core.training.resources import InsufficientResources, Resources, check_resources, required_resources
+from tests.miniature_data import build_miniature
 
 BASE = Path(elastic_core.miniature.__file__).parent / "base"
 PARAMETERS = GrpoParameters(
@@ -51,12 +52,13 @@ def kill_after_first_step(step: int) -> None:
 @pytest.mark.timeout(600)
 def test_a_killed_training_resumes_to_its_end(tmp_path: Path) -> None:
     data, out_dir = tmp_path / "data", tmp_path / "checkpoints"
-    build_miniature(data, num_train=24, hard_fraction=0, seed=0, problems_per_benchmark=1, evaluation_seed=0)
+    sizes = MiniatureParameters(num_train=24, hard_fraction=0, evaluation_seed=0, problems_per_benchmark=1)
+    build_miniature(sizes, data)
     config = compose(
         PARAMETERS,
         model=BASE,
-        train_file=data / f"{TRAIN}.parquet",
-        validation_file=data / f"{VALIDATION}.parquet",
+        train_files=[data / f"{TRAIN}.parquet"],
+        validation_files=[data / f"{VALIDATION}.parquet"],
         out_dir=out_dir,
         run_name="test",
         mlflow=True,

@@ -1,18 +1,130 @@
+import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
-from elastic_core.data.build import benchmarks, build_miniature, read_manifest
-from elastic_core.data.problems import VERL_SCHEMA, Problem, read_problems, to_verl
+from elastic_core.data.build import CLEAN, REMOVED, DataBuild, build
+from elastic_core.data.dataset import Dataset
+from elastic_core.data.fetch import fetch
+from elastic_core.data.hygiene import REMOVED as REMOVED_SCHEMA
+from elastic_core.data.manifest import MANIFEST, read_manifest
+from elastic_core.data.miniature import TRAIN, MiniatureParameters
+from elastic_core.data.problems import VERL_SCHEMA, read_problems
+from elastic_core.data.registry import REGISTRY, select
+from elastic_core.errors import UserError
+from elastic_core.miniature.warm_start import BASE
+from tests.miniature_data import build_miniature
+from tests.upstream import UPSTREAM, needs_upstream
 
-SIZES = {"num_train": 40, "hard_fraction": 0.5, "seed": 3, "problems_per_benchmark": 12, "evaluation_seed": 4}
+SIZES = MiniatureParameters(num_train=40, seed=3, problems_per_benchmark=12, evaluation_seed=4)
+LONG = " ".join(f"word{i}" for i in range(13))
 
 
-def test_problems_survive_the_table(tmp_path: Path) -> None:
-    problems = [Problem("bench", str(i), f"{i}+1=?", str(i + 1), "math") for i in range(5)]
-    to_verl(problems, "evaluation").write_parquet(tmp_path / "bench.parquet")
-    assert read_problems(tmp_path / "bench.parquet") == problems
+def local(entry: Dataset, directory: Path, rows: list[dict[str, Any]]) -> Dataset:
+    """The entry, with these rows in a mirror at `directory`."""
+    assert hasattr(entry.source, "repository")
+    file = directory / entry.source.repository / entry.files[0].path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(rows))
+    return replace(entry, rows=None, files=(replace(entry.files[0], sha256=None, bytes=None),))
+
+
+def plan(tmp_path: Path, *entries: Dataset, **changes: Any) -> DataBuild:
+    fetched = fetch(entries, sources=tmp_path / "sources", mirror=tmp_path)
+    return replace(DataBuild(entries, fetched, BASE, max_prompt_tokens=10_000), **changes)
+
+
+@pytest.fixture
+def entries(tmp_path: Path) -> tuple[Dataset, Dataset]:
+    train = [
+        ("Is it clean?", "1"),
+        ("It  IS an evaluation\nquestion.", "2"),
+        (f"Please say {LONG} once more", "3"),
+        (f"Now {LONG.replace('word6', 'other')}", "4"),
+        ("Is it clean?", "1"),
+        ("x", "6"),
+    ]
+    evaluation = [("it is an Evaluation question.", "2", "a"), (f"Which {LONG}", "3", "b")]
+    return (
+        local(REGISTRY["math-train"], tmp_path, [{"problem": q, "answer": a} for q, a in train]),
+        local(REGISTRY["math500"], tmp_path, [{"problem": q, "answer": a, "unique_id": i} for q, a, i in evaluation]),
+    )
+
+
+def test_what_overlaps_with_an_evaluation_set_is_reported_and_removed(
+    tmp_path: Path, entries: tuple[Dataset, Dataset]
+) -> None:
+    manifest = build(plan(tmp_path, *entries), tmp_path / "data")
+    record = manifest["datasets"]["math-train"]
+    assert (record["rows"], record["kept_rows"]) == (6, 4)
+    assert record["overlap"] == {"math500": {"exact": 1, "ngram": 1, "ngram_rare": 1}}
+    assert record["removed"] == {"13-gram": 1, "exact": 1}
+    assert (record["duplicates"], record["near_empty"]) == (1, 1)
+    kept = read_problems(tmp_path / "data" / "math-train.parquet")
+    assert [problem.truth for problem in kept] == ["1", "4", "1", "6"]
+    removed = pl.read_parquet(tmp_path / "data" / REMOVED)
+    assert removed.schema == REMOVED_SCHEMA
+    assert removed.select("dataset", "id", "reason", "evaluation", "evaluation_id", "evidence").rows() == [
+        ("math-train", "1", "exact", "math500", "a", "it is an evaluation question."),
+        ("math-train", "2", "13-gram", "math500", "b", LONG),
+    ]
+    assert manifest["datasets"]["math500"]["kept_rows"] == 2, "an evaluation set stays whole"
+
+
+def test_common_phrases_may_be_left_aside(tmp_path: Path, entries: tuple[Dataset, Dataset]) -> None:
+    rows = [{"problem": f"{i}: {LONG}", "answer": "1"} for i in range(12)]
+    train = local(REGISTRY["math-train"], tmp_path, rows)
+    strict = build(plan(tmp_path, train, entries[1]), tmp_path / "strict")["datasets"]["math-train"]
+    lenient = build(plan(tmp_path, train, entries[1], common_ngrams=10), tmp_path / "lenient")["datasets"]["math-train"]
+    assert strict["kept_rows"] == 0 and lenient["kept_rows"] == 12
+    assert strict["overlap"] == {"math500": {"exact": 0, "ngram": 12, "ngram_rare": 0}}
+
+
+def test_too_long_prompts_are_dropped_from_what_is_trained_on_and_from_nothing_else(
+    tmp_path: Path, entries: tuple[Dataset, Dataset]
+) -> None:
+    def kept(trained: set[str]) -> list[int]:
+        manifest = build(plan(tmp_path, *entries, trained=trained, max_prompt_tokens=90), tmp_path / str(len(trained)))
+        return [entry["kept_rows"] for entry in manifest["datasets"].values()]
+
+    assert kept(set()) == [4, 2]
+    assert kept({"math-train"}) == [3, 2]
+    record = read_manifest(tmp_path / "1")["datasets"]["math-train"]
+    assert record["removed"] == {"13-gram": 1, "exact": 1, "too long": 1}
+    assert record["prompt_tokens"] is not None
+    assert record["prompt_tokens"]["count"] == 6 and (record["prompt_tokens"]["max"] or 0) > 90
+
+
+def test_building_again_uses_what_is_there_and_gives_the_same(tmp_path: Path, entries: tuple[Dataset, Dataset]) -> None:
+    whole = build(plan(tmp_path, *entries), tmp_path / "data")
+    clean = tmp_path / "data" / CLEAN / "math-train.parquet"
+    before, contents = clean.stat().st_mtime_ns, (tmp_path / "data" / "math-train.parquet").read_bytes()
+    # As if killed before the end, in the middle of writing a table.
+    for file in (MANIFEST, "math500.parquet", f"{CLEAN}/math500.parquet"):
+        (tmp_path / "data" / file).unlink()
+    (tmp_path / "data" / CLEAN / ".math500.parquet.1.tmp").write_bytes(b"PAR1")
+    assert build(plan(tmp_path, *entries), tmp_path / "data") == whole == read_manifest(tmp_path / "data")
+    assert clean.stat().st_mtime_ns == before
+    assert (tmp_path / "data" / "math-train.parquet").read_bytes() == contents
+    assert not list((tmp_path / "data").rglob(".*"))
+
+
+def test_a_row_that_cannot_be_used_leaves_no_manifest_and_what_was_finished(
+    tmp_path: Path, entries: tuple[Dataset, Dataset]
+) -> None:
+    bad = local(REGISTRY["amc"], tmp_path, [{"problem": "p", "answer": None}])
+    with pytest.raises(UserError, match=r"^amc: .*amc\.json: row 1: the answer is missing or null"):
+        build(plan(tmp_path, *entries, bad), tmp_path / "data")
+    assert sorted(file.name for file in (tmp_path / "data").rglob("*.*")) == ["math-train.parquet", "math500.parquet"]
+
+
+def test_the_manifest_holds_every_wording_and_its_hash(tmp_path: Path, entries: tuple[Dataset, Dataset]) -> None:
+    manifest = build(plan(tmp_path, *entries), tmp_path / "data")
+    assert list(manifest["templates"]) == ["boxed-v1"]
+    assert manifest["templates"]["boxed-v1"]["text"].endswith("final answer within \\boxed{}.")
 
 
 def test_another_schema_is_refused_by_name(tmp_path: Path) -> None:
@@ -21,24 +133,45 @@ def test_another_schema_is_refused_by_name(tmp_path: Path) -> None:
         read_problems(tmp_path / "odd.parquet")
 
 
-def test_the_manifest_says_what_each_file_holds(tmp_path: Path) -> None:
-    manifest = build_miniature(tmp_path, **SIZES)
-    assert read_manifest(tmp_path) == manifest
-    assert benchmarks(manifest) == {f"miniature-{level}": f"miniature-{level}.parquet" for level in ("easy", "hard")}
-    for entry in manifest.values():
+def test_the_miniature_is_built_like_everything_else(tmp_path: Path) -> None:
+    manifest = build_miniature(SIZES, tmp_path)
+    for name, entry in manifest["datasets"].items():
         frame = pl.read_parquet(tmp_path / entry["file"])
         assert frame.schema == VERL_SCHEMA
-        assert frame.height == entry["rows"]
+        assert frame.height == entry["kept_rows"] == entry["rows"]
+        assert set(frame["data_source"]) == {name}
+    assert manifest == build_miniature(SIZES, tmp_path / "again")
 
 
-def test_building_again_gives_the_same_contents(tmp_path: Path) -> None:
-    first, second = (build_miniature(tmp_path / name, **SIZES) for name in ("a", "b"))
-    assert first == second
+def test_no_problem_of_the_miniature_is_both_trained_on_and_reported(tmp_path: Path) -> None:
+    manifest = build_miniature(SIZES, tmp_path)
+    questions = {
+        name: {p.question for p in read_problems(tmp_path / f"{name}.parquet")} for name in manifest["datasets"]
+    }
+    train = questions.pop(TRAIN)
+    assert all(not train & others for others in questions.values())
 
 
-def test_no_problem_is_both_trained_on_and_reported(tmp_path: Path) -> None:
-    manifest = build_miniature(tmp_path, **SIZES)
-    questions = {name: {p.question for p in read_problems(tmp_path / e["file"])} for name, e in manifest.items()}
-    reported = questions["miniature-easy"] | questions["miniature-hard"]
-    assert not reported & (questions["train"] | questions["validation"])
-    assert not questions["train"] & questions["validation"]
+@needs_upstream
+def test_real_rows_reach_verls_schema_unchanged(tmp_path: Path) -> None:
+    chosen = select(
+        ["aime-1983-2023", "aime-2024", "minerva", "codeforces", "leetcode", "reasonflux-templates"], REGISTRY
+    )
+    fetched = fetch(chosen, sources=tmp_path / "sources", mirror=UPSTREAM)
+    manifest = build(DataBuild(chosen, fetched, BASE, max_prompt_tokens=1024, common_ngrams=10), tmp_path / "data")
+    assert {name: entry["rows"] for name, entry in manifest["datasets"].items()} == {e.name: e.rows for e in chosen}
+    for entry in chosen:
+        frame = pl.read_parquet(tmp_path / "data" / f"{entry.name}.parquet")
+        if entry.form != "problems":
+            continue
+        assert frame.schema == VERL_SCHEMA
+        row = frame.row(0, named=True)
+        assert row["data_source"] == entry.name and row["ability"] == entry.grader
+        assert row["extra_info"]["split"] == entry.split and row["extra_info"]["index"] == 0
+    raw = json.loads((UPSTREAM / "agentica-project/rllm/rllm/data/test/math/aime.json").read_text())
+    prompts = pl.read_parquet(tmp_path / "data" / "aime-2024.parquet")["prompt"].to_list()
+    instruction = " Let's think step by step and output the final answer within \\boxed{}."
+    assert prompts == [[{"role": "user", "content": row["problem"] + instruction}] for row in raw]
+    raw = json.loads((UPSTREAM / "agentica-project/rllm/rllm/data/test/code/leetcode.json").read_text())
+    prompts = pl.read_parquet(tmp_path / "data" / "leetcode.parquet")["prompt"].to_list()
+    assert [prompt[0]["content"] for prompt in prompts] == [row["problem"] for row in raw]

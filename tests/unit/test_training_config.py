@@ -33,8 +33,8 @@ def composed(tmp_path: Path, **changes: Any) -> Any:
     return compose(
         GrpoParameters(**changes),
         model=BASE,
-        train_file=tmp_path / "train.parquet",
-        validation_file=tmp_path / "validation.parquet",
+        train_files=[tmp_path / "train.parquet"],
+        validation_files=[tmp_path / "validation.parquet"],
         out_dir=tmp_path / "out",
         run_name="test",
         mlflow=True,

@@ -1,0 +1,205 @@
+"""What a data set is: one declarative entry that says where it comes from and how its rows become ours.
+
+Raw files become one clean table per data set (`PROBLEMS`, `CONVERSATIONS`, or a shape of its own for reference data),
+and clean tables become what verl reads. A mapping function does the first step for a batch of raw rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+
+Split = Literal["train", "validation", "evaluation", "reference"]
+Domain = Literal["math", "code", "science", "arithmetic", "templates"]
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file of a source.
+
+    Attributes:
+        path: inside the repository, with forward slashes; on the hub and in a mirror it may be a pattern such as
+            `taco/train-*.parquet`.
+        sha256: None where it is not known yet: the first fetch records it in the lock, later ones hold to it.
+        bytes: size, where known.
+    """
+
+    path: str
+    sha256: str | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class GitHub:
+    """Raw files of a GitHub repository at a commit."""
+
+    repository: str
+    commit: str
+
+    def __str__(self) -> str:
+        return f"github.com/{self.repository}"
+
+    @property
+    def revision(self) -> str:
+        return self.commit
+
+    def url(self, path: str) -> str:
+        return f"https://raw.githubusercontent.com/{self.repository}/{self.commit}/{path}"
+
+
+@dataclass(frozen=True)
+class Hub:
+    """Files of a data set repository on the Hugging Face hub.
+
+    Attributes:
+        revision: branch, tag or commit; a branch is resolved to a commit by the first fetch and recorded in the lock.
+        gated: whether one must log in and accept its conditions first.
+    """
+
+    repository: str
+    revision: str = "main"
+    gated: bool = False
+
+    def __str__(self) -> str:
+        return f"huggingface.co/datasets/{self.repository}"
+
+
+@dataclass(frozen=True)
+class Local:
+    """A user's own file, at the path it had when it was added."""
+
+    directory: Path
+
+    def __str__(self) -> str:
+        return str(self.directory)
+
+    @property
+    def revision(self) -> str:
+        return "as added"
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Rows that a module of ours makes from a seed."""
+
+    module: str
+
+    @property
+    def revision(self) -> None:
+        """The parameters that it is generated from are part of what a stage is made from."""
+        return None
+
+    def __str__(self) -> str:
+        return self.module
+
+
+Source = GitHub | Hub | Local | Generated
+
+
+class Form(StrEnum):
+    """What the rows of a data set are."""
+
+    PROBLEMS = "problems"  # a question with a truth to grade against, for training and benchmarks
+    CONVERSATIONS = "conversations"  # messages to imitate, for supervised fine-tuning
+    RECORDS = "records"  # anything else that a stage looks up: thought templates, rating tables
+
+
+ROW = "row"
+"""Column of every raw and clean table: the row's position in its file, counted from 1 (in JSONL the line)."""
+
+PROBLEMS = pl.Schema(
+    {
+        "id": pl.String(),  # the source's own, unique within the data set
+        "question": pl.String(),
+        "starter_code": pl.String(),  # null where the problem has none
+        "truth": pl.String(),  # what `elastic_core.rewards.grade` takes
+        ROW: pl.UInt32(),
+    }
+)
+"""Clean table of problems."""
+
+CONVERSATIONS = pl.Schema(
+    {
+        "id": pl.String(),
+        "messages": pl.List(pl.Struct({"role": pl.String(), "content": pl.String()})),
+        ROW: pl.UInt32(),
+    }
+)
+"""Clean table of conversations."""
+
+Fields = Mapping[str, pl.DataType | type[pl.DataType]]
+Mapper = Callable[[pl.DataFrame], pl.DataFrame]
+"""From a batch of raw rows (columns ROW and the entry's `fields`) to clean rows: ROW, `question` and `truth`, and where
+it has them `id` and `starter_code`. It may leave rows out; what is wrong with one it reports by `bad_rows`."""
+
+
+class BadRow(ValueError):
+    """A row that cannot be used.
+
+    Attributes:
+        row: its position in its file, from 1; None when the file as a whole is at fault.
+    """
+
+    def __init__(self, row: int | None, reason: str) -> None:
+        super().__init__(reason)
+        self.row, self.reason = row, reason
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One data set.
+
+    Attributes:
+        name: what users and tables call it; also the `data_source` of its rows.
+        split: "train" is trained on, "validation" watched meanwhile, "evaluation" reported; "reference" is looked up.
+        rows: expected in the clean table; None where upstream does not say.
+        map: see `Mapper`.
+        fields: raw columns that the mapping needs, with their types; others are not read. None reads each element of a
+            JSON document, whatever its shape, as columns `key` (of an object) and `json` (its text).
+        grader: kind that `elastic_core.rewards.grade` takes; None where nothing is graded.
+        prompt: name of the template in `elastic_core.data.prompts` that makes the prompt of a problem.
+        ids: name of a reference data set whose n-th row holds the `id` of the n-th problem.
+    """
+
+    name: str
+    description: str
+    source: Source
+    files: tuple[SourceFile, ...]
+    licence: str
+    split: Split
+    domain: Domain
+    rows: int | None
+    map: Mapper
+    fields: Fields | None = field(default_factory=dict)
+    form: Form = Form.PROBLEMS
+    grader: str | None = None
+    prompt: str | None = None
+    ids: str | None = None
+
+
+def bad_rows(raw: pl.DataFrame, condition: pl.Expr, reason: str) -> None:
+    """Refuse the first row that meets the condition (null counts as not meeting it).
+
+    Args:
+        reason: what was found and what was expected; `{column}` is replaced by the row's value.
+
+    Raises:
+        BadRow: when there is one.
+    """
+    found = raw.filter(condition)
+    if found.height:
+        first = found.row(0, named=True)
+        shown = {name: _short(value) for name, value in first.items()}
+        for name, value in shown.items():
+            reason = reason.replace("{" + name + "}", value)
+        raise BadRow(first[ROW], reason)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,167 @@
+"""Source files of data sets: found in a mirror, among earlier downloads or on the network, and verified in each case.
+
+A mirror and the downloads have one layout, `<owner>/<repository>/<path in repository>`, so downloads of one machine
+are a mirror for another. Mirror files are read in place, never copied.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from elastic_core.data.dataset import Dataset, Generated, Local, SourceFile
+from elastic_core.data.download import Network
+from elastic_core.data.lock import SourcesLock, source_key
+from elastic_core.data.obtain import Fetched, Missing, Store, Stored, Wanted, names_below
+from elastic_core.errors import UserError
+
+T = TypeVar("T")
+
+NUM_THREADS = 4
+_COMMIT = re.compile("[0-9a-f]{40}")
+_HINT = (
+    "Without a network, give a mirror by `--mirror DIR`, the setting data.mirror or ELASTIC_DATA_MIRROR: a directory "
+    "laid out as <owner>/<repository>/<path in repository>."
+)
+
+
+@dataclass(frozen=True)
+class FetchedDataset:
+    """A data set whose files are all there.
+
+    Attributes:
+        files: sorted by name.
+        revision: the commit; None where files came from a mirror and the registry does not pin them, and for generated
+            data sets.
+    """
+
+    dataset: Dataset
+    files: tuple[Fetched, ...]
+    revision: str | None
+
+
+def fetch(datasets: Sequence[Dataset], *, sources: Path, mirror: Path | None = None) -> dict[str, FetchedDataset]:
+    """Make every source file present and verified.
+
+    Args:
+        sources: directory of downloads, of their lock and of the cache of checksums.
+
+    Returns:
+        What was fetched, by name of data set.
+
+    Raises:
+        UserError: one for all files that are missing, refused or not what they must be. Files that could be fetched
+            stay, so the next fetch goes on from there.
+    """
+    if mirror is not None and not mirror.is_dir():
+        raise UserError(f"mirror {mirror}: not a directory; expected one laid out as <owner>/<repository>/<path>")
+    network = Network()
+    store = Store(sources, mirror, network)
+    pool = ThreadPoolExecutor(NUM_THREADS)
+    try:
+        return _fetched(store, datasets, partial(_run, pool))
+    except BaseException:  # Ctrl-C included: it shall not wait for transfers of gigabytes.
+        network.stop.set()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+        store.hashes.save()
+
+
+def located(dataset: Dataset, *, sources: Path, mirror: Path | None) -> FetchedDataset | None:
+    """A data set as an earlier fetch left it, without network.
+
+    Returns:
+        None when a file is missing, contradicts the registry or the lock, or was never fetched.
+    """
+    try:
+        store = Store(sources, mirror, None)
+        found = _fetched(store, [dataset], map)[dataset.name]
+    except (UserError, OSError):
+        return None
+    store.hashes.save()
+    return found
+
+
+def is_present(dataset: Dataset, mirror: Path) -> bool:
+    """Whether all files lie in a mirror (a user's own where they were added), whatever their content."""
+    source = dataset.source
+    return isinstance(source, Generated) or all(names_below(mirror, source, file.path) for file in dataset.files)
+
+
+def _run(pool: ThreadPoolExecutor, function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
+    """As `pool.map`, but Ctrl-C ends it: polars has a handler of its own, after which an unlimited wait goes on."""
+    for future in [pool.submit(function, item) for item in items]:
+        while not future.done():
+            wait([future], timeout=0.1)
+        yield future.result()
+
+
+def _fetched(store: Store, datasets: Sequence[Dataset], run: Callable[..., Iterable[Any]]) -> dict[str, FetchedDataset]:
+    """Every file of the data sets; `run` is a `map`, of a pool or Python's own.
+
+    Raises:
+        UserError: with everything that went wrong.
+    """
+    wanted = _wanted(datasets)
+    problems: list[UserError] = []
+
+    def results(function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> Iterator[tuple[Wanted, Any]]:
+        for (want, *_), outcome in zip(calls, run(lambda call: _outcome(store, function, *call), calls), strict=True):
+            if isinstance(outcome, UserError):
+                problems.append(outcome)
+            else:
+                yield want, outcome
+
+    named = [(want, name) for want, names in results(store.expand, [(want,) for want in wanted]) for name in names]
+    files: dict[tuple[Stored, SourceFile], list[Fetched]] = {(want.source, want.file): [] for want in wanted}
+    for want, fetched in results(store.obtain, named):
+        files[want.source, want.file].append(fetched)
+    if problems:
+        hint = [_HINT] if any(isinstance(problem, Missing) for problem in problems) else []
+        raise UserError("\n".join([*dict.fromkeys(map(str, problems)), *hint]))
+    return {dataset.name: _assembled(dataset, files, store.lock) for dataset in datasets}
+
+
+def _wanted(datasets: Sequence[Dataset]) -> list[Wanted]:
+    """Each file once, also where several data sets share it."""
+    users: dict[tuple[Stored, SourceFile], list[str]] = {}
+    for dataset in datasets:
+        if not isinstance(dataset.source, Generated):
+            for file in dataset.files:
+                users.setdefault((dataset.source, file), []).append(dataset.name)
+    return [Wanted(", ".join(names), source, file) for (source, file), names in users.items()]
+
+
+def _outcome(store: Store, function: Callable[..., T], want: Wanted, *args: str) -> T | UserError:
+    """What the function returns; or what stood in its way, for one report on all files."""
+    try:
+        return function(want, *args)
+    except UserError as error:
+        return type(error)(f"{want.datasets}: {error}")
+    except OSError as error:
+        what = f"{want.datasets}: {args[0] if args else want.file.path} of {want.source}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return UserError(
+                f"{what}: the disk of {store.sources} is full; make room and fetch again to go on from there"
+            )
+        return UserError(f"{what}: {error}")
+
+
+def _assembled(
+    dataset: Dataset, files: Mapping[tuple[Stored, SourceFile], list[Fetched]], lock: SourcesLock
+) -> FetchedDataset:
+    source = dataset.source
+    if isinstance(source, Generated):
+        return FetchedDataset(dataset, (), None)
+    found = {fetched.name: fetched for file in dataset.files for fetched in files[source, file]}
+    pinned = all(file.sha256 for file in dataset.files) and _COMMIT.fullmatch(source.revision)
+    fixed = isinstance(source, Local) or pinned
+    revision = source.revision if fixed else lock.entry(source_key(source)).revision
+    return FetchedDataset(dataset, tuple(found[name] for name in sorted(found)), revision)

@@ -1,0 +1,1 @@
+"""How the rows of each upstream source become problems, one module per domain."""

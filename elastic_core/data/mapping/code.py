@@ -1,0 +1,324 @@
+"""Code data sets: a mapping function for each, and the raw columns that it needs.
+
+A row is handled alone and its intermediate values dropped, because the tests of one may be 189 MB of text. Nothing that
+upstream wrote is evaluated, unpickled or run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import date
+from reprlib import repr as short
+from typing import Any
+
+import polars as pl
+
+from elastic_core.data.dataset import PROBLEMS, ROW, BadRow, Fields, bad_rows
+from elastic_core.data.pickled import decode_hidden_tests
+from elastic_core.rewards.code_truth import CodeTest, CodeTruth
+
+Row = dict[str, Any]
+
+CODEFORCES_FIELDS: Fields = {
+    "problem": pl.String(),
+    "tests": pl.List(pl.Struct({"input": pl.String(), "output": pl.String()})),
+}
+LEETCODE_FIELDS: Fields = {"problem": pl.String(), "tests": pl.Struct({"functional": pl.String()})}
+LIVECODEBENCH_FIELDS: Fields = dict.fromkeys(
+    (
+        "question_id",
+        "question_content",
+        "contest_date",
+        "starter_code",
+        "public_test_cases",
+        "private_test_cases",
+        "metadata",
+    ),
+    pl.String(),
+)
+LIVECODEBENCH_TRAIN_FIELDS: Fields = dict.fromkeys(("problem", "starter_code", "tests", "metadata"), pl.String())
+PRIMEINTELLECT_FIELDS: Fields = dict.fromkeys(("problem", "tests"), pl.String())
+TACO_FIELDS: Fields = dict.fromkeys(("problem", "tests"), pl.String())
+HUMANEVAL_PLUS_FIELDS: Fields = dict.fromkeys(("task_id", "prompt", "entry_point", "test"), pl.String())
+
+LIVECODEBENCH_WINDOW = (date(2024, 8, 1), date(2025, 2, 1))
+"""First and last contest date, both included."""
+
+_CHECK_CALL = re.compile(r"^check\((.*)\)\s*$", re.MULTILINE)
+
+
+def codeforces(raw: pl.DataFrame) -> pl.DataFrame:
+    """Codeforces problems of rllm; the limits are those at the end of the problem's text."""
+
+    def clean(row: Row) -> Row:
+        question = _text(row, "problem")
+        milliseconds = _limit(question, "Time Limit", "ms")
+        truth = CodeTruth(
+            "stdin",
+            _pairs(_tests(row["tests"] or [], "tests")),
+            time_limit=None if milliseconds is None else milliseconds / 1000,
+            memory_limit=_limit(question, "Memory Limit", "MB"),  # Codeforces counts 2**20 bytes to an MB
+        )
+        return {"question": question, "truth": truth.encode()}
+
+    return _map(raw, clean, "question", "truth")
+
+
+def leetcode(raw: pl.DataFrame) -> pl.DataFrame:
+    """LeetCode problems of rllm, whose test programs end by calling `check(Solution().method)`."""
+
+    def clean(row: Row) -> Row:
+        code = _text(row["tests"] or {}, "functional")
+        if len(_check_calls(code)) != 1:
+            raise ValueError(f"the test program calls check {len(_check_calls(code))} times; expected once")
+        return {"question": _text(row, "problem"), "truth": CodeTruth("check", code=code).encode()}
+
+    return _map(raw, clean, "question", "truth")
+
+
+def livecodebench(raw: pl.DataFrame) -> pl.DataFrame:
+    """LiveCodeBench (code_generation_lite) within `LIVECODEBENCH_WINDOW`; other rows are left out undecoded."""
+    contest_date = pl.col("contest_date").str.head(10).str.to_date("%Y-%m-%d", strict=False)
+    dates = raw.select(ROW, "contest_date")
+    bad_rows(dates, contest_date.is_null(), "contest_date is {contest_date}; expected such as 2024-08-03T00:00:00")
+
+    def clean(row: Row) -> Row:
+        tests = _tests(_json(row, "public_test_cases"), "public_test_cases")
+        row["private_test_cases"] = decode_hidden_tests(_taken(row, "private_test_cases"))
+        tests += _tests(_json(row, "private_test_cases"), "private_test_cases")
+        return {
+            "id": _text(row, "question_id"),
+            "question": _text(row, "question_content"),
+            "starter_code": row["starter_code"] or None,
+            "truth": _livecodebench_truth(tests, row).encode(),
+        }
+
+    inside = raw.filter(contest_date.is_between(*LIVECODEBENCH_WINDOW))
+    return _map(inside, clean, "id", "question", "starter_code", "truth")
+
+
+def livecodebench_train(raw: pl.DataFrame) -> pl.DataFrame:
+    """DeepCoder's part of LiveCodeBench (lcbv5), whose tests are plain JSON."""
+
+    def clean(row: Row) -> Row:
+        return {
+            "question": _text(row, "problem"),
+            "starter_code": row["starter_code"] or None,
+            "truth": _livecodebench_truth(_tests(_json(row, "tests"), "tests"), row).encode(),
+        }
+
+    return _map(raw, clean, "question", "starter_code", "truth")
+
+
+def primeintellect(raw: pl.DataFrame) -> pl.DataFrame:
+    """DeepCoder's part of PrimeIntellect's SYNTHETIC-1.
+
+    The outputs of function calls are unwrapped when all of a problem's are lists of one element: the source wraps the
+    expected value so. A function that returns a list of one element in every test cannot be told from it.
+    """
+
+    def clean(row: Row) -> Row:
+        tests = _tests(_json(row, "tests"), "tests")
+        match _only(tests, "type"):
+            case "stdin_stdout":
+                truth = CodeTruth("stdin", _pairs(tests))
+            case "function_call":
+                inputs, outputs = ([_value(test, name) for test in tests] for name in CodeTest._fields)
+                truth = _call_truth(_only(tests, "fn_name"), inputs, outputs)
+            case other:
+                raise ValueError(f"tests of type {short(other)}; expected stdin_stdout or function_call")
+        return {"question": _text(row, "problem"), "truth": truth.encode()}
+
+    return _map(raw, clean, "question", "truth")
+
+
+def taco(raw: pl.DataFrame) -> pl.DataFrame:
+    """DeepCoder's part of TACO: function calls where tests name a function, else programs that read and print.
+
+    The outputs of function calls are unwrapped as in `primeintellect`; TACO's own harness takes both forms for right.
+    """
+
+    def clean(row: Row) -> Row:
+        tests = _json(row, "tests")
+        if not isinstance(tests, dict):
+            raise ValueError(f"tests are a {type(tests).__name__}; expected an object of inputs and outputs")
+        inputs, outputs = _list(tests, "inputs"), _list(tests, "outputs")
+        if len(inputs) != len(outputs):
+            raise ValueError(f"{len(inputs)} inputs and {len(outputs)} outputs; expected as many of both")
+        if tests.get("fn_name"):
+            truth = _call_truth(tests["fn_name"], inputs, outputs)
+        else:
+            truth = CodeTruth("stdin", tuple(map(CodeTest, map(_lines, inputs), map(_lines, outputs))))
+        return {"question": _text(row, "problem"), "truth": truth.encode()}
+
+    return _map(raw, clean, "question", "truth")
+
+
+def humaneval_plus(raw: pl.DataFrame) -> pl.DataFrame:
+    """HumanEval+, with one call of `check` at the end of the test program."""
+
+    def clean(row: Row) -> Row:
+        code, entry_point = _text(row, "test"), _text(row, "entry_point")
+        calls = _check_calls(code)
+        if calls not in ([], [entry_point]):
+            raise ValueError(f"the test program calls check with {short(calls)}; expected once with {entry_point}")
+        if not calls:
+            code = f"{code}\ncheck({entry_point})\n"
+        truth = CodeTruth("check", code=code, entry_point=entry_point)
+        return {"id": _text(row, "task_id"), "question": _text(row, "prompt"), "truth": truth.encode()}
+
+    return _map(raw, clean, "id", "question", "truth")
+
+
+def _map(raw: pl.DataFrame, clean: Callable[[Row], Row], *columns: str) -> pl.DataFrame:
+    """`clean` of each row; what it says by ValueError is said of the row.
+
+    A frame for each row, so that its text is held once: polars shares it when frames are joined.
+    """
+    schema = {name: PROBLEMS[name] for name in (ROW, *columns)}
+    frames = [pl.DataFrame(schema=schema)]
+    for index in range(raw.height):
+        number = raw[ROW][index]
+        try:
+            frames.append(pl.DataFrame([{ROW: number} | clean(raw.row(index, named=True))], schema=schema))
+        except (ValueError, RecursionError) as error:  # JSON nested too deeply is the latter
+            raise BadRow(number, str(error)) from error
+    return pl.concat(frames)
+
+
+def _livecodebench_truth(tests: list[Row], row: Row) -> CodeTruth:
+    match _only(tests, "testtype"):
+        case "stdin":
+            return CodeTruth("stdin", _pairs(tests))
+        case "functional":
+            return CodeTruth("functional", _pairs(tests), method=_func_name(tests, row))
+        case other:
+            raise ValueError(f"tests of type {short(other)}; expected stdin or functional")
+
+
+def _pairs(tests: list[Row]) -> tuple[CodeTest, ...]:
+    return tuple(CodeTest(_string(test, "input"), _string(test, "output")) for test in tests)
+
+
+def _func_name(tests: list[Row], row: Row) -> str:
+    """Name of the function to call, which the row's metadata or that of its tests give."""
+    of_row = _json(row, "metadata") if row["metadata"] else None
+    named = [
+        part["func_name"]
+        for part in (of_row, *(test.get("metadata") for test in tests))
+        if isinstance(part, dict) and part.get("func_name")
+    ]
+    if not named or any(name != named[0] for name in named):
+        raise ValueError(f"functional tests whose metadata has func_name {short(named)}; expected one name")
+    return named[0]
+
+
+def _call_truth(method: str, inputs: list[Any], outputs: list[Any]) -> CodeTruth:
+    """Function calls, re-encoded as LiveCodeBench has them."""
+    for number, arguments in enumerate(inputs, 1):
+        if not isinstance(arguments, list):
+            raise ValueError(f"input of test {number} is {short(arguments)}; expected a list of arguments")
+    if all(isinstance(output, list) and len(output) == 1 for output in outputs):
+        outputs = [output[0] for output in outputs]
+    return CodeTruth(
+        "functional",
+        tuple(
+            CodeTest("\n".join(map(_dump, arguments)), _dump(output))
+            for arguments, output in zip(inputs, outputs, strict=True)
+        ),
+        method=method,
+    )
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _lines(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        return "\n".join(value)
+    raise ValueError(f"a test has {short(value)}; expected text or a list of lines")
+
+
+def _limit(problem: str, name: str, unit: str) -> int | None:
+    """The limit on the last line of this name, None where there is no such line."""
+    found = re.findall(rf"^{name}:(.*)$", problem, re.MULTILINE)
+    if not found:
+        return None
+    number, _, rest = found[-1].strip().partition(" ")
+    if not re.fullmatch("[0-9]+", number) or rest != unit:
+        raise ValueError(f"{name} is {short(found[-1])}; expected a number of {unit}")
+    return int(number)
+
+
+def _check_calls(code: str) -> list[str]:
+    """Arguments of the calls of `check` that are statements of the program; `check` must be defined by it."""
+    if not re.search(r"^def check\(", code, re.MULTILINE):
+        raise ValueError(f"a test program without a function check: {short(code)}")
+    return _CHECK_CALL.findall(code)
+
+
+def _tests(value: Any, name: str) -> list[Row]:
+    if not isinstance(value, list) or not all(isinstance(test, dict) for test in value):
+        raise ValueError(f"{name} has {short(value)}; expected a list of objects")
+    return value
+
+
+def _only(tests: list[Row], name: str) -> Any:
+    """The value that all tests have in common."""
+    if not tests:
+        raise ValueError("no tests; expected at least one")
+    first = tests[0].get(name)
+    for test in tests:
+        if test.get(name) != first:
+            raise ValueError(f"tests with {name} {short(first)} and {short(test.get(name))}; expected one for all")
+    return first
+
+
+def _json(row: Row, name: str) -> Any:
+    """Value of a column of JSON text, which leaves the row.
+
+    Not by orjson, which rounds large integers, and needs twice the memory for large texts.
+    """
+    try:
+        return json.loads(_taken(row, name))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{name} is not JSON: {error}") from None
+
+
+def _taken(row: Row, name: str) -> str:
+    """Text that leaves the row, so that it is freed when its user is done with it."""
+    text = _text(row, name)
+    del row[name]
+    return text
+
+
+def _value(test: Row, name: str) -> Any:
+    if name not in test:  # an expected null is another matter
+        raise ValueError(f"a test without {name}: {short(test)}")
+    return test[name]
+
+
+def _string(values: Row, name: str) -> str:
+    value = values.get(name)
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is {short(value)}; expected text")
+    return value
+
+
+def _text(values: Row, name: str) -> str:
+    value = _string(values, name)
+    if not value or value.isspace():
+        raise ValueError(f"{name} is empty; expected text")
+    return value
+
+
+def _list(values: Row, name: str) -> list[Any]:
+    value = values.get(name)
+    if not isinstance(value, list):
+        raise ValueError(f"{name} are {short(value)}; expected a list")
+    return value

@@ -1,0 +1,77 @@
+"""The miniature's own data sets: generated from seeds, built like every other."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from elastic_core.data.dataset import ROW, Dataset, Generated
+from elastic_core.miniature.problems import DATA_SOURCE, LEVELS, evaluation_rows, training_rows
+
+TRAIN = f"{DATA_SOURCE}-train"
+VALIDATION = f"{DATA_SOURCE}-validation"
+NUM_VALIDATION = 32
+"""Problems per level that validate during training: of a split of their own, neither trained on nor reported."""
+
+
+class MiniatureParameters(BaseModel):
+    """Sizes and seeds of the miniature's data sets."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    seed: int = 0
+    """Seed of the training and validation problems."""
+    num_train: int = Field(gt=0)
+    """Training problems."""
+    hard_fraction: float = Field(0.5, ge=0, le=1)
+    """Share of training problems of the hard level."""
+    evaluation_seed: int
+    """Seed of the benchmark problems; choose one that no design choice was made on."""
+    problems_per_benchmark: int = Field(gt=0)
+    """Problems in each benchmark."""
+
+
+def _arithmetic(raw: pl.DataFrame) -> pl.DataFrame:
+    return raw.select(ROW, question="question", truth="answer")
+
+
+_generated = partial(
+    Dataset,
+    source=Generated(f"elastic_core.{DATA_SOURCE}"),
+    files=(),
+    licence="that of this project",
+    domain="arithmetic",
+    rows=None,
+    map=_arithmetic,
+    grader="math",
+    prompt="plain-v1",
+)
+
+ENTRIES = (
+    _generated(name=TRAIN, description="chains of additions and subtractions, both levels", split="train"),
+    _generated(name=VALIDATION, description="what training is watched on, both levels", split="validation"),
+    *(
+        _generated(name=f"{DATA_SOURCE}-{level}", description=f"the {level} level", split="evaluation")
+        for level in LEVELS
+    ),
+)
+
+
+def generate(name: str, parameters: MiniatureParameters) -> pl.DataFrame:
+    """Raw rows of one of the sets: ROW, question, answer."""
+    if name == TRAIN:
+        rows = training_rows(parameters.num_train, parameters.seed, parameters.hard_fraction)
+    elif name == VALIDATION:
+        rows = [row for level in LEVELS for row in evaluation_rows(level, NUM_VALIDATION, parameters.seed, "tune")]
+    else:
+        rows = _benchmark(name, parameters)
+    frame = pl.DataFrame(rows, schema={"question": pl.String, "answer": pl.String})
+    return frame.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).alias(ROW))
+
+
+def _benchmark(name: str, parameters: MiniatureParameters) -> list[dict[str, Any]]:
+    (level,) = (level for level in LEVELS if name == f"{DATA_SOURCE}-{level}")
+    return evaluation_rows(level, parameters.problems_per_benchmark, parameters.evaluation_seed)

@@ -1,0 +1,276 @@
+"""One source file, from the first place that has it: a mirror, earlier downloads, the network.
+
+What a file must be is known from the registry or from the lock of an earlier fetch. What neither knows is taken as it
+is found the first time, from a mirror or the network, and recorded: the first fetch is trusted, later ones are held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from elastic_core.data.dataset import GitHub, Hub, Local, SourceFile
+from elastic_core.data.download import Network, NotObtained
+from elastic_core.data.lock import UNKNOWN, Entry, HashCache, Pin, SourcesLock, source_key
+from elastic_core.errors import UserError
+
+Stored = GitHub | Hub | Local
+"""Sources that files lie at."""
+
+_IMPOSTORS = {
+    b"<!doctype html": "an HTML page came in place of data",
+    b"<html": "an HTML page came in place of data",
+    b"version https://git-lfs": "a pointer of Git LFS lies in place of data: run `git lfs pull` where it was cloned",
+}
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A verified file.
+
+    Attributes:
+        path: where it lies: in the mirror, among the downloads, or where the user has it.
+        name: path in the repository.
+        bytes: size.
+    """
+
+    path: Path
+    name: str
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A file, or the files of a pattern, and the data sets that need it."""
+
+    datasets: str
+    source: Stored
+    file: SourceFile
+
+
+class _Known(NamedTuple):
+    """What a file must be, and who says so."""
+
+    pin: Pin
+    by: str
+
+
+class Missing(UserError):
+    """A file lies nowhere."""
+
+
+class _Mismatch(UserError):
+    """A file is not what it must be."""
+
+
+class Store:
+    """Where files may lie and what is known of them.
+
+    Attributes:
+        network: None for looking only at what is there and known; then nothing is recorded either.
+    """
+
+    def __init__(self, sources: Path, mirror: Path | None, network: Network | None) -> None:
+        self.sources, self.mirror, self.network = sources, mirror, network
+        self.lock = SourcesLock(sources)
+        self.hashes = HashCache(sources / "hashes.json")
+
+    def expand(self, want: Wanted) -> Sequence[str]:
+        """Paths in the repository of the wanted file or files.
+
+        Raises:
+            UserError: when a pattern matches nothing, or something else than was recorded.
+        """
+        source, pattern = want.source, want.file.path
+        if not _is_pattern(source, pattern):
+            return (pattern,)
+        mirrored = tuple(names_below(self.mirror, source, pattern)) if self.mirror else ()
+        recorded = self._held(source).patterns.get(pattern)
+        if recorded is not None:
+            if not set(mirrored) <= set(recorded):
+                found = f"{', '.join(mirrored)} in {self.mirror}"
+                raise self.lock.contradiction(source_key(source), f"the files of {pattern}", ", ".join(recorded), found)
+            return recorded
+        if self.network is None:
+            raise Missing(f"{pattern} of {source} was never fetched")
+        names, commit = (mirrored, None) if mirrored else self._matched_upstream(self.network, source, pattern)
+        # Before any file is there: an interrupted fetch goes on at the same commit, with the same files.
+        self.lock.record(source_key(source), Entry(source.revision, commit, {pattern: names}))
+        return names
+
+    def obtain(self, want: Wanted, name: str) -> Fetched:
+        """A file from the first place that has it.
+
+        Raises:
+            UserError: when none has, or it is not what it must be.
+        """
+        source, known, looked = want.source, self._known(want, name), []
+        for path, downloaded in self._places(source, name):
+            if not path.is_file():
+                looked.append(f"{path}: no such file")
+            elif known.pin.sha256 is None and (downloaded or self.network is None):
+                # Left behind by an interrupted fetch, or its entry was deleted in order to have new content.
+                looked.append(f"{path}: neither the registry nor {self.lock.path} says what it must be")
+            else:
+                remedy = "delete it to have it fetched again" if downloaded else "put the right file there"
+                return self._recorded(source, self._verified(source, name, path, known, remedy), known)
+        if self.network is None or isinstance(source, Local):
+            raise _missing(source, name, looked)
+        try:
+            return self._download(self.network, source, want, name)
+        except NotObtained as error:
+            address = source.url(name) if isinstance(source, GitHub) else str(source)
+            raise _missing(source, name, [*looked, f"{address}: {error}"]) from error
+
+    def _places(self, source: Stored, name: str) -> list[tuple[Path, bool]]:
+        """Where to look, in this order, and whether it is where downloads go."""
+        if isinstance(source, Local):
+            return [(source.directory / name, False)]
+        mirrored = [(_place(self.mirror, source, name), False)] if self.mirror else []
+        return [*mirrored, (_place(self.sources, source, name), True)]
+
+    def _matched_upstream(self, network: Network, source: Stored, pattern: str) -> tuple[tuple[str, ...], str]:
+        """Names that match on the hub, and the commit."""
+        if not isinstance(source, Hub):
+            raise Missing(f"{pattern} of {source}: a pattern needs a mirror that has files which match it")
+        try:
+            listing = network.listing(source, self._held(source).revision or source.revision)
+        except NotObtained as error:
+            looked = [f"{_place(self.mirror, source, pattern)}: nothing matches"] if self.mirror else []
+            raise _missing(source, pattern, [*looked, f"{source}: {error}"]) from error
+        names = tuple(sorted(name for name in listing.files if _matches(name, pattern)))
+        if not names:
+            raise UserError(f"{source} has no file that matches {pattern} at commit {listing.commit}")
+        return names, listing.commit
+
+    def _download(self, network: Network, source: GitHub | Hub, want: Wanted, name: str) -> Fetched:
+        parts = self.sources / ".partial"
+        target = _place(self.sources, source, name)
+        with network.alone(_place(parts, source, f"{name}.lock")):
+            known = self._known(want, name)
+            commit, listed = self._listed(network, source, name, known)
+            expected = known if known.pin.sha256 else _Known(known.pin.completed(listed), "as the hub lists it")
+            if target.is_file() and self.hashes.sha256(target) == expected.pin.sha256:
+                # Brought by another process meanwhile, or recognised although the lock was deleted.
+                return self._recorded(source, self._verified(source, name, target, expected, ""), known, commit)
+            part = _place(parts, source, f"{commit}/{name}.part")
+            found = self._received(network, source, name, commit, part, expected, last=False)
+            self._recorded(source, found, known, commit)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            part.replace(target)
+            self.hashes.renamed(part, target)
+            return replace(found, path=target)
+
+    def _listed(self, network: Network, source: GitHub | Hub, name: str, known: _Known) -> tuple[str, Pin]:
+        """The commit to download from, and what the hub says of the file."""
+        if isinstance(source, GitHub):
+            return source.commit, UNKNOWN
+        listing = network.listing(source, self._held(source).revision or source.revision)
+        if name not in listing.files:
+            raise UserError(f"{source} has no file {name} at commit {listing.commit}")
+        self.lock.record(source_key(source), Entry(source.revision, listing.commit))
+        listed = listing.files[name]
+        if listed.contradicts(known.pin):
+            raise _mismatch(source, name, f"upstream has {listed} at commit {listing.commit}", known, "")
+        return listing.commit, listed
+
+    def _received(
+        self, network: Network, source: GitHub | Hub, name: str, commit: str, part: Path, expected: _Known, last: bool
+    ) -> Fetched:
+        """The verified partial download; when it is wrong, nothing is left of it."""
+        resumed = network.download(source, name, commit, part)
+        try:
+            return self._verified(source, name, part, expected, "nothing of it was kept")
+        except _Mismatch:
+            part.unlink()
+            if last or not resumed:
+                raise
+        # The pieces may be of different files: what was put together gets one chance from scratch.
+        return self._received(network, source, name, commit, part, expected, last=True)
+
+    def _held(self, source: Stored) -> Entry:
+        """What is recorded of the source.
+
+        Raises:
+            UserError: when it was recorded for another revision.
+        """
+        entry = self.lock.entry(source_key(source))
+        if entry.requested not in (None, source.revision):
+            raise self.lock.contradiction(source_key(source), "the revision", entry.requested, source.revision)
+        return entry
+
+    def _known(self, want: Wanted, name: str) -> _Known:
+        """What the file must be; the lock is asked only for what the registry does not pin."""
+        source, file = want.source, want.file
+        pinned = UNKNOWN if _is_pattern(source, file.path) else Pin(file.sha256, file.bytes)
+        if pinned.sha256 is not None:
+            return _Known(pinned, "as the registry has it")
+        recorded = self._held(source).files.get(name, UNKNOWN)
+        accept = f'as {self.lock.path} records (delete its entry "{source_key(source)}" to accept the new content)'
+        return _Known(pinned.completed(recorded), accept if recorded.sha256 else "as the registry has it")
+
+    def _verified(self, source: Stored, name: str, path: Path, known: _Known, remedy: str) -> Fetched:
+        sha256, size, impostor = self.hashes.sha256(path), path.stat().st_size, _impostor(path)
+        found = Pin(sha256, size)
+        if found.contradicts(known.pin) or (impostor and known.pin.sha256 is None):
+            raise _mismatch(source, name, f"{path} has {found}{impostor}", known, remedy)
+        return Fetched(path, name, sha256, size)
+
+    def _recorded(self, source: Stored, fetched: Fetched, known: _Known, commit: str | None = None) -> Fetched:
+        """The file, which later fetches will hold to."""
+        if known.pin.sha256 is None:
+            files = {fetched.name: Pin(fetched.sha256, fetched.bytes)}
+            self.lock.record(source_key(source), Entry(source.revision, commit, files=files))
+        return fetched
+
+
+def _mismatch(source: Stored, name: str, found: str, known: _Known, remedy: str) -> _Mismatch:
+    expected = f"expected {known.pin} {known.by}" if known.pin != UNKNOWN else "expected data"
+    return _Mismatch("; ".join(filter(None, [f"{name} of {source}: {found}", expected, remedy])))
+
+
+def _missing(source: Stored, name: str, looked: list[str]) -> Missing:
+    return Missing("\n  ".join([f"{name} of {source} is missing; looked at", *looked]))
+
+
+def _impostor(path: Path) -> str:
+    """What the file is, if it begins like something that is served in place of data."""
+    with path.open("rb") as file:
+        head = file.read(256).lstrip().lower()
+    return next((f" ({what})" for start, what in _IMPOSTORS.items() if head.startswith(start)), "")
+
+
+def _place(root: Path, source: GitHub | Hub, name: str) -> Path:
+    """A file's path in a mirror or among the downloads.
+
+    Raises:
+        UserError: when it would lie outside: names come from listings that others write.
+    """
+    path = PurePosixPath(source.repository, name)
+    if path.is_absolute() or ".." in path.parts:
+        raise UserError(f"{name} of {source}: not a path inside a repository")
+    return root / path
+
+
+def _is_pattern(source: Stored, path: str) -> bool:
+    return not isinstance(source, Local) and any(sign in path for sign in "*?[")
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """As `Path.glob`: a star does not reach over a slash."""
+    names, patterns = name.split("/"), pattern.split("/")
+    return len(names) == len(patterns) and all(map(fnmatchcase, names, patterns))
+
+
+def names_below(root: Path, source: Stored, path: str) -> list[str]:
+    """The file, or the files that match, as far as they are there."""
+    if isinstance(source, Local):
+        return [path] if (source.directory / path).is_file() else []
+    if not _is_pattern(source, path):
+        return [path] if _place(root, source, path).is_file() else []
+    base = _place(root, source, "")
+    return sorted(found.relative_to(base).as_posix() for found in base.glob(path) if found.is_file())

@@ -1,0 +1,111 @@
+"""Strings that upstream stored as pickles, read without an unpickler.
+
+LiveCodeBench hides its private tests as base64 of zlib of a pickled string. Unpickling runs whatever program the pickle
+holds, so its opcodes are walked instead, and only those that a lone string consists of are accepted.
+"""
+
+from __future__ import annotations
+
+import binascii
+import io
+import pickletools
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+MAX_BYTES = 1 << 30
+"""Largest pickle that is read, in bytes; LiveCodeBench's largest holds 189 MB."""
+
+# Every pickle of a string has its opcodes in this order, at most one of each stage.
+_STAGES = {
+    "PROTO": 0,
+    "FRAME": 1,
+    **dict.fromkeys(("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"), 2),
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), 3),
+    "STOP": 4,
+}
+_STRING, _STOP = 2, 4
+
+_SLICE = 1 << 16  # bytes of zlib data at a time: at most 64 MiB come out of them
+
+
+class HostilePickle(ValueError):
+    """A pickle of something else than one string; it may be a program."""
+
+
+def decode_hidden_tests(text: str, *, max_bytes: int = MAX_BYTES) -> str:
+    """JSON text of LiveCodeBench's `private_test_cases`.
+
+    Text that begins with a bracket is that JSON already (base64 has no brackets) and is returned as is, unchecked.
+
+    Args:
+        max_bytes: limit on the decompressed pickle.
+
+    Raises:
+        HostilePickle: when the pickle is not that of one string.
+        ValueError: when the text is neither JSON nor base64, or not of complete zlib data, or the limit is exceeded.
+    """
+    if text[:80].lstrip().startswith("["):
+        return text
+    try:
+        packed = binascii.a2b_base64(text, strict_mode=True)
+    except ValueError as error:
+        raise ValueError(f"neither a JSON list nor base64 ({error}): {text[:40]!r}") from None
+    del text  # each of these may be 100 MB and more
+    pickled = _inflate(packed, max_bytes)
+    del packed
+    return unpickle_string(pickled, max_bytes=max_bytes)
+
+
+def unpickle_string(data: bytes, *, max_bytes: int = MAX_BYTES) -> str:
+    """The string that a pickle of any protocol holds. Executes nothing.
+
+    Raises:
+        HostilePickle: when there is anything but one string in it, or something after it.
+        ValueError: when it is larger than `max_bytes`.
+    """
+    if len(data) > max_bytes:
+        raise ValueError(f"a pickle of {len(data)} bytes; expected at most {max_bytes}")
+    previous, stage, end, string = "the beginning", -1, 0, None
+    for name, argument, position in _opcodes(data):
+        if name not in _STAGES:
+            raise HostilePickle(f"opcode {name} at byte {position}; a pickled string has none")
+        if _STAGES[name] <= stage:
+            raise HostilePickle(f"opcode {name} at byte {position} after {previous}; expected the pickle of one string")
+        previous, stage, end = name, _STAGES[name], position + 1
+        if stage == _STRING:
+            string = argument
+        if stage == _STOP and end < len(data):
+            raise HostilePickle(f"{len(data) - end} bytes after opcode STOP at byte {position}")
+    if string is None:
+        raise HostilePickle("opcode STOP before any string")
+    return string
+
+
+def _opcodes(data: bytes) -> Iterator[tuple[str, Any, int]]:
+    """Name, argument and position of each opcode up to STOP."""
+    try:
+        for opcode, argument, position in pickletools.genops(data):
+            assert position is not None
+            yield opcode.name, argument, position
+    except ValueError as error:
+        raise HostilePickle(f"not the pickle of a string: {error}") from None
+
+
+def _inflate(packed: bytes, max_bytes: int) -> bytes:
+    """Decompressed zlib data. Grows one buffer, where `decompress` at once would hold everything twice."""
+    inflater, plain = zlib.decompressobj(), io.BytesIO()
+    for start in range(0, len(packed), _SLICE):
+        if inflater.eof:  # it would gather what follows, and copy that again for each slice
+            raise ValueError(f"{len(packed) - start} bytes or more after the end of the zlib data")
+        try:
+            plain.write(inflater.decompress(packed[start : start + _SLICE], max_bytes + 1 - plain.tell()))
+        except zlib.error as error:
+            raise ValueError(f"not zlib data: {error}") from None
+        if plain.tell() > max_bytes:
+            raise ValueError(f"decompresses to more than the limit of {max_bytes} bytes")
+    if not inflater.eof:
+        raise ValueError(f"zlib data that ends early, after {len(packed)} bytes")
+    if inflater.unused_data:
+        raise ValueError(f"{len(inflater.unused_data)} bytes after the end of the zlib data")
+    return plain.getvalue()

@@ -1,0 +1,261 @@
+"""Raw files as batches of rows: JSON, JSONL, CSV and parquet, with every row's position.
+
+The fast readers of polars and pyarrow do the work. Only when one of them refuses is the file read once more, slowly, to
+say which row is at fault and why.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from elastic_core.data.dataset import ROW, BadRow, Fields
+
+BATCH_BYTES = 64 << 20
+"""Size of a batch of rows before decoding. A row of a code data set may hold 100 MB of tests, so a batch is bounded in
+bytes, not in rows, and a row above the bound is a batch of its own."""
+LARGE_BYTES = 8 << 20
+"""A line above this size is read by itself."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_batches(file: Path, fields: Fields | None) -> Iterator[pl.DataFrame]:
+    """Rows of a file: ROW (from 1) and the fields asked for, null where a row lacks one.
+
+    Args:
+        fields: columns and types; None for each element of a JSON document as `key` and `json`.
+
+    Raises:
+        BadRow: when the file cannot be read as what its name says; it names the row where there is one.
+    """
+    readers = {".json": _json, ".jsonl": _jsonl, ".ndjson": _jsonl, ".csv": _csv, ".parquet": _parquet}
+    if file.suffix not in readers:
+        raise BadRow(None, f"unknown format {file.suffix!r}; expected one of {', '.join(readers)}")
+    if fields is None:
+        yield _elements(file.read_bytes())
+    else:
+        yield from readers[file.suffix](file, fields)
+
+
+def column_names(file: Path) -> list[str]:
+    """Fields of a user's file, from its first row.
+
+    Raises:
+        BadRow: when it has no first row that could tell.
+    """
+    if file.suffix == ".csv":
+        return pl.read_csv(file, n_rows=0).columns
+    if file.suffix == ".parquet":
+        return pq.read_schema(file).names
+    first: Any
+    if file.suffix == ".json":
+        rows = _parse(file.read_bytes())
+        first = rows[0] if isinstance(rows, list) and rows else None
+    else:
+        with file.open("rb") as stream:
+            first = _parse(stream.readline())
+    if not isinstance(first, dict):
+        raise BadRow(1, f"{_kind(first)}; expected an object with fields")
+    return list(first)
+
+
+def _json(file: Path, fields: Fields) -> Iterator[pl.DataFrame]:
+    data = file.read_bytes().removeprefix(_BOM)
+    if data.lstrip()[:1] != b"[":
+        _explain_json(data, fields)
+        raise BadRow(None, "expected a list of objects")
+    try:
+        rows = pl.read_json(data, schema=dict(fields))
+    except pl.exceptions.PolarsError as error:
+        _explain_json(data, fields)
+        raise BadRow(None, str(error)) from None
+    yield _numbered(rows, range(1, rows.height + 1))
+
+
+def _jsonl(file: Path, fields: Fields) -> Iterator[pl.DataFrame]:
+    lines: list[bytes] = []
+    numbers: list[int] = []
+    size = 0
+    with file.open("rb") as stream:
+        for number, line in enumerate(stream, 1):
+            if number == 1:
+                line = line.removeprefix(_BOM)
+            if not line.strip():
+                continue
+            if len(line) > LARGE_BYTES:
+                if lines:
+                    yield _lines(lines, numbers, fields)
+                    lines, numbers, size = [], [], 0
+                yield _large_line(line, number, fields)
+                continue
+            if lines and size + len(line) > BATCH_BYTES:
+                yield _lines(lines, numbers, fields)
+                lines, numbers, size = [], [], 0
+            lines.append(line)
+            numbers.append(number)
+            size += len(line)
+    if lines:
+        yield _lines(lines, numbers, fields)
+
+
+def _lines(lines: list[bytes], numbers: list[int], fields: Fields) -> pl.DataFrame:
+    try:
+        rows = pl.read_ndjson(io.BytesIO(b"".join(lines)), schema=dict(fields))
+        if rows.height == len(lines):
+            return _numbered(rows, numbers)
+        reason = f"{rows.height} objects on {len(lines)} lines; expected one object a line"
+    except pl.exceptions.PolarsError as error:
+        reason = str(error)
+    for number, line in zip(numbers, lines, strict=True):
+        _check_row(_parse_line(line, number), fields, number)
+    raise BadRow(None, reason)
+
+
+def _parse_line(line: bytes, number: int) -> Any:
+    try:
+        return _parse(line)
+    except BadRow as bad:
+        raise BadRow(number, bad.reason) from None
+
+
+def _large_line(line: bytes, number: int, fields: Fields) -> pl.DataFrame:
+    """A line of 100 MB costs polars' reader a gigabyte; its large texts are taken as they are instead."""
+    row = _parse_line(line, number)
+    if not isinstance(row, dict):
+        raise BadRow(number, f"{_kind(row)}; expected an object")
+    _check_row({name: None if _is_large(value) else value for name, value in row.items()}, fields, number)
+    texts = {name for name, dtype in fields.items() if dtype == pl.String and _is_large(row.get(name))}
+    rest = orjson.dumps({name: row.get(name) for name in fields if name not in texts})
+    frame = pl.read_ndjson(io.BytesIO(rest), schema={name: fields[name] for name in fields if name not in texts})
+    frame = frame.with_columns(pl.Series(name, [row[name]]) for name in texts).select(list(fields))
+    return _numbered(frame, [number])
+
+
+def _is_large(value: Any) -> bool:
+    return isinstance(value, str) and len(value) > LARGE_BYTES // 10
+
+
+def _csv(file: Path, fields: Fields) -> Iterator[pl.DataFrame]:
+    data = file.read_bytes().removeprefix(_BOM)
+    try:
+        rows = pl.read_csv(data, infer_schema=False)
+    except pl.exceptions.PolarsError as error:
+        _explain_encoding(data)
+        raise BadRow(None, f"not a CSV file: {str(error).splitlines()[0]}") from None
+    _require_columns(rows.columns, fields)
+    rows = _numbered(rows.select(list(fields)), range(1, rows.height + 1))
+    for name, dtype in fields.items():
+        cast = rows[name].cast(dtype, strict=False)
+        wrong = (cast.is_null() & rows[name].is_not_null()).arg_max()
+        if wrong is not None and cast[wrong] is None and rows[name][wrong] is not None:
+            raise BadRow(wrong + 1, f"{name}: {rows[name][wrong]!r}; expected {_expected(dtype)}")
+        rows = rows.with_columns(cast)
+    yield rows
+
+
+def _parquet(file: Path, fields: Fields) -> Iterator[pl.DataFrame]:
+    try:
+        # Buffered and not ahead: otherwise a whole row group, which may be a gigabyte, is in memory at once.
+        source = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
+    except pa.ArrowInvalid as error:
+        raise BadRow(None, f"not a parquet file: {error}") from None
+    _require_columns(source.schema_arrow.names, fields)
+    done = 0
+    for group in range(source.num_row_groups):
+        size = source.metadata.row_group(group)
+        per_row = max(1, size.total_byte_size // max(1, size.num_rows))
+        batch_rows = max(1, BATCH_BYTES // per_row)
+        for batch in source.iter_batches(batch_rows, row_groups=[group], columns=list(fields)):
+            rows = pl.DataFrame(batch).select(_as_declared(batch.schema, name, dtype) for name, dtype in fields.items())
+            yield _numbered(rows, range(done + 1, done + rows.height + 1))
+            done += rows.height
+
+
+def _as_declared(schema: pa.Schema, name: str, dtype: Any) -> pl.Expr:
+    """A nested column that the entry declares as text is read as JSON."""
+    nested = pa.types.is_struct(schema.field(name).type)
+    return pl.col(name).struct.json_encode() if nested and dtype == pl.String else pl.col(name).cast(dtype)
+
+
+def _elements(data: bytes) -> pl.DataFrame:
+    document = _parse(data.removeprefix(_BOM))
+    if not isinstance(document, dict | list):
+        raise BadRow(None, f"{_kind(document)}; expected a JSON list or object")
+    keys = list(document) if isinstance(document, dict) else [None] * len(document)
+    values = document.values() if isinstance(document, dict) else document
+    texts = [orjson.dumps(value).decode() for value in values]
+    rows = pl.DataFrame({"key": keys, "json": texts}, schema={"key": pl.String, "json": pl.String})
+    return _numbered(rows, range(1, rows.height + 1))
+
+
+def _numbered(rows: pl.DataFrame, numbers: Any) -> pl.DataFrame:
+    return rows.with_columns(pl.Series(ROW, numbers, dtype=pl.UInt32))
+
+
+def _require_columns(present: list[str], fields: Fields) -> None:
+    missing = [name for name in fields if name not in present]
+    if missing:
+        raise BadRow(None, f"no field {', '.join(missing)}; there are: {', '.join(present)}")
+
+
+def _explain_json(data: bytes, fields: Fields) -> None:
+    document = _parse(data)
+    if not isinstance(document, list):
+        raise BadRow(None, f"{_kind(document)}; expected a list of objects")
+    for number, row in enumerate(document, 1):
+        _check_row(row, fields, number)
+
+
+def _check_row(row: Any, fields: Fields, number: int) -> None:
+    if not isinstance(row, dict):
+        raise BadRow(number, f"{_kind(row)}; expected an object")
+    for name, dtype in fields.items():
+        value = row.get(name)
+        try:
+            pl.read_json(orjson.dumps([{name: value}]), schema={name: dtype})
+        except pl.exceptions.PolarsError:
+            raise BadRow(number, f"{name}: {_kind(value)}; expected {_expected(dtype)}") from None
+
+
+def _parse(data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        _explain_encoding(data)
+        if data.lstrip()[:1] == b"<":
+            raise BadRow(None, "an HTML page in place of JSON") from None
+        at_end = error.pos >= len(error.doc.rstrip())
+        what = "ends in the middle (truncated?)" if at_end else "is not JSON"
+        raise BadRow(None, f"{what} at line {error.lineno}, column {error.colno}: {error.msg}") from None
+
+
+def _explain_encoding(data: bytes) -> None:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        byte = f"byte {data[error.start]:#04x} at offset {error.start}, line {line}"
+        raise BadRow(None, f"{byte} is not UTF-8") from None
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+    return f"found {names.get(type(value), 'null')}"
+
+
+def _expected(dtype: Any) -> str:
+    if dtype == pl.String:
+        return "text"
+    if isinstance(dtype, pl.List):
+        return f"a list ({_expected(dtype.inner)} each)"
+    if isinstance(dtype, pl.Struct):
+        return f"an object with {', '.join(field.name for field in dtype.fields)}"
+    return "a number"

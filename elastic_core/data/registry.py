@@ -1,0 +1,370 @@
+"""Every data set we know, one entry each. To add one: an entry here, and a function in `mapping` unless one fits.
+
+GitHub files are pinned by commit and sha256. Hub files are held to what the first fetch recorded in the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from elastic_core.data import miniature, own
+from elastic_core.data.dataset import Dataset, Form, GitHub, Hub, SourceFile
+from elastic_core.data.mapping import code, math, reference, science
+from elastic_core.errors import UserError, nearest
+
+RLLM = GitHub("agentica-project/rllm", "874daa4acb7f451dc2a4b2b6e8ce28f5aa88d1f5")
+REASONFLUX = GitHub("Gen-Verse/ReasonFlux", "8980b8b9298e6a02f730a14579106bd5ba34fcb3")
+ELASTIC_REASONING = GitHub("SalesforceAIResearch/Elastic-Reasoning", "8871a3c72bfd7409fd947f1116bb72c956c859aa")
+DEEPCODER = Hub("agentica-org/DeepCoder-Preview-Dataset")
+
+_STATED = "as its repository states"
+_math = partial(Dataset, domain="math", grader="math", prompt="boxed-v1")
+_code = partial(Dataset, domain="code", grader="code", prompt="plain-v1")
+_reference = partial(Dataset, split="reference", form=Form.RECORDS)
+
+
+def _file(path: str, sha256: str | None = None, size: int | None = None) -> tuple[SourceFile, ...]:
+    return (SourceFile(path, sha256, size),)
+
+
+_ENTRIES = (
+    _math(
+        name="deepscaler",
+        description="DeepScaleR-Preview, which E1-Math is trained on",
+        source=Hub("agentica-org/DeepScaleR-Preview-Dataset"),
+        files=_file("deepscaler.json"),
+        licence="MIT",
+        split="train",
+        rows=40315,
+        map=math.plain,
+        fields=math.PLAIN,
+    ),
+    _math(
+        name="aime-1983-2023",
+        description="AIME problems from 1983 to 2023",
+        source=RLLM,
+        files=_file(
+            "rllm/data/train/math/aime.json",
+            "78f1b9bae6d00794b43e79a5842917f7ef4e355d9b705743c61f255f3c7c5d49",
+            1289048,
+        ),
+        licence="MIT",
+        split="train",
+        rows=975,
+        map=math.aime,
+        fields=math.AIME,
+    ),
+    _math(
+        name="math-train",
+        description="MATH, the training problems",
+        source=RLLM,
+        files=_file(
+            "rllm/data/train/math/math.json",
+            "569230b362fd501e1a33d8f29aae3b4b989d32e2b91b07c3f48493528c3bf6d2",
+            2385902,
+        ),
+        licence="MIT",
+        split="train",
+        rows=7474,
+        map=math.plain,
+        fields=math.PLAIN,
+    ),
+    _code(
+        name="deepcoder-primeintellect",
+        description="DeepCoder-Preview: verified problems of SYNTHETIC-1",
+        source=DEEPCODER,
+        files=_file("primeintellect/train-*.parquet"),
+        licence="MIT",
+        split="train",
+        rows=None,
+        map=code.primeintellect,
+        fields=code.PRIMEINTELLECT_FIELDS,
+    ),
+    _code(
+        name="deepcoder-taco",
+        description="DeepCoder-Preview: verified problems of TACO",
+        source=DEEPCODER,
+        files=_file("taco/train-*.parquet"),
+        licence="MIT",
+        split="train",
+        rows=None,
+        map=code.taco,
+        fields=code.TACO_FIELDS,
+    ),
+    _code(
+        name="deepcoder-lcbv5",
+        description="DeepCoder-Preview: LiveCodeBench before August 2024",
+        source=DEEPCODER,
+        files=_file("lcbv5/train-*.parquet"),
+        licence="MIT",
+        split="train",
+        rows=None,
+        map=code.livecodebench_train,
+        fields=code.LIVECODEBENCH_TRAIN_FIELDS,
+        prompt="livecodebench-v1",
+    ),
+    _math(
+        name="aime-2024",
+        description="AIME 2024, both contests",
+        source=RLLM,
+        files=_file(
+            "rllm/data/test/math/aime.json",
+            "03fd341fee10fb71cf906be4eb3042081f314c4d16077489e41f9375085d20d2",
+            38011,
+        ),
+        licence="MIT",
+        split="evaluation",
+        rows=30,
+        map=math.aime,
+        fields=math.AIME,
+    ),
+    _math(
+        name="aime-2025",
+        description="AIME 2025, both contests, without figures",
+        source=REASONFLUX,
+        files=_file(
+            "ReasonFlux_v2/eval/dataset/AIME25/aime25_nofigures.jsonl",
+            "d8538a5a10c511a03558a2d6cef8d5a0e3012d0505a45c06f9caab715c966ca3",
+            12091,
+        ),
+        licence=_STATED,
+        split="evaluation",
+        rows=30,
+        map=math.aime25,
+        fields=math.AIME25,
+    ),
+    _math(
+        name="amc",
+        description="AMC 12 of 2022 and 2023",
+        source=RLLM,
+        files=_file(
+            "rllm/data/test/math/amc.json",
+            "2666a217cb566efb77ebfce61841d5d8855d4b4be89633b29df3a43dcfd942dd",
+            38170,
+        ),
+        licence="MIT",
+        split="evaluation",
+        rows=83,
+        map=math.number,
+        fields=math.NUMBER,
+    ),
+    _math(
+        name="math500",
+        description="MATH500",
+        source=RLLM,
+        files=_file(
+            "rllm/data/test/math/math.json",
+            "02e232722dd1f9ab307124bfff40621d32193632b6b84aa9a246e701f0478141",
+            172073,
+        ),
+        licence="MIT",
+        split="evaluation",
+        rows=500,
+        map=math.math500,
+        fields=math.MATH500,
+    ),
+    _math(
+        name="minerva",
+        description="Minerva's undergraduate problems, with accepted variants of answers",
+        source=RLLM,
+        files=_file(
+            "rllm/data/test/math/minerva.json",
+            "ba6147602d8b2f9071ecf578e29aa1100c634bdfa982d4c6745c2bd3077554ba",
+            269352,
+        ),
+        licence="MIT",
+        split="evaluation",
+        rows=272,
+        map=math.minerva,
+        fields=math.MINERVA,
+    ),
+    _math(
+        name="olympiadbench",
+        description="OlympiadBench in English, with several answers, tolerances and units",
+        source=RLLM,
+        files=_file(
+            "rllm/data/test/math/olympiad_bench.json",
+            "c1e099f7b5830fb843fa52d48d0af8a296a94745cb5981b4ce539dd18af6f8ee",
+            1582347,
+        ),
+        licence="MIT",
+        split="evaluation",
+        rows=675,
+        map=math.olympiad,
+        fields=math.OLYMPIAD,
+    ),
+    Dataset(
+        name="gpqa-diamond",
+        description="GPQA-Diamond, gated on the hub",
+        source=Hub("Idavidrein/gpqa", gated=True),
+        files=_file("gpqa_diamond.csv"),
+        licence="CC-BY-4.0",
+        split="evaluation",
+        domain="science",
+        rows=198,
+        map=science.gpqa,
+        fields=science.GPQA,
+        grader="choice",
+        prompt="choice-v1",
+    ),
+    _code(
+        name="livecodebench",
+        description="LiveCodeBench v5, contests from 2024-08-01 to 2025-02-01",
+        source=Hub("livecodebench/code_generation_lite"),
+        files=tuple(SourceFile(f"test{part}.jsonl") for part in ("", 2, 3, 4, 5)),
+        licence="CC",
+        split="evaluation",
+        rows=279,
+        map=code.livecodebench,
+        fields=code.LIVECODEBENCH_FIELDS,
+        prompt="livecodebench-v1",
+    ),
+    _code(
+        name="codeforces",
+        description="Codeforces contests, most problems with their sample test only",
+        source=RLLM,
+        files=_file(
+            "rllm/data/test/code/codeforces.json",
+            "8e9eab7fce7e432abe4437dd997c16f1514be51d224f2d72a7bd07d58cce476a",
+            851284,
+        ),
+        licence="MIT",
+        split="evaluation",
+        rows=408,
+        map=code.codeforces,
+        fields=code.CODEFORCES_FIELDS,
+        ids="codeforces-ids",
+    ),
+    _code(
+        name="humaneval-plus",
+        description="HumanEval+",
+        source=Hub("evalplus/humanevalplus"),
+        files=_file("data/test-*.parquet"),
+        licence="Apache-2.0",
+        split="evaluation",
+        rows=164,
+        map=code.humaneval_plus,
+        fields=code.HUMANEVAL_PLUS_FIELDS,
+        prompt="evalplus-v1",
+    ),
+    _code(
+        name="leetcode",
+        description="LeetCode, a class with a method each",
+        source=RLLM,
+        files=_file(
+            "rllm/data/test/code/leetcode.json",
+            "a0664eee5e7356af13a01932bbe625bb8a0c15f067f5a964bc96f45ba439e66c",
+            319787,
+        ),
+        licence="MIT",
+        split="evaluation",
+        rows=200,
+        map=code.leetcode,
+        fields=code.LEETCODE_FIELDS,
+    ),
+    _reference(
+        name="codeforces-ids",
+        description="contest and letter of each problem of `codeforces`",
+        source=ELASTIC_REASONING,
+        files=_file(
+            "scripts/deepcoder/benchmark/codeforces/metadata_cf.json",
+            "db36f9362f305a1bffc5d4a0554207d6bf2f07f9c6f865fca44c7d69045968b2",
+            5370,
+        ),
+        licence=_STATED,
+        domain="code",
+        rows=408,
+        map=reference.ids,
+        fields=None,
+    ),
+    _reference(
+        name="codeforces-ratings",
+        description="users at each Codeforces rating in 2024, for percentiles",
+        source=ELASTIC_REASONING,
+        files=_file(
+            "scripts/deepcoder/benchmark/codeforces/ratings_2024.json",
+            "ed2a232032db90e3be586163aa14fa9be820aae4e9bcad41a03d6a21b45de814",
+            28548,
+        ),
+        licence=_STATED,
+        domain="code",
+        rows=2502,
+        map=reference.ratings,
+        fields=None,
+    ),
+    _reference(
+        name="reasonflux-templates",
+        description="ReasonFlux's library of thought templates",
+        source=REASONFLUX,
+        files=_file(
+            "ReasonFlux_v1/data/template_library.json",
+            "db7875e36973b068e3056521f5a62a987a951f42bff29edced88f8e3b0993247",
+            1183153,
+        ),
+        licence=_STATED,
+        domain="templates",
+        rows=420,
+        map=reference.template_library,
+        fields=None,
+    ),
+    Dataset(
+        name="reasonflux-f1-sft",
+        description="trajectories that ReasonFlux-F1 is fine-tuned on",
+        source=Hub("Gen-Verse/ReasonFlux-F1-SFT"),
+        files=_file("*.json"),
+        licence=_STATED,
+        split="train",
+        domain="templates",
+        rows=None,
+        map=reference.alpaca,
+        fields=reference.ALPACA,
+        form=Form.CONVERSATIONS,
+    ),
+    Dataset(
+        name="reasonflux-sft-15k",
+        description="conversations that ReasonFlux-Zero is fine-tuned on",
+        source=Hub("Gen-Verse/ReasonFlux_SFT_15k"),
+        files=_file("*.json"),
+        licence=_STATED,
+        split="train",
+        domain="templates",
+        rows=None,
+        map=reference.alpaca,
+        fields=reference.ALPACA,
+        form=Form.CONVERSATIONS,
+    ),
+)
+
+REGISTRY: dict[str, Dataset] = {entry.name: entry for entry in (*_ENTRIES, *miniature.ENTRIES)}
+"""Data sets by name."""
+
+
+def all_datasets(own_directory: Path) -> dict[str, Dataset]:
+    """The registry, and what `elastic data add` recorded below `own_directory`.
+
+    Raises:
+        UserError: when a user's data set has the name of one of the registry.
+    """
+    users = own.load(own_directory)
+    for name in users.keys() & REGISTRY.keys():
+        raise UserError(f'{own_directory / name}.json: "{name}" is a data set of the registry; choose another name')
+    return REGISTRY | users
+
+
+def select(names: Iterable[str], known: dict[str, Dataset]) -> list[Dataset]:
+    """Data sets by name, once each, with those they refer to, in the order asked for.
+
+    Raises:
+        UserError: an unknown name, with the nearest known one.
+    """
+    chosen: dict[str, Dataset] = {}
+    for name in names:
+        if name not in known:
+            raise UserError(f'unknown data set "{name}"{nearest(name, known)}; `elastic data list` shows them all')
+        entry = known[name]
+        if entry.ids:
+            chosen[entry.ids] = known[entry.ids]
+        chosen[name] = entry
+    return list(chosen.values())

@@ -1,0 +1,173 @@
+"""`elastic data`: look at data sets, fetch them, add one's own. Only click is imported here, see `flows.cli`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from elastic_core.errors import UserError
+
+if TYPE_CHECKING:
+    from elastic_core.data.dataset import Dataset
+
+F = TypeVar("F", bound=Callable[..., Any])
+_mirror: Callable[[F], F] = click.option(
+    "--mirror",
+    type=click.Path(path_type=Path),
+    envvar="ELASTIC_DATA_MIRROR",
+    metavar="DIR",
+    help="Local tree of source files, OWNER/REPOSITORY/PATH.  [env var: ELASTIC_DATA_MIRROR]",
+)
+
+
+@click.group()
+def data() -> None:
+    """Look at data sets, fetch them, add your own."""
+
+
+@data.command("list")
+def list_datasets() -> None:
+    """Every data set: what it is for, how many rows, where it comes from."""
+    columns = ("name", "split", "domain", "grader", "rows", "licence", "source", "description")
+    rows = [
+        tuple("-" if value is None else str(value) for value in (getattr(entry, column) for column in columns))
+        for entry in _known().values()
+    ]
+    _print_table(columns, rows)
+
+
+@data.command()
+@click.argument("name")
+@click.option("--rows", "num", default=3, show_default=True, help="How many rows.")
+@click.option("--preset", default="embedded", show_default=True, help="Whose sizes generated data sets have.")
+@_mirror
+def show(name: str, num: int, preset: str, mirror: Path | None) -> None:
+    """The first rows of data set NAME, as a model sees them; its files are fetched if need be."""
+    import itertools
+
+    from elastic_core.data.registry import select
+
+    known = _known()
+    entry = select([name], known)[-1]
+    rows = itertools.islice(_clean_rows(entry, known, preset, mirror), num)
+    total = f"{entry.rows} rows" if entry.rows else "rows not counted upstream"
+    click.echo(f"{entry.name}: {entry.description}\n{entry.source} · {entry.licence} · {entry.split} · {total}")
+    for number, row in enumerate(rows, 1):
+        click.echo(f"\n--- {number} " + "-" * 60)
+        for column, value in row.items():
+            click.echo(f"{column}: {_shortened(value)}")
+
+
+@data.command()
+@click.argument("names", nargs=-1, required=True)
+@_mirror
+def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
+    """Have the source files of data sets NAMES, verified; `all` is every one."""
+    from elastic_core.data.fetch import fetch
+    from elastic_core.data.registry import select
+    from flows import data_sources, environment
+
+    known = _known()
+    entries = select(known if names == ("all",) else names, known)
+    sources = data_sources.sources_directory(environment.runs_directory())
+    fetched = fetch([entry for entry in entries if entry.files], sources=sources, mirror=mirror)
+    for name, dataset in fetched.items():
+        for file in dataset.files:
+            click.echo(f"{name}\t{file.sha256}\t{file.path}")
+
+
+@data.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--question", required=True, metavar="FIELD", help="Field that holds the question.")
+@click.option("--answer", required=True, metavar="FIELD", help="Field that holds the answer, without a box.")
+@click.option("--id", "identifier", metavar="FIELD", help="Field that names the row; without it its position does.")
+@click.option("--name", help="What to call the data set; without it the file's name.")
+@click.option("--split", type=click.Choice(["evaluation", "train"]), default="evaluation", show_default=True)
+@click.option("--prompt", default="boxed-v1", show_default=True, help="Prompt template.")
+def add(
+    file: Path, question: str, answer: str, identifier: str | None, name: str | None, split: Any, prompt: str
+) -> None:
+    """Add your own FILE of problems: CSV, JSON (a list of objects), JSONL or parquet, one problem a row.
+
+    Afterwards it is a data set like every other: `elastic data show NAME`, --set data.benchmarks='["NAME"]'.
+    """
+    from elastic_core.data import own
+    from elastic_core.data.registry import REGISTRY
+    from flows import data_sources, environment
+
+    path, sha256 = own.describe(file)
+    called = name or file.stem.lower().replace("_", "-").replace(" ", "-")
+    if called in REGISTRY:
+        raise UserError(f'"{called}" is a data set of the registry; give another --name')
+    entry = own.OwnDataset(called, path, sha256, question, answer, identifier, split, prompt)
+    own.validate(entry)
+    # Reading all of it now says now what is wrong with it.
+    num = sum(1 for _ in _clean_rows(entry.dataset(), {}, "embedded", None))
+    own.add(entry, data_sources.own_directory(environment.runs_directory()))
+    click.echo(f"{called}: {num} rows. Next: elastic data show {called}")
+
+
+def _known() -> dict[str, Dataset]:
+    from elastic_core.data.registry import all_datasets
+    from flows import data_sources, environment
+
+    return all_datasets(data_sources.own_directory(environment.runs_directory()))
+
+
+def _clean_rows(entry: Dataset, known: dict[str, Dataset], preset: str, mirror: Path | None) -> Any:
+    """Clean rows with their prompts, one by one."""
+    for rows in _clean_frames(entry, known, preset, mirror):
+        yield from rows.iter_rows(named=True)
+
+
+def _clean_frames(entry: Dataset, known: dict[str, Dataset], preset: str, mirror: Path | None) -> Any:
+    from elastic_core.data.clean import clean_batches, file_batches
+    from elastic_core.data.fetch import fetch
+    from elastic_core.data.prompts import TEMPLATES
+    from flows import data_sources, environment
+
+    sources = data_sources.sources_directory(environment.runs_directory())
+    if not entry.files:
+        batches = _generated(entry, preset)
+    else:
+        fetched = fetch([entry], sources=sources, mirror=mirror)[entry.name]
+        batches = file_batches(entry, [file.path for file in fetched.files])
+    ids = None
+    if entry.ids:
+        ids = next(_clean_frames(known[entry.ids], known, preset, mirror))["id"]
+    for rows in clean_batches(entry, batches, ids):
+        if entry.prompt:
+            yield rows.select("id", TEMPLATES[entry.prompt].render().alias("prompt"), "truth")
+        else:
+            yield rows
+
+
+def _generated(entry: Dataset, preset: str) -> Any:
+    from elastic_core.data.miniature import generate
+    from flows import presets
+
+    parameters = presets.resolve(preset).data.miniature
+    if parameters is None:
+        raise UserError(f"preset {preset} has no data.miniature, which {entry.name} is generated from")
+    return iter([(str(entry.source), generate(entry.name, parameters))])
+
+
+def _shortened(value: Any, most: int = 1200) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+
+
+def _print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    # Written to a file or a pipe nothing is cut.
+    width = None if sys.stdout.isatty() else 250
+    Console(width=width, highlight=False, markup=False).print(table)

@@ -1,0 +1,139 @@
+"""Which data sets a run uses, where their files lie, and where they are built."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from elastic_core.data.build import DataBuild
+from elastic_core.data.dataset import Dataset, Generated
+from elastic_core.data.fetch import FetchedDataset, is_present, located
+from elastic_core.data.registry import all_datasets, select
+from elastic_core.errors import UserError
+from elastic_core.fingerprint import hash_files, tokenizer_fingerprint
+from elastic_core.miniature.warm_start import BASE
+from elastic_core.rewards import KINDS
+from flows.run import FlowRun
+from tasks.stage import Stage
+
+MIRROR_VARIABLE = "ELASTIC_DATA_MIRROR"
+_CODE = Path(__file__).parent.parent / "elastic_core"
+
+
+def sources_directory(runs: Path) -> Path:
+    """Downloaded files, for every preset; laid out like a mirror, so that it can be one elsewhere."""
+    return runs / "sources"
+
+
+def own_directory(runs: Path) -> Path:
+    """Records of the user's own data sets."""
+    return runs / "datasets"
+
+
+def mirror(run: FlowRun) -> Path | None:
+    """Where source files are looked for first."""
+    given = run.settings.data.mirror or os.environ.get(MIRROR_VARIABLE)
+    return Path(given).resolve() if given else None
+
+
+def chosen_datasets(run: FlowRun) -> list[Dataset]:
+    """What training, validation and the sweep use, and what is asked for besides.
+
+    Raises:
+        UserError: an unknown name, a role that a data set cannot have, or a mirror that is not there.
+    """
+    settings, known, tree = run.settings.data, all_datasets(own_directory(run.runs)), mirror(run)
+    if tree and not tree.is_dir():
+        raise UserError(f"data.mirror: {tree} is not a directory")
+    further = settings.datasets
+    if further is None:
+        further = [name for name, entry in known.items() if tree and entry.files and is_present(entry, tree)]
+    for role, allowed in (("train", {"train"}), ("validation", {"validation", "evaluation"}), ("benchmarks", None)):
+        for entry in select(getattr(settings, role), known):
+            _check_role(entry, role, allowed or {"evaluation", "validation"}, getattr(settings, role))
+    return select([*settings.train, *settings.validation, *settings.benchmarks, *further], known)
+
+
+def data_stage(run: FlowRun) -> Stage:
+    """Everything that is built for a run, in one directory. Until every source file was fetched once, its key is one
+    under which nothing is ever built."""
+    chosen = chosen_datasets(run)
+    fetched = located_datasets(run, chosen)
+    generated = any(isinstance(entry.source, Generated) for entry in chosen)
+    return run.stage(
+        "data",
+        {
+            "sources": {entry.name: _contents(entry, fetched.get(entry.name)) for entry in chosen},
+            "trained": sorted(run.settings.data.train),
+            "max_prompt_tokens": run.settings.train.prompt_tokens,
+            "common_ngrams": run.settings.data.common_ngrams,
+            "miniature": run.settings.data.miniature.model_dump()
+            if generated and run.settings.data.miniature
+            else None,
+            "tokenizer": _tokenizer_fingerprint(tokenizer(run)),
+            "code": hash_files(sorted([*(_CODE / "data").rglob("*.py"), *(_CODE / "rewards").glob("*truth.py")])),
+        },
+    )
+
+
+def located_datasets(run: FlowRun, chosen: Iterable[Dataset]) -> dict[str, FetchedDataset]:
+    """Those of the data sets whose files are all there, without looking at the network."""
+    found = {
+        entry.name: located(entry, sources=sources_directory(run.runs), mirror=mirror(run))
+        for entry in chosen
+        if entry.files
+    }
+    return {name: dataset for name, dataset in found.items() if dataset is not None}
+
+
+def data_build(run: FlowRun) -> DataBuild:
+    """What `data_stage` is built from, once everything is fetched."""
+    chosen = chosen_datasets(run)
+    return DataBuild(
+        datasets=chosen,
+        fetched=located_datasets(run, chosen),
+        tokenizer=tokenizer(run),
+        max_prompt_tokens=run.settings.train.prompt_tokens,
+        trained=frozenset(run.settings.data.train),
+        common_ngrams=run.settings.data.common_ngrams,
+        miniature=run.settings.data.miniature,
+    )
+
+
+def data_files(run: FlowRun, names: Iterable[str]) -> list[Path]:
+    """Built files of data sets by name."""
+    directory = data_stage(run).directory
+    return [directory / f"{name}.parquet" for name in names]
+
+
+def tokenizer(run: FlowRun) -> Path:
+    """The directory whose tokenizer prompts are measured with: that of the model to train."""
+    # Warm-starting the miniature keeps its tokenizer.
+    return BASE if run.settings.base in ("shipped", "warm-start") else Path(run.settings.base)
+
+
+def _tokenizer_fingerprint(directory: Path) -> str:
+    try:
+        return tokenizer_fingerprint(directory)
+    except ValueError as error:
+        raise UserError(f'base: {error}, "shipped" or "warm-start"') from None
+
+
+def _check_role(entry: Dataset, role: str, allowed: set[str], names: list[str]) -> None:
+    if entry.name not in names:
+        return  # A data set of ids that another one refers to.
+    if entry.split not in allowed or entry.grader is None:
+        raise UserError(f"data.{role}: {entry.name} is for {entry.split}; expected a set for {' or '.join(allowed)}")
+    if entry.grader not in KINDS:
+        raise UserError(
+            f'data.{role}: {entry.name} needs the grader "{entry.grader}"; there are: {", ".join(KINDS)}. '
+            f"It can be built all the same: data.datasets"
+        )
+
+
+def _contents(entry: Dataset, fetched: FetchedDataset | None) -> Any:
+    if not entry.files:
+        return str(entry.source)
+    return {file.name: file.sha256 for file in fetched.files} if fetched else None

@@ -1,0 +1,127 @@
+"""A server of files with the faults of real ones, on this machine; and one that answers as the Hugging Face hub."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urljoin, urlsplit
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is sent instead of, or to spoil, the proper answer."""
+
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    drop_after: int | None = None
+    """Bytes of the proper body after which the connection is dropped."""
+
+
+@dataclass
+class Server:
+    """Files by path.
+
+    Attributes:
+        faults: by path, what the first requests get.
+        requests: path and Range header of each.
+        logins: path and Authorization header of each.
+        ranges: whether parts are served; otherwise always the whole.
+    """
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    faults: dict[str, list[Answer]] = field(default_factory=dict)
+    redirects: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, dict[str, str]] = field(default_factory=dict)
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
+    logins: list[tuple[str, str | None]] = field(default_factory=list)
+    ranges: bool = True
+    url: str = ""
+
+    def asked(self, path: str) -> list[str | None]:
+        """The Range headers of the requests for a path."""
+        return [wanted for asked, wanted in self.requests if asked == path]
+
+    def add_hub(self, repository: str, commit: str, files: Mapping[str, bytes], lfs: bool = True) -> None:
+        """Serve a data set repository at "main" and at the commit, its files in LFS behind a redirect, or plain."""
+        siblings = []
+        for name, content in files.items():
+            sha256 = hashlib.sha256(content).hexdigest()
+            pointer = {"lfs": {"size": len(content), "sha256": sha256, "pointerSize": 130}} if lfs else {}
+            siblings.append({"rfilename": name, "size": len(content), "blobId": "0" * 40, **pointer})
+            resolved = f"/datasets/{repository}/resolve/{commit}/{name}"
+            self.headers[resolved] = {"X-Repo-Commit": commit, "ETag": f'"{sha256}"'}
+            if lfs:
+                linked = {"X-Linked-Etag": f'"{sha256}"', "X-Linked-Size": str(len(content))}
+                self.headers[resolved] |= linked
+                self.redirects[resolved] = f"/storage/{sha256}?X-Amz-Signature=secret"
+                resolved = f"/storage/{sha256}"
+            self.files[resolved] = content
+        info = json.dumps({"id": repository, "sha": commit, "siblings": siblings}).encode()
+        for revision in ("main", commit):
+            self.files[f"/api/datasets/{repository}/revision/{revision}"] = info
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    server = Server()
+    http = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (_Handler,), {"site": server}))
+    http.daemon_threads = True
+    server.url = f"http://127.0.0.1:{http.server_port}"
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        http.shutdown()
+        http.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    site: Server
+
+    def do_GET(self) -> None:
+        path, wanted = urlsplit(self.path).path, self.headers.get("Range")
+        self.site.requests.append((path, wanted))
+        self.site.logins.append((path, self.headers.get("Authorization")))
+        fault = self.site.faults[path].pop(0) if self.site.faults.get(path) else None
+        if fault and fault.drop_after is None:
+            self._send(fault.status, fault.headers, fault.body or b"")
+        elif path in self.site.redirects:
+            target = urljoin(self.site.url, self.site.redirects[path])
+            self._send(302, {"Location": target, **self.site.headers[path]}, b"")
+        elif path in self.site.files:
+            self._send_file(self.site.files[path], wanted, self.site.headers.get(path, {}), fault)
+        else:
+            self._send(404, {}, b"not here")
+
+    def _send_file(self, content: bytes, wanted: str | None, headers: Mapping[str, str], fault: Answer | None) -> None:
+        drop_after = fault.drop_after if fault else None
+        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.site.ranges else 0
+        if start >= len(content) > 0 and start:
+            self._send(416, {"Content-Range": f"bytes */{len(content)}"}, b"")
+        elif start:
+            part = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
+            self._send(206, {**headers, **part}, content[start:], drop_after)
+        else:
+            self._send(200, headers, content, drop_after)
+
+    def _send(self, status: int, headers: Mapping[str, str], body: bytes, drop_after: int | None = None) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[:drop_after])
+        if drop_after is not None:
+            self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        """Requests are recorded, not printed."""

@@ -1,0 +1,132 @@
+"""prepare-data as a user runs it, on real upstream files."""
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from elastic_core.data.registry import REGISTRY
+from tests.elastic_command import ELASTIC, elastic, environment
+from tests.upstream import UPSTREAM, needs_upstream
+
+COMMAND = ("run", "prepare-data", "--set", f"data.mirror={UPSTREAM}")
+README_ROWS = {
+    "aime-2024": 30,
+    "amc": 83,
+    "math500": 500,
+    "minerva": 272,
+    "aime-1983-2023": 975,
+    "codeforces": 408,
+    "leetcode": 200,
+    "aime-2025": 30,
+    "reasonflux-templates": 420,
+    "codeforces-ids": 408,
+    "codeforces-ratings": 2502,
+}
+
+
+def directory(output: str) -> Path:
+    return Path(output.strip().splitlines()[-1])
+
+
+def contents(built: Path) -> dict[str, bytes]:
+    # The marker holds the id of the MLflow run.
+    return {str(f.relative_to(built)): f.read_bytes() for f in built.rglob("*.*") if not f.name.startswith("result")}
+
+
+@needs_upstream
+def test_everything_in_the_mirror_is_built_and_a_kill_in_the_middle_loses_nothing(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    whole = elastic(*COMMAND, runs=tmp_path_factory.mktemp("whole"))
+    assert whole.returncode == 0, whole.stdout
+    manifest = json.loads((directory(whole.stdout) / "manifest.json").read_text())
+    assert {name: manifest["datasets"][name]["rows"] for name in README_ROWS} == README_ROWS
+    for name, entry in manifest["datasets"].items():
+        rows = pl.read_parquet(directory(whole.stdout) / entry["file"]).height
+        assert rows == entry["kept_rows"] == entry["rows"] - sum(entry["removed"].values())
+        assert bool(entry["removed"]) <= (REGISTRY[name].split == "train")
+
+    runs = tmp_path_factory.mktemp("killed")
+    flow = subprocess.Popen(
+        [ELASTIC, *COMMAND], env=environment(runs), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 120
+    while len(list(runs.glob("embedded/data/*/clean/*.parquet"))) < 5:
+        assert flow.poll() is None and time.monotonic() < deadline, "the flow ended before it could be killed"
+        time.sleep(0.002)
+    flow.send_signal(signal.SIGKILL)
+    flow.wait()
+    assert not list(runs.glob("embedded/data/*/manifest.json"))
+    (killed,) = runs.glob("embedded/data/*")
+    finished = {file: file.stat().st_mtime_ns for file in (killed / "clean").glob("[a-z]*.parquet")}
+    again = elastic(*COMMAND, runs=runs)
+    assert again.returncode == 0, again.stdout
+    assert contents(directory(again.stdout)) == contents(directory(whole.stdout))
+    assert finished and all(file.stat().st_mtime_ns == before for file, before in finished.items())
+
+    third = elastic(*COMMAND, runs=runs)
+    assert "nothing to do" in third.stdout and directory(third.stdout) == directory(again.stdout)
+
+
+@needs_upstream
+def test_a_broken_file_is_one_sentence_and_nothing_is_built(tmp_path: Path) -> None:
+    file = tmp_path / "mirror/agentica-project/rllm/rllm/data/test/math/amc.json"
+    file.parent.mkdir(parents=True)
+    file.write_text((UPSTREAM / "agentica-project/rllm/rllm/data/test/math/amc.json").read_text()[:-1])
+    result = elastic("run", "prepare-data", "--mirror", str(tmp_path / "mirror"), runs=tmp_path / "runs")
+    assert result.returncode == 2
+    (error,) = (line for line in result.stdout.splitlines() if line.startswith("error: "))
+    assert (
+        "amc" in error
+        and str(file) in error
+        and "2666a217cb566efb77ebfce61841d5d8855d4b4be89633b29df3a43dcfd942dd" in error
+    )
+    assert "Traceback" not in result.stdout
+    assert not list((tmp_path / "runs").glob("embedded/data/*/*.parquet"))
+
+
+def test_ones_own_file_becomes_a_benchmark(tmp_path: Path) -> None:
+    rows = [{"problem": f"{i}+{i}=?", "answer": 2 * i} for i in range(3)]
+    (tmp_path / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    runs = tmp_path / "runs"
+    added = elastic("data", "add", str(tmp_path / "my.jsonl"), "--question", "problem", "--answer", "answer", runs=runs)
+    assert added.returncode == 0 and "my: 3 rows" in added.stdout, added.stdout
+    assert "my " in elastic("data", "list", runs=runs).stdout
+    shown = elastic("data", "show", "my", "--rows", "1", runs=runs).stdout
+    assert "prompt: 0+0=? Let's think step by step" in shown and "truth: 0" in shown
+    built = elastic("run", "prepare-data", "--set", 'data.benchmarks=["my"]', runs=runs)
+    assert built.returncode == 0, built.stdout
+    assert pl.read_parquet(directory(built.stdout) / "my.parquet")["data_source"].to_list() == ["my"] * 3
+    # What was added is what is built, or nothing is.
+    (tmp_path / "my.jsonl").write_text("")
+    changed = elastic("run", "prepare-data", "--set", 'data.benchmarks=["my"]', runs=runs)
+    assert changed.returncode == 2 and "my.jsonl" in changed.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (
+            ("run", "prepare-data", "--set", 'data.train=["amc"]'),
+            "data.train: amc is for evaluation; expected a set for train",
+        ),
+        (
+            ("run", "prepare-data", "--set", 'data.benchmarks=["math50"]'),
+            'unknown data set "math50", did you mean "math500"',
+        ),
+        (("run", "prepare-data", "--set", 'data.benchmarks=["leetcode"]'), 'leetcode needs the grader "code"'),
+        (("run", "prepare-data", "--mirror", "nowhere"), "nowhere is not a directory"),
+        (("data", "show", "nothing"), 'unknown data set "nothing"'),
+        (("data", "add", "nowhere.csv", "--question", "q", "--answer", "a"), "nowhere.csv: no such file"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:
+    result = elastic(*arguments, runs=tmp_path)
+    assert result.returncode == 2
+    (line,) = result.stdout.strip().splitlines()
+    assert line.startswith("error: ") and reason in line

@@ -1,0 +1,157 @@
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from elastic_core.data import own, tables
+from elastic_core.data.clean import clean_batches, file_batches, write_clean
+from elastic_core.data.dataset import PROBLEMS, Dataset
+from elastic_core.data.registry import REGISTRY, all_datasets, select
+from elastic_core.errors import UserError
+
+ENTRY = replace(REGISTRY["math-train"], rows=None)
+ROWS = [{"problem": f"{i}+1=?", "answer": f" {i + 1} "} for i in range(5)]
+
+
+def write(file: Path, rows: list[Any]) -> Path:
+    file.write_text(json.dumps(rows))
+    return file
+
+
+def build(entry: Dataset, file: Path, ids: pl.Series | None = None) -> int:
+    return write_clean(entry, file_batches(entry, [file]), file.with_name("clean.parquet"), ids)
+
+
+def refusal(entry: Dataset, file: Path, ids: pl.Series | None = None) -> str:
+    with pytest.raises(UserError) as caught:
+        build(entry, file, ids)
+    assert list(file.parent.iterdir()) == [file], "nothing half-built stays"
+    return str(caught.value)
+
+
+def test_a_clean_table_has_normal_answers_ids_and_positions(tmp_path: Path) -> None:
+    assert build(ENTRY, write(tmp_path / "rows.json", ROWS)) == 5
+    table = pl.read_parquet(tmp_path / "clean.parquet")
+    assert table.schema == PROBLEMS
+    assert table.row(4) == ("4", "4+1=?", None, "5", 5)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"problem": "p", "answer": None}, "row 6: the answer is missing or null; expected one"),
+        ({"problem": "p"}, "row 6: the answer is missing or null; expected one"),
+        ({"problem": None, "answer": "1"}, "row 6: the question is missing or null; expected one"),
+        ({"problem": "p", "answer": " "}, "row 6: the answer is empty; expected one"),
+        ({"problem": "p", "answer": [1]}, "row 6: answer: found a list; expected text"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_named(tmp_path: Path, row: dict[str, Any], reason: str) -> None:
+    file = write(tmp_path / "rows.json", [*ROWS, row])
+    assert refusal(ENTRY, file) == f"math-train: {file}: {reason}"
+
+
+def test_too_few_rows_are_refused(tmp_path: Path) -> None:
+    message = refusal(REGISTRY["math-train"], write(tmp_path / "rows.json", ROWS))
+    assert message == "math-train: 5 rows in rllm/data/train/math/math.json; expected 7474"
+
+
+def test_an_id_that_occurs_twice_is_refused_within_and_across_files(tmp_path: Path) -> None:
+    entry = replace(REGISTRY["math500"], rows=None)
+    rows = [{**row, "unique_id": str(i)} for i, row in enumerate(ROWS)]
+    assert "row 6: id '2' occurs a second time" in refusal(entry, write(tmp_path / "rows.json", [*rows, rows[2]]))
+    files = [write(tmp_path / "a.json", rows[:3]), write(tmp_path / "b.json", rows[2:])]
+    with pytest.raises(UserError, match=r"b\.json: row 1: id '2' is also in an earlier row"):
+        list(clean_batches(entry, file_batches(entry, files)))
+
+
+def test_ids_from_another_data_set_must_be_as_many_as_the_rows(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.json", ROWS)
+    assert "5 rows, 4 ids" in refusal(ENTRY, file, pl.Series("id", list("abcd")))
+    assert "5 rows, 6 ids" in refusal(ENTRY, file, pl.Series("id", list("abcdef")))
+    build(ENTRY, file, pl.Series("id", list("abcde")))
+    assert pl.read_parquet(tmp_path / "clean.parquet")["id"].to_list() == list("abcde")
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.json", ROWS)
+    # Where the table is written first; writing to this device fails like writing to a full disk.
+    (tmp_path / f".clean.parquet.{os.getpid()}.tmp").symlink_to("/dev/full")
+    assert "clean: no space left on the disk of" in refusal(ENTRY, file)
+
+
+def test_rows_of_any_size_are_written_and_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "PIECE_BYTES", 1000)
+    frame = pl.DataFrame({"truth": ["x" * 300 * (i % 5) for i in range(40)]})
+    with tables.writing(tmp_path / "t.parquet", frame.schema) as table:
+        table.write(frame)
+        table.write(frame[:0])
+    pieces = list(tables.read_pieces(tmp_path / "t.parquet"))
+    assert len(pieces) > 10
+    assert pl.concat(pieces).equals(frame)
+    assert tables.num_rows(tmp_path / "t.parquet") == table.rows == 40
+
+
+def test_an_empty_table_still_has_its_columns(tmp_path: Path) -> None:
+    with tables.writing(tmp_path / "t.parquet", PROBLEMS):
+        pass
+    assert pl.read_parquet(tmp_path / "t.parquet").schema == PROBLEMS
+
+
+def test_unknown_data_sets_are_answered_with_the_nearest() -> None:
+    with pytest.raises(UserError, match='unknown data set "math50", did you mean "math500"'):
+        select(["math50"], REGISTRY)
+
+
+def test_a_data_set_brings_those_that_it_refers_to() -> None:
+    assert [entry.name for entry in select(["codeforces", "amc", "amc"], REGISTRY)] == [
+        "codeforces-ids",
+        "codeforces",
+        "amc",
+    ]
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Iterator[own.OwnDataset]:
+    file = tmp_path / "my problems.csv"
+    file.write_text("problem,solution\n1+1=?,2\n2+2=?, 4 \n")
+    yield own.OwnDataset("mine", *own.describe(file), "problem", "solution")
+
+
+def test_a_file_of_ones_own_is_a_data_set(tmp_path: Path, mine: own.OwnDataset) -> None:
+    own.add(mine, tmp_path / "records")
+    entry = all_datasets(tmp_path / "records")["mine"]
+    (rows,) = clean_batches(entry, file_batches(entry, [Path(mine.file)]))
+    assert rows.select("id", "question", "truth").rows() == [("0", "1+1=?", "2"), ("1", "2+2=?", "4")]
+    assert entry.files[0].sha256 == mine.sha256
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"question": "question"}, "--question question: .* has no such field; there are: problem, solution"),
+        ({"id": "name"}, "--id name: .* has no such field"),
+        ({"name": "../mine"}, "expected lower-case letters"),
+        ({"prompt": "boxed"}, "unknown prompt template"),
+    ],
+)
+def test_what_does_not_fit_ones_own_file_is_said(mine: own.OwnDataset, changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        own.validate(replace(mine, **changes))
+
+
+def test_ones_own_data_set_cannot_take_a_name_of_the_registry(tmp_path: Path, mine: own.OwnDataset) -> None:
+    own.add(replace(mine, name="amc"), tmp_path / "records")
+    with pytest.raises(UserError, match="choose another name"):
+        all_datasets(tmp_path / "records")
+
+
+def test_a_record_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "odd.json").write_text("{}")
+    with pytest.raises(UserError, match=r"odd\.json: not a data set"):
+        all_datasets(tmp_path)

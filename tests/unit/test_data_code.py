@@ -1,0 +1,533 @@
+"""Upstream's code problems become a question and an encoded truth; a row that cannot be used says why."""
+
+import base64
+import json
+import os
+import pickle
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_core.data.dataset import BadRow, Fields, Mapper
+from elastic_core.data.mapping import code
+from elastic_core.rewards.code_truth import CodeTest, CodeTruth
+
+MIRROR = Path(os.environ.get("ELASTIC_DATA_MIRROR") or Path(__file__).resolve().parents[3] / "shared" / "data")
+
+FIELDS: dict[Mapper, Fields] = {
+    code.codeforces: code.CODEFORCES_FIELDS,
+    code.leetcode: code.LEETCODE_FIELDS,
+    code.livecodebench: code.LIVECODEBENCH_FIELDS,
+    code.livecodebench_train: code.LIVECODEBENCH_TRAIN_FIELDS,
+    code.primeintellect: code.PRIMEINTELLECT_FIELDS,
+    code.taco: code.TACO_FIELDS,
+    code.humaneval_plus: code.HUMANEVAL_PLUS_FIELDS,
+}
+MAPPERS = pytest.mark.parametrize("mapper", FIELDS, ids=lambda mapper: mapper.__name__)
+
+
+def raw(mapper: Mapper, *rows: dict[str, Any]) -> pl.DataFrame:
+    """As a reader gives it: the fields alone, absent ones null, rows numbered from 1."""
+    fields = FIELDS[mapper]
+    numbered = [{"row": number} | {name: row.get(name) for name in fields} for number, row in enumerate(rows, 1)]
+    return pl.DataFrame(numbered, schema={"row": pl.UInt32(), **fields})
+
+
+def truth(mapper: Mapper, row: dict[str, Any]) -> CodeTruth:
+    return CodeTruth.decode(mapper(raw(mapper, row))["truth"].item())
+
+
+def refused(mapper: Mapper, row: dict[str, Any], good: dict[str, Any], reason: str) -> None:
+    """The second of two rows is refused."""
+    with pytest.raises(BadRow, match=reason) as info:
+        mapper(raw(mapper, good, row))
+    assert info.value.row == 2
+
+
+def upstream(name: str) -> list[dict[str, Any]]:
+    file = MIRROR / "agentica-project/rllm/rllm/data/test/code" / name
+    if not file.exists():
+        pytest.skip(f"{file} is not on this machine")
+    return json.loads(file.read_bytes())
+
+
+# The truth itself
+
+WORDS = st.text()
+PAIRS = st.lists(st.builds(CodeTest, WORDS, WORDS), min_size=1).map(tuple)
+LIMITS = {
+    "time_limit": st.none() | st.floats(0, 1e9, exclude_min=True),
+    "memory_limit": st.none() | st.integers(1, 1 << 40),
+}
+TRUTHS = st.one_of(
+    st.builds(CodeTruth, st.just("stdin"), PAIRS, **LIMITS),
+    st.builds(CodeTruth, st.just("functional"), PAIRS, method=st.just("minOperations"), **LIMITS),
+    st.builds(
+        CodeTruth,
+        st.just("check"),
+        code=WORDS.filter(str.strip),
+        entry_point=st.none() | st.just("truncate"),
+        **LIMITS,
+    ),
+)
+
+
+@given(TRUTHS)
+def test_a_truth_round_trips(truth: CodeTruth) -> None:
+    assert CodeTruth.decode(truth.encode()) == truth
+
+
+def test_a_truth_is_compact_json_with_fixed_keys() -> None:
+    assert CodeTruth("stdin", (CodeTest("1\n", "é"),), time_limit=1.5).encode() == (
+        '{"kind":"stdin","tests":[["1\\n","é"]],"method":null,"code":null,"entry_point":null,'
+        '"time_limit":1.5,"memory_limit":null}'
+    )
+
+
+PAIR = (CodeTest("1", "2"),)
+
+
+@pytest.mark.parametrize(
+    "values, reason",
+    [
+        ({"kind": "stdin"}, "no tests"),
+        ({"kind": "functional", "method": "f"}, "no tests"),
+        ({"kind": "check"}, "no check code"),
+        ({"kind": "check", "code": " \n"}, "no check code"),
+        ({"kind": "exec", "tests": PAIR}, "kind is 'exec'; expected one of stdin"),
+        ({"kind": "functional", "tests": PAIR}, "method is None; expected a Python name"),
+        ({"kind": "functional", "tests": PAIR, "method": "f();g"}, "method is 'f\\(\\);g'"),
+        ({"kind": "check", "code": "check(f)", "entry_point": "f)"}, "entry_point is 'f\\)'"),
+        ({"kind": "stdin", "tests": PAIR, "method": "f"}, "stdin has method; expected tests only"),
+        ({"kind": "check", "code": "check(f)", "tests": PAIR}, "check has tests; expected code and entry_point only"),
+        ({"kind": "stdin", "tests": (*PAIR, CodeTest("1", None))}, "output of test 2 is of type NoneType"),  # type: ignore[arg-type]
+        ({"kind": "stdin", "tests": PAIR, "time_limit": 0}, "time_limit is 0; expected a positive number"),
+        ({"kind": "stdin", "tests": PAIR, "time_limit": float("nan")}, "time_limit is nan"),
+        ({"kind": "stdin", "tests": PAIR, "time_limit": float("inf")}, "time_limit is inf"),
+        ({"kind": "stdin", "tests": PAIR, "memory_limit": 0.5}, "memory_limit is 0.5; expected a positive whole"),
+        ({"kind": "stdin", "tests": PAIR, "memory_limit": True}, "memory_limit is True"),
+    ],
+)
+def test_an_impossible_truth_is_refused(values: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        CodeTruth(**values)
+
+
+ENCODED = json.loads(CodeTruth("stdin", PAIR).encode())
+
+
+@pytest.mark.parametrize(
+    "text, reason",
+    [
+        ("", "not an encoded code truth"),
+        ("46", "expected the keys"),
+        ("{", "not an encoded code truth"),
+        ("[" * 100_000, "recursion"),
+        (json.dumps(ENCODED | {"extra": 1}), "expected the keys"),
+        (json.dumps({"kind": "stdin", "tests": [["1", "2"]]}), "expected the keys"),
+        (json.dumps(ENCODED | {"tests": None}), "tests are a NoneType"),
+        (json.dumps(ENCODED | {"tests": []}), "no tests"),
+        (json.dumps(ENCODED | {"tests": [["1", "2"], ["1"]]}), "test 2 is not a pair"),
+        (json.dumps(ENCODED | {"tests": ["12"]}), "test 1 is not a pair"),
+        (json.dumps(ENCODED | {"tests": [["1", 2]]}), "output of test 1 is of type int"),
+        (json.dumps(ENCODED | {"kind": ["stdin"]}), "kind is"),
+    ],
+)
+def test_a_damaged_truth_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        CodeTruth.decode(text)
+
+
+def test_a_lone_surrogate_cannot_be_written() -> None:
+    with pytest.raises(ValueError, match="cannot be written"):
+        CodeTruth("stdin", (CodeTest("\ud800", ""),)).encode()
+
+
+# What every mapping does
+
+
+@MAPPERS
+def test_no_rows_give_an_empty_table_of_the_same_columns(mapper: Mapper) -> None:
+    empty, full = mapper(raw(mapper)), mapper(raw(mapper, GOOD[mapper]))
+    assert (empty.height, full.height) == (0, 1)
+    assert empty.schema == full.schema
+
+
+@MAPPERS
+def test_rows_keep_their_numbers(mapper: Mapper) -> None:
+    rows = raw(mapper, GOOD[mapper], GOOD[mapper]).with_columns(row=pl.Series([7, 9], dtype=pl.UInt32))
+    assert mapper(rows)["row"].to_list() == [7, 9]
+
+
+@MAPPERS
+def test_a_row_that_lacks_a_needed_field_is_refused(mapper: Mapper) -> None:
+    for field in set(FIELDS[mapper]) - {"starter_code", "metadata"}:
+        refused(mapper, GOOD[mapper] | {field: None}, GOOD[mapper], f"{field}|no tests|functional is None")
+
+
+# Codeforces and LeetCode, as rllm keeps them
+
+
+def test_codeforces_of_upstream() -> None:
+    rows = upstream("codeforces.json")
+    clean = code.codeforces(raw(code.codeforces, *rows))
+    assert clean["question"].to_list() == [row["problem"] for row in rows]
+    truths = [CodeTruth.decode(text) for text in clean["truth"]]
+    assert [[test._asdict() for test in truth.tests] for truth in truths] == [row["tests"] for row in rows]
+    assert sum(len(truth.tests) for truth in truths) == 468
+    for row, truth in zip(rows, truths, strict=True):
+        assert truth.time_limit is not None
+        footer = f"Time Limit: {truth.time_limit * 1000:.0f} ms\nMemory Limit: {truth.memory_limit} MB\n"
+        assert row["problem"].endswith(footer)
+
+
+def test_leetcode_of_upstream() -> None:
+    rows = upstream("leetcode.json")
+    clean = code.leetcode(raw(code.leetcode, *rows))
+    assert clean["question"].to_list() == [row["problem"] for row in rows]
+    expected = [CodeTruth("check", code=row["tests"]["functional"]) for row in rows]
+    assert [CodeTruth.decode(text) for text in clean["truth"]] == expected
+    assert len(expected) == 200
+
+
+CODEFORCES = {"problem": "Add.\n\nTags:\n[]\n", "tests": [{"input": "1 2", "output": "3"}]}
+
+
+@pytest.mark.parametrize(
+    "footer, time_limit, memory_limit",
+    [
+        ("", None, None),
+        ("\nTime Limit: 1500 ms\nMemory Limit: 32 MB\n", 1.5, 32),
+        ("\nMemory Limit: 32 MB", None, 32),
+        ("\nTime Limit: 1 ms per test is not the limit\nTime Limit: 2000 ms\n", 2.0, None),
+        ("The Time Limit: 5 ms is unusual.", None, None),
+    ],
+)
+def test_limits_are_those_of_the_last_lines(footer: str, time_limit: float | None, memory_limit: int | None) -> None:
+    found = truth(code.codeforces, CODEFORCES | {"problem": "Add." + footer})
+    assert (found.time_limit, found.memory_limit) == (time_limit, memory_limit)
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        ({"problem": "Time Limit: 2 hours"}, "Time Limit is ' 2 hours'; expected a number of ms"),
+        ({"problem": "Memory Limit: 256 GB"}, "Memory Limit is ' 256 GB'; expected a number of MB"),
+        ({"problem": "Time Limit: 0 ms"}, "time_limit is 0.0"),
+        ({"problem": " \n"}, "problem is empty"),
+        ({"tests": []}, "no tests"),
+        ({"tests": [None]}, "expected a list of objects"),
+        ({"tests": [{"input": "1", "output": None}]}, "output is None; expected text"),
+    ],
+)
+def test_unusable_codeforces_rows(change: dict[str, Any], reason: str) -> None:
+    refused(code.codeforces, CODEFORCES | change, CODEFORCES, reason)
+
+
+LEETCODE = {
+    "problem": "Add.",
+    "tests": {"functional": "def check(candidate):\n    assert candidate(1) == 2\n\n\ncheck(Solution().add)"},
+}
+
+
+@pytest.mark.parametrize(
+    "functional, reason",
+    [
+        ("def check(candidate):\n    pass\n", "calls check 0 times; expected once"),
+        ("check(Solution().add)", "without a function check"),
+        ("def check(candidate):\n    check(Solution().add)", "calls check 0 times"),
+        ("def check(c):\n    pass\ncheck(a)\ncheck(b)", "calls check 2 times"),
+    ],
+)
+def test_a_test_program_that_tests_nothing_is_refused(functional: str, reason: str) -> None:
+    refused(code.leetcode, LEETCODE | {"tests": {"functional": functional}}, LEETCODE, reason)
+
+
+# LiveCodeBench
+
+
+def hidden(tests: list[dict[str, Any]]) -> str:
+    return base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests)))).decode()
+
+
+def case(input: str, output: str, testtype: str = "stdin") -> dict[str, str]:
+    return {"input": input, "output": output, "testtype": testtype}
+
+
+LIVECODEBENCH = {
+    "question_title": "Add",
+    "question_content": "  Add two numbers.\n",
+    "platform": "atcoder",
+    "question_id": "abc365_a",
+    "contest_id": "abc365",
+    "contest_date": "2024-08-03T00:00:00",
+    "starter_code": "",
+    "difficulty": "easy",
+    "public_test_cases": json.dumps([case("1 2\n", "3\n")]),
+    "private_test_cases": hidden([case("3 4\n", "7\n"), case("", "é")]),
+    "metadata": "{}",
+}
+FUNCTIONAL = LIVECODEBENCH | {
+    "starter_code": "class Solution:\n    def add(self, a: int, b: int) -> int:\n        ",
+    "public_test_cases": json.dumps([case("1\n2", "3", "functional")]),
+    "private_test_cases": json.dumps([case("3\n4", "7", "functional")]),
+    "metadata": '{"func_name": "add"}',
+}
+
+
+def test_livecodebench_reads_programs() -> None:
+    clean = code.livecodebench(raw(code.livecodebench, LIVECODEBENCH)).row(0, named=True)
+    assert CodeTruth.decode(clean.pop("truth")) == CodeTruth(
+        "stdin", (CodeTest("1 2\n", "3\n"), CodeTest("3 4\n", "7\n"), CodeTest("", "é"))
+    )
+    assert clean == {"row": 1, "id": "abc365_a", "question": "  Add two numbers.\n", "starter_code": None}
+
+
+def test_livecodebench_reads_functions() -> None:
+    clean = code.livecodebench(raw(code.livecodebench, FUNCTIONAL)).row(0, named=True)
+    expected = CodeTruth("functional", (CodeTest("1\n2", "3"), CodeTest("3\n4", "7")), method="add")
+    assert CodeTruth.decode(clean["truth"]) == expected
+    assert clean["starter_code"] == FUNCTIONAL["starter_code"]
+
+
+@pytest.mark.parametrize(
+    "date, kept",
+    [
+        ("2024-07-31T23:59:59", False),
+        ("2024-08-01T00:00:00", True),
+        ("2025-02-01T00:00:00", True),
+        ("2025-02-02T00:00:00", False),
+    ],
+)
+def test_only_contests_of_the_window_are_kept_and_decoded(date: str, kept: bool) -> None:
+    row = LIVECODEBENCH | {"contest_date": date}
+    assert code.livecodebench(raw(code.livecodebench, row)).height == kept
+    broken = raw(code.livecodebench, row | {"private_test_cases": "broken"})
+    if kept:
+        with pytest.raises(BadRow, match="base64"):
+            code.livecodebench(broken)
+    else:
+        assert code.livecodebench(broken).height == 0
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        ({"contest_date": "soon"}, "contest_date is 'soon'; expected such as 2024-08-03"),
+        ({"question_content": ""}, "question_content is empty"),
+        ({"public_test_cases": "[]", "private_test_cases": "[]"}, "no tests"),
+        ({"public_test_cases": "{"}, "public_test_cases is not JSON"),
+        ({"public_test_cases": '{"a": 1}'}, "public_test_cases has .*; expected a list of objects"),
+        ({"private_test_cases": json.dumps([case("1", "2", "functional")])}, "testtype 'stdin' and 'functional'"),
+        ({"private_test_cases": hidden([{"input": "1", "testtype": "stdin"}])}, "output is None; expected text"),
+        ({"private_test_cases": base64.b64encode(zlib.compress(pickle.dumps(["a"]))).decode()}, "opcode EMPTY_LIST"),
+        ({"private_test_cases": "[" * 100_000}, "recursion"),
+        (
+            {"public_test_cases": json.dumps([case("1", "2", "manual")]), "private_test_cases": "[]"},
+            "tests of type 'manual'; expected stdin or functional",
+        ),
+        (FUNCTIONAL | {"metadata": "{}"}, r"func_name \[\]; expected one name"),
+        (FUNCTIONAL | {"metadata": None}, r"func_name \[\]; expected one name"),
+        (FUNCTIONAL | {"metadata": '{"func_name": "a.b"}'}, "method is 'a.b'; expected a Python name"),
+    ],
+)
+def test_unusable_livecodebench_rows(change: dict[str, Any], reason: str) -> None:
+    refused(code.livecodebench, LIVECODEBENCH | change, LIVECODEBENCH, reason)
+
+
+TRAIN = {"problem": "Add.", "starter_code": None, "tests": json.dumps([case("1", "2")]), "metadata": None}
+CALLS = json.dumps([case("1", "2", "functional") | {"metadata": {"func_name": "add"}}])
+PLAIN_CALLS = json.dumps([case("1", "2", "functional") | {"metadata": None}])
+
+
+@pytest.mark.parametrize(
+    "tests, metadata",
+    [
+        (CALLS, None),
+        (CALLS, '{"func_name":null}'),
+        (CALLS, '{"func_name":"add"}'),
+        (PLAIN_CALLS, '{"func_name":"add"}'),
+    ],
+)
+def test_lcbv5_names_its_function_by_row_or_by_test(tests: str, metadata: str | None) -> None:
+    expected = CodeTruth("functional", (CodeTest("1", "2"),), method="add")
+    assert truth(code.livecodebench_train, TRAIN | {"tests": tests, "metadata": metadata}) == expected
+
+
+def test_lcbv5_reads_programs() -> None:
+    clean = code.livecodebench_train(raw(code.livecodebench_train, TRAIN, TRAIN | {"starter_code": "x = 1"}))
+    assert CodeTruth.decode(clean["truth"][0]) == CodeTruth("stdin", (CodeTest("1", "2"),))
+    assert clean["question"].to_list() == ["Add.", "Add."]
+    assert clean["starter_code"].to_list() == [None, "x = 1"]
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        ({"tests": "[]"}, "no tests"),
+        ({"tests": PLAIN_CALLS}, "expected one name"),
+        ({"tests": CALLS, "metadata": '{"func_name":"sub"}'}, r"func_name \['sub', 'add'\]; expected one name"),
+        ({"tests": CALLS, "metadata": "{"}, "metadata is not JSON"),
+    ],
+)
+def test_unusable_lcbv5_rows(change: dict[str, Any], reason: str) -> None:
+    refused(code.livecodebench_train, TRAIN | change, TRAIN, reason)
+
+
+# PrimeIntellect and TACO
+
+
+def problem(tests: object) -> dict[str, Any]:
+    return {"problem": "Add.", "tests": json.dumps(tests)}
+
+
+def call(input: object, output: object, **change: object) -> dict[str, object]:
+    return {"type": "function_call", "fn_name": "add", "input": input, "output": output} | change
+
+
+BIG = 10**30 + 1
+
+# (arguments, outputs as upstream has them, encoded)
+CALLED: list[tuple[list[Any], list[Any], list[tuple[str, str]]]] = [
+    ([[1, "a\nb"], [[2], "ü"]], [[3], [4]], [('1\n"a\\nb"', "3"), ('[2]\n"ü"', "4")]),
+    ([[1], [2]], [[3], 4], [("1", "[3]"), ("2", "4")]),
+    ([[1], [2]], [[3], [4, 5]], [("1", "[3]"), ("2", "[4, 5]")]),
+    ([[1], [2]], [[[3]], [None]], [("1", "[3]"), ("2", "null")]),
+    ([[]], [True], [("", "true")]),
+    ([[BIG, {"a": 0.1}]], [float("inf")], [(f'{BIG}\n{{"a": 0.1}}', "Infinity")]),
+]
+
+
+@pytest.mark.parametrize("inputs, outputs, expected", CALLED)
+def test_calls_are_reencoded_and_outputs_unwrapped_when_all_are(
+    inputs: list[Any], outputs: list[Any], expected: list[tuple[str, str]]
+) -> None:
+    reencoded = CodeTruth("functional", tuple(CodeTest(*pair) for pair in expected), method="add")
+    assert truth(code.primeintellect, problem(list(map(call, inputs, outputs)))) == reencoded
+    assert truth(code.taco, problem({"fn_name": "add", "inputs": inputs, "outputs": outputs})) == reencoded
+
+
+def test_primeintellect_reads_programs() -> None:
+    tests = [{"type": "stdin_stdout", "fn_name": None, "input": "1\n", "output": "[2]"}]
+    assert truth(code.primeintellect, problem(tests)) == CodeTruth("stdin", (CodeTest("1\n", "[2]"),))
+
+
+STDIN = {"type": "stdin_stdout", "input": "1", "output": "2"}
+
+
+@pytest.mark.parametrize(
+    "tests, reason",
+    [
+        ([], "no tests"),
+        ({}, "expected a list of objects"),
+        ([STDIN, call([1], 2)], "type 'stdin_stdout' and 'function_call'"),
+        ([STDIN | {"type": "other"}], "tests of type 'other'; expected stdin_stdout or function_call"),
+        ([STDIN | {"output": ["2"]}], r"output is \['2'\]; expected text"),
+        ([call("1", 2)], "input of test 1 is '1'; expected a list of arguments"),
+        ([call([1], 2, fn_name=None)], "method is None"),
+        ([call([1], 2), call([1], 2, fn_name="sub")], "fn_name 'add' and 'sub'"),
+        ([{"type": "function_call", "fn_name": "add", "input": [1]}], "a test without output"),
+        ([STDIN | {"input": "\ud800"}], "cannot be written"),
+    ],
+)
+def test_unusable_primeintellect_rows(tests: object, reason: str) -> None:
+    refused(code.primeintellect, problem(tests), GOOD[code.primeintellect], reason)
+
+
+def test_json_nested_too_deeply_is_refused() -> None:
+    deep = {"problem": "Add.", "tests": "[" * 100_000}
+    refused(code.primeintellect, deep, GOOD[code.primeintellect], "recursion")
+
+
+def test_taco_reads_programs() -> None:
+    tests = {"inputs": ["1\n2\n", ["3", "4"]], "outputs": [["3"], "7\n"], "fn_name": None}
+    expected = CodeTruth("stdin", (CodeTest("1\n2\n", "3"), CodeTest("3\n4", "7\n")))
+    assert truth(code.taco, problem(tests)) == expected
+
+
+@pytest.mark.parametrize(
+    "tests, reason",
+    [
+        ([], "tests are a list; expected an object of inputs and outputs"),
+        ({"inputs": [], "outputs": []}, "no tests"),
+        ({"inputs": [], "outputs": [], "fn_name": "f"}, "no tests"),
+        ({"inputs": ["1"]}, "outputs are None; expected a list"),
+        ({"inputs": "1", "outputs": ["1"]}, "inputs are '1'; expected a list"),
+        ({"inputs": ["1", "2"], "outputs": ["1"]}, "2 inputs and 1 outputs"),
+        ({"inputs": [["1", 2]], "outputs": ["1"]}, r"\['1', 2\]; expected text or a list of lines"),
+        ({"inputs": ["1"], "outputs": ["1"], "fn_name": "f"}, "expected a list of arguments"),
+    ],
+)
+def test_unusable_taco_rows(tests: object, reason: str) -> None:
+    refused(code.taco, problem(tests), GOOD[code.taco], reason)
+
+
+# HumanEval+
+
+CHECK = (
+    "\n\nimport numpy as np\n\ndef check(candidate):\n    for i in inputs:\n        assertion(candidate(*i), 1, 0)\n"
+)
+HUMANEVAL = {
+    "task_id": "HumanEval/2",
+    "prompt": "\n\ndef truncate(number: float) -> float:\n",
+    "canonical_solution": "    return number % 1.0\n",
+    "entry_point": "truncate",
+    "test": CHECK,
+}
+
+
+@pytest.mark.parametrize("end", ["", "\ncheck(truncate)", "\ncheck(truncate)\n\n"])
+def test_humaneval_plus_calls_check_exactly_once_at_the_end(end: str) -> None:
+    clean = code.humaneval_plus(raw(code.humaneval_plus, HUMANEVAL | {"test": CHECK + end})).row(0, named=True)
+    found = CodeTruth.decode(clean["truth"])
+    assert (found.kind, found.entry_point) == ("check", "truncate")
+    assert found.code is not None
+    assert found.code.count("check(truncate)") == 1
+    assert found.code.startswith(CHECK)
+    assert found.code.rstrip().endswith("\ncheck(truncate)")
+    assert (clean["id"], clean["question"]) == ("HumanEval/2", HUMANEVAL["prompt"])
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        ({"test": CHECK + "\ncheck(other)"}, r"calls check with \['other'\]; expected once with truncate"),
+        ({"test": CHECK + "\ncheck(truncate)\ncheck(truncate)"}, "expected once"),
+        ({"test": "assert truncate(1) == 0"}, "without a function check"),
+        ({"entry_point": "a;b"}, "entry_point is 'a;b'; expected a Python name"),
+    ],
+)
+def test_unusable_humaneval_plus_rows(change: dict[str, Any], reason: str) -> None:
+    refused(code.humaneval_plus, HUMANEVAL | change, HUMANEVAL, reason)
+
+
+GOOD: dict[Callable[[pl.DataFrame], pl.DataFrame], dict[str, Any]] = {
+    code.codeforces: CODEFORCES,
+    code.leetcode: LEETCODE,
+    code.livecodebench: LIVECODEBENCH,
+    code.livecodebench_train: TRAIN,
+    code.primeintellect: problem([STDIN]),
+    code.taco: problem({"inputs": ["1"], "outputs": ["2"]}),
+    code.humaneval_plus: HUMANEVAL,
+}
+
+
+def test_a_row_of_large_tests_is_held_few_times_over() -> None:
+    tests = [case(os.urandom(1 << 15).hex() + "\n", "1") for _ in range(96)]
+    rows = raw(code.livecodebench, LIVECODEBENCH | {"private_test_cases": hidden(tests)})
+    tracemalloc.start()
+    try:
+        clean = code.livecodebench(rows)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    size = len(clean["truth"].item())
+    assert size > 6 << 20
+    assert peak < 4 * size

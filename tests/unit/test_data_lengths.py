@@ -1,0 +1,161 @@
+"""Lengths of prompts: those of `chat_prompt`, in bounded memory, and a summary to read."""
+
+import copy
+import itertools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jinja2 import TemplateError
+
+import elastic_core.miniature
+from elastic_core.data import lengths
+from elastic_core.data.lengths import prompt_lengths, summarize_lengths
+from elastic_core.markers import chat_prompt
+
+BASE = Path(elastic_core.miniature.__file__).parent / "base"
+PARALLELISM = "TOKENIZERS_PARALLELISM"
+PROMPTS = ["36+6=?", "", "  1+1=?\n", "Größe 數學 🙂", "a <eos> b", "<|user|>", "9" * 3000]
+STRIPPING = "Solve: {{ messages[0]['content'] | trim }}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(BASE)
+
+
+def with_template(tokenizer: Any, template: str | None) -> Any:
+    other = copy.deepcopy(tokenizer)
+    other.chat_template = template
+    return other
+
+
+def spied(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str | None]]:
+    """Conversations and parallelism of every call of the tokenizer, as they come."""
+    calls: list[tuple[int, str | None]] = []
+    encode = tokenizer.apply_chat_template
+
+    def spy(conversations: list[Any], **arguments: Any) -> Any:
+        calls.append((len(conversations), os.environ.get(PARALLELISM)))
+        return encode(conversations, **arguments)
+
+    monkeypatch.setattr(tokenizer, "apply_chat_template", spy)
+    return calls
+
+
+def test_lengths_are_those_of_chat_prompts(tokenizer: Any) -> None:
+    found = prompt_lengths(tokenizer, PROMPTS)
+    assert found.dtype == np.int64
+    assert found.tolist() == [len(chat_prompt(tokenizer, prompt)) for prompt in PROMPTS]
+    assert found.max() > tokenizer.model_max_length
+
+
+def test_the_template_decides(tokenizer: Any) -> None:
+    stripping = with_template(tokenizer, STRIPPING)
+    found = prompt_lengths(stripping, PROMPTS)
+    assert found.tolist() == [len(chat_prompt(stripping, prompt)) for prompt in PROMPTS]
+    assert found[2] == prompt_lengths(stripping, ["1+1=?"])[0]
+    assert found[2] != prompt_lengths(tokenizer, ["1+1=?"])[0]
+
+
+@settings(max_examples=25)
+@given(st.lists(st.text(max_size=20), max_size=20))
+def test_lengths_of_any_text(tokenizer: Any, prompts: list[str]) -> None:
+    assert prompt_lengths(tokenizer, prompts).tolist() == [len(chat_prompt(tokenizer, prompt)) for prompt in prompts]
+
+
+def test_a_tokenizer_without_a_template_is_refused(tokenizer: Any) -> None:
+    with pytest.raises(ValueError, match="chat_template"):
+        prompt_lengths(with_template(tokenizer, None), ["1+1=?"])
+
+
+def test_prompts_are_encoded_in_chunks_and_stay_in_order(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = ["1" * size for size in (11, 1, 2, 3, 4, 12, 5, 5, 5)]
+    whole = prompt_lengths(tokenizer, prompts).tolist()
+    monkeypatch.setattr(lengths, "CHUNK_PROMPTS", 3)
+    monkeypatch.setattr(lengths, "CHUNK_CHARACTERS", 10)
+    calls = spied(tokenizer, monkeypatch)
+    assert prompt_lengths(tokenizer, prompts).tolist() == whole
+    assert [conversations for conversations, _ in calls] == [1, 3, 1, 1, 2, 1]
+
+
+@pytest.mark.parametrize("before", [None, "false", "true"])
+def test_all_cores_are_used_meanwhile_and_the_environment_is_restored(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    monkeypatch.delenv(PARALLELISM, raising=False)
+    if before is not None:
+        monkeypatch.setenv(PARALLELISM, before)
+    calls = spied(tokenizer, monkeypatch)
+    prompt_lengths(tokenizer, ["1+1=?"])
+    assert calls == [(1, "true")]
+    assert os.environ.get(PARALLELISM) == before
+
+
+def test_the_environment_is_restored_after_an_error(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PARALLELISM, "false")
+    with pytest.raises(TemplateError, match="no such role"):
+        prompt_lengths(with_template(tokenizer, "{{ raise_exception('no such role') }}"), ["1+1=?"])
+    assert os.environ[PARALLELISM] == "false"
+
+
+def test_a_summary_in_numbers() -> None:
+    assert summarize_lengths(np.array([3, 1, 2, 9])) == {
+        "count": 4,
+        "min": 1,
+        "median": 2,
+        "p90": 9,
+        "p99": 9,
+        "max": 9,
+        "mean": 3.75,
+        "histogram": [
+            {"at_least": 1, "below": 2, "count": 1},
+            {"at_least": 2, "below": 4, "count": 2},
+            {"at_least": 4, "below": 8, "count": 0},
+            {"at_least": 8, "below": 16, "count": 1},
+        ],
+    }
+
+
+def test_shares_of_a_thousand_prompts() -> None:
+    summary = summarize_lengths(np.arange(1000, 0, -1))
+    assert (summary["median"], summary["p90"], summary["p99"]) == (500, 900, 990)
+
+
+def test_a_summary_of_no_prompts() -> None:
+    summary = summarize_lengths(np.array([], dtype=np.int64))
+    assert summary["count"] == 0
+    assert summary["histogram"] == []
+    assert {summary[name] for name in ("min", "median", "p90", "p99", "max", "mean")} == {None}
+    assert json.loads(json.dumps(summary)) == summary
+
+
+def test_a_length_of_zero_has_its_bin() -> None:
+    assert summarize_lengths(np.array([0, 1]))["histogram"] == [
+        {"at_least": 0, "below": 1, "count": 1},
+        {"at_least": 1, "below": 2, "count": 1},
+    ]
+
+
+@given(st.lists(st.integers(0, 300) | st.integers(0, 2**40), min_size=1, max_size=300))
+def test_a_summary_says_what_it_means_and_survives_json(values: list[int]) -> None:
+    summary = json.loads(json.dumps(summarize_lengths(np.array(values))))
+    assert (summary["count"], summary["min"], summary["max"]) == (len(values), min(values), max(values))
+    assert summary["mean"] == pytest.approx(sum(values) / len(values))
+    for name, percent in (("median", 50), ("p90", 90), ("p99", 99)):
+        length = summary[name]
+        assert length in values
+        assert 100 * sum(value <= length for value in values) >= percent * len(values)
+        assert 100 * sum(value < length for value in values) < percent * len(values)
+    bins = summary["histogram"]
+    assert all(bin["count"] == sum(bin["at_least"] <= value < bin["below"] for value in values) for bin in bins)
+    assert all(left["below"] == right["at_least"] for left, right in itertools.pairwise(bins))
+    assert bins[0]["count"] > 0 < bins[-1]["count"]
+    assert sum(bin["count"] for bin in bins) == len(values)

@@ -1,0 +1,156 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_core.data import raw
+from elastic_core.data.dataset import BadRow
+from elastic_core.data.raw import column_names, read_batches
+
+FIELDS = {"problem": pl.String(), "answer": pl.String()}
+ROWS = [{"problem": f"{i}+1", "answer": str(i + 1), "more": [i]} for i in range(5)]
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+
+
+def as_json(rows: list[Any]) -> bytes:
+    return json.dumps(rows).encode()
+
+
+def as_jsonl(rows: list[Any]) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def as_csv(rows: list[Any]) -> bytes:
+    return pl.DataFrame([{k: row[k] for k in FIELDS} for row in rows], schema=FIELDS).write_csv().encode()
+
+
+def as_parquet(rows: list[Any]) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows), sink, row_group_size=2)
+    return sink.getvalue().to_pybytes()
+
+
+FORMATS: dict[str, Callable[[list[Any]], bytes]] = {
+    "json": as_json,
+    "jsonl": as_jsonl,
+    "csv": as_csv,
+    "parquet": as_parquet,
+}
+
+
+def read(tmp_path: Path, name: str, data: bytes, fields: Any = FIELDS) -> pl.DataFrame:
+    (tmp_path / name).write_bytes(data)
+    return pl.concat(read_batches(tmp_path / name, fields))
+
+
+def refusal(tmp_path: Path, name: str, data: bytes, fields: Any = FIELDS) -> BadRow:
+    with pytest.raises(BadRow) as caught:
+        read(tmp_path, name, data, fields)
+    return caught.value
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_every_format_gives_the_fields_asked_for_and_where_each_row_was(tmp_path: Path, suffix: str) -> None:
+    rows = read(tmp_path, f"rows.{suffix}", FORMATS[suffix](ROWS))
+    assert rows.to_dicts() == [
+        {"problem": r["problem"], "answer": r["answer"], "row": i} for i, r in enumerate(ROWS, 1)
+    ]
+    assert column_names(tmp_path / f"rows.{suffix}")[:2] == ["problem", "answer"]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_rows_are_numbered_through_over_batches(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw, "BATCH_BYTES", 60)
+    (tmp_path / f"rows.{suffix}").write_bytes(FORMATS[suffix](ROWS))
+    batches = list(read_batches(tmp_path / f"rows.{suffix}", FIELDS))
+    assert len(batches) > 1
+    assert pl.concat(batches)["row"].to_list() == [1, 2, 3, 4, 5]
+
+
+def test_a_line_of_its_own_is_read_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw, "LARGE_BYTES", 100)
+    rows = [{"problem": "p", "answer": 1}, {"problem": "q" * 200, "answer": 7}, {"answer": "r" * 200}, {"problem": "s"}]
+    found = read(tmp_path, "rows.jsonl", as_jsonl(rows))
+    assert found.rows() == [("p", "1", 1), ("q" * 200, "7", 2), (None, "r" * 200, 3), ("s", None, 4)]
+    (tmp_path / "rows.jsonl").unlink()
+    error = refusal(tmp_path, "rows.jsonl", as_jsonl([{"problem": "q" * 200, "answer": [1]}]))
+    assert (error.row, error.reason) == (1, "answer: found a list; expected text")
+    assert "expected an object" in refusal(tmp_path, "rows.jsonl", as_jsonl([["q" * 200]])).reason
+
+
+@given(st.lists(st.fixed_dictionaries({"problem": TEXT, "answer": TEXT}), min_size=1, max_size=8))
+def test_any_text_survives_every_format(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, str]]) -> None:
+    for suffix, write in FORMATS.items():
+        found = read(tmp_path_factory.mktemp("rows"), f"rows.{suffix}", write(rows))
+        # CSV cannot tell an empty text from a missing one.
+        expected = [{k: v or None for k, v in row.items()} if suffix == "csv" else row for row in rows]
+        assert (
+            found.drop("row").with_columns(pl.all().replace("", None) if suffix == "csv" else pl.all()).to_dicts()
+            == expected
+        )
+
+
+def test_numbers_become_the_text_that_is_asked_for(tmp_path: Path) -> None:
+    rows = read(tmp_path, "rows.json", as_json([{"problem": "p", "answer": 70}, {"problem": "q", "answer": "x"}]))
+    assert rows["answer"].to_list() == ["70", "x"]
+
+
+def test_a_missing_or_null_field_is_null_for_the_mapping_to_refuse(tmp_path: Path) -> None:
+    rows = read(tmp_path, "rows.json", as_json([{"problem": "p"}, {"problem": None, "answer": "1"}]))
+    assert rows.select("problem", "answer").rows() == [("p", None), (None, "1")]
+
+
+def test_lines_are_counted_as_an_editor_shows_them(tmp_path: Path) -> None:
+    data = b"\xef\xbb\xbf" + as_jsonl(ROWS[:1]) + b"\n\n" + as_jsonl(ROWS[1:2])
+    assert read(tmp_path, "rows.jsonl", data)["row"].to_list() == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "row", "reason"),
+    [
+        ("rows.json", as_json(ROWS)[:-30], None, "truncated"),
+        ("rows.jsonl", as_jsonl(ROWS)[:-30], 5, "truncated"),
+        ("rows.json", b"<!DOCTYPE html><html>404</html>", None, "HTML page"),
+        ("rows.jsonl", b"<html>404</html>", 1, "HTML page"),
+        ("rows.json", as_json(ROWS).replace(b"0+1", b"0\xff1"), None, "0xff at offset 15, line 1 is not UTF-8"),
+        ("rows.jsonl", as_jsonl(ROWS).replace(b"3+1", b"3\xff1"), 4, "not UTF-8"),
+        ("rows.csv", as_csv(ROWS).replace(b"3+1", b"3\xff1"), None, "line 5 is not UTF-8"),
+        ("rows.json", as_json([*ROWS, 5]), 6, "found a number; expected an object"),
+        ("rows.jsonl", as_jsonl([*ROWS, [5]]), 6, "found a list; expected an object"),
+        ("rows.json", as_json([*ROWS, {"problem": "p", "answer": ["1"]}]), 6, "answer: found a list; expected text"),
+        ("rows.json", b'{"error": "not found"}', None, "found an object; expected a list of objects"),
+        ("rows.json", b"", None, "truncated"),
+        ("rows.csv", b"question,answer\n1,2\n", None, "no field problem; there are: question, answer"),
+        ("rows.parquet", b"PAR1 and no more", None, "not a parquet file"),
+        ("rows.txt", b"", None, "unknown format '.txt'"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_place(
+    tmp_path: Path, name: str, data: bytes, row: int | None, reason: str
+) -> None:
+    error = refusal(tmp_path, name, data)
+    assert error.row == row
+    assert reason in error.reason
+
+
+def test_a_number_that_is_none_is_named(tmp_path: Path) -> None:
+    error = refusal(tmp_path, "rows.csv", b"a\n1\nx\n", {"a": pl.Float64()})
+    assert (error.row, error.reason) == (2, "a: 'x'; expected a number")
+
+
+def test_a_parquet_column_that_is_nested_is_text_where_text_is_asked_for(tmp_path: Path) -> None:
+    data = as_parquet([{"problem": "p", "answer": {"func_name": "f"}}])
+    assert json.loads(read(tmp_path, "rows.parquet", data)["answer"][0]) == {"func_name": "f"}
+
+
+def test_elements_of_an_irregular_document_keep_their_keys(tmp_path: Path) -> None:
+    rows = read(tmp_path, "rows.json", b'{"a": [1, {"x": "y"}], "b": "c"}', None)
+    assert rows.rows() == [("a", '[1,{"x":"y"}]', 1), ("b", '"c"', 2)]
+    assert read(tmp_path, "rows.json", b'["a", null]', None).rows() == [(None, '"a"', 1), (None, "null", 2)]
