@@ -33,7 +33,7 @@ def build_data(stage: Stage, tracker: Tracker, parent: str | None, plan: DataBui
     """Parquet files and their manifest in the stage's directory; a data set of each in MLflow."""
     run_id = tracker.ensure(stage.label, "data", parent)
     with tracker.running(run_id):
-        tracker.log(run_id, params=flatten(stage.inputs))
+        tracker.log(run_id, params=flatten({key: value for key, value in stage.inputs.items() if key != "sources"}))
         done = 0
         with progress("data", 2 * len(plan.datasets), "tables") as shown:
 
@@ -47,7 +47,7 @@ def build_data(stage: Stage, tracker: Tracker, parent: str | None, plan: DataBui
         tracker.client.log_artifact(run_id, str(stage.directory / MANIFEST))
         rows = {f"rows/{name}": entry["kept_rows"] for name, entry in manifest["datasets"].items()}
         tracker.log(run_id, metrics=rows)
-    create_table_artifact(_table(manifest), key="data", description=f"Data sets of {stage.label}")
+    create_table_artifact(_table(manifest), key="data-sets", description=f"Data sets of {stage.label}")
     return {"manifest": str(stage.directory / MANIFEST), "mlflow_run": run_id, "rows": rows}
 
 

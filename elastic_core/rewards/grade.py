@@ -1,16 +1,21 @@
-"""What grading returns."""
+"""What grading returns, and what of a response counts."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import NamedTuple
 
+THINK_END = "</think>"
+
 
 class GradeStatus(StrEnum):
     CORRECT = "correct"
     WRONG = "wrong"
     NO_ANSWER = "no_answer"  # a solution, but no answer could be read from it
-    NO_SOLUTION = "no_solution"  # the thinking never ended
+    TRUNCATED = "truncated"  # the thinking never ended, so there is no solution
+    TIMEOUT = "timeout"  # the program, or the comparison of the answer, took longer than it may
+    RUNTIME_ERROR = "runtime_error"  # the program failed
+    SANDBOX_ERROR = "sandbox_error"  # the grader failed, not the response: to be tried again, never a score
 
 
 class Grade(NamedTuple):
@@ -19,3 +24,9 @@ class Grade(NamedTuple):
     score: float
     status: GradeStatus
     answer: str | None
+
+
+def solution_of(response: str) -> str | None:
+    """The text after the last think-end; None when the thinking never ended."""
+    _, closed, solution = response.rpartition(THINK_END)
+    return solution if closed else None

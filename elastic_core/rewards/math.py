@@ -10,10 +10,9 @@ import logging
 from functools import lru_cache
 from typing import Any
 
-from elastic_core.rewards.grade import Grade, GradeStatus
+from elastic_core.rewards.grade import Grade, GradeStatus, solution_of
 from elastic_core.rewards.truth import MathTruth, split_answers
 
-THINK_END = "</think>"
 _BOXED = "\\boxed{"
 
 # It warns in every call that it has no deadline of its own.
@@ -30,9 +29,9 @@ def grade_math(response: str, truth: str) -> Grade:
     Raises:
         ValueError: when the truth is not one.
     """
-    _, closed, solution = response.rpartition(THINK_END)
-    if not closed:
-        return Grade(0.0, GradeStatus.NO_SOLUTION, None)
+    solution = solution_of(response)
+    if solution is None:
+        return Grade(0.0, GradeStatus.TRUNCATED, None)
     answer = last_boxed(solution)
     if answer is None:
         return Grade(0.0, GradeStatus.NO_ANSWER, None)

@@ -7,7 +7,7 @@ tokens: think-end would vanish, and a boxed guess inside an unfinished thought w
 from typing import Any
 
 from elastic_core.rewards import Grade, grade
-from elastic_core.rewards.math import THINK_END
+from elastic_core.rewards.grade import THINK_END
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from mlflow import MlflowClient
 
 from elastic_core.data.registry import REGISTRY
 from tests.elastic_command import ELASTIC, elastic, environment
@@ -38,6 +39,12 @@ def contents(built: Path) -> dict[str, bytes]:
     return {str(f.relative_to(built)): f.read_bytes() for f in built.rglob("*.*") if not f.name.startswith("result")}
 
 
+def datasets_in_mlflow(runs: Path) -> dict[str, str]:
+    client = MlflowClient(f"sqlite:///{runs}/mlflow.db")
+    (run,) = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
+    return {given.dataset.name: given.dataset.digest for given in run.inputs.dataset_inputs}
+
+
 @needs_upstream
 def test_everything_in_the_mirror_is_built_and_a_kill_in_the_middle_loses_nothing(
     tmp_path_factory: pytest.TempPathFactory,
@@ -50,6 +57,9 @@ def test_everything_in_the_mirror_is_built_and_a_kill_in_the_middle_loses_nothin
         rows = pl.read_parquet(directory(whole.stdout) / entry["file"]).height
         assert rows == entry["kept_rows"] == entry["rows"] - sum(entry["removed"].values())
         assert bool(entry["removed"]) <= (REGISTRY[name].split == "train")
+
+    recorded = datasets_in_mlflow(directory(whole.stdout).parents[2])
+    assert recorded == {name: entry["sha256"][:36] for name, entry in manifest["datasets"].items()}
 
     runs = tmp_path_factory.mktemp("killed")
     flow = subprocess.Popen(

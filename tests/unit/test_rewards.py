@@ -14,7 +14,7 @@ def test_a_right_boxed_integer_after_think_end_scores_one() -> None:
     ("response", "status", "answer"),
     [
         (r"</think>\boxed{45}", GradeStatus.WRONG, "45"),
-        (r"the answer is \boxed{46}", GradeStatus.NO_SOLUTION, None),
+        (r"the answer is \boxed{46}", GradeStatus.TRUNCATED, None),
         (r"\boxed{46}</think>so it is 46", GradeStatus.NO_ANSWER, None),
         (r"</think>\boxed{46", GradeStatus.NO_ANSWER, None),
         (r"</think>\boxed{}", GradeStatus.WRONG, ""),

@@ -235,11 +235,11 @@ def test_texts_and_grades_are_exact(whole: pl.DataFrame) -> None:
         text = "".join(WORDS[i] for i in row["response_ids"]).removesuffix("<eos>")
         if row["solution"] is None:
             assert text == row["thinking"]
-            assert row["grade_status"] == "no_solution"
+            assert row["grade_status"] == "truncated"
         else:
             assert text == row["thinking"] + "</think>" + row["solution"]
             assert (row["grade_status"] == "correct") == ("\\boxed{4}" in row["solution"]) == (row["score"] == 1)
-    assert set(whole["grade_status"]) == {"correct", "wrong", "no_answer", "no_solution"}
+    assert set(whole["grade_status"]) == {"correct", "wrong", "no_answer", "truncated"}
 
 
 def test_budgets_hold_in_every_row(whole: pl.DataFrame) -> None:
