@@ -65,6 +65,19 @@ def presets() -> None:
 
 
 @cli.command()
+@click.argument("table", type=click.Path(path_type=Path))
+@click.option(
+    "--data", type=click.Path(path_type=Path), help="Built data sets; without it those the table was made with."
+)
+def regrade(table: Path, data: Path | None) -> None:
+    """Grade TABLE (runs/PRESET/sweep/KEY/table) once more; answers, scores and statuses are rewritten."""
+    from flows import environment, regrade
+
+    environment.prepare()
+    click.echo(regrade.regrade_table(table, data))
+
+
+@cli.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--prefect-port", default=4200, show_default=True)
 @click.option("--mlflow-port", default=5000, show_default=True)

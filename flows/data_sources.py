@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from elastic_core.rewards.sandbox import require_sandbox
+
 from elastic_core.data.build import DataBuild
 from elastic_core.data.dataset import Dataset, Generated
 from elastic_core.data.fetch import FetchedDataset, is_present, located
@@ -76,6 +78,17 @@ def data_stage(run: FlowRun) -> Stage:
             "code": hash_files(sorted([*(_CODE / "data").rglob("*.py"), *(_CODE / "rewards").glob("*truth.py")])),
         },
     )
+
+
+def require_graders(run: FlowRun, names: Iterable[str]) -> None:
+    """Refuse to start what could not be graded on this machine.
+
+    Raises:
+        UserError: when programs would have to be run and there is no sandbox.
+    """
+    known = all_datasets(own_directory(run.runs))
+    if any(known[name].grader == "code" for name in names):
+        require_sandbox()
 
 
 def located_datasets(run: FlowRun, chosen: Iterable[Dataset]) -> dict[str, FetchedDataset]:

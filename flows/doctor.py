@@ -84,6 +84,7 @@ def run_checks() -> list[Finding]:
         check_cores(len(os.sched_getaffinity(0))),
         check_shared_memory(shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else 0),
         check_versions(expected_versions(engine), installed),
+        check_sandbox(_sandbox_problem()),
     ]
     if lock.exists():
         findings.append(check_lock(lock.read_text(), installed))
@@ -222,6 +223,13 @@ def check_port(port: int, service: str, listening: bool, ours: bool) -> Finding:
     return Finding(f"port {port}", "warning", message)
 
 
+def check_sandbox(problem: str | None) -> Finding:
+    """Only benchmarks of programs need it, and they refuse to start without."""
+    if problem is None:
+        return Finding("sandbox", "ok", "bubblewrap can isolate programs")
+    return Finding("sandbox", "warning", f"{problem} (needed where programs are graded)")
+
+
 def check_tracking(uri: str) -> Finding:
     """Whether MLflow's store can be reached: a server answers, or the database's directory can be written."""
     if uri.startswith("http"):
@@ -313,6 +321,16 @@ def _gpus() -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     return listed.stdout.splitlines() if listed.returncode == 0 else []
+
+
+def _sandbox_problem() -> str | None:
+    from elastic_core.rewards.sandbox import require_sandbox
+
+    try:
+        require_sandbox()
+    except UserError as error:
+        return str(error)
+    return None
 
 
 def _listening(port: int) -> bool:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from prefect import flow
+from prefect import flow, get_run_logger
 
+from elastic_core.data.problems import read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files
+from elastic_core.rewards.codeforces import split_id
+from flows.data_sources import data_files, sources_directory
 from flows.run import FlowRun
 from flows.stages import sweep_stage, train_stage
+from reports.codeforces import BENCHMARK
 from tasks.report import write_report
 from tasks.stage import METRICS, TABLE
+from tasks.standings import fetch_standings
 
 
 @flow(name="report")
@@ -32,6 +37,7 @@ def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, pa
     if not swept.marker.exists():
         raise UserError(f"no finished sweep at {swept.directory}; run first: elastic run sweep --preset {preset}")
     table = swept.directory / TABLE
+    standings = codeforces_standings(run) if BENCHMARK in run.settings.data.benchmarks else None
     trained = "trained" in run.settings.sweep.models
     metrics = train_stage(run).directory / METRICS if trained else None
     stage = run.stage(
@@ -42,8 +48,21 @@ def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, pa
             "contents": hash_files(table.glob("*.parquet")),
             "training_metrics": str(metrics) if metrics else None,
             "trained_budget": run.settings.train.budget if trained else None,
+            "codeforces": standings,
             "provenance": {"preset": preset, **swept.inputs},
             "settings": run.settings.model_dump(mode="json"),
         },
     )
     return Path(run.perform(write_report, stage, run.tracker, run.parent))
+
+
+def codeforces_standings(run: FlowRun) -> dict[str, str]:
+    """Where the standings lie that ratings are computed from, fetched as far as they can be: the report names the
+    contests that it has to do without."""
+    directory = sources_directory(run.runs) / "codeforces-standings"
+    problems, users = data_files(run, [BENCHMARK, f"{BENCHMARK}-ratings"])
+    contests = {split_id(problem.id)[0] for problem in read_problems(problems)}
+    state = fetch_standings(contests, directory, return_state=True)
+    if state.is_failed():
+        get_run_logger().warning("standings: %s", state.message)
+    return {"standings": str(directory), "users": str(users)}

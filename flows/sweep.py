@@ -8,7 +8,7 @@ from typing import Any
 from prefect import flow
 
 from flows.data import prepare_data
-from flows.data_sources import data_stage
+from flows.data_sources import data_stage, require_graders
 from flows.run import FlowRun
 from flows.stages import benchmark_files, models, sweep_stage
 from tasks.stage import TABLE
@@ -30,6 +30,7 @@ def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
     run = FlowRun.begin(preset, overrides, parent_run)
     if not data_stage(run).marker.exists():
         prepare_data(preset, overrides, parent_run)
+    require_graders(run, run.settings.data.benchmarks)
     stage = sweep_stage(run)
     settings = run.settings
     run.perform(

@@ -8,7 +8,7 @@ from typing import Any
 from prefect import flow
 
 from flows.data import prepare_data
-from flows.data_sources import data_files, data_stage
+from flows.data_sources import data_files, data_stage, require_graders
 from flows.run import FlowRun
 from flows.stages import base_model, train_stage
 from tasks.stage import MODEL
@@ -31,6 +31,7 @@ def train(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
     base = base_model(run)
     if not data_stage(run).marker.exists():
         prepare_data(preset, overrides, parent_run)
+    require_graders(run, [*run.settings.data.train, *run.settings.data.validation])
     stage = train_stage(run)
     run.perform(
         train_policy, stage, run.tracker, run.parent, run.settings.train, run.settings.ray.running, base,

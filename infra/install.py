@@ -71,12 +71,34 @@ def build_environment(engine: str) -> None:
     pip(*(["--extra-index-url", index] if index else []), "-r", str(lock))
 
 
+def install_bubblewrap() -> None:
+    """The sandbox that model-written programs run in. It may be missing where no such program is graded, so what cannot
+    be installed without asking anyone is left to the user."""
+    if shutil.which("bwrap"):
+        return
+    root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    install = [*root, "apt-get", "install", "--yes", "--quiet", "bubblewrap"]
+    if shutil.which("apt-get") and shutil.which([*root, "apt-get"][0]):
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
+        # A new machine has no package lists, and one in use need not fetch them.
+        if subprocess.run(install, **quiet).returncode:
+            subprocess.run([*root, "apt-get", "update", "--quiet"], **quiet)
+            subprocess.run(install, **quiet)
+    if not shutil.which("bwrap"):
+        print(
+            "install: bubblewrap is missing, and grading programs and the tests of it need it; "
+            "install it, for example: sudo apt-get install bubblewrap",
+            flush=True,
+        )
+
+
 def main() -> None:
     started = time.monotonic()
     engine = sys.argv[1]
     refuse_unfit_machine(engine)
     with Path(__file__).open() as itself:
         fcntl.flock(itself, fcntl.LOCK_EX)  # Two commands started at once install one after the other.
+        install_bubblewrap()
         wanted = wanted_stamp(engine)
         found = dict(line.split() for line in STAMP.read_text().splitlines()) if STAMP.exists() else {}
         # An interpreter that was upgraded away leaves a dangling link behind a good stamp.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ def build_report(
     out_dir: Path,
     provenance: dict[str, Any],
     trained_budget: Budget | None,
+    remarks: Mapping[str, str] | None = None,
 ) -> ReportFiles:
     """Write summary.json, report.md and the figures to `out_dir`; files of an earlier report are replaced.
 
@@ -42,6 +44,7 @@ def build_report(
         provenance: shown as given. Suggested: preset, date, machine, models with fingerprints, seed, packages,
             command.
         trained_budget: (t*, s*) of training, marked in the figures and needed by one claim.
+        remarks: Markdown for the part of a benchmark, by its name.
 
     Raises:
         ValueError: as `summarize` and `training_curve`.
@@ -69,7 +72,7 @@ def build_report(
     if training_metrics is not None and files.training_curve is not None:
         training_curve(training_metrics, files.training_curve)
         figures["Training curve"] = files.training_curve
-    text = render_markdown(summary, evaluate_claims(rows, trained_budget), figures, provenance)
+    text = render_markdown(summary, evaluate_claims(rows, trained_budget), figures, provenance, remarks or {})
     write_summary_json(summary, files.summary)
     with replacing(files.markdown) as temporary:
         temporary.write_text(text, encoding="utf-8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,18 @@ from reports.drawing import sampled
 
 
 def render_markdown(
-    summary: pl.DataFrame, claims: list[Claim], figures: dict[str, Path], provenance: dict[str, Any]
+    summary: pl.DataFrame,
+    claims: list[Claim],
+    figures: dict[str, Path],
+    provenance: dict[str, Any],
+    remarks: Mapping[str, str],
 ) -> str:
     """The report's text.
 
     Args:
         figures: caption → file, which must lie beside the report.
         provenance: what the numbers come from, name → value; a mapping is shown as a list of its pairs.
+        remarks: Markdown for the part of a benchmark, by its name.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -33,17 +38,21 @@ def render_markdown(
         verdicts=_verdicts(claims),
         verdict=_verdict,
         claims=claims,
-        benchmarks=[_benchmark(name, summary.filter(benchmark=name)) for name in sorted(summary["benchmark"].unique())],
+        benchmarks=[
+            _benchmark(name, summary.filter(benchmark=name), remarks.get(name, ""))
+            for name in sorted(summary["benchmark"].unique())
+        ],
     )
 
 
-def _benchmark(name: str, cells: pl.DataFrame) -> dict[str, Any]:
+def _benchmark(name: str, cells: pl.DataFrame, remark: str) -> dict[str, Any]:
     return {
         "name": name,
         "sampled": sampled(cells["num_problems"].to_list(), cells["num_samples"].to_list()),
         "num_trajectories": cells["num_trajectories"].sum(),
         "accuracy": _table(cells, _accuracy),
         "tokens": _table(cells, _tokens),
+        "remark": remark,
     }
 
 

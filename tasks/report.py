@@ -15,6 +15,9 @@ from prefect import task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact
 
 from elastic_core.budget import Budget
+from elastic_core.rewards.codeforces import split_id
+from elastic_core.rewards.standings import load
+from reports import codeforces
 from tasks.stage import Stage, worth_retrying
 from tasks.tracking import Tracker
 
@@ -26,7 +29,7 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
     """The report of one trajectory table, in the stage's directory; an earlier report there is replaced.
 
     The stage's request names the `table` directory, `training_metrics` (a parquet file or None), `trained_budget` (or
-    None) and `provenance`.
+    None), `codeforces` (the directory of `standings` and the file of `users` by rating, or None) and `provenance`.
 
     Returns:
         Path of report.md.
@@ -39,12 +42,14 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
         marker.unlink()
     directory = stage.prepare()
     budget = request["trained_budget"]
+    rows = TrajectoryStore(Path(request["table"])).read()
     files = build_report(
-        TrajectoryStore(Path(request["table"])).scan(),
+        rows,
         pl.read_parquet(request["training_metrics"]) if request["training_metrics"] else None,
         directory,
         {**request["provenance"], **machine(), "table": request["table"]},
         Budget.parse(budget) if budget else None,
+        {codeforces.BENCHMARK: _codeforces(rows, **request["codeforces"])} if request["codeforces"] else {},
     )
     run_id = tracker.ensure(stage.label, "report", parent)
     with tracker.running(run_id):
@@ -57,6 +62,12 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
         link = f"{tracker.tracking_uri}/#/experiments/{tracker.experiment_id}/runs/{run_id}"
         create_link_artifact(link, "MLflow run", key="report-mlflow")
     return str(files.markdown)
+
+
+def _codeforces(rows: pl.DataFrame, standings: str, users: str) -> str:
+    contests = {split_id(problem)[0] for problem in rows.filter(benchmark=codeforces.BENCHMARK)["problem"].unique()}
+    found, _ = load(Path(standings), contests)
+    return codeforces.section(rows, found, dict(pl.read_parquet(users, columns=["rating", "users"]).iter_rows()))
 
 
 def machine() -> dict[str, Any]:

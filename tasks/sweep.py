@@ -38,6 +38,7 @@ class ModelCounts(NamedTuple):
     rows_present: int
     tokens_generated: int
     tokens_reused: int
+    grading_seconds: float
     seconds: float
 
 
@@ -55,7 +56,7 @@ def measure(
     store = TrajectoryStore(stage.prepare() / TABLE)
     problems = {name: read_problems(file) for name, file in benchmark_files.items()}
     run_id = tracker.ensure(stage.label, "sweep", parent)
-    counts = ModelCounts(0, 0, 0, 0, 0.0)._asdict()
+    counts = ModelCounts(0, 0, 0, 0, 0.0, 0.0)._asdict()
     with tracker.running(run_id):
         tracker.log(run_id, params=flatten(stage.inputs))
         try:
@@ -63,8 +64,9 @@ def measure(
                 for name, result in _run_models(stage, store, engine, cluster, models, problems):
                     counts = {key: value + getattr(result, key) for key, value in counts.items()}
                     get_run_logger().info(
-                        "sweep of %s: %d rows in %.0f s, %d tokens generated, %d answered from longer draws", name,
-                        result.rows_written, result.seconds, result.tokens_generated, result.tokens_reused,
+                        "sweep of %s: %d rows in %.0f s (grading %.1f s, beside generation), %d tokens generated, "
+                        "%d answered from longer draws", name, result.rows_written, result.seconds,
+                        result.grading_seconds, result.tokens_generated, result.tokens_reused,
                     )  # fmt: skip
         except TableLocked as error:
             raise UserError(str(error)) from None
@@ -136,7 +138,14 @@ async def _run_model(
             plan, sampling=sampling, engines={"policy": shared}, rows=rows, store=store, on_progress=update,
             max_in_flight=2 * parameters.max_num_seqs,
         )  # fmt: skip
-    return ModelCounts(result.rows_written, result.rows_present, shared.generated, shared.reused, result.seconds)
+    return ModelCounts(
+        result.rows_written,
+        result.rows_present,
+        shared.generated,
+        shared.reused,
+        result.grading_seconds,
+        result.seconds,
+    )
 
 
 def _record_cells(tracker: Tracker, run_id: str, stage: Stage, summary: pl.DataFrame) -> None:

@@ -122,6 +122,7 @@ def write_problems(entry: Dataset, clean: Path, target: Path, left_out: pl.Serie
                     kept,
                     name=entry.name,
                     split=entry.split,
+                    domain=entry.domain,
                     grader=entry.grader,
                     template=TEMPLATES[entry.prompt],
                     first_index=table.rows,

@@ -164,6 +164,7 @@ class Dataset:
         grader: kind that `elastic_core.rewards.grade` takes; None where nothing is graded.
         prompt: name of the template in `elastic_core.data.prompts` that makes the prompt of a problem.
         ids: name of a reference data set whose n-th row holds the `id` of the n-th problem.
+        needs: names of further reference data sets that its results are read with.
     """
 
     name: str
@@ -180,6 +181,7 @@ class Dataset:
     grader: str | None = None
     prompt: str | None = None
     ids: str | None = None
+    needs: tuple[str, ...] = ()
 
 
 def bad_rows(raw: pl.DataFrame, condition: pl.Expr, reason: str) -> None:

@@ -15,7 +15,7 @@ VERL_SCHEMA = pl.Schema(
         "prompt": pl.List(pl.Struct({"role": pl.String(), "content": pl.String()})),
         "ability": pl.String(),
         "reward_model": pl.Struct({"style": pl.String(), "ground_truth": pl.String()}),
-        "extra_info": pl.Struct({"split": pl.String(), "index": pl.Int64(), "id": pl.String()}),
+        "extra_info": pl.Struct({"split": pl.String(), "index": pl.Int64(), "id": pl.String(), "grader": pl.String()}),
     }
 )
 
@@ -36,24 +36,27 @@ class Problem:
 
 
 def to_verl(
-    clean: pl.DataFrame, *, name: str, split: str, grader: str, template: Template, first_index: int = 0
+    clean: pl.DataFrame, *, name: str, split: str, domain: str, grader: str, template: Template, first_index: int = 0
 ) -> pl.DataFrame:
     """Rows of verl's schema from rows of a clean table.
 
     Args:
         clean: columns of `elastic_core.data.dataset.PROBLEMS`.
         name: of the data set; becomes `data_source`.
-        grader: becomes `ability`.
+        domain: becomes `ability`.
         first_index: position of the first row in the data set.
     """
     message = pl.struct(role=pl.lit("user"), content=template.render())
     return clean.select(
         data_source=pl.lit(name),
         prompt=pl.concat_list(message),
-        ability=pl.lit(grader),
+        ability=pl.lit(domain),
         reward_model=pl.struct(style=pl.lit("rule"), ground_truth="truth"),
         extra_info=pl.struct(
-            split=pl.lit(split), index=pl.int_range(first_index, first_index + pl.len(), dtype=pl.Int64), id="id"
+            split=pl.lit(split),
+            index=pl.int_range(first_index, first_index + pl.len(), dtype=pl.Int64),
+            id="id",
+            grader=pl.lit(grader),
         ),
     )
 
@@ -74,7 +77,7 @@ def read_problems(file: Path) -> list[Problem]:
             id=row["extra_info"]["id"],
             question=row["prompt"][-1]["content"],
             truth=row["reward_model"]["ground_truth"],
-            grader=row["ability"],
+            grader=row["extra_info"]["grader"],
         )
         for row in frame.iter_rows(named=True)
     ]

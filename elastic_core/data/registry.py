@@ -236,6 +236,7 @@ _ENTRIES = (
         map=code.codeforces,
         fields=code.CODEFORCES_FIELDS,
         ids="codeforces-ids",
+        needs=("codeforces-ratings",),
     ),
     _code(
         name="humaneval-plus",
@@ -364,7 +365,7 @@ def select(names: Iterable[str], known: dict[str, Dataset]) -> list[Dataset]:
         if name not in known:
             raise UserError(f'unknown data set "{name}"{nearest(name, known)}; `elastic data list` shows them all')
         entry = known[name]
-        if entry.ids:
-            chosen[entry.ids] = known[entry.ids]
+        for needed in (*entry.needs, *([entry.ids] if entry.ids else [])):
+            chosen[needed] = known[needed]
         chosen[name] = entry
     return list(chosen.values())

@@ -1,25 +1,90 @@
-"""Grading, behind one entry point: `grade(kind, response, truth)`."""
+"""Grading, behind one entry point: `grade(kind, response, truth)`, and `grade_many` for batches.
 
-from collections.abc import Callable
+A grade is about the response. When the grader itself fails, it tries again, and if that does not help it raises: a
+response is never scored 0 because a machine was out of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from os import cpu_count
+from typing import NamedTuple
 
 from elastic_core.rewards.grade import Grade, GradeStatus
 from elastic_core.rewards.math import grade_math
 
-_GRADERS: dict[str, Callable[[str, str], Grade]] = {"math": grade_math}
+
+def _choice(response: str, truth: str) -> Grade:
+    from elastic_core.rewards.choice import grade_choice
+
+    return grade_choice(response, truth)
+
+
+def _code(response: str, truth: str) -> Grade:
+    from elastic_core.rewards.code import grade_code
+
+    return grade_code(response, truth)
+
+
+_GRADERS: dict[str, Callable[[str, str], Grade]] = {"math": grade_math, "choice": _choice, "code": _code}
 
 KINDS = tuple(_GRADERS)
 """Kinds that `grade` takes."""
 
+ATTEMPTS = 3
+"""How often a response is graded before the grader's own failure is final."""
+
+
+class GradingFailed(RuntimeError):
+    """The grader failed, not the response; nothing was scored."""
+
+
+class Answer(NamedTuple):
+    """What is to be graded: `response` is the whole text, think-end included."""
+
+    kind: str
+    response: str
+    truth: str
+
 
 def grade(kind: str, response: str, truth: str) -> Grade:
-    """Grade one response (whole text, think-end included) against the right answer.
+    """Grade one response against the right answer. Safe to call from any thread.
+
+    Args:
+        kind: one of `KINDS`.
+        response: the model's whole text, think-end included as text; without one there is no credit.
+        truth: as `elastic_core.rewards.truth` and `elastic_core.rewards.code_truth` encode it; for a choice its letter.
 
     Raises:
         ValueError: on an unknown kind, or a truth that is none of this kind.
+        GradingFailed: when the grader failed `ATTEMPTS` times.
+        UserError: when programs are to be graded and there is no sandbox.
     """
     if kind not in _GRADERS:
-        raise ValueError(f'no grader "{kind}"; expected one of {", ".join(_GRADERS)}')
-    return _GRADERS[kind](response, truth)
+        raise ValueError(f'no grader "{kind}"; expected one of {", ".join(KINDS)}')
+    for _ in range(ATTEMPTS):
+        graded = _GRADERS[kind](response, truth)
+        if graded.status is not GradeStatus.SANDBOX_ERROR:
+            return graded
+    raise GradingFailed(f"grading of {kind} failed {ATTEMPTS} times, the last time on: {(graded.answer or '')[:200]!r}")
 
 
-__all__ = ["KINDS", "Grade", "GradeStatus", "grade"]
+def grade_many(answers: Sequence[Answer]) -> list[Grade]:
+    """Grades in the order of the answers, on all cores; equal answers are graded once.
+
+    Raises:
+        ValueError, GradingFailed, UserError: as `grade`.
+    """
+    distinct = list(dict.fromkeys(answers))
+    if len(distinct) <= 1:
+        graded = [grade(*answer) for answer in distinct]
+    else:
+        # The work is done by other processes, which these threads wait for.
+        with ThreadPoolExecutor(min(len(distinct), cpu_count() or 1)) as pool:
+            graded = list(pool.map(lambda answer: grade(*answer), distinct))
+    by_answer = dict(zip(distinct, graded, strict=True))
+    return [by_answer[answer] for answer in answers]
+
+
+__all__ = ["KINDS", "Answer", "Grade", "GradeStatus", "GradingFailed", "grade", "grade_many"]

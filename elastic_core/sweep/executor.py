@@ -40,12 +40,18 @@ class SweepPlan:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Counts of one run, so far or at its end. `tokens_generated` counts the sampled tokens in the rows it wrote."""
+    """Counts of one run, so far or at its end.
+
+    Attributes:
+        tokens_generated: sampled tokens in the rows it wrote.
+        grading_seconds: time spent on turning trajectories into graded rows, beside generation.
+    """
 
     rows_written: int
     rows_present: int
     rows_total: int
     tokens_generated: int
+    grading_seconds: float
     seconds: float
 
     @property
@@ -143,6 +149,7 @@ class _Run:
     full: asyncio.Event = field(default_factory=asyncio.Event)
     rows_written: int = 0
     tokens_generated: int = 0
+    grading_seconds: float = 0.0
     began: float = field(default_factory=time.monotonic)
 
     async def run(self, max_in_flight: int) -> SweepResult:
@@ -203,7 +210,9 @@ class _Run:
             self.on_progress(self.result())
 
     def store_rows(self, batch: list[tuple[Sample, Trajectory]]) -> None:
+        began = time.monotonic()
         frame = self.rows.frame(batch)
+        self.grading_seconds += time.monotonic() - began
         self.store.append(frame)
         self.rows_written += frame.height
         self.tokens_generated += sum(frame["think_tokens"]) + sum(frame["solution_tokens"])
@@ -215,6 +224,7 @@ class _Run:
             rows_present=present,
             rows_total=present + len(self.plan.missing),
             tokens_generated=self.tokens_generated,
+            grading_seconds=self.grading_seconds,
             seconds=time.monotonic() - self.began,
         )
 

@@ -11,7 +11,8 @@ import polars as pl
 
 from elastic_core.data.problems import Problem
 from elastic_core.markers import Markers
-from elastic_core.rewards import grade
+from elastic_core.rewards import Answer, Grade, grade_many
+from elastic_core.rewards.response import ResponseText, response_text
 from elastic_core.sweep.grid import Cell
 from elastic_core.trajectory import SCHEMA, Trajectory
 
@@ -39,16 +40,22 @@ class RowBuilder:
     engine_fingerprint: str
 
     def frame(self, finished: Sequence[tuple[Sample, Trajectory]]) -> pl.DataFrame:
-        """Rows of the table's schema."""
-        return pl.DataFrame([self.row(sample, trajectory) for sample, trajectory in finished], schema=SCHEMA)
+        """Rows of the table's schema, graded together."""
+        texts = [response_text(self.tokenizer, self.markers, trajectory) for _, trajectory in finished]
+        grades = grade_many(
+            [
+                Answer(sample.problem.grader, text.graded, sample.problem.truth)
+                for (sample, _), text in zip(finished, texts, strict=True)
+            ]
+        )
+        rows = [
+            self._row(sample, trajectory, text, graded)
+            for (sample, trajectory), text, graded in zip(finished, texts, grades, strict=True)
+        ]
+        return pl.DataFrame(rows, schema=SCHEMA)
 
-    def row(self, sample: Sample, trajectory: Trajectory) -> dict[str, Any]:
-        """One row. Its `thinking` and `solution` are the text before and after think-end; solution is null when none
-        was begun."""
+    def _row(self, sample: Sample, trajectory: Trajectory, text: ResponseText, graded: Grade) -> dict[str, Any]:
         cell, problem = sample.cell, sample.problem
-        thinking, solution = self.texts(trajectory)
-        response = thinking if solution is None else thinking + self._decode((self.markers.think_end,)) + solution
-        graded = grade(problem.grader, response, problem.truth)
         return {
             "model": cell.model,
             "benchmark": cell.benchmark,
@@ -66,28 +73,14 @@ class RowBuilder:
             "answer": graded.answer,
             "score": graded.score,
             "grade_status": graded.status,
-            "thinking": thinking,
-            "solution": solution,
+            "thinking": text.thinking,
+            "solution": text.solution,
             "response_ids": trajectory.response_ids,
             "forced": trajectory.forced,
             "seed": sample.seed,
             "engine_fingerprint": self.engine_fingerprint,
             "model_fingerprint": self.model_fingerprint,
         }
-
-    def texts(self, trajectory: Trajectory) -> tuple[str, str | None]:
-        """Thinking and solution as text, special tokens included, without think-end and a last end-of-text."""
-        ids, start = trajectory.response_ids, trajectory.solution_start
-        if ids and ids[-1] in self.markers.end_of_text:
-            ids = ids[:-1]
-        if start is None:
-            return self._decode(ids), None
-        # From think-end on, then without its text: some tokenizers drop the space before the first token they decode.
-        marker = self._decode((self.markers.think_end,))
-        return self._decode(ids[: start - 1]), self._decode(ids[start - 1 :]).removeprefix(marker)
-
-    def _decode(self, ids: tuple[int, ...]) -> str:
-        return self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 
 def sample_seed(seed: int, benchmark: str, problem: str, number: int) -> int:

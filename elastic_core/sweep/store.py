@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -88,14 +88,29 @@ class TrajectoryStore:
         if not repeated.is_empty():
             raise DuplicateKey(f"{self.directory}: {repeated.height} rows have a key twice, such as {repeated.row(0)}")
         last = max((int(shard.stem.rpartition("-")[2]) for shard in self.directory.glob(_SHARDS)), default=-1)
-        target = self.directory / f"rows-{last + 1:06d}.parquet"
+        self._write(rows, self.directory / f"rows-{last + 1:06d}.parquet")
+        self._keys = pl.concat([self._keys, new])
+
+    def rewrite(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
+        """Replace every shard by `change` of it, one after the other; keys stay.
+
+        Raises:
+            TableLocked: when another process holds the table.
+        """
+        with self._locked():
+            for shard in sorted(self.directory.glob(_SHARDS)):
+                before = pl.read_parquet(shard)
+                rows = change(before)
+                assert rows.schema == SCHEMA and rows.select(_KEY).equals(before.select(_KEY))
+                self._write(rows, shard)
+
+    def _write(self, rows: pl.DataFrame, target: Path) -> None:
         temporary = target.with_suffix(_TEMPORARY)
         with temporary.open("wb") as stream:
             rows.write_parquet(stream)
             stream.flush()
             os.fsync(stream.fileno())
         _publish(temporary, target)
-        self._keys = pl.concat([self._keys, new])
 
     def _settle(self, manifest: Manifest) -> None:
         file = self.directory / "manifest.json"

@@ -123,7 +123,8 @@ class ElasticAgentLoop(AgentLoopBase):
                 grade_trajectory,
                 trajectory,
                 self._tokenizer,
-                kind=row["ability"],
+                self._markers,
+                kind=row["extra_info"]["grader"],
                 truth=row["reward_model"]["ground_truth"],
             )
         return AgentLoopOutput(

@@ -246,8 +246,10 @@ def _rollout(p: GrpoParameters) -> dict[str, Any]:
         f"{rollout}.val_kwargs.temperature": p.validation_temperature,
         f"{rollout}.val_kwargs.top_p": p.validation_top_p,
         f"{rollout}.val_kwargs.do_sample": p.validation_temperature > 0,
-        # The agent loop grades; verl's reward workers would idle.
+        # The agent loop grades; verl's reward workers would idle. Whatever else asks for a score asks our grader.
         "reward.num_workers": 0,
+        "reward.custom_reward_function.path": "pkg://elastic_core.training.reward",
+        "reward.custom_reward_function.name": "compute_score",
     }
     if p.device == "cpu":
         overrides |= {

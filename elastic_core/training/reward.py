@@ -6,26 +6,31 @@ tokens: think-end would vanish, and a boxed guess inside an unfinished thought w
 
 from typing import Any
 
+from elastic_core.markers import Markers
 from elastic_core.rewards import Grade, grade
-from elastic_core.rewards.grade import THINK_END
+from elastic_core.rewards.response import response_text
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 
 
-def response_text(trajectory: Trajectory, tokenizer: Any) -> str:
-    """Thinking, think-end as text, solution. Without a solution there is no think-end, and graders give no credit."""
-    if trajectory.solution_start is None:
-        return tokenizer.decode(trajectory.response_ids, skip_special_tokens=True)
-    start = trajectory.solution_start
-    thinking, solution = (
-        tokenizer.decode(ids, skip_special_tokens=True)
-        for ids in (trajectory.response_ids[:start], trajectory.response_ids[start:])
-    )
-    return f"{thinking.removesuffix(THINK_END)}{THINK_END}{solution}"
-
-
-def grade_trajectory(trajectory: Trajectory, tokenizer: Any, *, kind: str, truth: str) -> Grade:
+def grade_trajectory(trajectory: Trajectory, tokenizer: Any, markers: Markers, *, kind: str, truth: str) -> Grade:
     """Grade by `elastic_core.rewards.grade`; `kind` is the grader's."""
-    return grade(kind, response_text(trajectory, tokenizer), truth)
+    return grade(kind, response_text(tokenizer, markers, trajectory).graded, truth)
+
+
+def compute_score(
+    data_source: str, solution_str: str, ground_truth: str, extra_info: dict[str, Any], **_: Any
+) -> dict[str, Any]:
+    """verl's `reward.custom_reward_function`: the same grader for whatever else of verl asks for a score, so that none
+    of verl's own scorers, some of which evaluate model text, is ever chosen.
+
+    Our rollouts come with their score, see above. This one sees text that verl decoded, without special tokens: a model
+    whose think-end is one gets no credit here.
+
+    Raises:
+        GradingFailed: when the grader failed, not the response.
+    """
+    graded = grade(extra_info["grader"], solution_str, ground_truth)
+    return {"score": graded.score, "acc": graded.score}
 
 
 def measures(trajectory: Trajectory, graded: Grade) -> dict[str, float]:

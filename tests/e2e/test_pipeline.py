@@ -1,6 +1,7 @@
 """The embedded pipeline in small, with the real Prefect, Ray, verl, vLLM and MLflow, as a user runs it."""
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from mlflow import MlflowClient
 
 from elastic_core.trajectory import KEY, SCHEMA
+from tests.e2e.conftest import read_table
 from tests.elastic_command import elastic
 
 CELL_KEYS = {
@@ -85,3 +87,29 @@ def test_running_it_again_does_nothing_and_says_so(table: pl.DataFrame, runs: Pa
     for stage in ("data", "warm-start", "train", "sweep", "report"):
         assert f"{stage}: done before, nothing to do" in again.stdout
     assert {file: file.stat().st_mtime_ns for file in runs.glob("smoke/**/*") if file.is_file()} == before
+
+
+def test_grading_the_table_again_changes_nothing(table: pl.DataFrame, runs: Path) -> None:
+    (directory,) = runs.glob("smoke/sweep/*/table")
+    result = elastic("regrade", str(directory), runs=runs)
+    assert result.returncode == 0, result.stdout[-3000:]
+    assert f"{table.height} rows graded, 0 changed" in result.stdout
+    key = list(KEY)
+    assert read_table(runs).sort(key).equals(table.sort(key))
+
+
+def test_a_grade_that_was_wrong_is_put_right(table: pl.DataFrame, runs: Path, tmp_path: Path) -> None:
+    (original,) = runs.glob("smoke/sweep/*/table")
+    copy = tmp_path / "table"
+    shutil.copytree(original, copy)
+    for shard in copy.glob("rows-*.parquet"):
+        rows = pl.read_parquet(shard)
+        rows.with_columns(score=1 - pl.col("score"), grade_status=pl.lit("wrong")).write_parquet(shard)
+    missing = elastic("regrade", str(copy), runs=runs)
+    assert missing.returncode == 2 and "give --data DIRECTORY" in missing.stdout
+    (data,) = (file.parent for file in runs.glob("smoke/data/*/manifest.json"))
+    result = elastic("regrade", str(copy), "--data", str(data), runs=runs)
+    assert result.returncode == 0, result.stdout[-3000:]
+    key = list(KEY)
+    assert pl.read_parquet(sorted(copy.glob("*.parquet"))).sort(key).equals(table.sort(key))
+    assert "not a trajectory table" in elastic("regrade", str(tmp_path), runs=runs).stdout

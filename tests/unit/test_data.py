@@ -166,7 +166,11 @@ def test_real_rows_reach_verls_schema_unchanged(tmp_path: Path) -> None:
             continue
         assert frame.schema == VERL_SCHEMA
         row = frame.row(0, named=True)
-        assert row["data_source"] == entry.name and row["ability"] == entry.grader
+        assert (
+            row["data_source"] == entry.name
+            and row["ability"] == entry.domain
+            and row["extra_info"]["grader"] == entry.grader
+        )
         assert row["extra_info"]["split"] == entry.split and row["extra_info"]["index"] == 0
     raw = json.loads((UPSTREAM / "agentica-project/rllm/rllm/data/test/math/aime.json").read_text())
     prompts = pl.read_parquet(tmp_path / "data" / "aime-2024.parquet")["prompt"].to_list()

@@ -110,6 +110,7 @@ def test_unknown_data_sets_are_answered_with_the_nearest() -> None:
 
 def test_a_data_set_brings_those_that_it_refers_to() -> None:
     assert [entry.name for entry in select(["codeforces", "amc", "amc"], REGISTRY)] == [
+        "codeforces-ratings",
         "codeforces-ids",
         "codeforces",
         "amc",

@@ -143,3 +143,9 @@ def test_main_s_status_tells_a_script(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert capsys.readouterr().out.splitlines() == ["ok       disk           fine", "warning  cores          one"]
     monkeypatch.setattr(doctor, "run_checks", lambda: [Finding("disk", "failure", "full")])
     assert doctor.main() == 1
+
+
+def test_a_machine_without_a_sandbox_is_warned() -> None:
+    assert doctor.check_sandbox(None).level == "ok"
+    warned = doctor.check_sandbox("bubblewrap is missing: apt-get install bubblewrap")
+    assert warned.level == "warning" and "apt-get install bubblewrap" in warned.message

@@ -66,7 +66,7 @@ def rollout(server: Server, *, think: int = 6, solution: int = 8, strategy: str 
     row = {
         "raw_prompt": [{"role": "user", "content": "10+2=?"}],
         "data_source": "miniature",
-        "ability": "math",
+        "extra_info": {"grader": "math"},
         "reward_model": {"ground_truth": "12"},
         "index": 0,
         "session_id": 0,

@@ -1,0 +1,275 @@
+"""The Codeforces rating of a model, by CodeElo (Quan et al. 2025, arXiv 2501.01257), and its percentile among users.
+
+The model takes part, on paper, in each contest that it was given problems of. The standings say which rank its result
+would have had, and the contest's rating is the one at which that rank is to be expected among the rated participants.
+The model's rating is the mean over contests.
+
+Scores, ranks and bounds follow CodeElo's program (QwenLM/CodeElo, calc_rating.py), which Elastic-Reasoning's figures
+come from by way of rllm's cf_elo_calc.py. What that makes of a model, and what it does not:
+
+- Time is not counted. A human's points fall by the minute, and in ICPC contests the minutes are penalty; the model
+  answers at once. A solved problem is therefore worth more to it than to any human.
+- A rejected attempt costs 50 points, as it does a human, but down to 0 and not to 30 % of the problem's points.
+- Problems of a contest that the results do not hold count as unsolved.
+- Contests of all divisions count alike, however unlikely the model's rating makes it to take part in them.
+- A participant's first contest has the rating 0 in the API, and counts with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+MAX_ATTEMPTS = 8
+"""Attempts per problem in CodeElo. rllm's program looks at the first alone unless told otherwise."""
+POINTS_PER_FAILURE = 50
+PENALTY_PER_FAILURE = 10
+"""Minutes, in ICPC contests."""
+MIN_PARTICIPANTS = 201
+"""Rated participants without whom CodeElo takes a contest's rank for no evidence."""
+LOWEST_RATING = 0.0
+HEADROOM = 100.0
+"""Rating points above the best participant, which is where a contest's rating ends."""
+TOLERANCE = 0.01
+"""Rating points within which a contest's rating is found."""
+NUM_RESAMPLES = 10_000
+
+SAMPLE_TESTS_NOTE = (
+    "378 of the 408 problems come with a single sample test, so that solved mostly means that the samples pass; "
+    "Codeforces judges by hidden tests, which fewer programs pass, and the rating would be lower by them."
+)
+
+_ID = re.compile(r"([1-9][0-9]*)([A-Z]+[0-9]*)")
+
+
+class Ties(StrEnum):
+    """Where the model ranks among participants of the same points and penalty."""
+
+    AGAINST = "against"
+    """CodeElo: as many as are not worse, at least 1. Solving nothing is then last, also where many solve nothing."""
+    SHARED = "shared"
+    """As the API ranks: 1 + those strictly better. Solving nothing ranks with all who solved nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Standings:
+    """The rated participants of a contest.
+
+    Attributes:
+        problems: points of each problem by index; None where solving it counts 1, as in ICPC contests.
+        ratings: before the contest, shape (participants,).
+        points: shape (participants,); problems solved in ICPC contests.
+        penalties: minutes, shape (participants,); 0 where problems have points.
+
+    Raises:
+        ValueError: when the three differ in number, or hold something that is no number.
+    """
+
+    contest: int
+    problems: Mapping[str, float | None]
+    ratings: np.ndarray
+    points: np.ndarray
+    penalties: np.ndarray
+
+    def __post_init__(self) -> None:
+        columns = (self.ratings, self.points, self.penalties)
+        if len({len(column) for column in columns}) > 1:
+            raise ValueError("ratings, points and penalties differ in number")
+        if not all(np.isfinite(column).all() for column in columns):
+            raise ValueError("a rating, points or a penalty is missing")
+
+
+class Score(NamedTuple):
+    """A result in a contest: more points are better, then less penalty (minutes)."""
+
+    points: float
+    penalty: float
+
+
+@dataclass(frozen=True)
+class CodeforcesRating:
+    """A model's rating, with its 95 % interval, and what it was measured on.
+
+    Attributes:
+        percentile: share of users with a lower rating, 0 to 100; likewise of the interval's ends.
+        contests: rating in each contest used.
+        without_data: contests of the results that could not be used: no standings, unrated, or too few participants.
+        unknown_problems: ids that the standings of their contest do not list; they could not be scored.
+    """
+
+    rating: float
+    low: float
+    high: float
+    percentile: float
+    percentile_low: float
+    percentile_high: float
+    contests: Mapping[int, float]
+    without_data: tuple[int, ...]
+    unknown_problems: tuple[str, ...]
+
+    @property
+    def num_contests(self) -> int:
+        return len(self.contests)
+
+
+def split_id(id: str) -> tuple[int, str]:
+    """Contest and index of a problem: "1970E3" is (1970, "E3").
+
+    Raises:
+        ValueError: when it is no such id.
+    """
+    match = _ID.fullmatch(id)
+    if not match:
+        raise ValueError(f'"{id}" is no Codeforces problem; expected a contest and an index, as in "1970E3"')
+    return int(match[1]), match[2]
+
+
+def score(
+    problems: Mapping[str, float | None], results: Mapping[str, Sequence[bool]], attempts: int = MAX_ATTEMPTS
+) -> Score:
+    """What the model has after its first `attempts` attempts at each problem; `results` by index, in order.
+
+    The first success counts and ends the attempts; each failure before it costs POINTS_PER_FAILURE of the problem's
+    points, down to 0, or PENALTY_PER_FAILURE. An unsolved problem costs nothing. Indices that are not among
+    `problems` are ignored.
+    """
+    points, penalty = 0.0, 0.0
+    for index in problems.keys() & results.keys():
+        tried = list(results[index][:attempts])
+        if True not in tried:
+            continue
+        failures, worth = tried.index(True), problems[index]
+        if worth is None:
+            points += 1
+            penalty += PENALTY_PER_FAILURE * failures
+        else:
+            points += max(0.0, worth - POINTS_PER_FAILURE * failures)
+    return Score(points, penalty)
+
+
+def rank(own: Score, standings: Standings, ties: Ties = Ties.AGAINST) -> int:
+    """The rank that the score would have had, 1 or more."""
+    ahead = standings.points > own.points
+    level = standings.points == own.points
+    if ties is Ties.SHARED:
+        return 1 + int(np.sum(ahead | (level & (standings.penalties < own.penalty))))
+    return max(1, int(np.sum(ahead | (level & (standings.penalties <= own.penalty)))))
+
+
+def expected_rank(rating: float, opponents: np.ndarray) -> float:
+    """1 + the sum of each opponent's probability to be better, by Elo (CodeElo's equation of the expected rank)."""
+    return 1 + float(np.sum(1 / (1 + 10 ** ((rating - opponents) / 400))))
+
+
+def contest_rating(rank: float, opponents: np.ndarray) -> float:
+    """The rating at which `rank` is expected among opponents of these ratings, by bisection to TOLERANCE.
+
+    Ranks that no rating explains are at the bounds: the last ones at LOWEST_RATING, the first at the best opponent's
+    rating and HEADROOM.
+
+    Raises:
+        ValueError: without opponents.
+    """
+    if len(opponents) == 0:
+        raise ValueError("a contest rating without opponents; expected at least one")
+    low, high = LOWEST_RATING, max(LOWEST_RATING, float(opponents.max()) + HEADROOM)
+    while high - low > TOLERANCE:
+        middle = (low + high) / 2
+        if expected_rank(middle, opponents) < rank:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def percentile(rating: float, users: Mapping[int, int]) -> float:
+    """Share of users with a lower rating, 0 to 100; `users` is their number by rating.
+
+    Raises:
+        ValueError: when there are no users.
+    """
+    total = sum(users.values())
+    if not total:
+        raise ValueError("a percentile among no users; expected a table of ratings")
+    return 100 * sum(number for value, number in users.items() if value < rating) / total
+
+
+def rating(
+    results: Mapping[str, Sequence[bool]],
+    standings: Mapping[int, Standings],
+    users: Mapping[int, int],
+    *,
+    attempts: int = MAX_ATTEMPTS,
+    ties: Ties = Ties.AGAINST,
+    seed: int = 0,
+) -> CodeforcesRating:
+    """The model's rating over all contests that its problems belong to.
+
+    The k samples of a problem are attempts in their order, so that this measures pass@k with a price: one success
+    among the first min(k, `attempts`) is enough, and failures before it cost points. Ratings from different numbers
+    of attempts are not comparable; `attempts=1` is a rating at pass@1.
+
+    The interval is a percentile bootstrap over contests (NUM_RESAMPLES, seeded). It knows how contests differ, not
+    how samples of one problem do. One contest bounds nothing.
+
+    Args:
+        results: success of each attempt, by problem id.
+        standings: by contest.
+        users: number of users by rating.
+
+    Raises:
+        ValueError: on what is no problem id, a problem without attempts, or no contest that can be used.
+    """
+    asked = _by_contest(results)
+    usable = [c for c in asked if c in standings and len(standings[c].ratings) >= MIN_PARTICIPANTS]
+    if not usable:
+        raise ValueError(
+            f"none of {len(asked)} contests has standings of {MIN_PARTICIPANTS} rated participants or more"
+        )
+    rated = {
+        contest: contest_rating(
+            rank(score(standings[contest].problems, asked[contest], attempts), standings[contest], ties),
+            standings[contest].ratings,
+        )
+        for contest in usable
+    }
+    low, high = _interval(np.array(list(rated.values())), seed)
+    mean = float(np.mean(list(rated.values())))
+    return CodeforcesRating(
+        rating=mean,
+        low=low,
+        high=high,
+        percentile=percentile(mean, users),
+        percentile_low=percentile(low, users),
+        percentile_high=percentile(high, users),
+        contests=rated,
+        without_data=tuple(contest for contest in asked if contest not in rated),
+        unknown_problems=tuple(
+            f"{c}{index}" for c in usable for index in asked[c] if index not in standings[c].problems
+        ),
+    )
+
+
+def _by_contest(results: Mapping[str, Sequence[bool]]) -> dict[int, dict[str, Sequence[bool]]]:
+    """Attempts by contest and index, in the order of both."""
+    contests: defaultdict[int, dict[str, Sequence[bool]]] = defaultdict(dict)
+    for (contest, index), id in sorted((split_id(id), id) for id in results):
+        if len(results[id]) == 0:
+            raise ValueError(f"{id} has no attempts; expected at least one")
+        contests[contest][index] = results[id]
+    return dict(contests)
+
+
+def _interval(ratings: np.ndarray, seed: int) -> tuple[float, float]:
+    """95 % percentile bootstrap of the mean, shape (contests,)."""
+    if len(ratings) < 2:
+        return -np.inf, np.inf
+    drawn = np.random.default_rng(seed).integers(len(ratings), size=(NUM_RESAMPLES, len(ratings)))
+    low, high = np.quantile(ratings[drawn].mean(axis=1), (0.025, 0.975))
+    return float(low), float(high)

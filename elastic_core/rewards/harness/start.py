@@ -1,0 +1,130 @@
+"""What every program of the sandbox does first: limits, prelude, and the channel to the grader."""
+
+from __future__ import annotations
+
+import array
+import builtins
+import ctypes
+import os
+import resource
+import socket
+import struct
+import sys
+from typing import Any, NamedTuple
+
+PRELUDE = """
+from string import *
+from re import *
+from datetime import *
+from collections import *
+from heapq import *
+from bisect import *
+from copy import *
+from math import *
+from random import *
+from statistics import *
+from itertools import *
+from functools import *
+from operator import *
+from io import *
+from sys import *
+from json import *
+from builtins import *
+from typing import *
+import string, re, datetime, collections, heapq, bisect, copy, math, random, statistics, itertools, functools
+import operator, io, sys, json
+"""
+"""The imports that LiveCodeBench puts in front of every program, in its order: later ones win."""
+
+RECURSION_LIMIT = 50_000
+"""LiveCodeBench's."""
+
+HEADER = struct.Struct("!I")
+READY = b"ready"
+PACKAGES = "/opt/packages"
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
+
+
+class Channel:
+    """Frames to and from the grader: four bytes of length, then so many bytes. File descriptors come with a header."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+
+    def receive(self) -> tuple[bytes, list[int]]:
+        """A frame and the descriptors that came with it. Raises EOFError when the grader is gone."""
+        descriptors = array.array("i")
+        header, ancillary, _, _ = self._socket.recvmsg(HEADER.size, socket.CMSG_SPACE(2 * descriptors.itemsize))
+        for _, _, data in ancillary:
+            descriptors.frombytes(data)
+        (length,) = HEADER.unpack(header + self._read(HEADER.size - len(header)))
+        return self._read(length), list(descriptors)
+
+    def send(self, payload: bytes) -> None:
+        self._socket.sendall(HEADER.pack(len(payload)) + payload)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _read(self, length: int) -> bytes:
+        parts = []
+        while length:
+            part = self._socket.recv(min(length, 1 << 20))
+            if not part:
+                raise EOFError("the grader is gone")
+            parts.append(part)
+            length -= len(part)
+        return b"".join(parts)
+
+
+class Start(NamedTuple):
+    """The channel, the names that a program finds defined, and the filter for `forbid_processes`."""
+
+    channel: Channel
+    names: dict[str, Any]
+    process_filter: bytes
+
+
+def start() -> Start:
+    """Set the limits that the grader gave as arguments, and tell it that a program may now be sent."""
+    channel = Channel(int(sys.argv[1]))
+    *limits, process_filter = sys.argv[2:]
+    for name, limit in zip(("AS", "CPU", "FSIZE", "NOFILE", "NPROC", "CORE"), limits, strict=True):
+        if limit != "none":
+            # At the soft limit of CPU time a process gets SIGXCPU, which tells the cause; at the hard one SIGKILL.
+            hard = int(limit) + (name == "CPU")
+            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (int(limit), hard))
+    # A program's messages are nobody's, and a pipe that nobody reads would block it.
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 2)
+    os.close(null)
+    sys.argv = ["program.py"]
+    sys.path.append(PACKAGES)
+    sys.setrecursionlimit(RECURSION_LIMIT)
+    sys.set_int_max_str_digits(0)
+    names = prelude()
+    channel.send(READY)
+    return Start(channel, names, bytes.fromhex(process_filter))
+
+
+class _Filter(ctypes.Structure):
+    """`struct sock_fprog`."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def forbid_processes(instructions: bytes) -> None:
+    """Let this process start threads only, from now on. Raises OSError when the kernel refuses."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    filter_ = _Filter(len(instructions) // 8, instructions)
+    if libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(filter_), 0, 0):
+        raise OSError(ctypes.get_errno(), "no filter of system calls")
+
+
+def prelude() -> dict[str, Any]:
+    """Names that a program finds defined; `exit` and `quit` among the builtins, which -S leaves out."""
+    for name in ("exit", "quit"):
+        setattr(builtins, name, sys.exit)
+    names: dict[str, Any] = {}
+    exec(PRELUDE, names)
+    return names

@@ -1,0 +1,109 @@
+"""Values between processes that do not trust each other, as JSON: data only, no code and no types of one's own.
+
+Carried: None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, deque, and numpy's scalars as
+Python's. A value of a subclass (namedtuple, defaultdict, Counter, IntEnum) arrives as its base. Everything else is
+`Untransportable`: instances of other classes, generators, functions, arrays.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+_PLAIN = {int, float, str, bool, type(None)}  # JSON says these itself
+
+
+class Untransportable(ValueError):
+    """A value that cannot be carried to the other process, or bytes that carry none."""
+
+
+def encode(value: Any) -> Any:
+    """What JSON can say of a value: plain values and lists are themselves, all else is {kind: content}."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind.__module__ == "numpy" and hasattr(value, "item") and getattr(value, "shape", None) == ():
+        return encode(value.item())
+    for base, name, content in _KINDS:
+        if isinstance(value, base):
+            return content(value) if name is None else {name: content(value)}
+    raise Untransportable(f"a value of type {kind.__name__}")
+
+
+def decode(value: Any) -> Any:
+    """The inverse of `encode`."""
+    if isinstance(value, list):
+        return _decode_items(value)
+    if not isinstance(value, dict):
+        return value
+    if len(value) != 1:
+        raise Untransportable(f"{len(value)} kinds of one value")
+    ((name, content),) = value.items()
+    if name not in _DECODERS:
+        raise Untransportable(f"a value of kind {name}")
+    return _DECODERS[name](content)
+
+
+def as_json(value: Any) -> Any:
+    """The inverse of `encode` with the types of JSON alone: sequences as lists, dicts with keys of text.
+
+    No set or dict is built of anything but text, whose hashes cannot be foreseen: a set of a million numbers of the
+    same hash would take hours. For processes that have no deadline.
+
+    Raises:
+        Untransportable: for values that JSON has no type for.
+    """
+    if isinstance(value, list):
+        return value if _PLAIN.issuperset(map(type, value)) else [as_json(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    ((name, content),) = value.items()
+    if name in ("tuple", "deque"):
+        return as_json(list(content))
+    if name == "dict":
+        return {_text(key): as_json(item) for key, item in content}
+    raise Untransportable(f"a value of kind {name}")
+
+
+def _text(key: Any) -> str:
+    if type(key) is int:
+        return str(key)
+    if not isinstance(key, str):
+        raise Untransportable(f"a key of type {type(key).__name__}")
+    return key
+
+
+def _items(values: Any) -> list[Any]:
+    values = list(values)
+    return values if _PLAIN.issuperset(map(type, values)) else [encode(value) for value in values]
+
+
+def _decode_items(values: list[Any]) -> list[Any]:
+    return values if _PLAIN.issuperset(map(type, values)) else [decode(value) for value in values]
+
+
+_KINDS: tuple[tuple[type, str | None, Callable[[Any], Any]], ...] = (
+    (bool, None, bool),
+    (int, None, int.__int__),
+    (float, None, float.__float__),
+    (str, None, str.__str__),
+    (list, None, _items),
+    (tuple, "tuple", _items),
+    (set, "set", _items),
+    (frozenset, "frozenset", _items),
+    (deque, "deque", _items),
+    (dict, "dict", lambda value: [[encode(key), encode(item)] for key, item in value.items()]),
+    (bytes, "bytes", bytes.hex),
+    (complex, "complex", lambda value: [value.real, value.imag]),
+)
+
+_DECODERS: dict[str, Callable[[Any], Any]] = {
+    "tuple": lambda content: tuple(_decode_items(content)),
+    "set": lambda content: set(_decode_items(content)),
+    "frozenset": lambda content: frozenset(_decode_items(content)),
+    "deque": lambda content: deque(_decode_items(content)),
+    "dict": lambda content: {decode(key): decode(item) for key, item in content},
+    "bytes": bytes.fromhex,
+    "complex": lambda content: complex(*content),
+}

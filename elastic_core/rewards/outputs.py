@@ -1,0 +1,74 @@
+"""Whether what a program gave is what was expected. On our side of the sandbox: programs never see the expectation."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+TOLERANCE = 1e-6
+"""Absolute, and relative to the expected number where that is larger than 1."""
+
+_NUMBER = rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_IS_NUMBER = re.compile(_NUMBER).fullmatch
+_IS_INTEGER = re.compile(rb"[+-]?[0-9]+").fullmatch
+_MAX_DIGITS = 4300  # Python converts no more by default, as the time it takes grows with their square
+
+
+def same_output(given: bytes, expected: str) -> bool:
+    """Compare what was printed, token by token; tokens are separated by white space (ASCII), lines do not matter.
+
+    An expected token that is a number with a point or an exponent is met by any number within `TOLERANCE` (1e-6,
+    absolute or relative). Every other token must be the same bytes: integers, words, and nan or inf.
+    """
+    tokens, wanted = given.split(), expected.encode("utf-8", "surrogatepass").split()
+    if len(tokens) != len(wanted):
+        return False
+    return all(token == want or _close_tokens(token, want) for token, want in zip(tokens, wanted, strict=True))
+
+
+def same_value(given: Any, expected: Any) -> bool:
+    """Compare what a function returned with a value of JSON, deeply.
+
+    A number is met by a number of the same value, and by any within `TOLERANCE`
+    (1e-6, absolute or relative) where the expected one is a float; NaN by NaN. True is not 1. Tuples are
+    lists.
+
+    Args:
+        given: of the types of JSON, and tuples.
+    """
+    if isinstance(expected, list):
+        if not isinstance(given, list | tuple) or len(given) != len(expected):
+            return False
+        return all(map(same_value, given, expected))
+    if isinstance(expected, dict):
+        if not isinstance(given, dict) or given.keys() != expected.keys():
+            return False
+        return all(same_value(given[key], value) for key, value in expected.items())
+    if isinstance(expected, bool) or isinstance(given, bool):
+        return given is expected
+    if isinstance(expected, float):
+        return isinstance(given, int | float) and _close(given, expected)
+    if isinstance(expected, int):
+        return isinstance(given, int | float) and given == expected
+    return type(given) is type(expected) and given == expected
+
+
+def parse_int(digits: str) -> Any:
+    """For `json.loads` of values to compare: integers of any length, the longest by their digits."""
+    return int(digits) if len(digits) <= _MAX_DIGITS else (digits,)
+
+
+def _close_tokens(token: bytes, want: bytes) -> bool:
+    if not _IS_NUMBER(want) or _IS_INTEGER(want) or not _IS_NUMBER(token):
+        return False
+    return _close(float(token), float(want))
+
+
+def _close(given: float, expected: float) -> bool:
+    if not math.isfinite(expected):
+        return given == expected or (math.isnan(expected) and given != given)
+    try:
+        return abs(given - expected) <= TOLERANCE * max(1.0, abs(expected))
+    except OverflowError:  # an integer beyond the range of floats
+        return False

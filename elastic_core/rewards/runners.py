@@ -1,0 +1,216 @@
+"""How programs of each kind of truth are run. Whatever decides is outside of the sandbox that holds the program."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from elastic_core.rewards.bubblewrap import MAX_BYTES, PROVIDED, Limits
+from elastic_core.rewards.code_truth import CodeTest, CodeTruth
+from elastic_core.rewards.grade import GradeStatus
+from elastic_core.rewards.harness import wire
+from elastic_core.rewards.harness.checker import CALL, VERDICT
+from elastic_core.rewards.outputs import parse_int, same_output, same_value
+from elastic_core.rewards.sandbox import ProgramFailed, Sandbox, SandboxFailed
+
+TEST_SECONDS = 10.0
+"""Of a test, on the clock; or twice the problem's own limit, where that is more, which is made for faster languages."""
+
+PROGRAM_SECONDS = 60.0
+SECONDS_PER_TEST = 2.0
+"""Of all tests together: a minute, or two seconds for each test, where that is more."""
+
+MEMORY = 1 << 30
+"""Bytes of a process; or the problem's own limit, where that is more."""
+
+_CHECKER_MEMORY = 4 << 30  # it holds upstream's tests, which are trusted, some of many megabytes
+
+_log = logging.getLogger(__name__)
+
+
+def run(program: str, truth: CodeTruth) -> GradeStatus:
+    """Run a program against all tests of a problem, up to the first that it fails.
+
+    Returns:
+        CORRECT, WRONG, TIMEOUT or RUNTIME_ERROR; SANDBOX_ERROR when the sandbox failed, not the program.
+
+    Raises:
+        ValueError: when a test of a "functional" truth is no JSON.
+    """
+    try:
+        _RUNNERS[truth.kind](program, truth)
+    except ProgramFailed as failure:
+        _log.debug("%s: %s", failure.status, failure)
+        return failure.status
+    except (SandboxFailed, OSError) as error:
+        _log.warning("the sandbox failed: %s", error)
+        return GradeStatus.SANDBOX_ERROR
+    return GradeStatus.CORRECT
+
+
+class _Clock:
+    """Deadlines of a program's tests, in seconds of `time.monotonic`. It starts with the program, not the sandbox."""
+
+    def __init__(self, truth: CodeTruth) -> None:
+        self._each = test_seconds(truth)
+        self.end = time.monotonic() + program_seconds(truth)
+
+    def next(self) -> float:
+        return min(self.end, time.monotonic() + self._each)
+
+
+def test_seconds(truth: CodeTruth) -> float:
+    return max(TEST_SECONDS, 2 * (truth.time_limit or 0))
+
+
+def program_seconds(truth: CodeTruth) -> float:
+    return max(PROGRAM_SECONDS, SECONDS_PER_TEST * len(truth.tests), test_seconds(truth))
+
+
+def _limits(truth: CodeTruth, cpu_seconds: float) -> Limits:
+    return Limits(max(MEMORY, (truth.memory_limit or 0) << 20), cpu_seconds)
+
+
+def _packages(*programs: str) -> list[str]:
+    """Mounting and finding a package takes time, so only where a program names it."""
+    return [package for package in PROVIDED if any(package in program for program in programs)]
+
+
+def _run_stdin(program: str, truth: CodeTruth) -> None:
+    with Sandbox("stdin", _limits(truth, test_seconds(truth)), _packages(program)) as sandbox:
+        sandbox.ready()
+        clock = _Clock(truth)
+        sandbox.send(_encode(program), clock.next())
+        for test in truth.tests:
+            output = _print(sandbox, test, clock.next())
+            if not same_output(output, test.output):
+                raise ProgramFailed(GradeStatus.WRONG, "another output")
+
+
+def _print(sandbox: Sandbox, test: CodeTest, deadline: float) -> bytes:
+    """What the program prints for a test's input."""
+    with _file(_encode(test.input)) as source, _file() as target:
+        sandbox.send(b"", deadline, [source, target])
+        answer = sandbox.receive(deadline)
+        status = os.waitstatus_to_exitcode(int.from_bytes(answer[:4], "big"))
+        if status == -signal.SIGXCPU:
+            raise ProgramFailed(GradeStatus.TIMEOUT, "its processor time was up")
+        if status:
+            raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"it ended with {status}")
+        if os.fstat(target).st_size > MAX_BYTES:
+            raise ProgramFailed(GradeStatus.RUNTIME_ERROR, "too much output")
+        return os.pread(target, MAX_BYTES, 0)
+
+
+@contextlib.contextmanager
+def _file(content: bytes = b"") -> Iterator[int]:
+    """A file in memory, without a name, to be read from its start."""
+    descriptor = os.memfd_create("test")
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _run_functional(program: str, truth: CodeTruth) -> None:
+    with Sandbox("candidate", _limits(truth, program_seconds(truth)), _packages(program)) as sandbox:
+        sandbox.ready()
+        clock = _Clock(truth)
+        _load(sandbox, program, clock)
+        for test in truth.tests:
+            expected = _json(test.output)
+            lines = test.input.split("\n") if test.input else []
+            answer = _ask(sandbox, ["solve", truth.method, lines], clock.next())
+            try:
+                value = _value(answer)
+            except ProgramFailed:
+                for line in lines:  # the failure may be the test's
+                    _json(line)
+                raise
+            if not same_value(value, expected):
+                raise ProgramFailed(GradeStatus.WRONG, "another value")
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text, parse_int=parse_int)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"a test with what is no JSON ({error}): {text[:80]}") from None
+
+
+def _load(sandbox: Sandbox, program: str, clock: _Clock) -> list[str]:
+    """Names that the program defines."""
+    names = _read(_ask(sandbox, ["load", program], clock.next()), "names")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ProgramFailed(GradeStatus.RUNTIME_ERROR, "an answer that is none")
+    return names
+
+
+def _ask(sandbox: Sandbox, request: list[Any], deadline: float) -> bytes:
+    sandbox.send(json.dumps(request).encode(), deadline)
+    return sandbox.receive(deadline)
+
+
+def _value(answer: bytes) -> Any:
+    content = _read(answer, "value")
+    try:
+        return wire.as_json(content)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"an answer that is none: {error}") from None
+
+
+def _read(answer: bytes, key: str) -> Any:
+    """An answer's content under its only key; whoever answered is not trusted."""
+    try:
+        ((kind, content),) = json.loads(answer, parse_int=parse_int).items()
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"an answer that is none: {error}") from None
+    if kind != key:
+        raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"{kind}: {str(content)[:1000]}")
+    return content
+
+
+def _run_check(program: str, truth: CodeTruth) -> None:
+    """The test program in one sandbox, the model's in another; what they say to each other passes through here."""
+    assert truth.code is not None
+    packages = _packages(program, truth.code)
+    seconds = program_seconds(truth)
+    with (
+        Sandbox("checker", Limits(_CHECKER_MEMORY, seconds), packages) as checker,
+        Sandbox("candidate", _limits(truth, seconds), packages) as candidate,
+    ):
+        checker.ready()
+        candidate.ready()
+        checker.watch_with(candidate)
+        clock = _Clock(truth)
+        names = _load(candidate, program, clock)
+        checker.send(json.dumps([truth.code, names]).encode(), clock.end)
+        while (message := checker.receive(clock.end))[:1] == CALL:
+            deadline = clock.next()
+            candidate.send(message[1:], deadline)
+            checker.send(candidate.receive(deadline), clock.end)
+        _judge(message)
+
+
+def _judge(message: bytes) -> None:
+    verdicts = {"wrong": GradeStatus.WRONG, "error": GradeStatus.RUNTIME_ERROR}
+    verdict = message.removeprefix(VERDICT).decode()
+    if verdict != "correct":
+        raise ProgramFailed(verdicts[verdict], "the test program failed")
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+_RUNNERS = {"stdin": _run_stdin, "functional": _run_functional, "check": _run_check}

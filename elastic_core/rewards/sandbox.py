@@ -1,0 +1,266 @@
+"""A sandbox for programs that nobody has read, on bubblewrap.
+
+Covered:
+- The file system: a program sees the C library and Python's standard library, read-only, numpy where it is asked for,
+  `harness`, and a /tmp of its own in memory, of 64 MiB. No home, no project, no /proc, no /sys, four devices.
+- Namespaces of its own: user, PID, mount, IPC, UTS, network (nothing in it but a loopback of its own), and cgroup
+  where the kernel has them. No capabilities, an empty environment, a session of its own.
+- System calls: `elastic_core.rewards.seccomp` denies what reaches other processes, namespaces, mounts, sockets, keys,
+  and memory that no limit counts.
+- A program is one process, with threads: it can start no others.
+- Limits: CPU time, address space, file size, open files, no core dumps; and looked at every `TICK` seconds, threads and
+  memory of all in the sandbox together. Where the kernel counts by user namespace (5.14) and the user is not root, whom
+  it does not limit, the number of threads has a hard limit as well.
+- Time on the clock. Whatever ends a run, the namespace's init is killed, and it has ended, with all of its processes,
+  when `Sandbox.close` returns. It also ends with the thread that started it.
+- Messages from inside: a length above `MAX_BYTES` is refused unread, and what they say is data.
+
+Not covered:
+- Faults of the kernel itself, and what processors leak through timing. For those, run graders on a machine that holds
+  nothing else.
+- Fairness: a program may use all cores and disturb the timing of its neighbours until its time is up.
+- Between two looks, a program may have more threads than it may.
+- Programs that need processes, sockets, packages other than numpy, or files that last: /tmp lasts as long as the
+  sandbox, so that the tests of a "stdin" problem share one.
+- A Python whose libraries lie outside of its prefix, /lib and /usr/lib, such as that of Nix.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import platform
+import select
+import signal
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from elastic_core.errors import UserError
+from elastic_core.rewards.bubblewrap import MAX_BYTES, MAX_PROCESSES, Limits, find_bwrap, start
+from elastic_core.rewards.grade import GradeStatus
+from elastic_core.rewards.harness.start import HEADER, READY
+from elastic_core.rewards.seccomp import MACHINES
+
+TICK = 0.05
+"""Seconds between two looks at a running sandbox."""
+
+START_SECONDS = 60.0
+"""A sandbox that has not started by then has failed; it takes a few hundredths of a second on an idle machine."""
+
+_MEMORY_TOGETHER = 2  # times what one process may have: forks share pages, which are counted for each
+_MEMORY_FIELDS = ("RssAnon:", "RssShmem:")  # of /proc/<pid>/status, in KiB; files in memory are everybody's
+_INSTALL = "apt-get install bubblewrap (Debian, Ubuntu) or dnf install bubblewrap (Fedora)"
+_SWITCHES = {
+    "/proc/sys/kernel/unprivileged_userns_clone": ("0", "sysctl -w kernel.unprivileged_userns_clone=1"),
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": (
+        "1",
+        "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+    ),
+    "/proc/sys/user/max_user_namespaces": ("0", "sysctl -w user.max_user_namespaces=15000"),
+}
+
+Harness = Literal["stdin", "candidate", "checker"]
+
+
+class SandboxFailed(RuntimeError):
+    """The sandbox did not start, or broke on our side: nothing is known about the program."""
+
+
+class ProgramFailed(Exception):
+    """The program is at fault. Why, as a status, and in words for whoever debugs."""
+
+    def __init__(self, status: GradeStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Sandbox:
+    """One program of `harness`, running in a sandbox, and the channel to it. Not to be shared between threads.
+
+    Raises:
+        SandboxFailed: when it could not be started.
+    """
+
+    def __init__(self, harness: Harness, limits: Limits, packages: Sequence[str] = ()) -> None:
+        self._memory = limits.memory
+        self._peers: tuple[Sandbox, ...] = ()
+        self._init: int | None = None  # a pidfd
+        self._channel, theirs = socket.socketpair()
+        try:
+            self._process = start(harness, limits, packages, theirs)
+        except OSError as error:
+            self._channel.close()
+            raise SandboxFailed(f"bubblewrap cannot be run: {error}") from error
+        finally:
+            theirs.close()
+        self._channel.setblocking(False)
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ready(self) -> None:
+        """Wait until it has started. Before that nothing of a program is inside; after it, every failure is its own.
+
+        Raises:
+            SandboxFailed: when it does not start.
+        """
+        try:
+            answer = self.receive(time.monotonic() + START_SECONDS)
+        except ProgramFailed as failure:
+            raise SandboxFailed(f"the sandbox did not start ({failure}): {self._complaint()}") from failure
+        if answer != READY:
+            raise SandboxFailed(f"the sandbox began with {answer[:40]!r}")
+        children = _children(self._process.pid)
+        if children:  # otherwise it has ended already, and the next message will say so
+            with contextlib.suppress(ProcessLookupError):
+                self._init = os.pidfd_open(children[0])
+
+    def watch_with(self, other: Sandbox) -> None:
+        """Let both be looked at while either is waited for."""
+        self._peers, other._peers = (other,), (self,)
+
+    def send(self, payload: bytes, deadline: float, descriptors: Sequence[int] = ()) -> None:
+        """Send a frame, and descriptors with it.
+
+        Args:
+            deadline: in seconds of `time.monotonic`.
+
+        Raises:
+            ProgramFailed: when it does not take it in time, has ended, or exceeds what it may use.
+        """
+        with self._end_is_the_programs():
+            self._wait(select.POLLOUT, deadline)
+            header = HEADER.pack(len(payload))
+            sent = socket.send_fds(self._channel, [header], list(descriptors))
+            rest = memoryview(header[sent:] + payload)
+            while rest:
+                self._wait(select.POLLOUT, deadline)
+                rest = rest[self._channel.send(rest[: 1 << 16]) :]
+
+    def receive(self, deadline: float) -> bytes:
+        """The next frame from inside. Arguments and errors as of `send`."""
+        with self._end_is_the_programs():
+            (length,) = HEADER.unpack(self._read(HEADER.size, deadline))
+            if length > MAX_BYTES:
+                raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"a message of {length} bytes")
+            return self._read(length, deadline)
+
+    def close(self) -> None:
+        """Kill everything inside, and wait until it has ended. More than once does nothing more."""
+        if self._init is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._init, signal.SIGKILL)
+            # The init of a namespace ends after all others in it.
+            select.select([self._init], [], [])
+            self._process.kill()
+            self._process.wait()
+            # bubblewrap reaps it, unless it was itself the first to end; then this process may have inherited it.
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PIDFD, self._init, os.WEXITED)
+            os.close(self._init)
+            self._init = None
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+        self._channel.close()
+
+    def _read(self, length: int, deadline: float) -> bytes:
+        parts = []
+        while length:
+            self._wait(select.POLLIN, deadline)
+            part = self._channel.recv(min(length, 1 << 20))
+            if not part:
+                raise ProgramFailed(GradeStatus.RUNTIME_ERROR, "it ended")
+            parts.append(part)
+            length -= len(part)
+        return b"".join(parts)
+
+    def _wait(self, event: int, deadline: float) -> None:
+        poll = select.poll()
+        poll.register(self._channel, event)
+        while not poll.poll(TICK * 1000):
+            for sandbox in (self, *self._peers):
+                sandbox._look()
+            if time.monotonic() > deadline:
+                raise ProgramFailed(GradeStatus.TIMEOUT, "its time was up")
+        if time.monotonic() > deadline:
+            raise ProgramFailed(GradeStatus.TIMEOUT, "its time was up")
+
+    def _look(self) -> None:
+        processes, memory = _usage(self._process.pid)
+        if processes > MAX_PROCESSES:
+            raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"more than {MAX_PROCESSES} processes")
+        if memory > _MEMORY_TOGETHER * self._memory:
+            raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"{memory} bytes of memory")
+
+    @contextlib.contextmanager
+    def _end_is_the_programs(self) -> Iterator[None]:
+        try:
+            yield
+        except (ConnectionError, BrokenPipeError) as error:
+            raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"it closed its channel: {error}") from error
+
+    def _complaint(self) -> str:
+        """What bubblewrap or Python said before it failed."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stderr is not None
+        return os.read(self._process.stderr.fileno(), 4096).decode(errors="replace").strip()
+
+
+def require_sandbox() -> None:
+    """Raises:
+    UserError: when programs cannot be run in a sandbox here, with what to install or to switch on.
+    """
+    _require(os.environ.get("PATH", os.defpath))
+
+
+@functools.cache
+def _require(path: str) -> None:
+    if platform.machine() not in MACHINES:
+        raise UserError(f"The sandbox knows no system calls of {platform.machine()}; expected {' or '.join(MACHINES)}.")
+    if find_bwrap() is None:
+        raise UserError(f"Programs are graded in a sandbox, and bubblewrap (bwrap) is missing: {_INSTALL}.")
+    try:
+        with Sandbox("candidate", Limits(1 << 30, 10)) as sandbox:
+            sandbox.ready()
+    except SandboxFailed as error:
+        raise UserError(f"Programs are graded in a sandbox, and bubblewrap fails here: {error}. {_advice()}") from error
+
+
+def _advice() -> str:
+    for switch, (off, command) in _SWITCHES.items():
+        with contextlib.suppress(OSError):
+            if Path(switch).read_text().strip() == off:
+                return f"User namespaces are switched off; switch them on: {command}"
+    return "In a container, allow user namespaces and mounts (docker run --privileged); else reinstall: " + _INSTALL
+
+
+def _usage(pid: int) -> tuple[int, int]:
+    """Threads of a process and all its descendants, and the memory in bytes that is theirs."""
+    threads = memory = 0
+    waiting = [pid]
+    while waiting and threads <= MAX_PROCESSES:
+        process = waiting.pop()
+        with contextlib.suppress(OSError):  # it has just ended
+            status = Path(f"/proc/{process}/status").read_text().splitlines()
+            memory += 1024 * sum(int(line.split()[1]) for line in status if line.startswith(_MEMORY_FIELDS))
+            threads += next(int(line.split()[1]) for line in status if line.startswith("Threads:"))
+            waiting += _children(process)
+    return threads, memory
+
+
+def _children(pid: int) -> list[int]:
+    children: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            children += map(int, (task / "children").read_text().split())
+    return children

@@ -1,0 +1,135 @@
+"""The system calls that programs in the sandbox may not make, as the filter that bubblewrap installs.
+
+Three reasons to deny one: it reaches another process of the sandbox (ptrace, process_vm_writev, pidfd_getfd), it
+takes memory that no limit counts (memfd_create, System V memory and queues), or it opens much of the kernel to a
+program that has no use for it (namespaces, mounts, sockets, keys, io_uring). Denied calls fail with EPERM.
+
+A second filter denies new processes: root's number of processes is limited by nothing else that is there everywhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import struct
+from typing import NamedTuple
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # BPF operations on 32-bit words
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data, in bytes
+_ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
+_NEW_NAMESPACES = 0x7E020000  # all CLONE_NEW… flags
+_THREAD = 0x00010000  # CLONE_THREAD
+_X32 = 0x40000000  # another numbering of the same calls, on x86_64 only
+_CLONE3 = 435
+_DENIED_EVERYWHERE = (
+    *(425, 426, 427),  # io_uring_setup, io_uring_enter, io_uring_register
+    *(428, 429, 430, 431, 432, 433, 442),  # open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr
+    *(434, 438),  # pidfd_open, pidfd_getfd
+    447,  # memfd_secret
+)
+
+
+class _Machine(NamedTuple):
+    audit: int
+    clone: int
+    forks: tuple[int, ...]
+    denied: tuple[int, ...]
+
+
+_MACHINES = {
+    "x86_64": _Machine(
+        audit=0xC000003E,
+        clone=56,
+        forks=(57, 58),  # fork, vfork
+        denied=(
+            *(101, 310, 311, 312),  # ptrace, process_vm_readv, process_vm_writev, kcmp
+            *(272, 308, 165, 166, 155, 161),  # unshare, setns, mount, umount2, pivot_root, chroot
+            *(248, 249, 250),  # add_key, request_key, keyctl
+            *(321, 298, 323),  # bpf, perf_event_open, userfaultfd
+            *(319, 29, 30, 64, 68, 240),  # memfd_create, shmget, shmat, semget, msgget, mq_open
+            *(41, 303, 304, 300),  # socket, name_to_handle_at, open_by_handle_at, fanotify_init
+            *(246, 320, 175, 313),  # kexec_load, kexec_file_load, init_module, finit_module
+            *(135, 163, 167, 169, 179, 103),  # personality, acct, swapon, reboot, quotactl, syslog
+            *(164, 227, 159, 305),  # settimeofday, clock_settime, adjtimex, clock_adjtime
+        ),
+    ),
+    "aarch64": _Machine(
+        audit=0xC00000B7,
+        clone=220,
+        forks=(),
+        denied=(
+            *(117, 270, 271, 272),
+            *(97, 268, 40, 39, 41, 51),
+            *(217, 218, 219),
+            *(280, 241, 282),
+            *(279, 194, 196, 190, 186, 180),
+            *(198, 264, 265, 262),
+            *(104, 294, 105, 273),
+            *(92, 89, 224, 142, 60, 116),
+            *(170, 112, 171, 266),
+        ),  # the same calls in the same order
+    ),
+}
+
+MACHINES = tuple(_MACHINES)
+"""Machines for which there is a filter."""
+
+
+def system_call_filter(machine: str | None = None) -> bytes:
+    """The filter as bubblewrap's --seccomp reads it: an array of `struct sock_filter`.
+
+    Args:
+        machine: one of `MACHINES`, this one's by default.
+
+    Raises:
+        KeyError: for another machine.
+    """
+    numbers = _MACHINES[machine or platform.machine()]
+    program = [
+        *_begin(numbers),
+        (_AT_LEAST, 0, 1, _X32),
+        (_RETURN, 0, 0, _ERROR | errno.EPERM),
+        # The C library falls back to clone, whose flags a filter can read.
+        (_EQUAL, 0, 1, _CLONE3),
+        (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
+    ]
+    for number in (*numbers.denied, *_DENIED_EVERYWHERE):
+        program += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
+    program += [
+        (_EQUAL, 0, 3, numbers.clone),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT),
+        (_ANY_BIT, 0, 1, _NEW_NAMESPACES),
+        (_RETURN, 0, 0, _ERROR | errno.EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+    return _packed(program)
+
+
+def process_filter(machine: str | None = None) -> bytes:
+    """A further filter, under which a process can start threads and no processes. Arguments as above."""
+    numbers = _MACHINES[machine or platform.machine()]
+    program = _begin(numbers)
+    for number in numbers.forks:
+        program += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
+    program += [
+        (_EQUAL, 0, 3, numbers.clone),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT),
+        (_ANY_BIT, 1, 0, _THREAD),
+        (_RETURN, 0, 0, _ERROR | errno.EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+    return _packed(program)
+
+
+def _begin(numbers: _Machine) -> list[tuple[int, int, int, int]]:
+    """Kill what calls by another architecture's numbers, and load the call's number."""
+    return [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 1, 0, numbers.audit),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
+
+
+def _packed(program: list[tuple[int, int, int, int]]) -> bytes:
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)

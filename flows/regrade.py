@@ -1,0 +1,65 @@
+"""`elastic regrade TABLE`: a table's rows graded once more, by the grader as it is now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elastic_core.rewards.sandbox import require_sandbox
+from tqdm import tqdm
+
+from elastic_core.data.problems import Problem, read_problems
+from elastic_core.errors import UserError
+from elastic_core.fingerprint import hash_files
+from elastic_core.sweep.manifest import Manifest, ManifestMismatch
+from elastic_core.sweep.regrade import regrade
+from elastic_core.sweep.store import TableLocked, TrajectoryStore
+
+
+def regrade_table(table: Path, data: Path | None) -> str:
+    """Grade a table again and say what changed.
+
+    Args:
+        table: directory of a trajectory table.
+        data: directory of built data sets; None looks for those that the table was made with, below its runs directory.
+
+    Raises:
+        UserError: when the table or its problems are not there, or a sweep is writing it.
+    """
+    try:
+        manifest = Manifest.load(table / "manifest.json")
+    except (OSError, ManifestMismatch) as error:
+        raise UserError(f"{table} is not a trajectory table ({error}); expected runs/PRESET/sweep/KEY/table") from None
+    problems = {name: _problems(name, sha256, table, data) for name, sha256 in manifest.benchmarks.items()}
+    if any(problem.grader == "code" for benchmark in problems.values() for problem in benchmark.values()):
+        require_sandbox()
+    store = TrajectoryStore(table)
+    _require_problems(store, problems)
+    total = store.scan().select("sample").collect().height
+    with tqdm(total=total, unit="rows", desc="regrade") as bar:
+        try:
+            changes = regrade(store, problems, bar.update)
+        except TableLocked as error:
+            raise UserError(str(error)) from None
+    changed = changes.filter(changes["before"] != changes["after"])
+    lines = [f"{before} → {after}: {rows} rows" for before, after, rows in changed.iter_rows()]
+    return "\n".join([*lines, f"{total} rows graded, {changed['rows'].sum()} changed; next: elastic run report"])
+
+
+def _problems(name: str, sha256: str, table: Path, data: Path | None) -> dict[str, Problem]:
+    if data is not None:
+        files = [data / f"{name}.parquet"]
+    else:
+        # runs/PRESET/sweep/KEY/table beside runs/PRESET/data/KEY.
+        candidates = sorted(table.resolve().parents[2].glob(f"data/*/{name}.parquet"))
+        files = [file for file in candidates if hash_files([file]) == sha256]
+    for file in files:
+        if file.is_file():
+            return {problem.id: problem for problem in read_problems(file)}
+    where = files[0] if data else f"{table.resolve().parents[2] / 'data'} (sha256 {sha256[:12]}…)"
+    raise UserError(f"the problems of {name} are not at {where}; build them, or give --data DIRECTORY")
+
+
+def _require_problems(store: TrajectoryStore, problems: dict[str, dict[str, Problem]]) -> None:
+    for benchmark, problem in store.scan().select("benchmark", "problem").unique().collect().iter_rows():
+        if problem not in problems.get(benchmark, {}):
+            raise UserError(f"{store.directory}: problem {problem} of {benchmark} is not among the problems given")

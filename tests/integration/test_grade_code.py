@@ -1,0 +1,389 @@
+"""Programs that are right pass and their wrong variants do not, on real problems and on made ones."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from textwrap import dedent
+
+import pytest
+
+from elastic_core.data.mapping import code as mapping
+from elastic_core.rewards import runners
+from elastic_core.rewards.code import grade_code
+from elastic_core.rewards.code_truth import CodeTest, CodeTruth
+from elastic_core.rewards.grade import Grade, GradeStatus
+from tests.upstream import UPSTREAM, needs_upstream
+
+CORRECT, WRONG, RUNTIME_ERROR = GradeStatus.CORRECT, GradeStatus.WRONG, GradeStatus.RUNTIME_ERROR
+FOLDER = UPSTREAM / "agentica-project/rllm/rllm/data/test/code"
+
+
+def grade(program: str, truth: CodeTruth) -> GradeStatus:
+    return graded(program, truth).status
+
+
+def graded(program: str, truth: CodeTruth) -> Grade:
+    return grade_code(f"Let me think.</think>Here it is:\n```python\n{dedent(program)}\n```\nDone.", truth.encode())
+
+
+def stdin(*tests: tuple[str, str]) -> CodeTruth:
+    return CodeTruth("stdin", tuple(CodeTest(*test) for test in tests))
+
+
+def functional(method: str, *tests: tuple[str, str]) -> CodeTruth:
+    return CodeTruth("functional", tuple(CodeTest(*test) for test in tests), method=method)
+
+
+# Index in codeforces.json, a right program, and what of it makes it wrong when replaced.
+CODEFORCES = {
+    0: ("for _ in range(int(input())):\n    print(*sorted(input().split()))", "sorted", "reversed"),
+    2: (
+        """
+        for _ in range(int(input())):
+            a, b, c, d = map(int, input().split())
+            a, b = sorted((a, b))
+            print("YES" if (a < c < b) != (a < d < b) else "NO")
+        """,
+        "!=",
+        "==",
+    ),
+    5: (
+        """
+        import sys
+        def inside(r):  # points of x >= 0, y > 0 nearer than r
+            count, y = 0, r
+            for x in range(r):
+                while x * x + y * y >= r * r:
+                    y -= 1
+                count += y
+            return count
+        for r in map(int, sys.stdin.read().split()[1:]):
+            total = lambda r: 4 * sum(1 + isqrt(r * r - 1 - x * x) for x in range(1, r))
+            print(total(r + 1) - total(r) + (4 if r * 0 else 0))
+        """,
+        "r * r - 1",
+        "r * r",
+    ),
+    88: (
+        """
+        import sys
+        for x in sys.stdin.read().split()[1:]:
+            ok = x[0] == "1" and x[-1] != "9" and "0" not in x[1:-1]
+            print("YES" if ok else "NO")
+        """,
+        '"9"',
+        '"0"',
+    ),
+    96: (
+        """
+        for _ in range(int(input())):
+            a, b = input().split()
+            print(b[0] + a[1:], a[0] + b[1:])
+        """,
+        "a[0]",
+        "b[0]",
+    ),
+    123: (
+        """
+        for _ in range(int(input())):
+            n, k = map(int, input().split())
+            print(-(-(n - 1) // (k - 1)))
+        """,
+        "-(-(n - 1) // (k - 1))",
+        "(n - 1) // (k - 1)",
+    ),
+    199: ("for _ in range(int(input())): print(sum(map(int, input())))", "sum", "max"),
+    203: (
+        """
+        def steps(n):
+            count = 0
+            while n:
+                n //= 3
+                count += 1
+            return count
+        for _ in range(int(input())):
+            l, r = map(int, input().split())
+            print(steps(l) + sum(steps(n) for n in range(l, r + 1)))
+        """,
+        "steps(l) +",
+        "",
+    ),
+    221: (
+        """
+        for _ in range(int(input())):
+            n, m, k = map(int, input().split())
+            print(min(n, k) * min(m, k))
+        """,
+        "min(m, k)",
+        "m",
+    ),
+    280: (
+        """
+        for _ in range(int(input())):
+            n, k = map(int, input().split())
+            gold = given = 0
+            for a in map(int, input().split()):
+                if a >= k:
+                    gold += a
+                elif a == 0 and gold:
+                    gold, given = gold - 1, given + 1
+            print(given)
+        """,
+        "and gold",
+        "",
+    ),
+    327: (
+        """
+        n = int(input())
+        games = [tuple(map(int, input().split())) for _ in range(n)]
+        best = 0
+        for size in range(n + 1):
+            for chosen in combinations(games, size):
+                best = max(best, prod(p / 100 for p, _ in chosen) * sum(w for _, w in chosen))
+        print(best)
+        """,
+        "p / 100",
+        "p / 100.001",
+    ),
+}
+
+
+@needs_upstream
+@pytest.mark.parametrize("index", CODEFORCES)
+def test_codeforces(index: int) -> None:
+    problem = json.loads((FOLDER / "codeforces.json").read_text())[index]
+    tests = tuple(CodeTest(test["input"], test["output"]) for test in problem["tests"])
+    program, right, wrong = CODEFORCES[index]
+    assert right in program
+    truth = CodeTruth("stdin", tests)
+    assert grade(program, truth) is CORRECT
+    assert grade(program.replace(right, wrong), truth) is WRONG
+
+
+LEETCODE_NEEDS = {126: "sortedcontainers"}
+"""References that need a package which the sandbox does not have, by index."""
+
+
+@needs_upstream
+@pytest.mark.timeout(200)
+def test_the_references_of_leetcode_pass_and_fail_each_others_tests() -> None:
+    raw = json.loads((FOLDER / "leetcode.json").read_text())
+    assert len(raw) == 200
+    truths = [CodeTruth("check", code=problem["tests"]["functional"]) for problem in raw]
+    # Not calling its own method, a reference answers nothing; every test program must notice.
+    useless = "class Solution:\n    def __getattr__(self, name):\n        return lambda *_, **__: 'useless'\n"
+    with ThreadPoolExecutor(2) as pool:
+        right = list(pool.map(grade, (problem["solutions"] for problem in raw), truths))
+        wrong = list(pool.map(grade, [useless] * 40, truths))
+    failed = {index: status for index, status in enumerate(right) if status is not CORRECT}
+    assert failed == dict.fromkeys(LEETCODE_NEEDS, RUNTIME_ERROR)
+    assert set(wrong) <= {WRONG, RUNTIME_ERROR}
+    assert wrong.count(WRONG) >= 35
+
+
+LONG = "1" + "0" * 5000
+ADD = functional("add", ("1\n2", "3"), ("[1, 2]\n[3]", "[1, 2, 3]"))
+
+
+@pytest.mark.parametrize(
+    "program, truth, status",
+    [
+        ("class Solution:\n    def add(self, a: List[int], b): return a + b", ADD, CORRECT),
+        ("def add(a, b): return a + b", ADD, CORRECT),
+        ("add = lambda a, b: a + b", ADD, CORRECT),
+        ("from operator import add", ADD, CORRECT),
+        ("class Solution:\n    def other(self): pass\ndef add(a, b): return a + b", ADD, CORRECT),
+        ("def add(a, b): return a - b if a == 1 else a + b", ADD, WRONG),
+        ("def add(a, b): return a + b if a == 1 else []", ADD, WRONG),
+        ("def add(a): return a", ADD, RUNTIME_ERROR),
+        ("x = 1", ADD, RUNTIME_ERROR),  # though the prelude has operator.add
+        ("def add(a, b): return a +", ADD, RUNTIME_ERROR),
+        ("def add(a, b): return {a}", ADD, RUNTIME_ERROR),
+        ("def f(): return 7", functional("f", ("", "7")), CORRECT),
+        ("def f(a): a.append(1); return a", functional("f", ("[]", "[1]"), ("[]", "[1]")), CORRECT),
+        ("def f(a): return tuple(a)", functional("f", ("[1]", "[1]")), CORRECT),
+        ("def f(a): return deque(a)", functional("f", ("[1]", "[1]")), CORRECT),
+        ("def f(a): return Counter(a)", functional("f", ('"aab"', '{"a": 2, "b": 1}')), CORRECT),
+        ("def f(a): return a == 1", functional("f", ("1", "1")), WRONG),
+        ("def f(a): return a + 1e-9", functional("f", ("0.5", "0.5")), CORRECT),
+        ("def f(a): return a + 1e-3", functional("f", ("0.5", "0.5")), WRONG),
+        ("def f(a): return a + 1e-9", functional("f", ("1", "1")), WRONG),
+        ("def f(a): return a", functional("f", ('"\\u2028x"', '"\\u2028x"')), CORRECT),
+        ("def f(a): return a", functional("f", (LONG, LONG)), CORRECT),
+        ("def f(a): return a + 1", functional("f", (LONG, LONG)), WRONG),
+        ("import numpy as np\ndef f(a): return np.sum(a)", functional("f", ("[1, 2]", "3")), CORRECT),
+        ("if __name__ == '__main__': print(input())\ndef f(a): return a", functional("f", ("1", "1")), CORRECT),
+    ],
+)
+def test_functions(program: str, truth: CodeTruth, status: GradeStatus) -> None:
+    assert grade(program, truth) is status
+
+
+def test_a_test_that_is_no_json_is_an_error_not_a_grade() -> None:
+    program = "def f(a): return a"
+    with pytest.raises(ValueError, match="no JSON"):
+        grade(program, functional("f", ("1", "one")))
+    with pytest.raises(ValueError, match="no JSON"):
+        grade(program, functional("f", ("one", "1")))
+
+
+DOUBLE = stdin(("2\n", "4"), ("3\n", "6"))
+
+
+@pytest.mark.parametrize(
+    "program, truth, status",
+    [
+        ("print(2 * int(input()))", DOUBLE, CORRECT),
+        ("def main():\n    print(2 * int(input()))\nif __name__ == '__main__':\n    main()", DOUBLE, CORRECT),
+        ("import sys\nsys.stdout.write(str(2 * int(sys.stdin.readline())))", DOUBLE, CORRECT),
+        ("import os\nprint(2 * int(os.read(0, os.fstat(0).st_size)))", DOUBLE, CORRECT),
+        ("print(2 * int(open(0).read()))\nexit()", DOUBLE, CORRECT),
+        ("print(2 * int(stdin.read()))", DOUBLE, CORRECT),
+        ("import threading\nthreading.stack_size(1 << 27)\ndef main(): print(2 * int(input()))\n"
+         "threading.Thread(target=main).start()", DOUBLE, CORRECT),
+        ("import numpy as np\nprint(2 * np.fromstring(input(), int, sep=' ')[0])", DOUBLE, CORRECT),
+        ("print(4)", DOUBLE, WRONG),
+        ("print(2 * int(input()), 'x')", DOUBLE, WRONG),
+        ("pass", DOUBLE, WRONG),
+        ("print(2 * int(input()))\nraise ValueError", DOUBLE, RUNTIME_ERROR),
+        ("print(2 * int(input()))\nexit(3)", DOUBLE, RUNTIME_ERROR),
+        ("print(2 * int(input())) +", DOUBLE, RUNTIME_ERROR),
+        ("def depth(n): return n and 1 + depth(n - 1)\nprint(depth(20000))", stdin(("", "20000")), CORRECT),
+        ("print(input())", stdin(("naïve ✓", "naïve ✓")), CORRECT),
+        ("print(len(input()))", stdin(("x" * 20_000_000, "20000000")), CORRECT),
+        ("print(1 / 3)", stdin(("", "0.333333")), CORRECT),
+        ("print(3.0)", stdin(("", "3")), WRONG),
+    ],
+)  # fmt: skip
+def test_programs(program: str, truth: CodeTruth, status: GradeStatus) -> None:
+    assert grade(program, truth) is status
+
+
+HUMANEVAL = """
+import numpy as np
+
+def is_floats(x) -> bool:
+    if isinstance(x, float):
+        return True
+    if isinstance(x, (list, tuple)):
+        return all(isinstance(i, float) for i in x)
+    if isinstance(x, np.ndarray):
+        return x.dtype == np.float64 or x.dtype == np.float32
+    return False
+
+def assertion(out, exp, atol):
+    exact_match = out == exp
+    if atol == 0 and is_floats(exp):
+        atol = 1e-6
+    if not exact_match and atol != 0:
+        assert np.allclose(out, exp, rtol=1e-07, atol=atol)
+    else:
+        assert exact_match
+
+def check(candidate):
+    inputs = [[[1.0, 2.0]], [[3.0]], [[-1.5, 0.25, 7]]]
+    results = [1.5, 3.0, 5.75 / 3]
+    for i, (inp, exp) in enumerate(zip(inputs, results)):
+        assertion(candidate(*inp), exp, 0)
+
+check(mean)
+"""
+
+
+def check(code: str, entry_point: str | None = None) -> CodeTruth:
+    return CodeTruth("check", code=dedent(code), entry_point=entry_point)
+
+
+VALUES = [None, True, 3, -(10**30), 2.5, 1j, "é\u2028\ud800", b"\0\xff", [1, [2]], (1, (2,)), {1, 2}, frozenset({3}),
+          {"a": [1], 2: (3,)}, float("inf"), [(1, "x")], {(1, 2): {3}}]  # fmt: skip
+CARRIED = f"inf = float('inf')\nfor value in {VALUES!r}:\n    got = f(value)\n    assert got == value\n" + (
+    "    assert type(got) is type(value)\n    assert f(x=value) == value\n"
+)
+RAISES = """
+def test():
+    for error in (ValueError, KeyError, ZeroDivisionError):
+        try:
+            f(error.__name__)
+        except error:
+            continue
+        assert False
+test()
+"""
+STACK = "stack = Stack(2)\nstack.push(5)\nstack.push(6)\nassert stack.items == [5, 6]\nassert stack.pop() == 6\n"
+STACK_CLASS = """
+class Stack:
+    def __init__(self, limit): self.items = []
+    def push(self, item): self.items.append(item)
+    def pop(self): return self.items.pop()
+"""
+
+
+@pytest.mark.parametrize(
+    "program, truth, status",
+    [
+        ("def mean(x): return sum(x) / len(x)", check(HUMANEVAL, "mean"), CORRECT),
+        ("def mean(x): return sum(x) / len(x) + 1e-8", check(HUMANEVAL, "mean"), CORRECT),
+        ("import numpy as np\ndef mean(x): return np.mean(x)", check(HUMANEVAL, "mean"), CORRECT),
+        ("def mean(x): return sum(x) / 2", check(HUMANEVAL, "mean"), WRONG),
+        ("def average(x): return sum(x) / len(x)", check(HUMANEVAL, "mean"), RUNTIME_ERROR),  # nor statistics.mean
+        ("def f(x): return x", check(CARRIED), CORRECT),
+        ("def f(x): return list(x) if isinstance(x, tuple) else x", check(CARRIED), WRONG),
+        ("def f(x): raise eval(x)(x)", check(RAISES), CORRECT),
+        ("def f(x): return x", check(RAISES), WRONG),
+        ("def f(x): raise TypeError", check(RAISES), RUNTIME_ERROR),
+        (STACK_CLASS, check(STACK), CORRECT),
+        (STACK_CLASS.replace("self.items.pop()", "self.items.pop(0)"), check(STACK), WRONG),
+        ("def f(x): return object()", check("assert f(1) != 3"), RUNTIME_ERROR),
+        ("def f(x): return lambda: 1", check("assert f(1)"), RUNTIME_ERROR),
+        ("def f(x): return (i for i in x)", check("assert f([1]) is not None"), RUNTIME_ERROR),
+        ("class f:\n    def __init__(self, x): pass", check("assert f(1)"), RUNTIME_ERROR),
+        ("def f(x): return 3", check("import sys\nif f(1) == 3: sys.exit(0)"), RUNTIME_ERROR),
+        ("def isinstance(*_): return True\ndef f(x): return x", check("assert isinstance(f(1), str)"), WRONG),
+        ("def f(x): return x\ndef np(*_): return True", check("import numpy as np\nassert np.isclose(f(1), 2)"), WRONG),
+    ],
+)
+def test_test_programs(program: str, truth: CodeTruth, status: GradeStatus) -> None:
+    assert grade(program, truth) is status
+
+
+def test_the_answer_is_the_program() -> None:
+    assert graded("print(4)", stdin(("", "4"))) == (1.0, CORRECT, "print(4)")
+    assert graded("print(5)", stdin(("", "4"))) == (0.0, WRONG, "print(5)")
+
+
+def test_tests_after_a_failure_are_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runners, "TEST_SECONDS", 1.0)
+    loops_at_second = "if input() == '2':\n    while True: pass\nprint(1)"
+    assert grade(loops_at_second, stdin(("1", "other"), ("2", "1"))) is WRONG
+    assert grade(loops_at_second, stdin(("1", "1"), ("2", "1"))) is GradeStatus.TIMEOUT
+
+
+def test_a_problem_with_a_longer_limit_gets_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runners, "TEST_SECONDS", 0.5)
+    program, tests = "import time; time.sleep(1.5); print(1)", (CodeTest("", "1"),)
+    assert grade(program, CodeTruth("stdin", tests)) is GradeStatus.TIMEOUT
+    assert grade(program, CodeTruth("stdin", tests, time_limit=5.0)) is CORRECT
+
+
+def test_a_problem_with_a_larger_limit_gets_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runners, "MEMORY", 256 << 20)
+    program, tests = "print(len(bytearray(300 << 20)) > 0)", (CodeTest("", "True"),)
+    assert grade(program, CodeTruth("stdin", tests)) is RUNTIME_ERROR
+    assert grade(program, CodeTruth("stdin", tests, memory_limit=512)) is CORRECT
+
+
+def test_all_tests_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runners, "PROGRAM_SECONDS", 1.0)
+    monkeypatch.setattr(runners, "TEST_SECONDS", 1.0)
+    monkeypatch.setattr(runners, "SECONDS_PER_TEST", 0.1)
+    slow = "import time; time.sleep(0.4); print(1)"
+    assert grade(slow, stdin(*[("", "1")] * 2)) is CORRECT
+    assert grade(slow, stdin(*[("", "1")] * 5)) is GradeStatus.TIMEOUT
+
+
+def test_humaneval_rows_as_they_are_mapped_can_be_graded() -> None:
+    import polars as pl
+
+    row = {"row": 0, "task_id": "HumanEval/0", "prompt": "def mean(x):", "entry_point": "mean", "test": HUMANEVAL}
+    mapped = mapping.humaneval_plus(pl.DataFrame([row]))
+    truth = CodeTruth.decode(mapped["truth"][0])
+    assert grade("def mean(x): return sum(x) / len(x)", truth) is CORRECT

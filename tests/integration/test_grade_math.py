@@ -1,0 +1,258 @@
+"""Mathematics graded with computer algebra: real answers, wrong ones, hostile ones, and workers that are killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from elastic_core.rewards import Answer, Grade, GradeStatus, GradingFailed, grade, grade_many
+from elastic_core.rewards import math as rewards_math
+from elastic_core.rewards.math_pool import Failure, Pool, Worker
+from elastic_core.rewards.truth import MathTruth
+from tests.hostile_answers import hostile_answers
+from tests.real_answers import accepted_answers, boxed, other_notation, real_truths, wrong_answers
+from tests.upstream import needs_upstream
+
+ENDLESS = "9^{9^{9^9}}"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
+    """A pool of two workers with a short deadline in place of the process's own."""
+    pool = Pool(num_workers=2, deadline=0.8)
+    monkeypatch.setattr(rewards_math, "pool", lambda: pool)
+    rewards_math._remembered_verdict.cache_clear()
+    yield pool
+    pool.close()
+    rewards_math._remembered_verdict.cache_clear()
+
+
+def graded(answers: list[tuple[str, str]]) -> list[Grade]:
+    return grade_many([Answer("math", boxed(answer), truth) for answer, truth in answers])
+
+
+@needs_upstream
+def test_every_real_answer_is_right_as_it_is_written() -> None:
+    answers = accepted_answers()
+    assert len(answers) > 1900
+    wrong = [answer for answer, one in zip(answers, graded(answers), strict=True) if one.score != 1]
+    assert wrong == []
+
+
+@needs_upstream
+def test_every_real_answer_is_right_in_another_notation() -> None:
+    draw = random.Random(0)
+    answers = [(other_notation(answer, draw), truth) for answer, truth in accepted_answers()]
+    wrong = [answer for answer, one in zip(answers, graded(answers), strict=True) if one.score != 1]
+    assert wrong == []
+
+
+@needs_upstream
+def test_5000_answers_that_are_nearly_right_are_wrong() -> None:
+    truths = {truth: MathTruth.decode(truth).answers for truth in real_truths()}
+    # What is wrong beside one of several accepted answers may be another of them.
+    cases = {
+        (wrong, truth) for truth, golds in truths.items() if len(golds) == 1 for _, wrong in wrong_answers(golds[0])
+    }
+    chosen = random.Random(0).sample(sorted(cases), 5000)
+    credited = [case for case, one in zip(chosen, graded(chosen), strict=True) if one.status is not GradeStatus.WRONG]
+    assert credited == []
+
+
+EQUAL_BUT_FOR_LOOKS = {"$46", "$$46$", "46.0", " 46 "}
+"""Of the hostile answers, those that are 46: a dollar sign that is not closed does not make them another number."""
+
+
+def test_no_hostile_answer_is_right_hangs_or_does_anything(pool: Pool, tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    hostile = list(hostile_answers(str(canary)))
+    pool.deadline = 0.4
+    assert len(hostile) >= 200
+    pool.accepts(r"\sin x", r"\cos x")  # the first worker is started
+    late, credited = {}, set()
+    for item in hostile:
+        started = time.monotonic()
+        one = grade("math", item.response, item.truth)
+        seconds = time.monotonic() - started
+        if one.score:
+            credited.add(item.answer)
+        if seconds > pool.deadline + 0.2:
+            late[item.answer[:80]] = seconds
+    assert credited <= EQUAL_BUT_FOR_LOOKS
+    assert late == {}
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize(
+    ("answer", "accepted", "score"),
+    [
+        (r"\frac{1}{\tan x}", r"\cot x", 1),
+        (r"\sin^2 x + \cos^2 x", "1", 1),
+        (r"\tan x", r"\cot x", 0),
+        ("1.41421356", r"\sqrt{2}", 1),
+        ("1.414", r"\sqrt{2}", 0),
+        ("x>2", r"(2,\infty)", 1),
+        (r"(3,\infty)\cup(-\infty,2)", r"(-\infty, 2) \cup (3, \infty)", 1),
+        (r"(3,\infty)\cup(-\infty,2]", r"(-\infty, 2) \cup (3, \infty)", 0),
+        ("-7y+5x+11z+4=0", "5x - 7y + 11z + 4 = 0", 1),
+        ("-7y+5x+11z+5=0", "5x - 7y + 11z + 4 = 0", 0),
+        ("y=5", "x=5", 0),
+        (r"2\sin(t)\cos(t)", r"\sin(2t)", 1),
+        (r"e^{-t}e^{2t}", "e^t", 1),
+        (r"\sin(10^{-20})", r"\sin(2\cdot 10^{-20})", 0),
+        (r"\ln 4", r"2\ln 2", 1),
+        ("y' + y = 0", "y + y = 0", 0),
+        (r"\log_2 8", "3", 1),
+        (r"\binom{5}{2}", "10", 1),
+        ("1 2", "3", 0),
+        ("1 1", "11", 0),
+        (r"46\%\%", "46", 0),
+        ("X+\\sin x", "x+\\sin x", 0),
+        (r"\{\sin x, \cos x\}", r"\{\cos x, \sin x\}", 1),
+        (r"(\sin x, \cos x)", r"(\cos x, \sin x)", 0),
+    ],
+)
+def test_expressions_are_compared_as_mathematics(answer: str, accepted: str, score: int) -> None:
+    assert grade("math", boxed(answer), accepted).score == score
+
+
+def test_a_tolerance_holds_for_closed_forms() -> None:
+    truth = MathTruth((r"\sqrt{2}",), tolerance=0.01).encode()
+    assert [grade("math", boxed(answer), truth).score for answer in ("1.41", "1.40")] == [1, 0]
+
+
+def test_what_takes_too_long_is_a_timeout_and_the_worker_is_replaced(pool: Pool) -> None:
+    pool.accepts("f(x)", "x")
+    started = time.monotonic()
+    assert grade("math", boxed(ENDLESS), "46") == (0.0, GradeStatus.TIMEOUT, ENDLESS)
+    assert pool.deadline <= time.monotonic() - started < pool.deadline + 0.2
+    assert grade("math", boxed(r"\sin^2 x+\cos^2 x"), "1").score == 1
+
+
+def test_no_answer_waits_longer_than_its_deadline_when_all_workers_are_busy(pool: Pool) -> None:
+    """Each of two threads grades one endless answer after the other."""
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda _: pool.accepts("f(x)", "x"), range(8)))  # both are started
+
+        def seconds(number: int) -> float:
+            started = time.monotonic()
+            assert grade("math", boxed(f"{ENDLESS}+{number}"), "46").status is GradeStatus.TIMEOUT
+            return time.monotonic() - started
+
+        assert max(threads.map(seconds, range(6))) < pool.deadline + 0.2
+
+
+def test_a_worker_that_was_killed_is_replaced_and_the_answer_tried_again(pool: Pool) -> None:
+    pool.accepts("f(x)", "x")
+    for process in psutil.Process(pool._idle[0].pid).parents()[0], psutil.Process(pool._idle[0].pid):
+        process.kill()
+    assert pool.accepts(r"\sin^2 x+\cos^2 x", "1") is True
+
+    (worker,) = pool._idle
+    first = worker.pid
+    killer = threading.Timer(0.3, lambda: os.kill(first, signal.SIGKILL))
+    killer.start()
+    started = time.monotonic()
+    assert pool.accepts(ENDLESS, "46") is Failure.EXHAUSTED
+    assert time.monotonic() - started > 0.3 + pool.deadline, "the second attempt has all of the time"
+
+
+def test_workers_that_keep_dying_fail_the_grader_and_not_the_response(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask, asked = Worker.ask, []
+
+    def dying(self: Worker, answer: str, truth: str, deadline: float) -> bool | Failure:
+        asked.append(self.pid)
+        os.kill(self.pid, signal.SIGKILL)
+        return ask(self, answer, truth, deadline)
+
+    monkeypatch.setattr(Worker, "ask", dying)
+    assert rewards_math.grade_math(boxed("f(x)"), "x") == (0.0, GradeStatus.SANDBOX_ERROR, "f(x)")
+    assert len(set(asked)) == 2
+    with pytest.raises(GradingFailed):
+        grade("math", boxed("f(x)"), "x")
+
+
+def test_memory_is_limited(pool: Pool) -> None:
+    pool.accepts("f(x)", "x")
+    soft, hard = psutil.Process(pool._idle[0].pid).rlimit(psutil.RLIMIT_AS)
+    assert soft == hard == 2 << 30
+
+
+def test_workers_import_nothing_heavy_and_are_started_only_when_needed() -> None:
+    program = (
+        "import psutil, sys\n"
+        "from elastic_core.rewards import grade\n"
+        "me = psutil.Process()\n"
+        "assert grade('math', '</think>\\\\boxed{1/2}', '0.5').score == 1 and not me.children()\n"
+        "assert 'sympy' not in sys.modules and 'math_verify' not in sys.modules\n"
+        "assert grade('math', '</think>\\\\boxed{\\\\sin x}', '\\\\cos x').score == 0\n"
+        "worker, child = me.children(recursive=True)\n"
+        "maps = {entry.path for entry in worker.memory_maps()}\n"
+        "assert not [path for path in maps if any(name in path for name in ('torch', 'vllm', '/ray/'))]\n"
+        "assert 'sympy' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, timeout=60)
+
+
+def test_a_forked_child_grades_with_workers_of_its_own() -> None:
+    program = (
+        "import os, psutil\n"
+        "from elastic_core.rewards import grade\n"
+        "def one(x): return grade('math', '</think>\\\\boxed{\\\\sin^2 %s+\\\\cos^2 %s}' % (x, x), '1').score\n"
+        "assert one('x') == 1\n"
+        "(worker,) = psutil.Process().children()\n"
+        "if not (child := os.fork()):\n"
+        "    assert one('y') == 1\n"
+        "    assert [p.pid for p in psutil.Process().children()] != [worker.pid]\n"
+        "    raise SystemExit(7)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
+        "assert worker.is_running() and one('z') == 1\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, timeout=60)
+
+
+@pytest.mark.parametrize("answer", ["f(x)", ENDLESS])
+def test_workers_end_with_a_parent_that_is_killed(answer: str) -> None:
+    """Idle or in the middle of a computation."""
+    program = (
+        "import sys, threading, time, psutil\n"
+        "from elastic_core.rewards.math_pool import Pool\n"
+        "pool = Pool(1, deadline=100)\n"
+        "thread = threading.Thread(target=pool.accepts, args=(sys.argv[1], 'x'), daemon=True)\n"
+        "thread.start()\n"
+        "time.sleep(2)\n"
+        "print(*[p.pid for p in psutil.Process().children(recursive=True)], flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, answer], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as parent:
+        assert parent.stdout is not None
+        workers = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+        assert len(workers) == 2
+        parent.kill()
+        gone, alive = psutil.wait_procs(workers, timeout=3)
+        assert len(gone) == 2 and not alive
+
+
+def test_a_worker_outlives_the_thread_that_asked_first(pool: Pool) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(pool.accepts, "f(x)", "x").result()
+    time.sleep(0.2)
+    (worker,) = pool._idle
+    assert pool.accepts("g(x)", "x") is False
+    assert pool._idle == [worker]

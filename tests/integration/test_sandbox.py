@@ -1,0 +1,297 @@
+"""The sandbox against programs that try to pass, to escape, or to hang. Without bubblewrap these fail."""
+
+import contextlib
+import ctypes
+import json
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pytest
+
+from elastic_core.errors import UserError
+from elastic_core.rewards import bubblewrap, runners, sandbox
+from elastic_core.rewards.code import grade_code
+from elastic_core.rewards.code_truth import CodeTest, CodeTruth
+from elastic_core.rewards.grade import GradeStatus
+from tests.hostile_programs import ESCAPING, FORGING, HOSTILE, READING, RESOURCES, Hostile
+
+SECONDS = 1.0
+"""For a test, so that programs that hang do not take long."""
+
+MEMORY = 256 << 20
+_PR_SET_CHILD_SUBREAPER = 36
+
+GROUPS = {"resources": RESOURCES, "reading": READING, "escaping": ESCAPING, "forging": FORGING}
+
+CALLS = {
+    "stdin": "value = attack(input())\nprint(value)\n",
+    "functional": "def solve(x):\n    return attack(x)\n",
+    "check": "def solve(x):\n    return attack(x)\n",
+    "check, at import": "attack(None)\ndef solve(x):\n    return None\n",
+}
+
+
+class Outside(NamedTuple):
+    """What programs would like to reach: a service, a folder, and the right answer."""
+
+    port: int
+    socket_name: str
+    canary: Path
+    secret: str
+    heard: list[str]
+
+    def program(self, text: str) -> str:
+        named = {"@PORT@": str(self.port), "@SOCKET@": self.socket_name, "@CANARY@": str(self.canary)}
+        for name, value in named.items():
+            text = text.replace(name, value)
+        return text
+
+    def truth(self, kind: str) -> CodeTruth:
+        if kind == "stdin":
+            return CodeTruth("stdin", (CodeTest("1\n", self.secret),) * 2)
+        if kind == "functional":
+            return CodeTruth("functional", (CodeTest("1", json.dumps(self.secret)),) * 2, method="solve")
+        code = f"def check(candidate):\n    assert candidate(1) == {self.secret!r}\n\n\ncheck(solve)\n"
+        return CodeTruth("check", code=code, entry_point="solve")
+
+
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outside]:
+    monkeypatch.setattr(runners, "TEST_SECONDS", SECONDS)
+    monkeypatch.setattr(runners, "PROGRAM_SECONDS", 2 * SECONDS)
+    monkeypatch.setattr(runners, "MEMORY", MEMORY)
+    secret = secrets.token_hex(16)
+    monkeypatch.setenv("ELASTIC_TEST_SECRET", secret)
+    (tmp_path / "secret").write_text(secret)
+    name = f"elastic-{secrets.token_hex(8)}"
+    with contextlib.ExitStack() as stack:
+        stream = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        port = stream.getsockname()[1]
+        datagrams = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        datagrams.bind(("127.0.0.1", port))
+        abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
+        abstract.bind(f"\0{name}")
+        abstract.listen()
+        heard: list[str] = []
+        stack.callback(_listen([stream, datagrams, abstract], heard))
+        yield Outside(port, name, tmp_path, secret, heard)
+
+
+def _listen(sockets: list[socket.socket], heard: list[str]) -> object:
+    """Note every contact. Returns what ends it."""
+    ended = threading.Event()
+
+    def listen(listener: socket.socket) -> None:
+        listener.settimeout(0.1)
+        while not ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                if listener.type == socket.SOCK_DGRAM:
+                    listener.recvfrom(64)
+                else:
+                    listener.accept()[0].close()
+                heard.append(str(listener.getsockname()))
+
+    threads = [threading.Thread(target=listen, args=(listener,)) for listener in sockets]
+    for thread in threads:
+        thread.start()
+
+    def end() -> None:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+    return end
+
+
+def respond(program: str) -> str:
+    return f"</think>\n```python\n{program}\n```\n"
+
+
+def run(outside: Outside, hostile: Hostile, call: str) -> GradeStatus:
+    kind = call.partition(",")[0]
+    program = outside.program(hostile.program) + CALLS[call]
+    return grade_code(respond(program), outside.truth(kind).encode()).status
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "group", [RESOURCES, READING, ESCAPING, FORGING], ids=["resources", "reading", "escaping", "forging"]
+)
+def test_no_hostile_program_passes_escapes_or_hangs(outside: Outside, group: list[Hostile]) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # whatever survived its parents would become a child of this
+    before = set(psutil.Process().children(recursive=True))
+    system = {path: set(path.iterdir()) for path in map(Path, ("/", "/etc", "/opt", "/usr/lib"))}
+
+    def attempt(case: tuple[Hostile, str]) -> tuple[GradeStatus, float]:
+        began = time.monotonic()
+        return run(outside, *case), time.monotonic() - began
+
+    cases = [(hostile, call) for hostile in group for call in CALLS]
+    with ThreadPoolExecutor(4) as pool:
+        results = dict(zip(cases, pool.map(attempt, cases), strict=True))
+    named = {f"{hostile.name} ({call})": result for (hostile, call), result in results.items()}
+    # A failure of the sandbox would be tried again, and in the end stop the run: no program may bring that about.
+    unwanted = (GradeStatus.CORRECT, GradeStatus.SANDBOX_ERROR)
+    assert [name for name, (status, _) in named.items() if status in unwanted] == []
+    assert {name: seconds for name, (_, seconds) in named.items() if seconds > 30} == {}
+    assert outside.heard == []
+    assert [path.name for path in outside.canary.iterdir()] == ["secret"]
+    assert {path: set(path.iterdir()) for path in system} == system
+    assert set(psutil.Process().children(recursive=True)) - before == set()
+
+
+def test_the_suite_is_as_large_as_promised() -> None:
+    assert len({hostile.name for hostile in HOSTILE}) == len(HOSTILE) >= 60
+    assert len({hostile.program for hostile in HOSTILE}) == len(HOSTILE)
+
+
+@pytest.mark.parametrize("call", list(CALLS)[:3])
+def test_a_program_that_knew_the_answer_would_pass(outside: Outside, call: str) -> None:
+    knows = Hostile("knows", "", f"def attack(x):\n    return {outside.secret!r}\n")
+    assert run(outside, knows, call) is GradeStatus.CORRECT
+
+
+def test_the_listener_would_hear_of_an_escape(outside: Outside) -> None:
+    socket.create_connection(("127.0.0.1", outside.port)).close()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(f"\0{outside.socket_name}")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+        datagrams.sendto(b"out", ("127.0.0.1", outside.port))
+    deadline = time.monotonic() + 10
+    while len(outside.heard) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(outside.heard) == 3
+
+
+@pytest.mark.parametrize(
+    "name, call, status",
+    [
+        ("infinite_loop", "stdin", GradeStatus.TIMEOUT),
+        ("infinite_loop", "functional", GradeStatus.TIMEOUT),
+        ("infinite_loop", "check", GradeStatus.TIMEOUT),
+        ("infinite_loop", "check, at import", GradeStatus.TIMEOUT),
+        ("ignore_signals", "stdin", GradeStatus.TIMEOUT),
+        ("memory_bomb", "stdin", GradeStatus.RUNTIME_ERROR),
+        ("fork_bomb", "functional", GradeStatus.RUNTIME_ERROR),
+        ("fork_bomb_patient", "check", GradeStatus.TIMEOUT),
+        ("thread_bomb", "stdin", GradeStatus.RUNTIME_ERROR),
+        ("output_flood", "stdin", GradeStatus.RUNTIME_ERROR),
+        ("large_answer", "functional", GradeStatus.RUNTIME_ERROR),
+        ("segmentation_fault", "check", GradeStatus.RUNTIME_ERROR),
+        ("kill_parents", "stdin", GradeStatus.RUNTIME_ERROR),
+        ("always_equal", "check", GradeStatus.RUNTIME_ERROR),
+        ("equal_text", "check", GradeStatus.WRONG),
+        ("equal_number", "functional", GradeStatus.WRONG),
+        ("say_passed", "stdin", GradeStatus.WRONG),
+    ],
+)
+def test_the_status_says_what_happened(outside: Outside, name: str, call: str, status: GradeStatus) -> None:
+    hostile = next(hostile for hostile in HOSTILE if hostile.name == name)
+    assert run(outside, hostile, call) is status
+
+
+PROCESSES = """
+import ctypes, os, subprocess, threading
+ways = [os.fork, lambda: subprocess.run(["/opt/python/bin/python3.11", "-V"]), lambda: os.posix_spawn("/x", ["x"], {})]
+for way in ways:
+    try:
+        way()
+    except PermissionError:
+        print("no")
+print(ctypes.CDLL(None).vfork())
+threads = [threading.Thread(target=print, args=("thread",)) for _ in range(2)]
+for thread in threads:
+    thread.start()
+    thread.join()
+"""
+
+
+@pytest.mark.parametrize("kind", ["stdin", "functional"])
+def test_a_program_may_start_threads_and_no_processes(kind: str) -> None:
+    if kind == "stdin":
+        program, truth = PROCESSES, CodeTruth("stdin", (CodeTest("", "no no no -1 thread thread"),) * 2)
+    else:
+        program = PROCESSES.replace("print", "said.append") + "\ndef f(): return said"
+        truth = CodeTruth("functional", (CodeTest("", '["no", "no", "no", -1, "thread", "thread"]'),), method="f")
+    assert grade_code(respond("said = []\n" + program), truth.encode()).status is GradeStatus.CORRECT
+
+
+def test_closing_ends_every_process_before_it_returns() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    for request in ("import time; time.sleep(1000)", "import os; os._exit(0)"):
+        with sandbox.Sandbox("candidate", bubblewrap.Limits(1 << 30, 60)) as running:
+            running.ready()
+            inside = psutil.Process(running._process.pid).children(recursive=True)
+            assert len(inside) == 2  # init and the program
+            running.send(json.dumps(["load", request]).encode(), time.monotonic() + 10)
+            with pytest.raises(sandbox.ProgramFailed):
+                running.receive(time.monotonic() + 0.5)
+        assert [process for process in inside if process.is_running()] == []
+
+
+WHAT_IT_SEES = """
+import os, socket, sys
+print(sorted(os.listdir("/")))
+print(sorted(os.listdir("/opt")), sorted(os.listdir("/dev")), os.listdir("/tmp"), os.getcwd())
+print(sorted(os.environ), os.getuid(), os.getgid(), socket.gethostname())
+print([line for line in sys.path if "site-packages" in line], sys.flags.isolated, sys.flags.no_site)
+"""
+
+
+def test_a_program_sees_the_system_only() -> None:
+    with sandbox.Sandbox("stdin", bubblewrap.Limits(1 << 30, 10)) as running:
+        running.ready()
+        running.send(WHAT_IT_SEES.encode(), time.monotonic() + 10)
+        seen = runners._print(running, CodeTest("", ""), time.monotonic() + 10).decode().splitlines()
+    assert set(json.loads(seen[0].replace("'", '"'))) <= {"dev", "etc", "lib", "lib32", "lib64", "opt", "tmp", "usr"}
+    assert seen[1] == "['harness', 'python'] ['null', 'random', 'urandom', 'zero'] [] /tmp"
+    # Python itself sets LC_CTYPE where no locale is set.
+    assert seen[2] == "['LC_CTYPE', 'LD_LIBRARY_PATH', 'OPENBLAS_NUM_THREADS', 'PWD'] 1000 1000 sandbox"
+    assert seen[3] == "[] 1 1"
+
+
+def _fake_bwrap(folder: Path, script: str) -> str:
+    fake = folder / "bwrap"
+    fake.write_text(f"#!/bin/sh\n{script}\n")
+    fake.chmod(0o755)
+    return str(folder)
+
+
+def test_without_bubblewrap_the_user_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    truth = CodeTruth("stdin", (CodeTest("", ""),)).encode()
+    with pytest.raises(UserError, match=r"apt-get install bubblewrap.*dnf install bubblewrap"):
+        sandbox.require_sandbox()
+    with pytest.raises(UserError, match="bubblewrap"):
+        grade_code(respond("open('/tmp/in-process', 'w')"), truth)
+
+
+@pytest.mark.parametrize("switch", list(sandbox._SWITCHES))
+def test_where_namespaces_are_switched_off_the_user_is_told_the_switch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, switch: str
+) -> None:
+    monkeypatch.setenv("PATH", _fake_bwrap(tmp_path, "echo 'No permissions to create new namespace' >&2; exit 1"))
+    off, command = sandbox._SWITCHES[switch]
+    (tmp_path / "switch").write_text(off)
+    monkeypatch.setattr(sandbox, "_SWITCHES", {str(tmp_path / "switch"): (off, command)})
+    with pytest.raises(UserError, match=r"No permissions to create new namespace.*sysctl -w") as error:
+        sandbox.require_sandbox()
+    assert command in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["stdin", "functional", "check"])
+def test_a_failure_of_the_sandbox_is_none_of_the_program(
+    outside: Outside, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    sandbox.require_sandbox()
+    path = _fake_bwrap(tmp_path, "exit 1")
+    monkeypatch.setattr(bubblewrap, "find_bwrap", lambda: f"{path}/bwrap")
+    grade = grade_code(respond("print(1)"), outside.truth(kind).encode())
+    assert grade == (0.0, GradeStatus.SANDBOX_ERROR, "print(1)")

@@ -1,0 +1,331 @@
+"""Codeforces ratings: CodeElo's rules by example, the maths by property, and a plain rendering of its program."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from elastic_core.rewards import codeforces
+from elastic_core.rewards.codeforces import (
+    HEADROOM,
+    MIN_PARTICIPANTS,
+    Score,
+    Standings,
+    Ties,
+    contest_rating,
+    expected_rank,
+    percentile,
+    rank,
+    rating,
+    score,
+    split_id,
+)
+from tests.upstream import UPSTREAM, needs_upstream
+
+SCORED: dict[str, float | None] = {"A": 500.0, "B": 1000.0, "C1": 1500.0, "C2": 250.0}
+ICPC: dict[str, float | None] = dict.fromkeys(SCORED)
+USERS = {800: 50, 1200: 30, 1600: 15, 2400: 5}
+ANY_TIES = pytest.mark.parametrize("ties", list(Ties))
+CODEFORCES = UPSTREAM / "SalesforceAIResearch/Elastic-Reasoning/scripts/deepcoder/benchmark/codeforces"
+
+opponents = st.lists(st.integers(-100, 3800), min_size=1, max_size=60).map(lambda values: np.array(values, float))
+attempts = st.lists(st.booleans(), min_size=1, max_size=12)
+results = st.dictionaries(st.sampled_from(list(SCORED)), attempts)
+problems = st.sampled_from([SCORED, ICPC])
+
+
+def standings(
+    rows: Sequence[tuple[float, float, float]], problems: Mapping[str, float | None] = SCORED, contest: int = 1
+) -> Standings:
+    """Standings of (rating, points, penalty)."""
+    return Standings(contest, problems, *np.array(rows, float).reshape(-1, 3).T)
+
+
+def field(seed: int, problems: Mapping[str, float | None] = SCORED, contest: int = 1, num: int = 300) -> Standings:
+    """A contest of `num` whose points follow their ratings, roughly; many solve nothing."""
+    rng = np.random.default_rng(seed)
+    ratings = rng.normal(1500, 400, num).round()
+    most = sum(worth or 1 for worth in problems.values())
+    points = np.clip(((ratings - 1300) / 1500 + rng.normal(0, 0.2, num)) * most, 0, most - 1).round()
+    penalties = rng.integers(1, 300, num) * (points > 0) * (None in problems.values())
+    order = np.lexsort((penalties, -points))
+    return Standings(contest, problems, ratings[order], points[order], penalties[order].astype(float))
+
+
+fields = st.builds(field, st.integers(0, 50), problems, num=st.integers(1, 40))
+
+
+# Ids
+
+
+@pytest.mark.parametrize(("id", "expected"), [("1971A", (1971, "A")), ("1970E3", (1970, "E3")), ("1AB", (1, "AB"))])
+def test_an_id_is_a_contest_and_an_index(id: str, expected: tuple[int, str]) -> None:
+    assert split_id(id) == expected
+
+
+@pytest.mark.parametrize("id", ["", "1971", "A", "1971a", "1971 A", "01971A", "1971A\n", "1971-A", "1971A1B", "¹971A"])
+def test_what_is_no_id_is_refused(id: str) -> None:
+    with pytest.raises(ValueError, match="no Codeforces problem"):
+        split_id(id)
+
+
+@needs_upstream
+def test_real_ids_are_all_understood() -> None:
+    ids = json.loads((CODEFORCES / "metadata_cf.json").read_text())
+    split = [split_id(id) for id in ids]
+    assert len(set(split)) == 408
+    assert [f"{contest}{index}" for contest, index in split] == ids
+    assert min(split)[0] == 1971
+
+
+# Scores
+
+
+@pytest.mark.parametrize(
+    ("tried", "in_points", "in_icpc"),
+    [
+        ([True], Score(500, 0), Score(1, 0)),
+        ([False, True], Score(450, 0), Score(1, 10)),
+        ([False, False, True, False, True], Score(400, 0), Score(1, 20)),
+        ([False] * 7 + [True], Score(150, 0), Score(1, 70)),
+        ([False] * 8 + [True], Score(0, 0), Score(0, 0)),
+        ([False], Score(0, 0), Score(0, 0)),
+    ],
+)
+def test_the_first_success_of_eight_counts_and_failures_before_it_cost(
+    tried: list[bool], in_points: Score, in_icpc: Score
+) -> None:
+    assert score(SCORED, {"A": tried}) == in_points
+    assert score(ICPC, {"A": tried}) == in_icpc
+
+
+def test_scores_add_up_over_problems_and_never_fall_below_nothing() -> None:
+    assert score(SCORED, {"A": [True], "C1": [False, True], "B": [False], "Z": [True]}) == (500 + 1450, 0)
+    assert score(ICPC, {"A": [False, True], "B": [False, False, True]}) == (2, 30)
+    assert score(SCORED, {"C2": [False] * 6 + [True]}) == (0, 0)  # 250 points less six times 50, and not 30 % of them.
+    assert score(SCORED, {"A": [False, True]}, attempts=1) == (0, 0)
+
+
+# Ranks
+
+
+def test_ranks_by_points_then_penalty() -> None:
+    table = standings([(2000, 3, 40), (1800, 2, 10), (1600, 2, 20), (1500, 2, 30), (1400, 0, 0)], ICPC)
+    assert rank(Score(2, 20), table, Ties.SHARED) == 3  # Behind two, level with one.
+    assert rank(Score(2, 20), table, Ties.AGAINST) == 3  # Three are not worse.
+    assert rank(Score(2, 30), table, Ties.SHARED) == 4
+    assert rank(Score(0, 0), table, Ties.SHARED) == rank(Score(0, 0), table, Ties.AGAINST) == 5
+    assert rank(Score(4, 999), table, Ties.AGAINST) == rank(Score(4, 0), table, Ties.SHARED) == 1
+
+
+@ANY_TIES
+@given(table=fields)
+def test_who_solves_nothing_is_behind_all_who_solved_something_and_with_or_behind_the_rest(
+    table: Standings, ties: Ties
+) -> None:
+    solved = int((table.points > 0).sum())
+    expected = solved + 1 if ties is Ties.SHARED else len(table.ratings)
+    assert rank(score(table.problems, {}), table, ties) == expected
+
+
+@ANY_TIES
+@given(table=fields)
+def test_who_solves_all_at_once_is_first(table: Standings, ties: Ties) -> None:
+    assert rank(score(table.problems, {index: [True] for index in table.problems}), table, ties) == 1
+
+
+@ANY_TIES
+@given(table=fields, tried=results, index=st.sampled_from(list(SCORED)), failures=st.integers(0, 9))
+def test_solving_one_more_problem_never_lowers_the_rating(
+    table: Standings, tried: dict[str, list[bool]], index: str, failures: int, ties: Ties
+) -> None:
+    fewer = {other: values for other, values in tried.items() if other != index}
+    more = fewer | {index: [False] * failures + [True]}
+
+    def reached(results: dict[str, list[bool]]) -> float:
+        return contest_rating(rank(score(table.problems, results), table, ties), table.ratings)
+
+    assert reached(fewer) <= reached(more) <= reached(fewer | {index: [True]})
+
+
+# Ratings
+
+
+def test_the_expected_rank_by_hand() -> None:
+    # 400 points ahead loses with probability 1 / 11, 400 behind with 10 / 11, level with 1 / 2.
+    assert expected_rank(1600, np.array([1200.0, 1600.0, 2000.0])) == pytest.approx(1 + 1 / 11 + 1 / 2 + 10 / 11)
+
+
+def test_a_contest_rating_by_hand() -> None:
+    level = np.full(9, 1500.0)
+    assert contest_rating(5.5, level) == pytest.approx(1500, abs=0.5)
+    # Each of nine is better with probability 10 / 11 than someone 400 points below.
+    assert contest_rating(1 + 90 / 11, level) == pytest.approx(1100, abs=0.5)
+    # Someone 400 points above would be expected at 1 + 9 / 11, but ratings end before.
+    assert contest_rating(1 + 9 / 11, level) == pytest.approx(1500 + HEADROOM, abs=0.5)
+    assert contest_rating(10, level) == 0
+
+
+@given(opponents, st.floats(0, 1))
+def test_the_expected_rank_of_a_rating_gives_that_rating(opponents: np.ndarray, share: float) -> None:
+    highest = opponents.max() + HEADROOM
+    own = share * highest
+    assume(expected_rank(own + 0.2, opponents) < expected_rank(own, opponents) < expected_rank(own - 0.2, opponents))
+    assert contest_rating(expected_rank(own, opponents), opponents) == pytest.approx(own, abs=0.5)
+
+
+@given(opponents, st.integers(1, 60))
+def test_ratings_fall_with_the_rank_and_stay_within_their_bounds(opponents: np.ndarray, rank: int) -> None:
+    better, worse = contest_rating(rank, opponents), contest_rating(rank + 1, opponents)
+    assert 0 <= worse <= better <= max(0, opponents.max() + HEADROOM)
+
+
+@given(opponents, st.integers(1, 60))
+def test_the_order_of_opponents_does_not_matter(opponents: np.ndarray, rank: int) -> None:
+    shuffled = np.random.default_rng(0).permutation(opponents)
+    assert contest_rating(rank, shuffled) == pytest.approx(contest_rating(rank, opponents), abs=0.02)
+
+
+@ANY_TIES
+@given(table=fields, tried=results)
+def test_the_order_of_participants_does_not_matter(table: Standings, tried: dict[str, list[bool]], ties: Ties) -> None:
+    order = np.random.default_rng(1).permutation(len(table.ratings))
+    shuffled = Standings(1, table.problems, *(a[order] for a in (table.ratings, table.points, table.penalties)))
+    own = score(table.problems, tried)
+    assert rank(own, shuffled, ties) == rank(own, table, ties)
+
+
+def codeelo(table: Standings, tried: Mapping[str, Sequence[bool]]) -> int:
+    """What CodeElo's calc_rating.py computes: ranks counted from 0 down sorted rows, whole rating points."""
+    points, penalty = 0.0, 0
+    for index, worth in table.problems.items():
+        for failures, right in enumerate(tried.get(index, [])):
+            if right:
+                points += 1 if worth is None else max(0, worth - 50 * failures)
+                penalty += 10 * failures if worth is None else 0
+                break
+    place = len(table.ratings)
+    for row, (theirs, their_penalty) in enumerate(zip(table.points, table.penalties, strict=True)):
+        if theirs < points or (theirs == points and their_penalty > penalty):
+            place = row
+            break
+    low, high = 0, int(table.ratings.max()) + 100
+    while high - low > 1:
+        middle = (low + high) // 2
+        if 1 + sum(1 / (1 + 10 ** ((middle - other) / 400)) for other in table.ratings) < place:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+@pytest.mark.parametrize("problems", [SCORED, ICPC])
+@pytest.mark.parametrize("seed", range(6))
+def test_ratings_are_those_of_codeelo(seed: int, problems: Mapping[str, float | None]) -> None:
+    rng = np.random.default_rng(seed)
+    table = field(seed, problems)
+    tried = {index: (rng.random(8) < rng.choice([0, 0.3])).tolist() for index in problems} if seed else {}
+    reached = rating({f"1{index}": values for index, values in tried.items()} or {"1A": [False]}, {1: table}, USERS)
+    assert reached.rating == pytest.approx(codeelo(table, tried), abs=1.1)
+
+
+# The rating over contests
+
+
+@given(st.integers(-100, 4000), st.dictionaries(st.integers(-60, 3700), st.integers(1, 1000), min_size=1))
+def test_the_percentile_is_the_share_of_users_below(value: int, users: dict[int, int]) -> None:
+    everyone = np.repeat(list(users), list(users.values()))
+    assert percentile(value, users) == pytest.approx(100 * (everyone < value).mean())
+
+
+@needs_upstream
+def test_percentiles_among_real_users() -> None:
+    table = {int(value): num for value, num in json.loads((CODEFORCES / "ratings_2024.json").read_text()).items()}
+    assert len(table) == 2502
+    assert percentile(-np.inf, table) == percentile(-53, table) == 0
+    assert 0 < percentile(-52, table) < 0.01
+    assert percentile(3602, table) == 100
+    assert percentile(3601, table) == pytest.approx(100 * (1 - 1 / 89352))
+    # The rating and percentile that DeepCoder-14B-Preview was published with, from this table.
+    assert percentile(1936, table) == pytest.approx(95.3, abs=0.1)
+
+
+def contests(num: int) -> dict[int, Standings]:
+    return {contest: field(contest, contest=contest) for contest in range(1, num + 1)}
+
+
+def mixed(num: int) -> dict[str, list[bool]]:
+    """More and more is solved from contest to contest."""
+    return {f"{c}{index}": [i < c % 5] for c in range(1, num + 1) for i, index in enumerate(SCORED)}
+
+
+def test_the_rating_is_the_mean_over_contests_within_its_interval() -> None:
+    found = rating(mixed(10), contests(10), USERS)
+    assert found.num_contests == 10 and list(found.contests) == list(range(1, 11))
+    assert found.rating == pytest.approx(np.mean(list(found.contests.values())))
+    assert found.low < found.rating < found.high
+    ends = (found.rating, found.low, found.high)
+    assert (found.percentile, found.percentile_low, found.percentile_high) == tuple(percentile(e, USERS) for e in ends)
+    assert found.without_data == found.unknown_problems == ()
+
+
+def test_the_interval_is_that_of_a_mean_and_depends_on_the_seed_alone() -> None:
+    found = rating(mixed(20), contests(20), USERS)
+    values = np.array(list(found.contests.values()))
+    assert found.high - found.low == pytest.approx(2 * 1.96 * values.std() / np.sqrt(20), rel=0.05)
+    assert rating(mixed(20), contests(20), USERS) == found
+    reseeded = rating(mixed(20), contests(20), USERS, seed=1)
+    assert reseeded.low != found.low and reseeded.low == pytest.approx(found.low, abs=20)
+
+
+def test_one_contest_bounds_nothing() -> None:
+    found = rating({"1A": [True]}, contests(1), USERS)
+    assert (found.low, found.high) == (-np.inf, np.inf)
+    assert (found.percentile_low, found.percentile_high) == (0, 100)
+
+
+def test_contests_that_cannot_be_used_are_named() -> None:
+    small = field(3, contest=3, num=MIN_PARTICIPANTS - 1)
+    large = field(4, contest=4, num=MIN_PARTICIPANTS)
+    found = rating({"10A": [True], "3A": [True], "4A": [True], "4Q": [True], "2B": [True]}, {3: small, 4: large}, USERS)
+    assert found.without_data == (2, 3, 10)
+    assert list(found.contests) == [4]
+    assert found.unknown_problems == ("4Q",)
+
+
+def test_attempts_and_ties_are_the_callers_choice() -> None:
+    tried = {"1A": [False, True], "1B": [False]}
+    many, one = rating(tried, contests(1), USERS), rating(tried, contests(1), USERS, attempts=1)
+    assert many.rating > one.rating
+    assert rating(tried, contests(1), USERS, attempts=1, ties=Ties.SHARED).rating > one.rating
+
+
+def test_what_cannot_be_rated_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"none of 1 contests .* 201 rated"):
+        rating({"9A": [True]}, contests(1), USERS)
+    with pytest.raises(ValueError, match="1A has no attempts"):
+        rating({"1A": []}, contests(1), USERS)
+    with pytest.raises(ValueError, match='"A1" is no Codeforces problem'):
+        rating({"A1": [True]}, contests(1), USERS)
+    with pytest.raises(ValueError, match="no users"):
+        percentile(1500, {})
+    with pytest.raises(ValueError, match="without opponents"):
+        contest_rating(1, np.array([]))
+
+
+def test_standings_hold_numbers_for_everybody() -> None:
+    with pytest.raises(ValueError, match="differ in number"):
+        Standings(1, SCORED, np.ones(3), np.ones(2), np.ones(3))
+    with pytest.raises(ValueError, match="missing"):
+        standings([(1500, np.nan, 0)])
+
+
+@needs_upstream
+def test_the_note_on_sample_tests_states_what_the_problem_file_holds() -> None:
+    path = UPSTREAM / "agentica-project/rllm/rllm/data/test/code/codeforces.json"
+    tests = [problem["tests"] for problem in json.loads(path.read_text())]
+    single = sum(len(json.loads(each) if isinstance(each, str) else each) == 1 for each in tests)
+    assert codeforces.SAMPLE_TESTS_NOTE.startswith(f"{single} of the {len(tests)} problems")

@@ -1,0 +1,61 @@
+"""The one entry point: every kind, in batches, and what happens when the grader itself fails."""
+
+from collections.abc import Callable
+
+import pytest
+
+from elastic_core import rewards
+from elastic_core.rewards import ATTEMPTS, KINDS, Answer, Grade, GradeStatus, GradingFailed, grade, grade_many
+
+
+def test_an_unknown_kind_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match='no grader "essay"; expected one of math, choice, code'):
+        grade("essay", "", "")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_kind_gives_credit_inside_an_unfinished_thought(kind: str) -> None:
+    truth = {"math": "4", "choice": "A", "code": '{"kind":"check","code":"def check(f): pass"}'}[kind]
+    response = "the answer is \\boxed{4}, Answer: A\n```python\nprint(4)\n```"
+    assert grade(kind, response, truth) == Grade(0.0, GradeStatus.TRUNCATED, None)
+
+
+def test_a_batch_is_graded_in_order() -> None:
+    answers = [Answer("math", f"</think>\\boxed{{{i % 3}}}", "1") for i in range(10)]
+    assert [graded.score for graded in grade_many(answers)] == [float(i % 3 == 1) for i in range(10)]
+    assert grade_many([]) == []
+
+
+class Failing:
+    """A grader that fails a number of times."""
+
+    def __init__(self, times: int) -> None:
+        self.times, self.calls = times, 0
+
+    def __call__(self, response: str, truth: str) -> Grade:
+        self.calls += 1
+        if self.calls <= self.times:
+            return Grade(0.0, GradeStatus.SANDBOX_ERROR, "no memory")
+        return Grade(1.0, GradeStatus.CORRECT, "4")
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Failing]:
+    def install(times: int) -> Failing:
+        grader = Failing(times)
+        monkeypatch.setitem(rewards._GRADERS, "math", grader)
+        return grader
+
+    return install
+
+
+def test_a_grader_that_fails_is_tried_again(failing: Callable[[int], Failing]) -> None:
+    failing(ATTEMPTS - 1)
+    assert grade("math", "", "").score == 1.0
+
+
+def test_a_grader_that_keeps_failing_is_an_error_and_never_a_score(failing: Callable[[int], Failing]) -> None:
+    grader = failing(ATTEMPTS)
+    with pytest.raises(GradingFailed, match="no memory"):
+        grade_many([Answer("math", "a", ""), Answer("math", "a", "")])
+    assert grader.calls == ATTEMPTS, "equal answers are graded once"

@@ -1,0 +1,225 @@
+"""What of a response is the program, how outputs are compared, and what values programs can exchange."""
+
+import json
+import math
+from collections import Counter, deque, namedtuple
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_core.rewards.code import extract_code, grade_code
+from elastic_core.rewards.code_truth import CodeTest, CodeTruth
+from elastic_core.rewards.grade import Grade, GradeStatus
+from elastic_core.rewards.harness import wire
+from elastic_core.rewards.outputs import parse_int, same_output, same_value
+from elastic_core.rewards.seccomp import MACHINES, process_filter, system_call_filter
+
+TRUTH = CodeTruth("stdin", (CodeTest("", "1"),)).encode()
+
+
+@pytest.mark.parametrize(
+    "solution, code",
+    [
+        ("```python\nx = 1\n```", "x = 1"),
+        ("```py\nx\n```", "x"),
+        ("```python3\nx\n```", "x"),
+        ("```\nx\n```", "x"),
+        ("```cpp title=a.cpp\nx\n```", "x"),
+        ("```python\na\n```\nor\n```python\nb\n```\nend", "b"),
+        ("```python\na\n```\n```python\nb", "a"),
+        ("```python\na\n```python\nb\n```", "b"),
+        ("```python\na\n\nb\n```", "a\n\nb"),
+        ("```python\n```", ""),
+        ("```python\nprint(1)```", "print(1)"),
+        ("1. So:\n   ```python\n   if x:\n       y\n   ```", "if x:\n    y"),
+        ("````python\ns = '''\n```\n'''\n````", "s = '''\n```\n'''"),
+        ("```python\r\nx\r\n```\r\n", "x\r"),
+        ("```python\nx = '`'\n```", "x = '`'"),
+        ("Use ```x``` like this:\n```\ny\n```", "y"),
+        ("no block", None),
+        ("", None),
+        ("```python\nx = 1", None),
+        ("x = 1\n```", None),
+        ("`x`", None),
+    ],
+)
+def test_the_last_complete_block_is_the_program(solution: str, code: str | None) -> None:
+    assert extract_code(solution) == code
+
+
+@given(st.text(alphabet="`px \n", max_size=60))
+def test_any_text_has_a_program_or_none(solution: str) -> None:
+    code = extract_code(solution)
+    assert code is None or solution.count("```") >= 2
+
+
+@pytest.mark.parametrize(
+    "response, status",
+    [
+        ("```python\nprint(1)\n```", GradeStatus.TRUNCATED),
+        ("</think>print(1)", GradeStatus.NO_ANSWER),
+        ("```python\nprint(1)\n```</think>None", GradeStatus.NO_ANSWER),
+        ("</think>```python\nprint(1)", GradeStatus.NO_ANSWER),
+    ],
+)
+def test_a_response_without_a_program(response: str, status: GradeStatus) -> None:
+    assert grade_code(response, TRUTH) == Grade(0.0, status, None)
+
+
+def test_a_truth_that_is_none_is_an_error() -> None:
+    with pytest.raises(ValueError, match="truth"):
+        grade_code("</think>```\nx\n```", "4")
+
+
+@pytest.mark.parametrize(
+    "given, expected, same",
+    [
+        ("1 2\n3", "1 2 3", True),
+        ("  1\t\r\n2\n\n", "1\n2", True),
+        ("", "", True),
+        ("", "1", False),
+        ("1", "", False),
+        ("1", "1 1", False),
+        ("YES", "yes", False),
+        ("01", "1", False),
+        ("1.0", "1", False),
+        ("1", "1.0", True),
+        ("0.3333333", "0.333333", True),
+        ("0.33333", "0.333333", False),
+        ("1000000.5", "1000000.0", True),
+        ("1000002.0", "1000000.0", False),
+        ("1e3", "1000.0", True),
+        ("999.9999999", "1e3", True),
+        ("1000000000000000001", "1000000000000000000", False),
+        ("nan", "1.5", False),
+        ("inf", "1.5", False),
+        ("1_5.0", "15.0", False),
+        ("１", "1", False),
+        ("1.5.2", "1.5.2", True),
+        ("1.5.2000000001", "1.5.2", False),
+        ("nan", "nan", True),
+        ("1\u00a02", "1 2", False),
+        ("é", "é", True),
+        ("-0.0000001", "0.0", True),
+        ("1e400", "1e400", True),
+        ("1e400", "1.5", False),
+    ],
+)
+def test_printed_tokens(given: str, expected: str, same: bool) -> None:
+    assert same_output(given.encode(), expected) is same
+
+
+def test_bytes_that_are_no_text_are_an_output() -> None:
+    assert not same_output(b"\xff\xfe1", "1")
+
+
+@pytest.mark.parametrize(
+    "given, expected, same",
+    [
+        (1, 1, True),
+        (True, 1, False),
+        (1, True, False),
+        (True, True, True),
+        (0, None, False),
+        (None, None, True),
+        (1.0, 1, True),
+        (1.0000001, 1, False),
+        (1.0000001, 1.0, True),
+        (1.1, 1.0, False),
+        (1, 1.0, True),
+        (True, 1.0, False),
+        ("1", 1, False),
+        (1, "1", False),
+        ([1, (2,)], [1, [2]], True),
+        ([1], [1, 2], False),
+        ("ab", ["a", "b"], False),
+        ({"a": [1]}, {"a": [1]}, True),
+        ({"a": True}, {"a": 1}, False),
+        ({"a": 1}, {"b": 1}, False),
+        ([], {}, False),
+        ("", None, False),
+        (math.nan, math.nan, True),
+        (1.0, math.nan, False),
+        (math.inf, math.inf, True),
+        (-math.inf, math.inf, False),
+        (10**400, 1.0, False),
+    ],
+)
+def test_returned_values(given: Any, expected: Any, same: bool) -> None:
+    assert same_value(given, expected) is same
+
+
+def test_integers_of_any_length_are_read() -> None:
+    long = "9" * 10_000
+    assert json.loads(long, parse_int=parse_int) == json.loads(long, parse_int=parse_int)
+    assert json.loads(long, parse_int=parse_int) != json.loads(long[:-1] + "8", parse_int=parse_int)
+
+
+CARRIED = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text() | st.integers(), inner),
+    max_leaves=20,
+) | st.sets(st.integers())
+
+
+@given(CARRIED)
+def test_values_arrive_as_they_were(value: Any) -> None:
+    arrived = wire.decode(json.loads(json.dumps(wire.encode(value))))
+    assert arrived == value
+    assert repr(arrived) == repr(value) or isinstance(value, set)
+
+
+@given(CARRIED)
+def test_values_arrive_as_json_or_not_at_all(value: Any) -> None:
+    try:
+        arrived = wire.as_json(json.loads(json.dumps(wire.encode(value))))
+    except wire.Untransportable:
+        return
+    assert set(map(type, _parts(arrived))) <= {type(None), bool, int, float, str, list, dict}
+
+
+def _parts(value: Any) -> list[Any]:
+    inside = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
+    return [value, *(part for item in inside for part in _parts(item))]
+
+
+Point = namedtuple("Point", "x y")
+
+
+@pytest.mark.parametrize(
+    "value, arrives",
+    [(Point(1, 2), (1, 2)), (Counter("aa"), {"a": 2}), (deque([1]), deque([1])), (GradeStatus.WRONG, "wrong")],
+)
+def test_a_value_of_a_subclass_arrives_as_its_base(value: Any, arrives: Any) -> None:
+    arrived = wire.decode(wire.encode(value))
+    assert (type(arrived), arrived) == (type(arrives), arrives)
+
+
+@pytest.mark.parametrize("value", [object(), iter([]), len, int, [object()], {"x": {object()}}, bytearray(b"x")])
+def test_a_value_that_cannot_be_carried_is_refused(value: Any) -> None:
+    with pytest.raises(wire.Untransportable, match="of type"):
+        wire.encode(value)
+
+
+@pytest.mark.parametrize("message", [{}, {"a": 1, "b": 2}, {"code": "x"}, {"object": 1}, [{"module": "os"}]])
+def test_a_message_that_is_no_value_is_refused(message: Any) -> None:
+    with pytest.raises(ValueError):
+        wire.decode(message)
+
+
+@pytest.mark.parametrize("make", [system_call_filter, process_filter])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_filter_is_an_array_of_instructions_that_jump_within_it(machine: str, make: Callable[[str], bytes]) -> None:
+    program = make(machine)
+    assert len(program) % 8 == 0
+    count = len(program) // 8
+    for number in range(count):
+        code, if_true, if_false = program[8 * number], program[8 * number + 2], program[8 * number + 3]
+        assert code & 7 != 5 or number + 1 + max(if_true, if_false) < count
+
+
+def test_the_filters_deny_as_many_calls_on_every_machine() -> None:
+    assert len({len(system_call_filter(machine)) for machine in MACHINES}) == 1
