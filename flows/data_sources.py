@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from elastic_core.rewards.sandbox import require_sandbox
-
 from elastic_core.data.build import DataBuild
 from elastic_core.data.dataset import Dataset, Generated
 from elastic_core.data.fetch import FetchedDataset, is_present, located
@@ -17,6 +15,7 @@ from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files, tokenizer_fingerprint
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.rewards import KINDS
+from elastic_core.rewards.sandbox import require_sandbox
 from flows.run import FlowRun
 from tasks.stage import Stage
 
