@@ -6,7 +6,11 @@ square root of a rational number to one of its roots. This map is a ring homomor
 all primes below 100 are squares. Different images therefore prove that the expressions differ. Equal images of
 different expressions have a chance of about their degree in 2^126 (Schwartz and Zippel), which is never.
 
-Everything else is left to others by `None`: functions, other powers, and what can be read in two ways, such as f(x)
+Functions and other powers are mapped to residues that belong to their name and to the image of their argument. Equal
+images still prove equality, but different ones nothing, since sines and cosines are related. Then both expressions are
+also evaluated at a fixed point in floating point, and what differs there by far more than rounding is different.
+
+Everything else is left to others by `None`: what these do not decide, and what can be read in two ways, such as f(x)
 (a product?), 1/2x and 2\frac{1}{3}.
 """
 
@@ -14,44 +18,51 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from hashlib import blake2b
 
-from elastic_core.rewards.normal import number
+from elastic_core.rewards.images import MINUS_ONE, Image, Unreadable, rational, root, symbol
 
-SMALL_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
-PRIME = 0x22B0B989F29DD0AB2F35E617E15D42F9
-"""1 modulo 8 and modulo every small prime, which by quadratic reciprocity makes all of them squares."""
 MAX_TOKENS = 300
 MAX_DEPTH = 30
 MAX_EXPONENT_DIGITS = 18
+FAR_FROM_ROUNDED = 1e-3
+FAR = 1e-6
+"""Difference, relative to the largest number on the way to a value, that no rounding explains."""
+
+_ENDS_ARGUMENT = ("", "+", "-", ")", "]", "}")
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>[0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
     r"|(?P<symbol>(?:[a-zA-Z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|omega|phi|pi|rho|sigma|tau)(?![a-zA-Z]))"
     r"(?:_(?:[0-9a-zA-Z]|\{[0-9a-zA-Z]+\}))?)"
     r"|(?P<root>\\sqrt\{(?P<radicand>[^{}]*|\\frac\{[0-9]+\}\{[0-9]+\})\})"
+    r"|(?P<function>\\(?:sin|cos|tan|ln|sinh|cosh)(?![a-zA-Z]))"
     r"|(?P<mark>\\frac(?![a-zA-Z])|\\cdot(?![a-zA-Z])|[-+/^(){}\[\]]))"
 )
 
 
-class _Unreadable(Exception):
-    """Not an expression of this kind, or one that can be read in two ways."""
+def equal_expressions(one: str, other: str, *, is_rounded: bool = False) -> bool | None:
+    """Whether two normal texts are equal expressions; None when that is not decided here.
 
-
-def equal_expressions(one: str, other: str) -> bool | None:
-    """Whether two normal texts are equal expressions; None when either is not of the kind that is decided here."""
+    Args:
+        is_rounded: one of them may be a decimal that stands for the other; then only far values are different.
+    """
     try:
-        return _value(one) == _value(other)
-    except _Unreadable:
+        first, second = _image(one), _image(other)
+    except Unreadable:
         return None
+    if first.residue == second.residue:
+        return True
+    scale = max(first.size, second.size) * (FAR_FROM_ROUNDED if is_rounded else FAR)
+    is_far = abs(first.point - second.point) > scale  # not so if one is not a number
+    return False if is_far or (first.is_exact and second.is_exact and not is_rounded) else None
 
 
 @lru_cache(maxsize=4096)
-def _value(text: str) -> int:
+def _image(text: str) -> Image:
     reader = _Reader(_tokens(text))
     value = reader.sum(0)
     if reader.kind:
-        raise _Unreadable
+        raise Unreadable
     return value
 
 
@@ -61,7 +72,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None or len(tokens) == MAX_TOKENS:
-            raise _Unreadable
+            raise Unreadable
         kind = match.lastgroup if match.lastgroup != "radicand" else "root"
         tokens.append((match["mark"], "") if match["mark"] else (str(kind), match["radicand"] or match[str(kind)]))
         at = match.end()
@@ -82,25 +93,30 @@ class _Reader:
 
     def _next(self, expected: str | None = None) -> str:
         if not self.kind or (expected and self.kind != expected):
-            raise _Unreadable
+            raise Unreadable
         self._at += 1
         return self._tokens[self._at - 1][1]
 
-    def sum(self, depth: int) -> int:
+    def sum(self, depth: int) -> Image:
         if depth > MAX_DEPTH:
-            raise _Unreadable
-        total, sign = 0, 1
-        if self.kind in ("+", "-"):
-            sign = -1 if self.kind == "-" else 1
-            self._next()
+            raise Unreadable
+        total = rational("0")
+        negative = self._sign()
         while True:
-            total += sign * self._product(depth)
+            product = self._product(depth)
+            total = total.plus(product.times(MINUS_ONE) if negative else product)
             if self.kind not in ("+", "-"):
-                return total % PRIME
-            sign = -1 if self.kind == "-" else 1
-            self._next()
+                return total
+            negative = self._sign()
 
-    def _product(self, depth: int) -> int:
+    def _sign(self) -> bool:
+        """Read a sign, if there is one: whether it is a minus."""
+        negative = self.kind == "-"
+        if self.kind in ("+", "-"):
+            self._next()
+        return negative
+
+    def _product(self, depth: int) -> Image:
         value, before = self._power(depth), self._before()
         divided = False
         while True:
@@ -108,14 +124,14 @@ class _Reader:
                 divided = self.kind == "/"
                 self._next()
                 factor = self._power(depth)
-                value = value * (_inverse(factor) if divided else factor) % PRIME
-            elif self.kind in ("number", "symbol", "root", "\\frac", "(", "["):
+                value = value.over(factor) if divided else value.times(factor)
+            elif self.kind in ("number", "symbol", "root", "function", "\\frac", "(", "["):
                 # 2\frac{1}{3} may be a sum, x(…) a function, 1/2x either way, and 2 3 a slip of the pen.
                 if divided or self.kind == "number" or (before == "number" and self.kind == "\\frac"):
-                    raise _Unreadable
+                    raise Unreadable
                 if before == "symbol" and self.kind in ("(", "["):
-                    raise _Unreadable
-                value = value * self._power(depth) % PRIME
+                    raise Unreadable
+                value = value.times(self._power(depth))
             else:
                 return value
             before = self._before()
@@ -123,99 +139,74 @@ class _Reader:
     def _before(self) -> str:
         return self._tokens[self._at - 1][0]
 
-    def _power(self, depth: int) -> int:
+    def _power(self, depth: int) -> Image:
+        if self.kind == "function":
+            return self._application(depth)
         base = self._atom(depth)
         if self.kind != "^":
             return base
         self._next()
-        sign = 1
-        if self.kind == "{":
-            self._next()
-            if self.kind == "-":
-                self._next()
-                sign = -1
-            digits = self._next("number")
-            self._next("}")
-        else:
-            digits = self._next("number")
-            if len(digits) > 1:  # x^23 is x^2 3 in LaTeX
-                raise _Unreadable
-        if not digits.isdecimal() or len(digits) > MAX_EXPONENT_DIGITS:
-            raise _Unreadable
-        value = pow(base, int(digits), PRIME)
-        return _inverse(value) if sign < 0 else value
+        exponent = self._whole_exponent()
+        return base.raised(self._group("{", depth)) if exponent is None else base.power(exponent)
 
-    def _atom(self, depth: int) -> int:
+    def _whole_exponent(self) -> int | None:
+        """Read an exponent that is a whole number; None when it is another one, of which nothing is read."""
+        start, braced = self._at, self.kind == "{"
+        if braced:
+            self._next()
+        negative = braced and self._sign()
+        if self.kind == "number":
+            digits = self._next()
+            is_whole = digits.isdecimal() and len(digits) <= MAX_EXPONENT_DIGITS
+            if not braced and len(digits) == 1:  # x^23 is x^2 3 in LaTeX
+                return int(digits)
+            if braced and is_whole and self.kind == "}":
+                self._next()
+                return -int(digits) if negative else int(digits)
+        self._at = start
+        return None
+
+    def _application(self, depth: int) -> Image:
+        r"""A function and its argument, which has parentheses or is a product of numbers and variables: `\sin^2 2x`."""
+        function, exponent = self._next(), 1
+        if self.kind == "^":
+            self._next()
+            exponent = self._whole_exponent() or -1
+        if exponent < 1:  # an inverse function, or a reciprocal
+            raise Unreadable
+        if self.kind == "(":
+            argument = self._group("(", depth)
+            if self.kind == "^":
+                raise Unreadable
+        else:
+            argument = self._atom(depth) if self.kind in ("number", "symbol") else _unreadable()
+            while self.kind == "symbol":
+                argument = argument.times(self._atom(depth))
+            if self.kind not in _ENDS_ARGUMENT:
+                raise Unreadable
+        return argument.applied(function).power(exponent)
+
+    def _atom(self, depth: int) -> Image:
         kind, text = self.kind, self._next()
         if kind == "number":
-            return _rational(text)
+            return rational(text)
         if kind == "symbol":
-            return _root_of_prime(-1) if text == "i" else _residue(text)
+            return symbol(text.replace("{", "").replace("}", ""))
         if kind == "root":
-            return _root(text)
+            return root(text)
         if kind == "\\frac":
-            return self._group("{", depth) * _inverse(self._group("{", depth)) % PRIME
+            return self._group("{", depth).over(self._group("{", depth))
         if kind in ("(", "[", "{"):
             self._at -= 1
             return self._group(kind, depth)
-        raise _Unreadable
+        raise Unreadable
 
-    def _group(self, opening: str, depth: int) -> int:
+    def _group(self, opening: str, depth: int) -> Image:
         self._next(opening)
         value = self.sum(depth + 1)
         self._next({"(": ")", "[": "]", "{": "}"}[opening])
         return value
 
 
-def _inverse(value: int) -> int:
-    if value % PRIME == 0:
-        raise _Unreadable
-    return pow(value, -1, PRIME)
-
-
-def _rational(text: str) -> int:
-    read = number(text)
-    if read is None:
-        raise _Unreadable
-    return read.value.numerator * _inverse(read.value.denominator) % PRIME
-
-
-def _residue(name: str) -> int:
-    """A residue that belongs to a name, the same in every process."""
-    return (
-        int.from_bytes(blake2b(name.replace("{", "").replace("}", "").encode(), digest_size=32).digest(), "big") % PRIME
-    )
-
-
-def _root(text: str) -> int:
-    """A square root of a rational number of at least 0."""
-    read = number(text)
-    if read is None or read.value < 0:
-        raise _Unreadable
-    return _root_of_integer(read.value.numerator) * _inverse(_root_of_integer(read.value.denominator)) % PRIME
-
-
-def _root_of_integer(value: int) -> int:
-    root = 1 if value else 0
-    for prime in SMALL_PRIMES:
-        while value and value % prime == 0:
-            root, value = root * _root_of_prime(prime) % PRIME, value // prime
-    if value > 1:
-        raise _Unreadable
-    return root
-
-
-@lru_cache(maxsize=64)
-def _root_of_prime(value: int) -> int:
-    """A square root modulo the prime (Tonelli and Shanks); -1 has one as well."""
-    odd, twos = PRIME - 1, 0
-    while odd % 2 == 0:
-        odd, twos = odd // 2, twos + 1
-    non_square = next(n for n in range(2, 10**4) if pow(n, (PRIME - 1) // 2, PRIME) == PRIME - 1)
-    generator, root, rest = pow(non_square, odd, PRIME), pow(value, (odd + 1) // 2, PRIME), pow(value, odd, PRIME)
-    while rest != 1:
-        order = next(k for k in range(1, twos) if pow(rest, 2**k, PRIME) == 1)
-        factor = pow(generator, 2 ** (twos - order - 1), PRIME)
-        generator, twos = factor * factor % PRIME, order
-        root, rest = root * factor % PRIME, rest * generator % PRIME
-    return root
+def _unreadable() -> Image:
+    raise Unreadable

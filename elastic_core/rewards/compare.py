@@ -101,12 +101,10 @@ def _equal(answer: str, accepted: str, tolerance: float | None, leaf: Leaf, dept
 
 
 def _equal_expressions(answer: str, accepted: str, tolerance: float | None, leaf: Leaf) -> bool | None:
-    equal = equal_expressions(answer, accepted)
-    if equal:
-        return True
     # What differs may still be within the tolerance, or be a decimal that stands for a root.
-    if equal is False and tolerance is None and "." not in answer + accepted:
-        return False
+    equal = equal_expressions(answer, accepted, is_rounded="." in answer + accepted)
+    if equal or (equal is False and tolerance is None):
+        return equal
     return leaf(answer, accepted, tolerance)
 
 

@@ -15,7 +15,6 @@ import random
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +61,8 @@ def max_over_deadline() -> float:
     """Seconds by which the slowest hostile answer exceeds the deadline; negative when none comes near it."""
     with tempfile.TemporaryDirectory() as directory:
         hostile = list(hostile_answers(str(Path(directory) / "canary")))
-    # One at a time per core, so that none waits for a worker that is busy with another.
-    with ThreadPoolExecutor(1) as threads:
-        return max(threads.map(lambda item: _seconds(item.response, item.truth), hostile)) - DEADLINE
+    _seconds("</think>\\boxed{f(x)}", "x")  # a worker is started
+    return max(_seconds(item.response, item.truth) for item in hostile) - DEADLINE
 
 
 def _seconds(response: str, truth: str) -> float:
@@ -87,6 +85,8 @@ def _ours(given: list[tuple[str, str]]) -> int:
 
 
 def _serial(given: list[tuple[str, str]], parse: Callable[[str], Any]) -> int:
+    import warnings
+
     from math_verify.errors import TimeoutException
     from math_verify.utils import timeout
     from sympy import simplify
@@ -95,6 +95,7 @@ def _serial(given: list[tuple[str, str]], parse: Callable[[str], Any]) -> int:
     def is_equal(answer: str, gold: str) -> bool:
         return answer == gold or bool(simplify(parse(answer) - parse(gold)) == 0)
 
+    warnings.simplefilter("ignore")
     right = 0
     for answer, gold in given:
         try:
