@@ -14,7 +14,6 @@ from elastic_core.data.registry import all_datasets, select
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files, tokenizer_fingerprint
 from elastic_core.miniature.warm_start import BASE
-from elastic_core.rewards import KINDS
 from elastic_core.rewards.sandbox import require_sandbox
 from flows.run import FlowRun
 from tasks.stage import Stage
@@ -138,11 +137,6 @@ def _check_role(entry: Dataset, role: str, allowed: set[str], names: list[str]) 
         return  # A data set of ids that another one refers to.
     if entry.split not in allowed or entry.grader is None:
         raise UserError(f"data.{role}: {entry.name} is for {entry.split}; expected a set for {' or '.join(allowed)}")
-    if entry.grader not in KINDS:
-        raise UserError(
-            f'data.{role}: {entry.name} needs the grader "{entry.grader}"; there are: {", ".join(KINDS)}. '
-            f"It can be built all the same: data.datasets"
-        )
 
 
 def _contents(entry: Dataset, fetched: FetchedDataset | None) -> Any:

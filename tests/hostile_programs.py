@@ -562,7 +562,7 @@ READING = [
         """
         import sys
         def attack(x):
-            sys.path += ["/work/main", "/root", "/workspace"]
+            sys.path += ["/root", "/workspace"]
             import elastic_core.rewards.runners as runners
             runners.run = lambda *_: "correct"
     """,

@@ -129,7 +129,7 @@ def test_ones_own_file_becomes_a_benchmark(tmp_path: Path) -> None:
             ("run", "prepare-data", "--set", 'data.benchmarks=["math50"]'),
             'unknown data set "math50", did you mean "math500"',
         ),
-        (("run", "prepare-data", "--set", 'data.benchmarks=["leetcode"]'), 'leetcode needs the grader "code"'),
+        (("run", "prepare-data", "--set", 'data.benchmarks=["codeforces-ids"]'), "codeforces-ids is for reference"),
         (("run", "prepare-data", "--mirror", "nowhere"), "nowhere is not a directory"),
         (("data", "show", "nothing"), 'unknown data set "nothing"'),
         (("data", "add", "nowhere.csv", "--question", "q", "--answer", "a"), "nowhere.csv: no such file"),
