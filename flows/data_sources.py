@@ -50,10 +50,12 @@ def chosen_datasets(run: FlowRun) -> list[Dataset]:
     further = settings.datasets
     if further is None:
         further = [name for name, entry in known.items() if tree and entry.files and is_present(entry, tree)]
-    for role, allowed in (("train", {"train"}), ("validation", {"validation", "evaluation"}), ("benchmarks", None)):
-        for entry in select(getattr(settings, role), known):
-            _check_role(entry, role, allowed or {"evaluation", "validation"}, getattr(settings, role))
-    return select([*settings.train, *settings.validation, *settings.benchmarks, *further], known)
+    chosen = select([*settings.train, *settings.validation, *settings.benchmarks, *further], known)
+    measured = {"evaluation", "validation"}
+    for role, allowed in (("train", {"train"}), ("validation", measured), ("benchmarks", measured)):
+        for name in getattr(settings, role):
+            _check_role(known[name], role, allowed)
+    return chosen
 
 
 def data_stage(run: FlowRun) -> Stage:
@@ -132,11 +134,11 @@ def _tokenizer_fingerprint(directory: Path) -> str:
         raise UserError(f'base: {error}, "shipped" or "warm-start"') from None
 
 
-def _check_role(entry: Dataset, role: str, allowed: set[str], names: list[str]) -> None:
-    if entry.name not in names:
-        return  # A data set of ids that another one refers to.
+def _check_role(entry: Dataset, role: str, allowed: set[str]) -> None:
     if entry.split not in allowed or entry.grader is None:
-        raise UserError(f"data.{role}: {entry.name} is for {entry.split}; expected a set for {' or '.join(allowed)}")
+        raise UserError(
+            f"data.{role}: {entry.name} is for {entry.split}; expected a set for {' or '.join(sorted(allowed))}"
+        )
 
 
 def _contents(entry: Dataset, fetched: FetchedDataset | None) -> Any:

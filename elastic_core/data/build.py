@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,10 @@ def build(plan: DataBuild, directory: Path, on_done: Callable[[str], None] = lam
     for entry in plan.datasets:
         clean_dataset(entry, plan, directory)
         on_done(entry.name)
-    questions = {entry.name: _questions(entry, plan, directory) for entry in plan.datasets if entry.form in _ASKING}
+    tokenizer = _tokenizer(plan.tokenizer)
+    questions = {
+        entry.name: _questions(entry, tokenizer, directory) for entry in plan.datasets if entry.form in _ASKING
+    }
     removed, records = [pl.DataFrame(schema=hygiene.REMOVED)], {}
     for entry in plan.datasets:
         left_out, records[entry.name] = _finish(entry, plan, questions, directory)
@@ -115,8 +118,7 @@ def write_problems(entry: Dataset, clean: Path, target: Path, left_out: pl.Serie
     """verl's parquet from the clean table, without the rows with these ids."""
     assert entry.prompt and entry.grader, "every problem has a prompt and is graded"
     with tables.writing(target, VERL_SCHEMA) as table:
-        for rows in tables.read_pieces(clean):
-            kept = rows.filter(~pl.col("id").is_in(left_out.implode())) if left_out.len() else rows
+        for kept in _kept(clean, left_out):
             table.write(
                 to_verl(
                     kept,
@@ -141,7 +143,7 @@ def _raw(entry: Dataset, plan: DataBuild) -> Batches:
     return file_batches(entry, [file.path for file in plan.fetched[entry.name].files])
 
 
-def _questions(entry: Dataset, plan: DataBuild, directory: Path) -> Questions:
+def _questions(entry: Dataset, tokenizer: Any, directory: Path) -> Questions:
     """Read without truths, which may be large."""
     clean = pl.scan_parquet(directory / CLEAN / f"{entry.name}.parquet")
     if entry.form is Form.CONVERSATIONS:
@@ -149,7 +151,7 @@ def _questions(entry: Dataset, plan: DataBuild, directory: Path) -> Questions:
         return Questions(rows["id"], rows["text"])
     assert entry.prompt
     rows = clean.select("id", text="question", prompt=TEMPLATES[entry.prompt].render()).collect()
-    return Questions(rows["id"], rows["text"], prompt_lengths(_tokenizer(plan.tokenizer), rows["prompt"].to_list()))
+    return Questions(rows["id"], rows["text"], prompt_lengths(tokenizer, rows["prompt"].to_list()))
 
 
 def _tokenizer(directory: Path) -> Any:
@@ -203,9 +205,14 @@ def _finish(
 
 def _write_others(entry: Dataset, clean: Path, target: Path, left_out: pl.Series) -> None:
     with tables.writing(target, MESSAGES) as table:
-        for rows in tables.read_pieces(clean):
-            kept = rows.filter(~pl.col("id").is_in(left_out.implode())) if left_out.len() else rows
+        for kept in _kept(clean, left_out):
             table.write(kept.select("messages") if entry.form is Form.CONVERSATIONS else kept)
+
+
+def _kept(clean: Path, left_out: pl.Series) -> Iterator[pl.DataFrame]:
+    """The clean table piece by piece, without the rows with these ids."""
+    for rows in tables.read_pieces(clean):
+        yield rows.filter(~pl.col("id").is_in(left_out.implode())) if left_out.len() else rows
 
 
 def _by_reason(left_out: pl.DataFrame) -> dict[str, int]:

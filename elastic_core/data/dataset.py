@@ -89,11 +89,6 @@ class Generated:
 
     module: str
 
-    @property
-    def revision(self) -> None:
-        """The parameters that it is generated from are part of what a stage is made from."""
-        return None
-
     def __str__(self) -> str:
         return self.module
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,6 +14,7 @@ from filelock import FileLock
 from elastic_core.atomic import replacing
 from elastic_core.data.dataset import GitHub, Hub, Local
 from elastic_core.errors import UserError
+from elastic_core.fingerprint import sha256_file
 
 
 class Pin(NamedTuple):
@@ -168,8 +168,7 @@ class HashCache:
         cached = self._entries.get(str(path.absolute()))
         if cached and cached[:2] == [stat.st_size, stat.st_mtime_ns]:
             return cached[2]
-        with path.open("rb") as stream:
-            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        sha256 = sha256_file(path)
         self._keep(path, [stat.st_size, stat.st_mtime_ns, sha256])
         return sha256
 

@@ -11,23 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from os import cpu_count
 from typing import NamedTuple
 
+from elastic_core.rewards.choice import grade_choice
+from elastic_core.rewards.code import grade_code
 from elastic_core.rewards.grade import Grade, GradeStatus
 from elastic_core.rewards.math import grade_math
 
-
-def _choice(response: str, truth: str) -> Grade:
-    from elastic_core.rewards.choice import grade_choice
-
-    return grade_choice(response, truth)
-
-
-def _code(response: str, truth: str) -> Grade:
-    from elastic_core.rewards.code import grade_code
-
-    return grade_code(response, truth)
-
-
-_GRADERS: dict[str, Callable[[str, str], Grade]] = {"math": grade_math, "choice": _choice, "code": _code}
+_GRADERS: dict[str, Callable[[str, str], Grade]] = {"math": grade_math, "choice": grade_choice, "code": grade_code}
 
 KINDS = tuple(_GRADERS)
 """Kinds that `grade` takes."""

@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 
 from elastic_core.data.dataset import ROW, BadRow
+from elastic_core.rewards.choice import LETTERS
 
-LETTERS = "ABCD"
 _WRONG = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
 GPQA = {name: pl.String() for name in ("Record ID", "Question", "Correct Answer", *_WRONG)}
 
