@@ -6,17 +6,22 @@ response is never scored 0 because a machine was out of memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import cpu_count
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from elastic_core.rewards.choice import grade_choice
 from elastic_core.rewards.code import grade_code
-from elastic_core.rewards.grade import Grade, GradeStatus
+from elastic_core.rewards.grade import Grade, GradeStatus, NotAtOnce
 from elastic_core.rewards.math import grade_math
 
-_GRADERS: dict[str, Callable[[str, str], Grade]] = {"math": grade_math, "choice": grade_choice, "code": grade_code}
+
+class _Grader(Protocol):
+    def __call__(self, response: str, truth: str, *, at_once: bool = False) -> Grade: ...
+
+
+_GRADERS: dict[str, _Grader] = {"math": grade_math, "choice": grade_choice, "code": grade_code}
 
 KINDS = tuple(_GRADERS)
 """Kinds that `grade` takes."""
@@ -30,7 +35,7 @@ class GradingFailed(RuntimeError):
 
 
 class Answer(NamedTuple):
-    """What is to be graded: `response` is the whole text, think-end included."""
+    """What `grade` takes."""
 
     kind: str
     response: str
@@ -42,7 +47,8 @@ def grade(kind: str, response: str, truth: str) -> Grade:
 
     Args:
         kind: one of `KINDS`.
-        response: the model's whole text, think-end included as text; without one there is no credit.
+        response: the model's text, think-end included as text; without one there is no credit, and only what follows
+            the last one is read.
         truth: as `elastic_core.rewards.truth` and `elastic_core.rewards.code_truth` encode it; for a choice its letter.
 
     Raises:
@@ -50,10 +56,9 @@ def grade(kind: str, response: str, truth: str) -> Grade:
         GradingFailed: when the grader failed `ATTEMPTS` times.
         UserError: when programs are to be graded and there is no sandbox.
     """
-    if kind not in _GRADERS:
-        raise ValueError(f'no grader "{kind}"; expected one of {", ".join(KINDS)}')
+    grader = _grader(kind)
     for _ in range(ATTEMPTS):
-        graded = _GRADERS[kind](response, truth)
+        graded = grader(response, truth)
         if graded.status is not GradeStatus.SANDBOX_ERROR:
             return graded
     raise GradingFailed(f"grading of {kind} failed {ATTEMPTS} times, the last time on: {(graded.answer or '')[:200]!r}")
@@ -65,15 +70,24 @@ def grade_many(answers: Sequence[Answer]) -> list[Grade]:
     Raises:
         ValueError, GradingFailed, UserError: as `grade`.
     """
-    distinct = list(dict.fromkeys(answers))
-    if len(distinct) <= 1:
-        graded = [grade(*answer) for answer in distinct]
-    else:
+    grades: dict[Answer, Grade] = {}
+    waiting: list[Answer] = []
+    for answer in dict.fromkeys(answers):
+        try:
+            grades[answer] = _grader(answer.kind)(answer.response, answer.truth, at_once=True)
+        except NotAtOnce:
+            waiting.append(answer)
+    if waiting:
         # The work is done by other processes, which these threads wait for.
-        with ThreadPoolExecutor(min(len(distinct), cpu_count() or 1)) as pool:
-            graded = list(pool.map(lambda answer: grade(*answer), distinct))
-    by_answer = dict(zip(distinct, graded, strict=True))
-    return [by_answer[answer] for answer in answers]
+        with ThreadPoolExecutor(min(len(waiting), cpu_count() or 1)) as pool:
+            grades.update(zip(waiting, pool.map(lambda answer: grade(*answer), waiting), strict=True))
+    return [grades[answer] for answer in answers]
+
+
+def _grader(kind: str) -> _Grader:
+    if kind not in _GRADERS:
+        raise ValueError(f'no grader "{kind}"; expected one of {", ".join(KINDS)}')
+    return _GRADERS[kind]
 
 
 __all__ = ["KINDS", "Answer", "Grade", "GradeStatus", "GradingFailed", "grade", "grade_many"]

@@ -18,6 +18,10 @@ class GradeStatus(StrEnum):
     SANDBOX_ERROR = "sandbox_error"  # the grader failed, not the response: to be tried again, never a score
 
 
+class NotAtOnce(Exception):
+    """Another process has to be asked, which a grader was told not to do."""
+
+
 class Grade(NamedTuple):
     """Score in [0, 1], why, and the answer as read (None when there is none)."""
 

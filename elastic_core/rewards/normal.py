@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
+
+CACHE_SIZE = 1 << 12
+"""Texts whose spelling is remembered: a right answer is compared with many others."""
 
 _CHARACTERS = str.maketrans(
     {
@@ -90,6 +94,7 @@ class Number(NamedTuple):
     is_decimal: bool = False
 
 
+@lru_cache(maxsize=CACHE_SIZE)
 def normal(text: str) -> str:
     """One spelling of an answer. Spaces stay only where letters or digits would run together."""
     text = text.translate(_CHARACTERS).strip()

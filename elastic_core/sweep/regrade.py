@@ -55,7 +55,13 @@ def grade_rows(rows: pl.DataFrame, problems: Problems) -> pl.DataFrame:
     Raises:
         KeyError: a row of a problem that is not given.
     """
-    grades = grade_many([_answer(row, problems) for row in rows.iter_rows(named=True)])
+    texts = rows.select("benchmark", "problem", "thinking", "solution")
+    grades = grade_many(
+        [
+            _answer(problems[benchmark][problem], ResponseText(thinking, solution))
+            for benchmark, problem, thinking, solution in texts.iter_rows()
+        ]
+    )
     columns: dict[str, Sequence[object]] = {
         "answer": [graded.answer for graded in grades],
         "score": [graded.score for graded in grades],
@@ -64,6 +70,5 @@ def grade_rows(rows: pl.DataFrame, problems: Problems) -> pl.DataFrame:
     return rows.with_columns(pl.Series(name, values, rows.schema[name]) for name, values in columns.items())
 
 
-def _answer(row: Mapping[str, str], problems: Problems) -> Answer:
-    problem = problems[row["benchmark"]][row["problem"]]
-    return Answer(problem.grader, ResponseText(row["thinking"], row["solution"]).graded, problem.truth)
+def _answer(problem: Problem, text: ResponseText) -> Answer:
+    return Answer(problem.grader, text.graded, problem.truth)
