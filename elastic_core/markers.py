@@ -17,6 +17,7 @@ class Markers:
         end_of_text: every id that ends a response (tokenizer and generation configuration).
         final_answer_before: what s1 forces before think-end when thinking is exhausted (a newline).
         final_answer_after: what s1 forces after it ("Final Answer:" on a new line).
+        wait: what s1 forces in place of think-end to prolong a thought ("Wait").
         template_opens_thinking: whether the chat template's generation prompt already holds think-start.
     """
 
@@ -25,6 +26,7 @@ class Markers:
     end_of_text: tuple[int, ...]
     final_answer_before: tuple[int, ...]
     final_answer_after: tuple[int, ...]
+    wait: tuple[int, ...]
     template_opens_thinking: bool
 
 
@@ -50,6 +52,7 @@ def resolve_markers(
         end_of_text=tuple(ends),
         final_answer_before=_encode(tokenizer, "\n"),
         final_answer_after=_encode(tokenizer, "\nFinal Answer:"),
+        wait=_encode(tokenizer, "Wait"),
         template_opens_thinking=start in chat_prompt(tokenizer, "1+1=?"),
     )
 

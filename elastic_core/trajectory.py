@@ -42,6 +42,8 @@ class Trajectory:
         forced: one flag per response token, True where we wrote it. Loss mask is its negation.
         solution_start: index into response_ids of the first solution token; None when no solution was begun.
         logprobs: one per response token (0.0 where forced), or None when the engine was not asked.
+        dropped: sampled tokens that the strategy took out again, such as end-of-text inside a thought: (index into
+            response_ids that it was sampled at, token). They count in no phase.
     """
 
     prompt_ids: tuple[int, ...]
@@ -51,6 +53,7 @@ class Trajectory:
     think_finish: ThinkFinish
     solution_finish: SolutionFinish
     logprobs: tuple[float, ...] | None = None
+    dropped: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         assert len(self.forced) == len(self.response_ids)
@@ -84,9 +87,22 @@ class Trajectory:
                 raise BudgetExceeded(f"{used} sampled {phase} tokens under a budget of {budget}")
         return self
 
+    def check_total(self, limit: int | None) -> Trajectory:
+        """Itself, when both phases together kept a limit in tokens.
+
+        Raises:
+            BudgetExceeded: when they did not.
+        """
+        if limit is not None and len(self.response_ids) - self.forced_tokens > limit:
+            raise BudgetExceeded(f"{len(self.response_ids) - self.forced_tokens} sampled tokens, at most {limit} asked")
+        return self
+
 
 KEY = ("model", "benchmark", "problem", "sample", "strategy", "think_budget", "solution_budget")
 """What identifies a row. A null budget is unlimited."""
+
+CELL = tuple(name for name in KEY if name not in ("problem", "sample"))
+"""What identifies a cell, a point of a curve."""
 
 SCHEMA = pl.Schema(
     {
@@ -110,6 +126,8 @@ SCHEMA = pl.Schema(
         "solution": pl.String(),
         "response_ids": pl.List(pl.UInt32()),
         "forced": pl.List(pl.Boolean()),
+        # Sampled tokens that are not in the response: without them the memo could not be rebuilt from the table.
+        "dropped": pl.List(pl.Struct({"at": pl.UInt32(), "id": pl.UInt32()})),
         "seed": pl.Int64(),  # of the run; a request's own seed is derived from it, see elastic_core.engines.base
         "engine_fingerprint": pl.String(),
         "model_fingerprint": pl.String(),

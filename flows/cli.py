@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import click
 
 from elastic_core.errors import UserError
 from flows.cli_data import data
+from flows.cli_sweep import plan, sweep
 
 FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline")
 
@@ -28,7 +30,10 @@ def cli() -> None:
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting, e.g. sweep.samples=16."
 )
 @click.option("--mirror", metavar="DIR", help="Local tree of source files; the same as --set data.mirror=DIR.")
-def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None) -> None:
+@click.option(
+    "--until", metavar="ci=POINTS", help="Add samples until every cell's 95 % interval is within ±POINTS percent."
+)
+def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, until: str | None) -> None:
     """Run FLOW here and now: prepare-data, warm-start, train, sweep, report, or pipeline (all of them).
 
     The same command after a crash finishes what is missing; after success it does nothing and says so.
@@ -38,6 +43,8 @@ def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None) 
     changes = dict(presets.parse_override(text) for text in overrides)
     if mirror is not None:
         changes["data.mirror"] = mirror
+    if until is not None:
+        changes["sweep.until_ci"] = _points(until)
     presets.resolve(preset, changes)  # Bad input is refused before anything starts.
     environment.prepare()
     environment.end_orphaned_servers()
@@ -53,6 +60,8 @@ def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None) 
 
 
 cli.add_command(data)
+cli.add_command(plan)
+cli.add_command(sweep)
 
 
 @cli.command()
@@ -96,6 +105,15 @@ def doctor() -> None:
 
     environment.prepare()
     sys.exit(doctor.main())
+
+
+def _points(until: str) -> float:
+    """2.0 of "ci=2.0"."""
+    name, _, points = until.partition("=")
+    with suppress(ValueError):
+        if name.strip() == "ci":
+            return float(points)
+    raise UserError(f'--until {until}: expected ci=POINTS, like "ci=2.0"')
 
 
 def _built_data(preset: str, changes: dict[str, Any]) -> Path | None:

@@ -38,7 +38,7 @@ def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, pa
         raise UserError(f"no finished sweep at {swept.directory}; run first: elastic run sweep --preset {preset}")
     table = swept.directory / TABLE
     standings = codeforces_standings(run) if BENCHMARK in run.settings.data.benchmarks else None
-    trained = "trained" in run.settings.sweep.models
+    trained = "trained" in run.settings.sweep.checkpoint_names
     metrics = train_stage(run).directory / METRICS if trained else None
     stage = run.stage(
         "report",

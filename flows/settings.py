@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.miniature import MiniatureParameters
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.sweep.grid import UNLIMITED_BUDGET, build_cells
+from elastic_core.sweep.grid import build_cells, checkpoints
 from elastic_core.training.config import GrpoParameters
 from elastic_core.training.local_ray import RayCluster
 
@@ -58,8 +58,11 @@ class WarmStartSettings(Section):
 class SweepSettings(Section):
     """The grid: strategies × budgets × benchmarks × models."""
 
-    models: list[Literal["base", "trained"]] = Field(["base", "trained"], min_length=1)
-    """Which models to measure."""
+    models: list[str] = Field(["base", "trained"], min_length=1)
+    """Which models to measure: "base", "trained", a name of `checkpoints`, or a pair "A>B", where A thinks and B
+    solves."""
+    checkpoints: dict[str, Path] = {}
+    """Further models by name: directories of Hugging Face checkpoints."""
     strategies: list[str] = Field(min_length=1)
     """Decoding strategies by name; `unconstrained` gives one cell, the others one per budget."""
     budgets: list[str] = Field(min_length=1)
@@ -72,16 +75,47 @@ class SweepSettings(Section):
     """Nucleus sampling."""
     seed: int = 0
     """Every sample's seed derives from this one."""
+    sharing: Literal["memo", "independent"] = "memo"
+    """"memo": the cells of a sample share what they draw, exactly. "independent": every cell draws its own."""
+    until_ci: float | None = Field(None, gt=0, le=50)
+    """Go on sampling until the 95 % interval of every cell is at most this wide to either side, in points (percent)."""
+    max_samples: int = Field(256, gt=0)
+    """Most samples per problem and cell that `until_ci` leads to."""
 
     @field_validator("budgets")
     @classmethod
     def _budgets(cls, budgets: list[str]) -> list[str]:
         return [str(budget) for budget in parse_grid(budgets)]
 
+    @field_validator("models")
+    @classmethod
+    def _models(cls, models: list[str]) -> list[str]:
+        for model in models:
+            checkpoints(model)
+        return models
+
+    @model_validator(mode="after")
+    def _grid(self) -> SweepSettings:
+        build_cells(self.models, ["benchmark"], self.strategies, self.grid)
+        known = {"base", "trained", *self.checkpoints}
+        for name in self.checkpoint_names:
+            if name not in known:
+                raise ValueError(f'no model "{name}"; expected {", ".join(sorted(known))}, or a pair of them "A>B"')
+        if reserved := {"base", "trained"} & self.checkpoints.keys():
+            raise ValueError(f'"{reserved.pop()}" is a name of its own; call the checkpoint something else')
+        if self.until_ci is not None and self.max_samples < self.samples:
+            raise ValueError(f"max_samples is {self.max_samples}, fewer than the {self.samples} samples to begin with")
+        return self
+
+    @property
+    def checkpoint_names(self) -> list[str]:
+        """Every checkpoint that the models need, each once."""
+        return list(dict.fromkeys(name for model in self.models for name in checkpoints(model).values()))
+
     @field_validator("strategies")
     @classmethod
     def _strategies(cls, strategies: list[str]) -> list[str]:
-        build_cells(["model"], ["benchmark"], strategies, [UNLIMITED_BUDGET])  # It knows what a strategy is.
+        build_cells(["model"], ["benchmark"], strategies, [Budget(1, 1)])  # It knows what a strategy is.
         return strategies
 
     @property

@@ -35,12 +35,12 @@ def sweep_stage(run: FlowRun) -> Stage:
     return run.stage(
         "sweep",
         {
-            "models": {name: model_fingerprint(path) for name, path in models(run).items()},
+            "models": {name: model_fingerprint(path) for name, path in checkpoints(run).items()},
             "benchmarks": {name: hash_files([file]) for name, file in benchmark_files(run).items()},
             "engine": run.settings.engine.fingerprint,
-            "sampling": settings.model_dump(include={"temperature", "top_p", "seed"}),
+            "sampling": settings.model_dump(include={"temperature", "top_p", "seed", "sharing"}),
         },
-        settings.model_dump(include={"strategies", "budgets", "samples"}),
+        settings.model_dump(include={"models", "strategies", "budgets", "samples", "until_ci", "max_samples"}),
     )
 
 
@@ -49,13 +49,26 @@ def benchmark_files(run: FlowRun) -> dict[str, Path]:
     return dict(zip(names, data_files(run, names), strict=True))
 
 
-def models(run: FlowRun) -> dict[str, Path]:
-    """Checkpoints of the models that the sweep measures, by name.
+def checkpoints(run: FlowRun) -> dict[str, Path]:
+    """Checkpoints that the sweep measures, by name.
 
     Raises:
         UserError: when one is not there.
     """
-    return {name: {"base": base_model, "trained": trained_model}[name](run) for name in run.settings.sweep.models}
+    return {name: _checkpoint(run, name) for name in run.settings.sweep.checkpoint_names}
+
+
+def _checkpoint(run: FlowRun, name: str) -> Path:
+    if name == "base":
+        return base_model(run)
+    if name == "trained":
+        return trained_model(run)
+    checkpoint = run.settings.sweep.checkpoints[name]
+    try:
+        model_fingerprint(checkpoint)
+    except ValueError as error:
+        raise UserError(f"sweep.checkpoints.{name}: {error}") from None
+    return checkpoint.resolve()
 
 
 def base_model(run: FlowRun) -> Path:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from prefect import flow
 
+from elastic_core.sweep.store import TrajectoryStore
 from flows.data import prepare_data
 from flows.data_sources import data_stage, require_graders
 from flows.run import FlowRun
-from flows.stages import benchmark_files, models, sweep_stage
+from flows.stages import benchmark_files, checkpoints, sweep_stage
+from reports.comparison import render_comparison
+from reports.summary import COLUMNS
 from tasks.stage import TABLE
 from tasks.sweep import measure
 
@@ -34,7 +38,10 @@ def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
     stage = sweep_stage(run)
     settings = run.settings
     run.perform(
-        measure, stage, run.tracker, run.parent, settings.engine, settings.ray.running, models(run),
+        measure, stage, run.tracker, run.parent, settings.engine, settings.ray.running, checkpoints(run),
         benchmark_files(run),
     )  # fmt: skip
-    return stage.directory / TABLE
+    table = stage.directory / TABLE
+    models = [pl.col("model").is_in(settings.sweep.models), pl.col("benchmark").is_in(settings.data.benchmarks)]
+    print(render_comparison(TrajectoryStore(table).scan().filter(models).select(COLUMNS).collect()))
+    return table

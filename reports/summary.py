@@ -4,14 +4,18 @@ A cell is (model, benchmark, strategy, think_budget, solution_budget); a null bu
 
 - num_problems; num_samples, the k of avg@k: trajectories per problem, the smallest where problems differ;
   num_trajectories, rows in all. num_problems x num_samples < num_trajectories tells that some have more.
-- avg_at_k in [0, 1] with its 95 % interval ci_low, ci_high (`elastic_core.statistics.avg_at_k`).
+- avg_at_k in [0, 1] with its 95 % interval ci_low, ci_high.
+- pass_at_k, maj_at_k in [0, 1], k = num_samples: the chance that one of k samples is right, and the score of the answer
+  that most of k samples give; where a problem has more samples, the expectation over its subsets of k.
 - think_tokens_mean, solution_tokens_mean: tokens the model sampled in each phase; tokens_mean is their sum.
   forced_tokens_mean: tokens we wrote, counted in none of the others. All are tokens per trajectory.
 - forced_fraction: the share of trajectories whose think-end we wrote, because the budget was spent (think_finish
   `forced`) or the model stopped inside its thought (`end_of_text`). A vanilla or unconstrained response that stops
   there is left as it is, and is not counted.
+- <name>_low, <name>_high: the 95 % interval of each of these. Null for the tokens of a single problem, which bounds
+  nothing.
 
-Like avg@k, every mean is over problems of the mean over their samples.
+Like avg@k, every mean is over problems of the mean over their samples. `elastic_core.statistics` has the formulas.
 """
 
 from __future__ import annotations
@@ -20,15 +24,27 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from elastic_core.atomic import replacing
-from elastic_core.statistics import avg_at_k, problem_means
-from elastic_core.trajectory import KEY, ThinkFinish
+from elastic_core.statistics import (
+    Estimate,
+    check_scores,
+    forced_close,
+    mean_rate,
+    mean_score,
+    mean_tokens,
+    problem_maj_at_k,
+    problem_pass_at_k,
+    problem_table,
+    sampled_tokens,
+)
+from elastic_core.trajectory import KEY
 
 CELL = ("model", "benchmark", "strategy", "think_budget", "solution_budget")
 
-COLUMNS = (*KEY, "think_tokens", "forced_tokens", "solution_tokens", "think_finish", "score")
+COLUMNS = (*KEY, "think_tokens", "forced_tokens", "solution_tokens", "think_finish", "answer", "score")
 """The columns of the trajectory table that a report reads; the others are long and stay on disk."""
 
 SUMMARY = pl.Schema(
@@ -44,11 +60,19 @@ SUMMARY = pl.Schema(
         "avg_at_k": pl.Float64,
         "ci_low": pl.Float64,
         "ci_high": pl.Float64,
-        "tokens_mean": pl.Float64,
-        "think_tokens_mean": pl.Float64,
-        "solution_tokens_mean": pl.Float64,
-        "forced_tokens_mean": pl.Float64,
-        "forced_fraction": pl.Float64,
+        **{
+            column: pl.Float64
+            for name in (
+                "pass_at_k",
+                "maj_at_k",
+                "tokens_mean",
+                "think_tokens_mean",
+                "solution_tokens_mean",
+                "forced_tokens_mean",
+                "forced_fraction",
+            )
+            for column in (name, f"{name}_low", f"{name}_high")
+        },
     }
 )
 
@@ -63,7 +87,8 @@ def summarize(rows: pl.DataFrame) -> pl.DataFrame:
         raise ValueError("the trajectory table is empty; expected at least one finished cell")
     if repeated := rows.height - rows.n_unique(KEY):
         raise ValueError(f"{repeated} rows repeat a key ({', '.join(KEY)}); each trajectory counts once")
-    cells = rows.with_columns(forced_close=_forced_close().cast(pl.Float64)).partition_by(CELL, maintain_order=False)
+    check_scores(rows)
+    cells = _problems(rows.select(COLUMNS)).partition_by(CELL, maintain_order=True)
     return pl.DataFrame([_cell(cell) for cell in cells], schema=SUMMARY).sort(CELL, nulls_last=True)
 
 
@@ -77,28 +102,45 @@ def write_summary_json(summary: pl.DataFrame, path: Path) -> None:
         temporary.write_text(json.dumps(cells, indent=1) + "\n", encoding="utf-8")
 
 
-def _forced_close() -> pl.Expr:
-    return pl.col("think_finish").is_in([ThinkFinish.FORCED, ThinkFinish.END_OF_TEXT]) & (pl.col("forced_tokens") > 0)
+def _problems(rows: pl.DataFrame) -> pl.DataFrame:
+    """One row per cell and problem, with everything that a cell averages over its problems."""
+    rows = rows.with_columns(tokens=sampled_tokens(), forced_close=forced_close())
+    means = ["score", "tokens", "think_tokens", "solution_tokens", "forced_tokens", "forced_close"]
+    table = problem_table(rows, means, CELL).with_columns(k=pl.col("num_samples").min().over(CELL))
+    parts = []
+    # The k of a cell is its own; mostly all cells have the same, and are taken at once.
+    for (k,), problems in table.partition_by("k", as_dict=True).items():
+        sampled = rows.join(problems.select(CELL).unique(), on=CELL, how="semi", nulls_equal=True)
+        for at_k in (problem_pass_at_k, problem_maj_at_k):
+            problems = _with(problems, at_k(sampled, k, CELL).drop("num_samples", "score"))
+        parts.append(problems)
+    return pl.concat(parts)
 
 
-def _cell(rows: pl.DataFrame) -> dict[str, Any]:
-    accuracy = avg_at_k(rows)
-    think, solution = _mean(rows, "think_tokens"), _mean(rows, "solution_tokens")
+def _with(problems: pl.DataFrame, values: pl.DataFrame) -> pl.DataFrame:
+    return problems.join(values, on=[*CELL, "problem"], nulls_equal=True, maintain_order="left")
+
+
+def _cell(problems: pl.DataFrame) -> dict[str, Any]:
+    accuracy = mean_score(problems)
     return {
-        **{name: rows[name][0] for name in CELL},
+        **{name: problems[name][0] for name in CELL},
         "num_problems": accuracy.num_problems,
-        "num_samples": rows.group_by("problem").len()["len"].min(),
+        "num_samples": problems["k"][0],
         "num_trajectories": accuracy.num_trajectories,
         "avg_at_k": accuracy.mean,
         "ci_low": accuracy.low,
         "ci_high": accuracy.high,
-        "tokens_mean": think + solution,
-        "think_tokens_mean": think,
-        "solution_tokens_mean": solution,
-        "forced_tokens_mean": _mean(rows, "forced_tokens"),
-        "forced_fraction": _mean(rows, "forced_close"),
+        **_estimate("pass_at_k", mean_rate(problems, "pass_at_k")),
+        **_estimate("maj_at_k", mean_rate(problems, "maj_at_k")),
+        **_estimate("tokens_mean", mean_tokens(problems, "tokens")),
+        **_estimate("think_tokens_mean", mean_tokens(problems, "think_tokens")),
+        **_estimate("solution_tokens_mean", mean_tokens(problems, "solution_tokens")),
+        **_estimate("forced_tokens_mean", mean_tokens(problems, "forced_tokens")),
+        **_estimate("forced_fraction", mean_score(problems, "forced_close")),
     }
 
 
-def _mean(rows: pl.DataFrame, column: str) -> float:
-    return float(problem_means(rows, column)["mean"].to_numpy().mean())
+def _estimate(name: str, estimate: Estimate) -> dict[str, float | None]:
+    low, high = (bound if np.isfinite(bound) else None for bound in (estimate.low, estimate.high))
+    return {name: estimate.mean, f"{name}_low": low, f"{name}_high": high}

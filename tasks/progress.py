@@ -25,6 +25,10 @@ class Progress:
     def done(self) -> int:
         return int(self._bar.n)
 
+    def expect(self, total: int) -> None:
+        """There turned out to be `total` units."""
+        self._bar.total = total
+
     def reach(self, done: int) -> None:
         """`done` units are finished."""
         self._bar.update(done - self._bar.n)

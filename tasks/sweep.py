@@ -1,45 +1,37 @@
-"""The grid of budget evaluations: engines on Ray, rows into the trajectory table, one MLflow run per cell."""
+"""The grid of budget evaluations: engines on Ray, rows into the trajectory table."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 from prefect import get_run_logger, task
-from prefect.artifacts import create_table_artifact
 
-from elastic_core.budget import parse_grid
 from elastic_core.data.problems import Problem, read_problems
-from elastic_core.engines.parameters import EngineParameters
-from elastic_core.engines.shared import SharedDraws
+from elastic_core.engines.parameters import EngineParameters, vllm_version
 from elastic_core.errors import UserError
-from elastic_core.markers import load_markers
 from elastic_core.strategies import Sampling
-from elastic_core.sweep.executor import SweepPlan, SweepResult, plan_sweep, run_sweep
-from elastic_core.sweep.grid import build_cells
+from elastic_core.sweep.contenders import Contender, contenders
+from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
 from elastic_core.sweep.manifest import Manifest
-from elastic_core.sweep.rows import RowBuilder
+from elastic_core.sweep.plan import SweepPlan, plan_sweep
 from elastic_core.sweep.store import TableLocked, TrajectoryStore
+from elastic_core.sweep.throughput import Throughput, bytes_per_token
+from elastic_core.sweep.until import next_samples, widest
 from elastic_core.training.local_ray import RayCluster
-from reports.summary import CELL, summarize
+from elastic_core.trajectory import CELL
+from reports.summary import COLUMNS, summarize
 from tasks.cluster import connected, ray_cluster
 from tasks.progress import Progress, progress
 from tasks.stage import TABLE, Stage, worth_retrying
+from tasks.sweep_record import record_cells
 from tasks.tracking import Tracker, flatten
-
-
-class ModelCounts(NamedTuple):
-    """What the sweep of one model took. Tokens: drawn by the engine, and answered from longer draws of the engine."""
-
-    rows_written: int
-    rows_present: int
-    tokens_generated: int
-    tokens_reused: int
-    grading_seconds: float
-    seconds: float
 
 
 @task(name="sweep", retries=1, retry_delay_seconds=5, retry_condition_fn=worth_retrying)
@@ -49,124 +41,162 @@ def measure(
     parent: str | None,
     engine: EngineParameters,
     cluster: RayCluster | None,
-    models: Mapping[str, Path],
+    checkpoints: Mapping[str, Path],
     benchmark_files: Mapping[str, Path],
 ) -> dict[str, Any]:
-    """Generate and grade what the stage's request asks for and the table lacks, model by model."""
+    """Generate and grade what the stage's request asks for and the table lacks, model by model.
+
+    Raises:
+        UserError: before any engine starts, when the request cannot be run.
+        SweepIncomplete: at the end, when samples failed.
+    """
     store = TrajectoryStore(stage.prepare() / TABLE)
     problems = {name: read_problems(file) for name, file in benchmark_files.items()}
+    try:
+        models = contenders(stage.request, stage.inputs["models"], checkpoints, problems, engine)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    began = time.monotonic()
     run_id = tracker.ensure(stage.label, "sweep", parent)
-    counts = ModelCounts(0, 0, 0, 0, 0.0, 0.0)._asdict()
     with tracker.running(run_id):
         tracker.log(run_id, params=flatten(stage.inputs))
         try:
-            with store.writing(_manifest(stage, models, engine)):
-                for name, result in _run_models(stage, store, engine, cluster, models, problems):
-                    counts = {key: value + getattr(result, key) for key, value in counts.items()}
-                    get_run_logger().info(
-                        "sweep of %s: %d rows in %.0f s (grading %.1f s, beside generation), %d tokens generated, "
-                        "%d answered from longer draws", name, result.rows_written, result.seconds,
-                        result.grading_seconds, result.tokens_generated, result.tokens_reused,
-                    )  # fmt: skip
+            with store.writing(_manifest(stage, checkpoints, engine)):
+                sweep = _Sweep(stage, store, engine, models, problems)
+                before = time.monotonic()
+                sweep.run(cluster)
+                after = time.monotonic()
         except TableLocked as error:
             raise UserError(str(error)) from None
-        tracker.log(run_id, metrics=counts)
-        _record_cells(tracker, run_id, stage, summarize(store.read()))
-    return {"table": str(store.directory), "mlflow_run": run_id, **counts}
+        record_cells(tracker, run_id, stage.label, summarize(store.scan().select(COLUMNS).collect()))
+        counts = sweep.totals() | {"bookkeeping_seconds": before - began + time.monotonic() - after}
+        if sweep.results:
+            tracker.log(run_id, metrics=counts)
+        if sweep.failures:
+            raise SweepIncomplete(
+                [failure for error in sweep.failures for failure in error.failures], sweep.failures[-1].result
+            )
+    return {"table": str(store.directory), "mlflow_run": run_id, "samples": sweep.samples, **counts}
 
 
-def _manifest(stage: Stage, models: Mapping[str, Path], engine: EngineParameters) -> Manifest:
+def _manifest(stage: Stage, checkpoints: Mapping[str, Path], engine: EngineParameters) -> Manifest:
     return Manifest(
         models=stage.inputs["models"],
-        engines=dict.fromkeys(models, engine.fingerprint),
+        engines=dict.fromkeys(checkpoints, engine.fingerprint),
         benchmarks=stage.inputs["benchmarks"],
-        settings={"preset": stage.preset, **stage.inputs["sampling"]},
+        settings={"preset": stage.preset, "vllm": vllm_version(), **stage.inputs["sampling"]},
     )
 
 
-def _run_models(
-    stage: Stage,
-    store: TrajectoryStore,
-    engine: EngineParameters,
-    cluster: RayCluster | None,
-    models: Mapping[str, Path],
-    problems: Mapping[str, Sequence[Problem]],
-) -> list[tuple[str, ModelCounts]]:
-    """Sweep one model after the other; neither Ray nor an engine is started when nothing is missing."""
-    request, sampling = stage.request, stage.inputs["sampling"]
-    plans = {
-        name: plan_sweep(
-            build_cells([name], list(problems), request["strategies"], parse_grid(request["budgets"])),
-            problems,
-            num_samples=request["samples"],
-            seed=sampling["seed"],
-            store=store,
+@dataclass
+class _Sweep:
+    stage: Stage
+    store: TrajectoryStore
+    engine: EngineParameters
+    models: Sequence[Contender]
+    problems: Mapping[str, Sequence[Problem]]
+    results: list[SweepResult] = field(default_factory=list)
+    failures: list[SweepIncomplete] = field(default_factory=list)
+    samples: int = 0
+
+    def run(self, cluster: RayCluster | None) -> None:
+        """Every model at the same number of samples, as many as are asked for or narrow intervals take. Neither Ray
+        nor an engine is started when nothing is missing."""
+        self.samples = self.stage.request["samples"]
+        with ExitStack() as stack:
+            shown: Progress | None = None
+            while behind := [model for model in self.models if self.plan(model).work] or self.widen(self.models):
+                if shown is None:
+                    stack.enter_context(connected(stack.enter_context(ray_cluster(cluster))))
+                    shown = stack.enter_context(progress("sweep", self.num_missing(), "rows"))
+                for model in behind:
+                    asyncio.run(self.run_model(model, shown))
+                if self.failures:
+                    return
+
+    def plan(self, model: Contender) -> SweepPlan:
+        return plan_sweep(
+            model.cells,
+            self.problems,
+            num_samples=self.samples,
+            seed=self.stage.inputs["sampling"]["seed"],
+            finished=self.store.finished(),
+            sharing=self.stage.inputs["sampling"]["sharing"],
         )
-        for name in models
-    }
-    missing = sum(len(plan.missing) for plan in plans.values())
-    if not missing:
-        return []
-    done = []
-    with ray_cluster(cluster) as addresses, connected(addresses), progress("sweep", missing, "rows") as shown:
-        for name, plan in plans.items():
-            rows = RowBuilder(*load_markers(models[name]), stage.inputs["models"][name], engine.fingerprint)
-            drawn = Sampling(sampling["temperature"], sampling["top_p"])
-            done.append((name, asyncio.run(_run_model(str(models[name]), engine, plan, drawn, rows, store, shown))))
-    return done
 
+    def num_missing(self) -> int:
+        return sum(self.plan(model).num_missing for model in self.models)
 
-async def _run_model(
-    model: str,
-    parameters: EngineParameters,
-    plan: SweepPlan,
-    sampling: Sampling,
-    rows: RowBuilder,
-    store: TrajectoryStore,
-    shown: Progress,
-) -> ModelCounts:
-    from elastic_core.engines.ray_pool import RayEngine
-
-    before = shown.done
-
-    def update(result: SweepResult) -> None:
-        shown.reach(before + result.rows_written)
-
-    async with RayEngine(model, parameters) as engine:
-        shared = SharedDraws(engine)
-        result = await run_sweep(
-            plan, sampling=sampling, engines={"policy": shared}, rows=rows, store=store, on_progress=update,
-            max_in_flight=2 * parameters.max_num_seqs,
+    def widen(self, models: Sequence[Contender]) -> list[Contender]:
+        """The models, with more samples to take, when one of their intervals is wider than asked for; none when all
+        are narrow or the cap is reached."""
+        target, cap = self.stage.request["until_ci"], self.stage.request["max_samples"]
+        if target is None:
+            return []
+        names = [model.name for model in models]
+        # Samples beyond this round's are of a run that asked for more, or was killed: they decide nothing here.
+        rows = self.store.scan().filter(pl.col("model").is_in(names), pl.col("sample") < self.samples)
+        found = widest(rows.select("problem", "score", *CELL).collect())
+        narrow = found.half_width <= target
+        following = next_samples(self.samples, cap)
+        then = "narrow enough" if narrow else "the cap" if self.samples >= cap else f"going on to {following}"
+        get_run_logger().info(
+            "%d samples: the widest interval is ±%.1f points of %g asked, %s: %s",
+            self.samples, found.half_width, target, found.cell, then,
         )  # fmt: skip
-    return ModelCounts(
-        result.rows_written,
-        result.rows_present,
-        shared.generated,
-        shared.reused,
-        result.grading_seconds,
-        result.seconds,
-    )
+        if narrow or self.samples >= cap:
+            return []
+        self.samples = following
+        return list(models)
 
+    async def run_model(self, model: Contender, shown: Progress) -> None:
+        """One model, with more rounds as long as its own intervals want them: its engines are started once."""
+        from elastic_core.engines.ray_pool import ray_pool
 
-def _record_cells(tracker: Tracker, run_id: str, stage: Stage, summary: pl.DataFrame) -> None:
-    """One MLflow run per cell, and on the sweep's own run accuracy over tokens, so that MLflow's chart of it is the
-    accuracy-vs-tokens plot."""
-    for cell in summary.iter_rows(named=True):
-        key = {name: "unlimited" if cell[name] is None else str(cell[name]) for name in CELL}
-        tags = {
-            ("t" if name == "think_budget" else "s" if name == "solution_budget" else name): v
-            for name, v in key.items()
-        }
-        budget = f"{key['think_budget']}+{key['solution_budget']}"
-        name = f"{cell['model']} {cell['benchmark']} {cell['strategy']} {budget}"
-        metrics = {column: value for column, value in cell.items() if column not in CELL and value is not None}
-        metrics |= {"avg_at_k_low": metrics.pop("ci_low"), "avg_at_k_high": metrics.pop("ci_high")}
-        cell_run = tracker.ensure(f"{stage.label}/{name}", name, run_id, tags)
-        with tracker.running(cell_run):
-            tracker.log(cell_run, metrics=metrics, params=key)
-        curve = f"accuracy/{cell['benchmark']}/{cell['model']}/{cell['strategy']}"
-        tracker.log(run_id, metrics={curve: cell["avg_at_k"]}, step=round(cell["tokens_mean"]))
-    table = [
-        {name: "unlimited" if value is None else value for name, value in cell.items()} for cell in summary.to_dicts()
-    ]
-    create_table_artifact(table, key="sweep", description=f"Every cell of {stage.label}")
+        sampling = self.stage.inputs["sampling"]
+        async with ray_pool(model.checkpoints, self.engine) as replicas:
+            while (plan := self.plan(model)).work:
+                before = shown.done
+                shown.expect(before + self.num_missing())
+
+                def update(so_far: SweepResult, before: int = before) -> None:
+                    shown.reach(before + so_far.rows_written)
+
+                try:
+                    result = await run_sweep(
+                        plan,
+                        sampling=Sampling(sampling["temperature"], sampling["top_p"]),
+                        prompts=model.prompts,
+                        replicas=replicas,
+                        rows=model.rows,
+                        store=self.store,
+                        max_in_flight=2 * self.engine.max_num_seqs,
+                        on_progress=update,
+                    )
+                except SweepIncomplete as error:
+                    self.failures.append(error)
+                    result = error.result
+                self.note(model, result)
+                if self.failures or not self.widen([model]):
+                    return
+
+    def note(self, model: Contender, result: SweepResult) -> None:
+        self.results.append(result)
+        get_run_logger().info(
+            "sweep of %s: %d rows in %.0f s (grading %.1f s, beside generation), %d tokens generated, %d answered from "
+            "what was known", model.name, result.rows_written, result.seconds, result.grading_seconds,
+            result.tokens_generated, result.tokens_reused,
+        )  # fmt: skip
+        if result.rows_written:
+            Throughput(
+                model.rows.model_fingerprint,
+                self.engine.fingerprint,
+                self.engine.data_parallel_size,
+                result.tokens_per_second,
+                bytes_per_token(self.store),
+            ).write(self.stage.directory, model.name)
+
+    def totals(self) -> dict[str, float]:
+        """Counts of all models and rounds together."""
+        names = ("rows_written", "tokens_generated", "tokens_reused", "grading_seconds", "store_seconds", "seconds")
+        return {name: sum(getattr(result, name) for result in self.results) for name in names}

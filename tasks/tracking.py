@@ -7,15 +7,27 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from elastic_core.data.manifest import Manifest
 
 LABEL = "elastic.label"
 _PARENT = "mlflow.parentRunId"
+_LARGEST_BATCH = 1000
+"""Metrics that MLflow takes in one request."""
+
+
+class Result(NamedTuple):
+    """What a run that is only recorded consists of."""
+
+    label: str
+    name: str
+    tags: Mapping[str, str]
+    params: Mapping[str, Any]
+    metrics: Mapping[str, float]
 
 
 class Tracker:
@@ -47,11 +59,37 @@ class Tracker:
         tags = {**(tags or {}), **({_PARENT: parent} if parent else {})}
         run_id = self.find(label)
         if run_id is None:
-            run = self.client.create_run(self.experiment_id, run_name=name, tags={LABEL: label, **tags})
-            return run.info.run_id
+            return self._create(label, name, tags)
         for key, value in tags.items():
             self.client.set_tag(run_id, key, value)
         return run_id
+
+    def record(self, parent: str, results: Sequence[Result]) -> None:
+        """A finished run below `parent` for each result, made when there is none: few requests, as there are many."""
+        known = self._below(parent)
+        for result in results:
+            run_id = known.get(result.label) or self._create(
+                result.label, result.name, {**result.tags, _PARENT: parent}
+            )
+            self.log(run_id, metrics=result.metrics, params=result.params)
+            self.client.set_terminated(run_id, "FINISHED")
+
+    def _below(self, parent: str) -> dict[str, str]:
+        """Ids of the runs of a parent, by label."""
+        from mlflow.store.entities import PagedList
+
+        found: dict[str, str] = {}
+        page: PagedList[Any] | None = None
+        while page is None or page.token:
+            page = self.client.search_runs(
+                [self.experiment_id], f"tags.`{_PARENT}` = '{parent}'", page_token=page.token if page else None
+            )
+            found |= {run.data.tags[LABEL]: run.info.run_id for run in page if LABEL in run.data.tags}
+        return found
+
+    def _create(self, label: str, name: str, tags: Mapping[str, str]) -> str:
+        run = self.client.create_run(self.experiment_id, run_name=name, tags={LABEL: label, **tags})
+        return str(run.info.run_id)
 
     @contextmanager
     def running(self, run_id: str) -> Iterator[str]:
@@ -83,6 +121,17 @@ class Tracker:
             metrics=[Metric(name, float(value), now, step) for name, value in (metrics or {}).items()],
             params=[Param(name, str(value)[:6000]) for name, value in (params or {}).items()],
         )
+
+    def log_points(self, run_id: str, points: Sequence[tuple[str, int, float]]) -> None:
+        """Metrics as (name, step, value), of any number of steps."""
+        import time
+
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        metrics = [Metric(name, value, now, step) for name, step, value in points]
+        for start in range(0, len(metrics), _LARGEST_BATCH):
+            self.client.log_batch(run_id, metrics=metrics[start : start + _LARGEST_BATCH])
 
     def log_datasets(self, run_id: str, manifest: Manifest, directory: Path) -> None:
         """Every built data set as an input of the run, with its digest, source and size."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Mapping
 from typing import Protocol
 
 from elastic_core.strategies.base import Completion, Generate, Rollout
@@ -24,6 +25,9 @@ class Engine(Protocol):
     async def generate(self, request: Generate, seed: int) -> Completion:
         """Sampled tokens after `request.prefix`: at most max_tokens, ending with the first stop id.
 
+        Args:
+            seed: of the sample; whoever draws derives the request's own, `request_seed`.
+
         Raises:
             RequestFailed: when this request could not be answered.
             EngineLost: when no request can be any more.
@@ -31,12 +35,12 @@ class Engine(Protocol):
         ...
 
 
-def request_seed(seed: int, prefix: Sequence[int]) -> int:
-    """The seed of one request, a function of the sample's seed and the prefix alone, so that a resumed run draws what
-    an uninterrupted one would have. Non-negative, below 2**31."""
-    digest = hashlib.blake2b(digest_size=8)
+def request_seed(seed: int, request: Generate) -> int:
+    """The seed of one request, a function of the sample's seed, the prefix and the draw's number alone, so that a
+    resumed run draws what an uninterrupted one would have. Non-negative, below 2**31."""
+    digest = hashlib.blake2b(digest_size=8, person=request.draw.to_bytes(8, "little"))
     digest.update(seed.to_bytes(8, "little", signed=True))
-    digest.update(b"".join(token.to_bytes(4, "little") for token in prefix))
+    digest.update(array("I", request.prefix).tobytes())
     return int.from_bytes(digest.digest(), "little") & 0x7FFFFFFF
 
 
@@ -44,15 +48,16 @@ async def drive(rollout: Rollout, engines: Mapping[str, Engine], seed: int) -> T
     """Run one rollout to its end.
 
     Args:
-        engines: one per role that the strategy names ("policy" at least).
-        seed: of this sample; each request's seed derives from it and the request's prefix.
+        engines: by role; "policy" answers for every role that is not named.
+        seed: of this sample.
 
     Raises:
         BudgetExceeded: when an engine returned more tokens than it was asked for.
     """
     request = next(rollout)
     while True:
-        completion = await engines[request.role].generate(request, request_seed(seed, request.prefix))
+        engine = engines.get(request.role) or engines["policy"]
+        completion = await engine.generate(request, seed)
         if request.max_tokens is not None and len(completion.tokens) > request.max_tokens:
             raise BudgetExceeded(f"the engine returned {len(completion.tokens)} tokens for {request.max_tokens} asked")
         try:

@@ -28,6 +28,12 @@ class EngineParameters(BaseModel):
     )
     max_num_seqs: int = Field(256, ge=1, le=4096, description="Sequences decoded together.")
     tensor_parallel_size: int = Field(1, ge=1, le=64, description="GPUs that share one copy of the model.")
+    data_parallel_size: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Engines side by side, each with a copy of the model, that share the work of a sweep.",
+    )
     kv_cache_gib: float | None = Field(
         None,
         gt=0,
@@ -54,6 +60,14 @@ class EngineParameters(BaseModel):
         if "gpu_memory_utilization" in self.model_fields_set and (self.device == "cpu" or self.kv_cache_gib):
             raise ValueError("gpu_memory_utilization has no effect on a CPU or beside kv_cache_gib; leave it out")
         return self
+
+    def context(self, model: str) -> int:
+        """Context of a checkpoint in tokens, prompt included, under these settings."""
+        if self.max_model_len is not None:
+            return self.max_model_len
+        from transformers import AutoConfig
+
+        return int(getattr(AutoConfig.from_pretrained(model), "max_position_embeddings", 0))
 
     @property
     def num_gpus(self) -> int:

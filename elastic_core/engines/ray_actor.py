@@ -1,4 +1,4 @@
-"""The far side of `elastic_core.engines.ray_pool`: vLLM inside a Ray actor, so that its crash or leak stays there."""
+"""The far side of `elastic_core.engines.ray_engine`: vLLM inside a Ray actor, so that its crash or leak stays there."""
 
 from __future__ import annotations
 

@@ -1,204 +1,39 @@
-"""A vLLM engine in a Ray actor, seen from the flow's process as an `Engine`.
-
-Strategies run here; only token ids travel. Requests that are queued within one tick of the event loop travel in one
-call. When the actor dies, its requests are asked again of a new one; as a request's seed depends on its sample and
-prefix alone, nothing in the table shows it. Ray must be initialised.
-"""
+"""Engines side by side on Ray: replicas that share the work, each with one engine per checkpoint."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import time
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 
-from elastic_core.engines.base import EngineLost, RequestFailed
+from elastic_core.engines.base import Engine
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.engines.ray_actor import Ask, EngineActor, Reply
-from elastic_core.strategies.base import Completion, Generate
-
-MAX_REDOS = 2
-"""How often a request that was in flight when its actor died is asked again."""
-
-_CHECK_SECONDS = 5.0
-_SHUTDOWN_SECONDS = 20.0
+from elastic_core.engines.ray_engine import RayEngine
 
 
-@dataclass
-class _Call:
-    request: Generate
-    seed: int
-    future: asyncio.Future[Completion]
-    deaths: int = 0
-
-
-class RayEngine:
-    """Use as `async with RayEngine(model, parameters) as engine:`.
+@asynccontextmanager
+async def ray_pool(
+    checkpoints: Mapping[str, str], parameters: EngineParameters
+) -> AsyncIterator[list[dict[str, Engine]]]:
+    """`parameters.data_parallel_size` replicas, started together and stopped together.
 
     Args:
-        model: checkpoint directory or hub name, readable on the actor's machine.
+        checkpoints: directory or hub name of each model, by the name it is asked for under.
 
     Raises:
-        EngineLost: on entering, when the actor did not start in time or at all.
+        EngineLost: when one did not start.
     """
-
-    def __init__(self, model: str, parameters: EngineParameters) -> None:
-        self._model = model
-        self._parameters = parameters
-        self._actor: Any = None
-        self._numbers = itertools.count()
-        self._waiting: list[_Call] = []
-        self._in_flight: dict[int, _Call] = {}
-        self._deaths_without_progress = 0
-        self._last_progress = 0.0
-        self._lost: EngineLost | None = None
-        self._serving: asyncio.Task[None] | None = None
-        self.process_id = 0
-
-    async def __aenter__(self) -> RayEngine:
-        self._actor = await self._start()
-        self._serving = asyncio.create_task(self._serve())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._serving is not None
-        self._serving.cancel()
-        await asyncio.gather(self._serving, return_exceptions=True)
-        self._lose(EngineLost("the engine was shut down"))
-        await self._stop()
-
-    async def generate(self, request: Generate, seed: int) -> Completion:
-        """See `Engine`. Cancelling the caller leaves the request running on the actor; its completion is dropped."""
-        if self._lost is not None:
-            raise self._lost
-        loop = asyncio.get_running_loop()
-        call = _Call(request, seed, loop.create_future())
-        if not self._waiting:
-            loop.call_soon(self._send)
-        self._waiting.append(call)
-        return await call.future
-
-    def _send(self) -> None:
-        if self._actor is None or not self._waiting:  # Without an actor they wait for the next one.
-            return
-        if not self._in_flight:
-            self._last_progress = time.monotonic()
-        batch: list[Ask] = []
-        for call in self._waiting:
-            number = next(self._numbers)
-            self._in_flight[number] = call
-            batch.append((number, call.request, call.seed))
-        self._waiting = []
-        self._actor.submit.remote(batch)
-
-    async def _serve(self) -> None:
-        """Receive completions, and replace the actor when it dies, until cancelled."""
-        import ray
-
-        try:
-            while True:
-                try:
-                    await self._receive()
-                except (ray.exceptions.RayActorError, EngineLost) as death:
-                    await self._replace(death)
-        except EngineLost as error:
-            self._lose(error)
-        except Exception as error:
-            self._lose(EngineLost(f"the connection to the engine broke: {error!r}"))
-            raise
-
-    async def _receive(self) -> None:
-        while True:
-            news = asyncio.ensure_future(self._actor.collect.remote())
-            try:
-                while not (await asyncio.wait([news], timeout=_CHECK_SECONDS))[0]:
-                    self._check_progress()
-                self._resolve(news.result())
-            finally:
-                news.cancel()
-
-    def _check_progress(self) -> None:
-        limit = self._parameters.stall_timeout_seconds
-        if self._in_flight and time.monotonic() - self._last_progress > limit:
-            raise EngineLost(f"the engine finished none of {len(self._in_flight)} requests within {limit:g} s")
-
-    def _resolve(self, replies: list[Reply]) -> None:
-        self._deaths_without_progress, self._last_progress = 0, time.monotonic()
-        for number, reply in replies:
-            future = self._in_flight.pop(number).future
-            if future.done():
-                continue
-            if isinstance(reply, Completion):
-                future.set_result(reply)
-            else:
-                future.set_exception(RequestFailed(reply))
-
-    async def _replace(self, death: Exception) -> None:
-        """Start another actor and ask it what the dead one had not answered.
-
-        Raises:
-            EngineLost: when actors keep dying without finishing anything, or no new one starts.
-        """
-        await self._stop()
-        self._deaths_without_progress += 1
-        if self._deaths_without_progress > MAX_REDOS:
-            raise EngineLost(
-                f"the engine for {self._model} died {self._deaths_without_progress} times in a row without finishing a "
-                f"request: {death}"
-            )
-        unanswered, self._in_flight = list(self._in_flight.values()), {}
-        for call in unanswered:
-            call.deaths += 1
-            if call.deaths <= MAX_REDOS:
-                self._waiting.append(call)
-            elif not call.future.done():
-                call.future.set_exception(RequestFailed(f"the engine died {call.deaths} times under this request"))
-        self._actor = await self._start()
-        self._send()
-
-    def _lose(self, error: EngineLost) -> None:
-        self._lost = self._lost or error
-        for call in (*self._in_flight.values(), *self._waiting):
-            if not call.future.done():
-                call.future.set_exception(self._lost)
-        self._in_flight, self._waiting = {}, []
-
-    async def _start(self) -> Any:
-        import ray
-
-        needed = {"CPU": 1, "GPU": self._parameters.num_gpus}
-        waited_for = f"Ray to place an actor with {needed}; the cluster has {ray.cluster_resources()}"
-        limit = self._parameters.start_timeout_seconds
-        actor = ray.remote(EngineActor).options(num_cpus=1, num_gpus=self._parameters.num_gpus).remote()
-        try:
-            async with asyncio.timeout(limit):
-                self.process_id = await actor.process_id.remote()
-                waited_for = f"vLLM to load {self._model} and answer"
-                await actor.start.remote(self._model, self._parameters)
-        except TimeoutError:
-            ray.kill(actor)
-            raise EngineLost(f"no engine after {limit:g} s: waited for {waited_for}") from None
-        except ray.exceptions.RayError as error:
-            ray.kill(actor)
-            raise EngineLost(f"vLLM did not start for {self._model}: {error}") from error
-        except BaseException:
-            ray.kill(actor)
-            raise
-        return actor
-
-    async def _stop(self) -> None:
-        import ray
-
-        actor, self._actor = self._actor, None
-        if actor is None:
-            return
-        try:
-            async with asyncio.timeout(_SHUTDOWN_SECONDS):
-                await actor.shutdown.remote()
-        except (TimeoutError, ray.exceptions.RayError):
-            pass  # It is dead or stuck; killing it is what is left to do.
-        ray.kill(actor)
+    replicas = [
+        {name: RayEngine(path, parameters) for name, path in checkpoints.items()}
+        for _ in range(parameters.data_parallel_size)
+    ]
+    async with AsyncExitStack() as stack:
+        # A failed start is raised after the others have come up, so that these are stopped too.
+        started = await asyncio.gather(
+            *(stack.enter_async_context(engine) for replica in replicas for engine in replica.values()),
+            return_exceptions=True,
+        )
+        for result in started:
+            if isinstance(result, BaseException):
+                raise result
+        yield [dict(replica) for replica in replicas]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from elastic_core.engines.base import request_seed
 from elastic_core.strategies.base import Completion, Finish, Generate
 
 
@@ -25,7 +26,7 @@ class ScriptedEngine:
         limit = room if request.max_tokens is None else min(room, request.max_tokens)
         tokens: list[int] = []
         while len(tokens) < limit:
-            tokens.append(self.next_token(request.prefix + tuple(tokens), seed))
+            tokens.append(self.next_token(request.prefix + tuple(tokens), request_seed(seed, request)))
             if tokens[-1] in request.stop:
                 return self._completion(request, tokens, Finish.STOP)
         return self._completion(request, tokens, Finish.LENGTH)

@@ -10,8 +10,9 @@ import asyncio
 import itertools
 from typing import Any
 
-from elastic_core.engines.base import EngineLost, RequestFailed
-from elastic_core.engines.parameters import DEFAULT_CPU_CACHE_GIB, EngineParameters
+from elastic_core.engines.base import EngineLost, RequestFailed, request_seed
+from elastic_core.engines.parameters import DEFAULT_CPU_CACHE_GIB, EngineParameters, vllm_version
+from elastic_core.markers import Markers, load_markers
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
 
 _GIB = 2**30
@@ -30,7 +31,8 @@ class VllmEngine:
     def __init__(self, model: str, parameters: EngineParameters) -> None:
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        self._llm = AsyncLLM.from_engine_args(_engine_arguments(model, parameters))
+        self._markers = _native_markers(model)
+        self._llm = AsyncLLM.from_engine_args(_engine_arguments(model, parameters, self._markers))
         self._numbers = itertools.count()
         self.parameters = parameters
         self.max_model_len: int = self._llm.model_config.max_model_len
@@ -44,11 +46,14 @@ class VllmEngine:
         max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
         if max_tokens <= 0:
             return Completion((), Finish.LENGTH, () if request.sampling.logprobs else None)
+        native: dict[str, Any] = {}  # An older vLLM does not know the field.
+        if request.think_budget is not None:
+            native["thinking_token_budget"] = _native_budget(request.prefix, request.think_budget, self._markers)
         output: Any = None
         try:
             async for result in self._llm.generate(
                 TokensPrompt(prompt_token_ids=list(request.prefix)),
-                _sampling_parameters(request, max_tokens, seed),
+                _sampling_parameters(request, max_tokens, request_seed(seed, request), **native),
                 str(next(self._numbers)),
             ):
                 output = result.outputs[0]
@@ -79,7 +84,37 @@ class VllmEngine:
         self._llm.shutdown()
 
 
-def _engine_arguments(model: str, parameters: EngineParameters) -> Any:
+def _native_markers(model: str) -> Markers | str:
+    """Markers of the checkpoint, or why the engine cannot close thoughts itself. It serves every other request then."""
+    try:
+        from vllm.config import ReasoningConfig  # noqa: F401
+    except ImportError:
+        return f"{vllm_version()} has no thinking_token_budget; expected 0.19 or later"
+    try:
+        return load_markers(model)[1]
+    except (OSError, ValueError) as error:
+        return f"the checkpoint has no markers: {error}"
+
+
+def _native_budget(prefix: tuple[int, ...], think_budget: int, markers: Markers | str) -> int:
+    """Tokens until vLLM closes the thought, as it counts them: from the last think-start of the prompt on, so that
+    what the chat template writes after it comes on top.
+
+    Raises:
+        RequestFailed: when the engine cannot close thoughts, or none is open at the prefix's end, where vLLM would
+            not begin to count.
+    """
+    if isinstance(markers, str):
+        raise RequestFailed(f"this engine cannot close thoughts itself; use separate, or mend this: {markers}")
+    for num_tokens, token in enumerate(reversed(prefix)):
+        if token == markers.think_start:
+            return think_budget + num_tokens
+        if token == markers.think_end:
+            break
+    raise RequestFailed("a native thinking budget needs a prompt that opens the thought; use separate")
+
+
+def _engine_arguments(model: str, parameters: EngineParameters, markers: Markers | str) -> Any:
     from vllm import AsyncEngineArgs
 
     cache_gib = parameters.kv_cache_gib or (DEFAULT_CPU_CACHE_GIB if parameters.device == "cpu" else None)
@@ -99,6 +134,8 @@ def _engine_arguments(model: str, parameters: EngineParameters) -> Any:
     }
     if parameters.max_model_len is not None:
         arguments["max_model_len"] = parameters.max_model_len
+    if isinstance(markers, Markers):
+        arguments["reasoning_config"] = _reasoning_config(markers)
     if parameters.tensor_parallel_size > 1:
         # Inside a Ray actor vLLM would ask Ray for workers of its own; the actor already holds the GPUs.
         arguments["distributed_executor_backend"] = "mp"
@@ -106,21 +143,23 @@ def _engine_arguments(model: str, parameters: EngineParameters) -> Any:
         # A CPU's generator cannot resume inside a prefill, so one split into chunks kills the engine (vLLM 0.29). The
         # default block of 128 tokens would never hit on short sequences; 32 is the smallest a CPU accepts.
         arguments |= {"enable_chunked_prefill": False, "block_size": 32}
-        arguments["max_num_batched_tokens"] = max(8192, _context(model, parameters))
+        arguments["max_num_batched_tokens"] = max(8192, parameters.context(model))
     return AsyncEngineArgs(**arguments)
 
 
-def _context(model: str, parameters: EngineParameters) -> int:
-    """Context in tokens, needed before vLLM has resolved it."""
-    if parameters.max_model_len is not None:
-        return parameters.max_model_len
-    from transformers import AutoConfig
+def _reasoning_config(markers: Markers) -> Any:
+    from vllm.config import ReasoningConfig
 
-    config = AutoConfig.from_pretrained(model)
-    return int(getattr(config, "max_position_embeddings", 0))
+    config = ReasoningConfig()
+    # Its public fields are strings, for a tokenizer that this engine runs without. Requests without a budget pay
+    # nothing for it. Those with one have their phase scanned at every step: for cross-checks, not for long thoughts.
+    config._reasoning_start_token_ids = [markers.think_start]
+    config._reasoning_end_token_ids = [markers.think_end]
+    config._natural_reasoning_end_token_ids = [markers.think_end]
+    return config
 
 
-def _sampling_parameters(request: Generate, max_tokens: int, seed: int) -> Any:
+def _sampling_parameters(request: Generate, max_tokens: int, seed: int, **native: Any) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -134,4 +173,5 @@ def _sampling_parameters(request: Generate, max_tokens: int, seed: int) -> Any:
         logprobs=0 if request.sampling.logprobs else None,
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
+        **native,
     )

@@ -1,16 +1,17 @@
 """Decoding strategies by name. Adding one is a file beside these and a line in STRATEGIES."""
 
-from elastic_core.strategies.base import Completion, Finish, Generate, Rollout, Sampling, Strategy
-from elastic_core.strategies.budget_forcing import budget_forcing
-from elastic_core.strategies.separate import separate
-from elastic_core.strategies.unconstrained import unconstrained
-from elastic_core.strategies.vanilla import vanilla
+from elastic_core.strategies import budget_forcing, l1, separate, unconstrained, vanilla
+from elastic_core.strategies.base import Completion, Decode, Finish, Generate, Rollout, Sampling, Strategy
 
 STRATEGIES: dict[str, Strategy] = {
-    "vanilla": vanilla,
-    "budget_forcing": budget_forcing,
-    "separate": separate,
-    "unconstrained": unconstrained,
+    "vanilla": vanilla.VANILLA,
+    "separate": separate.SEPARATE,
+    "separate_native": separate.SEPARATE_NATIVE,
+    "budget_forcing": budget_forcing.BUDGET_FORCING,
+    **{f"budget_forcing_wait{n}": budget_forcing.extrapolated(n) for n in (1, 2, 4, 6)},
+    "l1_exact": l1.EXACT,
+    "l1_max": l1.MAX,
+    "unconstrained": unconstrained.UNCONSTRAINED,
 }
 
-__all__ = ["STRATEGIES", "Completion", "Finish", "Generate", "Rollout", "Sampling", "Strategy"]
+__all__ = ["STRATEGIES", "Completion", "Decode", "Finish", "Generate", "Rollout", "Sampling", "Strategy"]

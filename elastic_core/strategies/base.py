@@ -28,7 +28,10 @@ class Sampling:
 class Generate:
     """A request: continue `prefix` until a stop id or `max_tokens` sampled tokens (None: the context's end).
 
-    `role` names which model answers ("policy" unless a strategy uses two).
+    Attributes:
+        role: who is asked. A driver that has no engine for the role asks the one for "policy".
+        draw: number of this draw from the prefix; a strategy that draws from one prefix again counts up.
+        think_budget: leave it to the engine to close the thought after so many tokens (`separate_native`).
     """
 
     prefix: tuple[int, ...]
@@ -36,6 +39,8 @@ class Generate:
     stop: tuple[int, ...]
     sampling: Sampling
     role: str = "policy"
+    draw: int = 0
+    think_budget: int | None = None
 
 
 class Finish(StrEnum):
@@ -51,9 +56,40 @@ class Completion:
     finish: Finish
     logprobs: tuple[float, ...] | None = None
 
+    def part(self, start: int, end: int) -> Completion:
+        """Tokens from index `start` up to `end`, with the finish of the whole."""
+        logprobs = None if self.logprobs is None else self.logprobs[start:end]
+        return Completion(self.tokens[start:end], self.finish, logprobs)
+
 
 Rollout = Generator[Generate, Completion, Trajectory]
-Strategy = Callable[[tuple[int, ...], Budget, Markers, Sampling], Rollout]
+Decode = Callable[[tuple[int, ...], Budget, Markers, Sampling], Rollout]
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way of spending a budget.
+
+    Attributes:
+        decode: the coroutine, from prompt ids, budget, markers and sampling.
+        refusal: what it expects instead of a budget that it cannot run under; None when it can.
+        instruction: what the prompt asks for in addition, by budget.
+        roles: who is asked, "policy" alone or several that may be different models.
+        prolongs: whether it goes on thinking after the model ended the thought.
+        shares: whether its sampled tokens are draws that the continuation memo may hand to others.
+    """
+
+    decode: Decode
+    refusal: Callable[[Budget], str | None] = lambda budget: None
+    instruction: Callable[[Budget], str] = lambda budget: ""
+    roles: tuple[str, ...] = ("policy",)
+    prolongs: bool = False
+    shares: bool = True
+
+    def prompt(self, question: str, budget: Budget) -> str:
+        """The user's message."""
+        instruction = self.instruction(budget)
+        return f"{question} {instruction}" if instruction else question
 
 
 @dataclass
@@ -65,18 +101,25 @@ class Draft:
     tokens: list[int] = field(default_factory=list)
     forced: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    dropped: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def prefix(self) -> tuple[int, ...]:
         return self.prompt_ids + tuple(self.tokens)
 
-    def sampled(self, completion: Completion, *, drop_last: bool = False) -> None:
-        count = len(completion.tokens) - drop_last
-        self.tokens += completion.tokens[:count]
-        self.forced += [False] * count
+    def sampled(self, completion: Completion) -> None:
+        self.tokens += completion.tokens
+        self.forced += [False] * len(completion.tokens)
         if self.with_logprobs:
             assert completion.logprobs is not None, "the engine returned no log-probabilities though asked for them"
-            self.logprobs += completion.logprobs[:count]
+            self.logprobs += completion.logprobs
+
+    def drop_last(self) -> None:
+        """Take the last sampled token out of the response; that it was drawn is remembered."""
+        self.dropped.append((len(self.tokens) - 1, self.tokens.pop()))
+        assert not self.forced.pop(), "only a sampled token can be dropped"
+        if self.with_logprobs:
+            self.logprobs.pop()
 
     def force(self, tokens: tuple[int, ...]) -> None:
         self.tokens += tokens
@@ -92,6 +135,7 @@ class Draft:
             think,
             solution,
             tuple(self.logprobs) if self.with_logprobs else None,
+            tuple(self.dropped),
         )
 
 
@@ -102,10 +146,12 @@ def think(
     end-of-text; what to force otherwise is the caller's decision."""
     if limit == 0:
         return ThinkFinish.FORCED
-    thought = yield Generate(draft.prefix, limit, (markers.think_end, *markers.end_of_text), sampling)
+    thought = yield Generate(draft.prefix, limit, (markers.think_end, *markers.end_of_text), sampling, "thinker")
     last = thought.tokens[-1] if thought.tokens else None
     ended = last in markers.end_of_text
-    draft.sampled(thought, drop_last=ended)
+    draft.sampled(thought)
+    if ended:
+        draft.drop_last()
     if last == markers.think_end:
         return ThinkFinish.CLOSED
     return ThinkFinish.END_OF_TEXT if ended else ThinkFinish.FORCED
@@ -115,7 +161,7 @@ def solve(
     draft: Draft, limit: int | None, markers: Markers, sampling: Sampling
 ) -> Generator[Generate, Completion, SolutionFinish]:
     """Sample a solution of at most `limit` tokens, up to end-of-text."""
-    answer = yield Generate(draft.prefix, limit, markers.end_of_text, sampling)
+    answer = yield Generate(draft.prefix, limit, markers.end_of_text, sampling, "solver")
     draft.sampled(answer)
     stopped = bool(answer.tokens) and answer.tokens[-1] in markers.end_of_text
     return SolutionFinish.STOP if stopped else SolutionFinish.LENGTH

@@ -1,10 +1,24 @@
-"""Budget forcing in s1's form (s1: Simple test-time scaling, section 3.1): exhausted thinking is closed with a phrase
-that asks for the final answer. The answer has its own cap, s."""
+"""Budget forcing (Muennighoff et al. 2025, "s1: Simple test-time scaling", section 3.1), in both published forms:
+exhausted thinking is closed with a phrase that asks for the final answer, and thinking that ends early is prolonged by
+"Wait". The answer has its own cap, s."""
+
+from collections.abc import Generator
 
 from elastic_core.budget import Budget
 from elastic_core.markers import Markers
-from elastic_core.strategies.base import Draft, Rollout, Sampling, solve, think
+from elastic_core.strategies.base import (
+    Completion,
+    Draft,
+    Generate,
+    Rollout,
+    Sampling,
+    Strategy,
+    solve,
+    think,
+)
 from elastic_core.trajectory import ThinkFinish
+
+_ROLES = ("thinker", "solver")
 
 
 def budget_forcing(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> Rollout:
@@ -12,6 +26,43 @@ def budget_forcing(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers
     gets think-end only."""
     draft = Draft(prompt_ids, sampling.logprobs)
     thinking = yield from think(draft, budget.think, markers, sampling)
+    return (yield from _answer(draft, thinking, budget, markers, sampling))
+
+
+def extrapolated(num_waits: int) -> Strategy:
+    """Budget forcing that prolongs a thought: the first `num_waits` times that the model ends it, "Wait" takes the
+    place of its think-end.
+
+    All rounds together get t sampled tokens, the ends that were taken out included. s1's own program gives every round
+    the full budget and clips afterwards; its README decrements, as here.
+    """
+
+    def decode(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> Rollout:
+        draft = Draft(prompt_ids, sampling.logprobs)
+        thinking = yield from _prolonged(draft, num_waits, budget.think, markers, sampling)
+        return (yield from _answer(draft, thinking, budget, markers, sampling))
+
+    return Strategy(decode, roles=_ROLES, prolongs=True)
+
+
+def _prolonged(
+    draft: Draft, num_waits: int, limit: int | None, markers: Markers, sampling: Sampling
+) -> Generator[Generate, Completion, ThinkFinish]:
+    left = limit
+    for _ in range(num_waits):
+        before = len(draft.tokens) + len(draft.dropped)
+        thinking = yield from think(draft, left, markers, sampling)
+        if thinking is ThinkFinish.FORCED:
+            return thinking
+        if left is not None:
+            left -= len(draft.tokens) + len(draft.dropped) - before
+        if thinking is ThinkFinish.CLOSED:
+            draft.drop_last()
+        draft.force(markers.wait)
+    return (yield from think(draft, left, markers, sampling))
+
+
+def _answer(draft: Draft, thinking: ThinkFinish, budget: Budget, markers: Markers, sampling: Sampling) -> Rollout:
     if thinking is ThinkFinish.FORCED:
         draft.force((*markers.final_answer_before, markers.think_end))
     elif thinking is ThinkFinish.END_OF_TEXT:
@@ -21,3 +72,6 @@ def budget_forcing(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers
         draft.force(markers.final_answer_after)
     solution = yield from solve(draft, budget.solution, markers, sampling)
     return draft.finish(start, thinking, solution).check(budget)
+
+
+BUDGET_FORCING = Strategy(budget_forcing, roles=_ROLES)

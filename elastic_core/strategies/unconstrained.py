@@ -2,13 +2,14 @@
 
 from elastic_core.budget import Budget
 from elastic_core.markers import Markers
-from elastic_core.strategies.base import Draft, Rollout, Sampling, whole
+from elastic_core.strategies.base import Draft, Rollout, Sampling, Strategy, whole
 
 
 def unconstrained(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> Rollout:
-    """Raises:
-    ValueError: when a budget other than unlimited is asked of it.
-    """
-    if budget != Budget(None, None):
-        raise ValueError(f"unconstrained takes the budget unlimited, not {budget}")
+    """The budget is unlimited, see `UNCONSTRAINED`."""
     return (yield from whole(Draft(prompt_ids, sampling.logprobs), None, markers, sampling))
+
+
+UNCONSTRAINED = Strategy(
+    unconstrained, refusal=lambda budget: None if budget == Budget(None, None) else "the budget unlimited"
+)

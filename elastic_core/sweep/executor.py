@@ -9,14 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-import polars as pl
-
-from elastic_core.data.problems import Problem
 from elastic_core.engines.base import Engine, RequestFailed, drive
-from elastic_core.markers import chat_prompt
-from elastic_core.strategies import STRATEGIES, Sampling
-from elastic_core.sweep.grid import Cell
-from elastic_core.sweep.rows import RowBuilder, Sample, sample_seed
+from elastic_core.engines.memo import ContinuationMemo, MemoCounts
+from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling
+from elastic_core.sweep.grid import checkpoints
+from elastic_core.sweep.plan import SweepPlan, Work
+from elastic_core.sweep.recall import Prompts, Recall, learn
+from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.trajectory import Trajectory
 
@@ -24,18 +23,17 @@ ATTEMPTS = 2
 """How often a sample is tried before it counts as failed."""
 
 FLUSH_ROWS = 4096
+FLUSH_TOKENS = 1_000_000
 FLUSH_SECONDS = 15.0
 """A shard is written at whichever comes first: few shards, and little lost to a kill."""
 
+MAX_WAITING = 3
+"""Shards' worth of finished samples that may wait for the writer before generation does: memory stays bounded."""
+
 _SHOWN_FAILURES = 10
 
-
-@dataclass(frozen=True)
-class SweepPlan:
-    """What a sweep of one model has and misses."""
-
-    missing: tuple[Sample, ...]
-    num_present: int
+Replica = Mapping[str, Engine]
+"""Engines by name of the checkpoint they run."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +41,19 @@ class SweepResult:
     """Counts of one run, so far or at its end.
 
     Attributes:
-        tokens_generated: sampled tokens in the rows it wrote.
+        tokens_generated: tokens that engines drew.
+        tokens_reused: tokens of rows that were answered from what had been drawn.
         grading_seconds: time spent on turning trajectories into graded rows, beside generation.
+        store_seconds: time spent on writing them.
     """
 
     rows_written: int
     rows_present: int
     rows_total: int
     tokens_generated: int
+    tokens_reused: int
     grading_seconds: float
+    store_seconds: float
     seconds: float
 
     @property
@@ -78,44 +80,12 @@ class SweepIncomplete(RuntimeError):
         self.result = result
 
 
-def plan_sweep(
-    cells: Sequence[Cell],
-    problems: Mapping[str, Sequence[Problem]],
-    *,
-    num_samples: int,
-    seed: int,
-    store: TrajectoryStore,
-) -> SweepPlan:
-    """The samples that the table lacks, in the order of the cells. Needs no engine.
-
-    Args:
-        cells: of one model.
-        problems: by benchmark.
-        num_samples: per problem and cell; a larger number later adds samples and keeps those there are.
-
-    Raises:
-        ValueError: on cells of several models, a benchmark without problems, or repeated problem ids.
-    """
-    _check(cells, problems, num_samples)
-    finished = store.finished()
-    missing: list[Sample] = []
-    for cell in cells:
-        present = _present(finished, cell)
-        missing.extend(
-            Sample(cell, problem, number, sample_seed(seed, cell.benchmark, problem.id, number))
-            for problem in problems[cell.benchmark]
-            for number in range(num_samples)
-            if (problem.id, number) not in present
-        )
-    total = sum(len(problems[cell.benchmark]) for cell in cells) * num_samples
-    return SweepPlan(tuple(missing), total - len(missing))
-
-
 async def run_sweep(
     plan: SweepPlan,
     *,
     sampling: Sampling,
-    engines: Mapping[str, Engine],
+    prompts: Prompts,
+    replicas: Sequence[Replica],
     rows: RowBuilder,
     store: TrajectoryStore,
     max_in_flight: int = 512,
@@ -124,46 +94,50 @@ async def run_sweep(
     """Generate, grade and store every missing sample. Call it inside `with store.writing(manifest)`.
 
     Args:
-        engines: one per role of the strategies ("policy").
-        max_in_flight: samples under way at once; twice an engine's max_num_seqs keeps its batch full.
+        replicas: engines that do the same work side by side; a sample stays with one, whose prefix cache holds it.
+        max_in_flight: samples under way at once per replica; twice an engine's max_num_seqs keeps its batch full.
         on_progress: called after every shard, from the event loop.
 
     Raises:
         SweepIncomplete: at the end, when samples failed.
-        EngineLost: when the engine is gone; what was finished is stored.
+        EngineLost: when an engine is gone; what was finished is stored.
     """
-    return await _Run(plan, sampling, engines, rows, store, on_progress).run(max_in_flight)
+    return await _Run(plan, sampling, prompts, rows, store, on_progress).run(replicas, max_in_flight)
 
 
 @dataclass
 class _Run:
     plan: SweepPlan
     sampling: Sampling
-    engines: Mapping[str, Engine]
+    prompts: Prompts
     rows: RowBuilder
     store: TrajectoryStore
     on_progress: Callable[[SweepResult], None] | None
-    prompts: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
     finished: list[tuple[Sample, Trajectory]] = field(default_factory=list)
+    finished_tokens: int = 0
     failures: list[tuple[Sample, str]] = field(default_factory=list)
     full: asyncio.Event = field(default_factory=asyncio.Event)
+    written: asyncio.Event = field(default_factory=asyncio.Event)
+    counts: MemoCounts = field(default_factory=MemoCounts)
     rows_written: int = 0
-    tokens_generated: int = 0
     grading_seconds: float = 0.0
+    store_seconds: float = 0.0
     began: float = field(default_factory=time.monotonic)
 
-    async def run(self, max_in_flight: int) -> SweepResult:
-        # All prompts first: a tokenizer must not encode while the writer's thread decodes with it.
-        for problem in {sample.problem for sample in self.plan.missing}:
-            self.prompts[problem.benchmark, problem.id] = chat_prompt(self.rows.tokenizer, problem.question)
-        samples = iter(self.plan.missing)
+    async def run(self, replicas: Sequence[Replica], max_in_flight: int) -> SweepResult:
+        self.recall = Recall(self.store, self.plan)
+        work = iter(self.plan.work)
         # Grading takes milliseconds an answer: in a thread it does not hold up the requests. One thread, so that shards
         # are written one after the other even when a cancelled flush is still running.
         with ThreadPoolExecutor(1, thread_name_prefix="sweep-writer") as thread:
             try:
                 async with asyncio.TaskGroup() as group:
                     writer = group.create_task(self.write(thread))
-                    workers = [group.create_task(self.work(samples)) for _ in range(max_in_flight)]
+                    workers = [
+                        group.create_task(self.work(work, replica))
+                        for _ in range(max_in_flight)
+                        for replica in replicas
+                    ]
                     await asyncio.wait(workers)
                     writer.cancel()
             except ExceptionGroup as errors:
@@ -174,26 +148,50 @@ class _Run:
             raise SweepIncomplete(self.failures, self.result())
         return self.result()
 
-    async def work(self, samples: Iterator[Sample]) -> None:
-        for sample in samples:
-            trajectory = await self.attempt(sample)
-            if trajectory is not None:
-                self.finished.append((sample, trajectory))
-                if len(self.finished) >= FLUSH_ROWS:
-                    self.full.set()
+    async def work(self, units: Iterator[Work], replica: Replica) -> None:
+        for unit in units:
+            engines = self.engines(unit, replica)
+            for cell in unit.cells:
+                sample = Sample(cell, unit.problem, unit.number, unit.seed)
+                trajectory = await self.attempt(sample, engines)
+                if trajectory is not None:
+                    await self.finish(sample, trajectory)
 
-    async def attempt(self, sample: Sample) -> Trajectory | None:
+    def engines(self, unit: Work, replica: Replica) -> Mapping[str, Engine]:
+        """By role; a checkpoint's memo is one, whatever roles it has."""
+        names = checkpoints(self.plan.model)
+        if self.plan.sharing == "independent":
+            return {role: _Counted(replica[name], self.counts) for role, name in names.items()}
+        memos = {name: ContinuationMemo(replica[name], self.counts) for name in set(names.values())}
+        if unit.recall:
+            learn(memos, self.recall.rows(unit), self.prompts, unit.problem, self.sampling)
+        return {role: memos[name] for role, name in names.items()}
+
+    async def attempt(self, sample: Sample, engines: Mapping[str, Engine]) -> Trajectory | None:
         strategy = STRATEGIES[sample.cell.strategy]
-        prompt = self.prompts[sample.cell.benchmark, sample.problem.id]
+        prompt = self.prompts.ids(sample.problem, sample.cell.strategy, sample.cell.budget)
         reason = ""
         for _ in range(ATTEMPTS):
-            rollout = strategy(prompt, sample.cell.budget, self.rows.markers, self.sampling)
+            rollout = strategy.decode(prompt, sample.cell.budget, self.rows.markers, self.sampling)
             try:
-                return await drive(rollout, self.engines, sample.seed)
+                return await drive(rollout, engines, sample.seed)
             except RequestFailed as error:
                 reason = str(error)
         self.failures.append((sample, reason))
         return None
+
+    async def finish(self, sample: Sample, trajectory: Trajectory) -> None:
+        """Hand a row to the writer; waits while the writer is behind."""
+        self.finished.append((sample, trajectory))
+        self.finished_tokens += len(trajectory.response_ids)
+        if self.shards_waiting() >= 1:
+            self.full.set()
+        while self.shards_waiting() >= MAX_WAITING:
+            self.written.clear()
+            await self.written.wait()
+
+    def shards_waiting(self) -> float:
+        return max(len(self.finished) / FLUSH_ROWS, self.finished_tokens / FLUSH_TOKENS)
 
     async def write(self, thread: ThreadPoolExecutor) -> None:
         while True:
@@ -204,52 +202,45 @@ class _Run:
             await self.flush(thread)
 
     async def flush(self, thread: ThreadPoolExecutor) -> None:
-        batch, self.finished = self.finished, []
+        batch, self.finished, self.finished_tokens = self.finished, [], 0
+        self.written.set()
         await asyncio.get_running_loop().run_in_executor(thread, self.store_rows, batch)
         if self.on_progress is not None:
             self.on_progress(self.result())
 
     def store_rows(self, batch: list[tuple[Sample, Trajectory]]) -> None:
+        if not batch:
+            return
         began = time.monotonic()
         frame = self.rows.frame(batch)
-        self.grading_seconds += time.monotonic() - began
+        graded = time.monotonic()
         self.store.append(frame)
+        self.grading_seconds += graded - began
+        self.store_seconds += time.monotonic() - graded
         self.rows_written += frame.height
-        self.tokens_generated += sum(frame["think_tokens"]) + sum(frame["solution_tokens"])
 
     def result(self) -> SweepResult:
         present = self.plan.num_present
         return SweepResult(
             rows_written=self.rows_written,
             rows_present=present,
-            rows_total=present + len(self.plan.missing),
-            tokens_generated=self.tokens_generated,
+            rows_total=present + self.plan.num_missing,
+            tokens_generated=self.counts.generated,
+            tokens_reused=self.counts.reused,
             grading_seconds=self.grading_seconds,
+            store_seconds=self.store_seconds,
             seconds=time.monotonic() - self.began,
         )
 
 
-def _present(finished: pl.DataFrame, cell: Cell) -> set[tuple[str, int]]:
-    """(problem, sample) pairs of a cell in the table."""
-    rows = finished.filter(
-        pl.col("model") == cell.model,
-        pl.col("benchmark") == cell.benchmark,
-        pl.col("strategy") == cell.strategy,
-        pl.col("think_budget").eq_missing(cell.budget.think),
-        pl.col("solution_budget").eq_missing(cell.budget.solution),
-    )
-    return set(rows.select("problem", "sample").iter_rows())
+@dataclass(frozen=True)
+class _Counted:
+    """An engine without a memo, whose tokens are counted all the same."""
 
+    engine: Engine
+    counts: MemoCounts
 
-def _check(cells: Sequence[Cell], problems: Mapping[str, Sequence[Problem]], num_samples: int) -> None:
-    if num_samples < 1:
-        raise ValueError(f"num_samples is {num_samples}; expected 1 or more")
-    models = {cell.model for cell in cells}
-    if len(models) > 1:
-        raise ValueError(f"one run sweeps one model; found {', '.join(sorted(models))}")
-    for benchmark in {cell.benchmark for cell in cells}:
-        ids = [problem.id for problem in problems.get(benchmark, ())]
-        if not ids:
-            raise ValueError(f'the sweep names the benchmark "{benchmark}", but it has no problems')
-        if len(set(ids)) < len(ids):
-            raise ValueError(f'the benchmark "{benchmark}" has two problems with one id')
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        completion = await self.engine.generate(request, seed)
+        self.counts.generated += len(completion.tokens)
+        return completion

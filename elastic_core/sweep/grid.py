@@ -1,4 +1,4 @@
-"""The cells of a sweep: which strategy runs under which budget."""
+"""The cells of a sweep: which strategy runs under which budget, for which model."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from elastic_core.budget import Budget
 from elastic_core.strategies import STRATEGIES
 
 UNLIMITED_BUDGET = Budget(None, None)
+
+_SWAP = ">"
 
 
 @dataclass(frozen=True)
@@ -25,16 +27,30 @@ class Cell:
         return f"{self.model} {self.benchmark} {self.strategy} {self.budget}"
 
 
+def checkpoints(model: str) -> dict[str, str]:
+    """Role → name of the checkpoint that answers for it. A model is one checkpoint, or "A>B": A thinks, B solves (the
+    swap ablation: Elastic Reasoning, Table 2).
+
+    Raises:
+        ValueError: when the text is neither.
+    """
+    names = model.split(_SWAP)
+    if len(names) > 2 or not all(names):
+        raise ValueError(f'"{model}" is no model; expected a name, or THINKER{_SWAP}SOLVER')
+    return {"policy": model} if len(names) == 1 else {"thinker": names[0], "solver": names[1]}
+
+
 def build_cells(
     models: Sequence[str], benchmarks: Sequence[str], strategies: Sequence[str], budgets: Sequence[Budget]
 ) -> list[Cell]:
-    """Every combination, largest budget first; `unconstrained` takes the unlimited budget alone.
+    """Every combination, largest budget first; `unconstrained` takes the unlimited budget alone, and a pair of models
+    the strategies that ask thinker and solver apart.
 
     Large budgets come first because their stragglers then overlap with other work instead of ending the sweep, and
     because what they sample contains what smaller budgets would.
 
     Raises:
-        ValueError: on an unknown strategy, a repeated entry or an empty list.
+        ValueError: on an unknown strategy, a budget that a strategy refuses, a repeated entry or an empty list.
     """
     for name, entries in (("models", models), ("benchmarks", benchmarks), ("strategies", strategies)):
         _check_distinct(name, entries)
@@ -46,10 +62,30 @@ def build_cells(
         Cell(model, benchmark, strategy, budget)
         for model in models
         for benchmark in benchmarks
-        for strategy in strategies
+        for strategy in _strategies(model, strategies)
         for budget in ([UNLIMITED_BUDGET] if strategy == "unconstrained" else budgets)
     ]
-    return sorted(cells, key=lambda cell: _size(cell.budget), reverse=True)
+    for cell in cells:
+        if expected := STRATEGIES[cell.strategy].refusal(cell.budget):
+            raise ValueError(f"{cell.strategy} cannot run under {cell.budget}; expected {expected}")
+    return sorted(cells, key=lambda cell: (_size(cell.budget), _in_one_go(cell)), reverse=True)
+
+
+def _strategies(model: str, strategies: Sequence[str]) -> list[str]:
+    roles = checkpoints(model).keys()
+    if roles == {"policy"}:
+        return list(strategies)
+    possible = [strategy for strategy in strategies if set(STRATEGIES[strategy].roles) == roles]
+    if not possible:
+        raise ValueError(
+            f'"{model}" is two models, and none of {", ".join(strategies)} asks thinker and solver apart; add separate'
+        )
+    return possible
+
+
+def _in_one_go(cell: Cell) -> bool:
+    """First among equals: what is drawn in one request holds what others draw in several."""
+    return STRATEGIES[cell.strategy].roles == ("policy",)
 
 
 def _size(budget: Budget) -> tuple[float, float, float]:

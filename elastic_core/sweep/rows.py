@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from elastic_core.data.problems import Problem
 from elastic_core.markers import Markers
-from elastic_core.rewards import Answer, Grade, grade_many
-from elastic_core.rewards.response import ResponseText, response_text
+from elastic_core.rewards import Answer, grade_many
+from elastic_core.rewards.response import response_texts
 from elastic_core.sweep.grid import Cell
 from elastic_core.trajectory import SCHEMA, Trajectory
 
@@ -41,46 +44,78 @@ class RowBuilder:
 
     def frame(self, finished: Sequence[tuple[Sample, Trajectory]]) -> pl.DataFrame:
         """Rows of the table's schema, graded together."""
-        texts = [response_text(self.tokenizer, self.markers, trajectory) for _, trajectory in finished]
+        samples, trajectories = [sample for sample, _ in finished], [trajectory for _, trajectory in finished]
+        texts = response_texts(self.tokenizer, self.markers, trajectories)
         grades = grade_many(
             [
                 Answer(sample.problem.grader, text.graded, sample.problem.truth)
-                for (sample, _), text in zip(finished, texts, strict=True)
+                for sample, text in zip(samples, texts, strict=True)
             ]
         )
-        rows = [
-            self._row(sample, trajectory, text, graded)
-            for (sample, trajectory), text, graded in zip(finished, texts, grades, strict=True)
-        ]
-        return pl.DataFrame(rows, schema=SCHEMA)
-
-    def _row(self, sample: Sample, trajectory: Trajectory, text: ResponseText, graded: Grade) -> dict[str, Any]:
-        cell, problem = sample.cell, sample.problem
-        return {
-            "model": cell.model,
-            "benchmark": cell.benchmark,
-            "problem": problem.id,
-            "sample": sample.number,
-            "strategy": cell.strategy,
-            "think_budget": cell.budget.think,
-            "solution_budget": cell.budget.solution,
-            "prompt_tokens": len(trajectory.prompt_ids),
-            "think_tokens": trajectory.think_tokens,
-            "forced_tokens": trajectory.forced_tokens,
-            "solution_tokens": trajectory.solution_tokens,
-            "think_finish": trajectory.think_finish,
-            "solution_finish": trajectory.solution_finish,
-            "answer": graded.answer,
-            "score": graded.score,
-            "grade_status": graded.status,
-            "thinking": text.thinking,
-            "solution": text.solution,
-            "response_ids": trajectory.response_ids,
-            "forced": trajectory.forced,
-            "seed": sample.seed,
-            "engine_fingerprint": self.engine_fingerprint,
-            "model_fingerprint": self.model_fingerprint,
+        columns = {
+            **_sample_columns(samples),
+            **_trajectory_columns(trajectories),
+            "thinking": [text.thinking for text in texts],
+            "solution": [text.solution for text in texts],
+            "answer": [graded.answer for graded in grades],
+            "score": [graded.score for graded in grades],
+            "grade_status": [graded.status for graded in grades],
+            "engine_fingerprint": [self.engine_fingerprint] * len(finished),
+            "model_fingerprint": [self.model_fingerprint] * len(finished),
         }
+        return pl.DataFrame({name: pl.Series(name, columns[name], dtype) for name, dtype in SCHEMA.items()})
+
+
+def _sample_columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:
+    return {
+        "model": [sample.cell.model for sample in samples],
+        "benchmark": [sample.cell.benchmark for sample in samples],
+        "problem": [sample.problem.id for sample in samples],
+        "sample": [sample.number for sample in samples],
+        "strategy": [sample.cell.strategy for sample in samples],
+        "think_budget": [sample.cell.budget.think for sample in samples],
+        "solution_budget": [sample.cell.budget.solution for sample in samples],
+        "seed": [sample.seed for sample in samples],
+    }
+
+
+def _trajectory_columns(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
+    """All tokens as one array: a sweep has millions, too many to count or convert one by one."""
+    bounds = _bounds([trajectory.response_ids for trajectory in trajectories])
+    begins, ends = bounds[:-1], bounds[1:]
+    splits = np.array(
+        [
+            end if trajectory.solution_start is None else begin + trajectory.solution_start
+            for begin, end, trajectory in zip(begins, ends, trajectories, strict=True)
+        ],
+        np.int64,
+    )
+    ids = np.fromiter(chain.from_iterable(t.response_ids for t in trajectories), np.uint32, bounds[-1])
+    forced = np.frombuffer(b"".join(bytes(t.forced) for t in trajectories), np.bool_)
+    forced_before = np.concatenate(([0], np.cumsum(forced)))
+    forced_thinking = forced_before[splits] - forced_before[begins]
+    forced_solution = forced_before[ends] - forced_before[splits]
+    return {
+        "prompt_tokens": [len(trajectory.prompt_ids) for trajectory in trajectories],
+        "think_tokens": splits - begins - forced_thinking,
+        "forced_tokens": forced_thinking + forced_solution,
+        "solution_tokens": ends - splits - forced_solution,
+        "think_finish": [trajectory.think_finish for trajectory in trajectories],
+        "solution_finish": [trajectory.solution_finish for trajectory in trajectories],
+        "response_ids": pa.LargeListArray.from_arrays(bounds, ids),
+        "forced": pa.LargeListArray.from_arrays(bounds, forced),
+        "dropped": _dropped([trajectory.dropped for trajectory in trajectories]),
+    }
+
+
+def _dropped(pairs: Sequence[tuple[tuple[int, int], ...]]) -> pa.Array:
+    at, ids = np.array(list(chain.from_iterable(pairs)), np.uint32).reshape(-1, 2).T
+    return pa.LargeListArray.from_arrays(_bounds(pairs), pa.StructArray.from_arrays([at, ids], ["at", "id"]))
+
+
+def _bounds(lists: Sequence[Sequence[Any]]) -> np.ndarray:
+    """Where each list begins when all are joined, and where the last one ends. Shape (lists + 1,), int64."""
+    return np.cumsum([0, *map(len, lists)])
 
 
 def sample_seed(seed: int, benchmark: str, problem: str, number: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from elastic_core.trajectory import KEY, SCHEMA
 _SHARDS = "rows-*.parquet"
 _TEMPORARY = ".tmp"
 _KEY = list(KEY)
+_TEXT = [name for name in _KEY if SCHEMA[name] == pl.String]
 
 
 class TableLocked(RuntimeError):
@@ -38,18 +39,28 @@ class TrajectoryStore:
         self.directory = directory
         self._keys: pl.DataFrame | None = None  # Held while writing.
 
-    def scan(self) -> pl.LazyFrame:
-        """All rows there are now; an empty frame of the schema when there are none."""
-        shards = sorted(self.directory.glob(_SHARDS))
-        return pl.scan_parquet(shards, glob=False) if shards else pl.LazyFrame(schema=SCHEMA)
+    def scan(self, shards: Iterable[str] | None = None) -> pl.LazyFrame:
+        """All rows there are now, or those of the named shards; an empty frame of the schema when there are none."""
+        names = self.directory.glob(_SHARDS) if shards is None else map(self.directory.joinpath, shards)
+        files = sorted(names)
+        return pl.scan_parquet(files, glob=False) if files else pl.LazyFrame(schema=SCHEMA)
 
     def read(self) -> pl.DataFrame:
         """As `scan`, in memory."""
         return self.scan().collect()
 
     def finished(self) -> pl.DataFrame:
-        """The key columns of every row there is."""
-        return self.scan().select(_KEY).collect() if self._keys is None else self._keys
+        """The key columns of every row there is, texts as categories, and the name of its shard."""
+        return self._read_keys() if self._keys is None else self._keys
+
+    def size(self) -> int:
+        """Bytes of all shards."""
+        return sum(file.stat().st_size for file in self.directory.glob(_SHARDS))
+
+    def _read_keys(self) -> pl.DataFrame:
+        files = sorted(self.directory.glob(_SHARDS))
+        keys = [_keys(pl.read_parquet(file, columns=_KEY), file.name) for file in files]
+        return pl.concat([_keys(pl.DataFrame(schema=SCHEMA), ""), *keys])
 
     @contextmanager
     def writing(self, manifest: Manifest) -> Iterator[None]:
@@ -64,7 +75,7 @@ class TrajectoryStore:
             for leftover in self.directory.glob("*" + _TEMPORARY):
                 leftover.unlink()
             self._settle(manifest)
-            self._keys = self.scan().select(_KEY).collect()
+            self._keys = self._read_keys()
             try:
                 yield
             finally:
@@ -81,14 +92,15 @@ class TrajectoryStore:
             raise ValueError(f"rows have the columns {dict(rows.schema)}; expected {dict(SCHEMA)}")
         if rows.is_empty():
             return
-        new = rows.select(_KEY)
+        last = max((int(shard.stem.rpartition("-")[2]) for shard in self.directory.glob(_SHARDS)), default=-1)
+        target = self.directory / f"rows-{last + 1:06d}.parquet"
+        new = _keys(rows, target.name)
         repeated = pl.concat(
-            [new.filter(new.is_duplicated()), new.join(self._keys, on=_KEY, how="semi", nulls_equal=True)]
+            [new.filter(new.select(_KEY).is_duplicated()), new.join(self._keys, on=_KEY, how="semi", nulls_equal=True)]
         )
         if not repeated.is_empty():
             raise DuplicateKey(f"{self.directory}: {repeated.height} rows have a key twice, such as {repeated.row(0)}")
-        last = max((int(shard.stem.rpartition("-")[2]) for shard in self.directory.glob(_SHARDS)), default=-1)
-        self._write(rows, self.directory / f"rows-{last + 1:06d}.parquet")
+        self._write(rows, target)
         self._keys = pl.concat([self._keys, new])
 
     def rewrite(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
@@ -143,6 +155,12 @@ class TrajectoryStore:
         finally:
             owner.unlink(missing_ok=True)
             lock.release()
+
+
+def _keys(rows: pl.DataFrame, shard: str) -> pl.DataFrame:
+    """Keys as categories: they are all that stays in memory of a table however long."""
+    texts = pl.col(_TEXT).cast(pl.Categorical)
+    return rows.select(_KEY).with_columns(texts, shard=pl.lit(shard).cast(pl.Categorical))
 
 
 def _publish(temporary: Path, target: Path) -> None:

@@ -12,7 +12,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 from verl.utils.profiler import simple_timer
 
 from elastic_core.budget import Budget
-from elastic_core.engines.base import drive
+from elastic_core.engines.base import drive, request_seed
 from elastic_core.markers import load_markers
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.training.reward import grade_trajectory, measures
@@ -50,7 +50,7 @@ class ServerEngine:
                 "logprobs": sampling.logprobs,
                 "max_tokens": request.max_tokens,
                 "stop_token_ids": list(request.stop),
-                "seed": seed,
+                "seed": request_seed(seed, request),
                 "detokenize": False,
             },
         )
@@ -114,7 +114,7 @@ class ElasticAgentLoop(AgentLoopBase):
         )
         metrics: dict[str, Any] = {}
         with simple_timer("generate_sequences", metrics):
-            rollout = self._strategy(prompt, self._budget, self._markers, sampling)
+            rollout = self._strategy.decode(prompt, self._budget, self._markers, sampling)
             trajectory = await drive(rollout, {"policy": engine}, seed)
         self._fits("response", len(trajectory.response_ids), self.rollout_config.response_length)
         with simple_timer("compute_score", metrics):

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -15,16 +15,19 @@ from elastic_core.budget import parse_grid
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import Engine, EngineLost
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.engines.ray_pool import RayEngine
+from elastic_core.engines.ray_engine import RayEngine
 from elastic_core.markers import load_markers
 from elastic_core.miniature.problems import evaluation_rows
 from elastic_core.strategies import Completion, Finish, Generate, Sampling
-from elastic_core.sweep.executor import plan_sweep, run_sweep
-from elastic_core.sweep.grid import build_cells
+from elastic_core.sweep.executor import SweepResult, run_sweep
+from elastic_core.sweep.grid import Cell, build_cells
 from elastic_core.sweep.manifest import Manifest
+from elastic_core.sweep.plan import Sharing, plan_sweep
+from elastic_core.sweep.recall import Prompts
 from elastic_core.sweep.rows import RowBuilder
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.trajectory import KEY
+from tests.exactness import broken_rules
 
 MODEL = Path(elastic_core.miniature.__file__).parent / "base"
 CONTEXT = 320
@@ -33,9 +36,10 @@ SAMPLING = Sampling(temperature=0.8, top_p=0.95)
 CELLS = build_cells(
     ["base"],
     ["miniature-easy"],
-    ["vanilla", "budget_forcing", "separate", "unconstrained"],
+    ["vanilla", "budget_forcing", "budget_forcing_wait1", "separate", "l1_exact", "l1_max", "unconstrained"],
     parse_grid(["0+24", "16+24", "48+24"]),
 )
+PAIR = build_cells(["base>twin"], ["miniature-easy"], ["separate"], parse_grid(["16+24", "48+24"]))
 PROBLEMS = {
     "miniature-easy": [
         Problem("miniature-easy", str(row["index"]), row["question"], row["answer"], "math")
@@ -67,31 +71,69 @@ def engine(cluster: None, runner: asyncio.Runner) -> Iterator[RayEngine]:
     runner.run(engine.__aexit__(None, None, None))
 
 
-def sweep(runner: asyncio.Runner, engine: Engine, directory: Path) -> pl.DataFrame:
+def sweep(
+    runner: asyncio.Runner,
+    engine: Engine,
+    directory: Path,
+    cells: Sequence[Cell] = CELLS,
+    sharing: Sharing = "memo",
+) -> tuple[pl.DataFrame, SweepResult]:
+    """The whole table, sorted, and what this run did."""
     tokenizer, markers = load_markers(MODEL)
     store = TrajectoryStore(directory)
-    rows = RowBuilder(tokenizer, markers, "model", PARAMETERS.fingerprint)
     with store.writing(Manifest({"base": "model"}, {"base": PARAMETERS.fingerprint}, {}, {})):
-        plan = plan_sweep(CELLS, PROBLEMS, num_samples=2, seed=3, store=store)
-        runner.run(run_sweep(plan, sampling=SAMPLING, engines={"policy": engine}, rows=rows, store=store))
-    return store.read().sort(KEY)
+        plan = plan_sweep(cells, PROBLEMS, num_samples=2, seed=3, finished=store.finished(), sharing=sharing)
+        result = runner.run(
+            run_sweep(
+                plan,
+                sampling=SAMPLING,
+                prompts=Prompts(tokenizer),
+                replicas=[{"base": engine, "twin": engine}],
+                rows=RowBuilder(tokenizer, markers, "model", PARAMETERS.fingerprint),
+                store=store,
+            )
+        )
+    return store.read().sort(KEY), result
 
 
 @pytest.fixture(scope="module")
 def table(runner: asyncio.Runner, engine: RayEngine, tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
-    return sweep(runner, engine, tmp_path_factory.mktemp("table"))
+    return sweep(runner, engine, tmp_path_factory.mktemp("table"))[0]
 
 
 def test_every_row_is_there_and_keeps_its_budget(table: pl.DataFrame) -> None:
     assert table.height == len(CELLS) * 8 * 2
-    used, limit = pl.col("think_tokens"), pl.col("think_budget")
-    limited = table.filter(pl.col("strategy").is_in(["separate", "budget_forcing"]))
-    assert limited.filter((used > limit) | (pl.col("solution_tokens") > pl.col("solution_budget"))).is_empty()
-    forced = limited.filter(think_finish="forced")
-    assert not forced.is_empty()
-    assert forced.filter(used != limit).is_empty()
-    both = used + pl.col("solution_tokens")
-    assert table.filter(pl.col("strategy") == "vanilla", both > limit + pl.col("solution_budget")).is_empty()
+    assert broken_rules(table) == {}
+    assert set(table["think_finish"]) >= {"closed", "forced", "length"}
+
+
+def test_forced_cells_are_those_of_independent_sampling_token_by_token(
+    table: pl.DataFrame, runner: asyncio.Runner, engine: RayEngine, tmp_path: Path
+) -> None:
+    """The engine draws reproducibly and both draw thought and forced solution from the same places. A solution after a
+    thought that closed by itself is part of the thought's draw in the one and a draw of its own in the other."""
+    independent, result = sweep(runner, engine, tmp_path, sharing="independent")
+    forced = table.filter(pl.col("think_finish") == "forced", ~pl.col("strategy").str.contains("wait"))
+    assert forced.height > 50
+    assert independent.join(forced, on=KEY, how="semi", nulls_equal=True).equals(forced)
+    thoughts = [*KEY, "prompt_tokens", "think_tokens", "think_finish", "seed"]
+    shared_strategies = ~pl.col("strategy").str.contains("wait")
+    assert independent.filter(shared_strategies)[thoughts].equals(table.filter(shared_strategies)[thoughts])
+    assert result.tokens_reused == 0
+    assert broken_rules(independent) == {}
+
+
+def test_two_models_share_a_thought_with_each_alone(
+    table: pl.DataFrame, runner: asyncio.Runner, engine: RayEngine, tmp_path: Path
+) -> None:
+    sweep(runner, engine, tmp_path)
+    both, result = sweep(runner, engine, tmp_path, PAIR)
+    pair = both.filter(model="base>twin")
+    assert pair.height == len(PAIR) * 8 * 2
+    alone = table.join(pair, on=[name for name in KEY if name != "model"], how="semi")
+    assert pair["think_tokens"].to_list() == alone["think_tokens"].to_list()
+    assert result.tokens_reused >= pair["think_tokens"].sum(), "every thought was known from the table"
+    assert broken_rules(pair) == {}
 
 
 def test_more_thinking_answers_more(table: pl.DataFrame) -> None:
@@ -102,7 +144,7 @@ def test_more_thinking_answers_more(table: pl.DataFrame) -> None:
 def test_the_same_seed_gives_the_same_table(
     table: pl.DataFrame, runner: asyncio.Runner, engine: RayEngine, tmp_path: Path
 ) -> None:
-    assert sweep(runner, engine, tmp_path).equals(table)
+    assert sweep(runner, engine, tmp_path)[0].equals(table)
 
 
 def test_exactly_the_stop_ids_end_a_completion(runner: asyncio.Runner, engine: RayEngine) -> None:
@@ -146,7 +188,7 @@ def test_a_killed_engine_costs_no_row(
     table: pl.DataFrame, runner: asyncio.Runner, engine: RayEngine, tmp_path: Path
 ) -> None:
     before = engine.process_id
-    assert sweep(runner, KillingEngine(engine, after=60), tmp_path).equals(table)
+    assert sweep(runner, KillingEngine(engine, after=60), tmp_path)[0].equals(table)
     assert engine.process_id != before
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from elastic_core.trajectory import SCHEMA
 from reports.summary import SUMMARY, summarize, write_summary_json
@@ -79,6 +80,7 @@ def one_cell(**columns: object) -> pl.DataFrame:
         "forced_tokens": 1,
         "solution_tokens": 10,
         "think_finish": "forced",
+        "answer": "7",
         "score": 1.0,
     }
     return rows.with_columns(**{name: pl.lit(value) for name, value in defaults.items() if name not in columns})
@@ -136,3 +138,35 @@ def test_summary_json_is_a_list_of_cells_with_null_for_unlimited(tmp_path: Path)
     assert cells[-1]["think_budget"] is None
     assert all(cell["ci_low"] <= cell["avg_at_k"] <= cell["ci_high"] for cell in cells)
     assert [path.name for path in (tmp_path / "report").iterdir()] == ["summary.json"]
+
+
+def test_pass_and_majority_are_at_the_k_of_each_cell() -> None:
+    rows = pl.concat(
+        [
+            one_cell(problem=["a", "a", "b", "b"], sample=[0, 1, 0, 1], score=[1.0, 0.0, 0.0, 0.0]),
+            one_cell(
+                problem=["a", "a", "a", "b"],
+                sample=[0, 1, 2, 0],
+                answer=["7", "7", "8", "8"],
+                score=[1.0, 1.0, 0.0, 0.0],
+                think_budget=[None] * 4,
+            ).cast({"think_budget": pl.Int32}),
+        ],
+        how="diagonal_relaxed",
+    )
+    limited, free = summarize(rows).to_dicts()
+    assert (limited["num_samples"], limited["pass_at_k"]) == (2, 0.5)
+    assert (free["num_samples"], free["pass_at_k"]) == (1, pytest.approx(free["avg_at_k"]))
+    assert limited["maj_at_k"] == 0.25  # both rows of a say 7, and are right half the time
+    assert all(cell["pass_at_k_low"] <= cell["pass_at_k"] <= cell["pass_at_k_high"] for cell in (limited, free))
+
+
+def test_the_order_of_rows_changes_nothing() -> None:
+    rows = make_rows(num_problems=5)
+    assert_frame_equal(summarize(rows), summarize(rows.sample(fraction=1, shuffle=True, seed=0)))
+
+
+def test_one_problem_leaves_the_bounds_of_tokens_open() -> None:
+    (cell,) = summarize(one_cell(problem=["a", "a"], sample=[0, 1])).to_dicts()
+    assert (cell["tokens_mean"], cell["tokens_mean_high"]) == (26, None)
+    assert cell["avg_at_k"] is not None

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,8 +15,8 @@ from elastic_core.markers import Markers
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.trajectory import BudgetExceeded, SolutionFinish, ThinkFinish, Trajectory
 
-START, END, EOS, NEWLINE, FINAL, ANSWER, WORD = range(7)
-MARKERS = Markers(START, END, (EOS,), (NEWLINE,), (NEWLINE, FINAL, ANSWER), template_opens_thinking=True)
+START, END, EOS, NEWLINE, FINAL, ANSWER, WAIT, WORD = range(8)
+MARKERS = Markers(START, END, (EOS,), (NEWLINE,), (NEWLINE, FINAL, ANSWER), (WAIT,), template_opens_thinking=True)
 PROMPT = (WORD, WORD, START)
 PHRASE = (NEWLINE, END, NEWLINE, FINAL, ANSWER)
 
@@ -31,7 +32,7 @@ def follow(tokens: tuple[int, ...], context: int = 64) -> ScriptedEngine:
 
 
 def run(name: str, budget: Budget, engine: ScriptedEngine, *, logprobs: bool = False) -> Trajectory:
-    rollout = STRATEGIES[name](PROMPT, budget, MARKERS, Sampling(logprobs=logprobs))
+    rollout = STRATEGIES[name].decode(PROMPT, budget, MARKERS, Sampling(logprobs=logprobs))
     return asyncio.run(drive(rollout, {"policy": engine}, seed=0))
 
 
@@ -131,8 +132,7 @@ def test_unlimited_budgets_end_where_the_context_ends() -> None:
 
 def test_unconstrained_takes_no_budget_but_unlimited() -> None:
     assert run("unconstrained", Budget(None, None), follow((WORD, END, WORD, EOS))).think_tokens == 2
-    with pytest.raises(ValueError, match="unlimited"):
-        run("unconstrained", Budget(1, 1), follow(()))
+    assert STRATEGIES["unconstrained"].refusal(Budget(1, 1)) == "the budget unlimited"
 
 
 @given(streams, budgets)
@@ -147,16 +147,19 @@ class _Overrunning:
 
 
 def test_an_engine_that_overruns_is_an_error_never_a_longer_answer() -> None:
-    rollout = STRATEGIES["separate"](PROMPT, Budget(4, 4), MARKERS, Sampling())
+    rollout = STRATEGIES["separate"].decode(PROMPT, Budget(4, 4), MARKERS, Sampling())
     with pytest.raises(BudgetExceeded):
         asyncio.run(drive(rollout, {"policy": _Overrunning()}, seed=0))
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.lists(st.integers(0, 2**20), max_size=8))
-def test_a_requests_seed_depends_on_sample_and_prefix_only(seed: int, prefix: list[int]) -> None:
-    assert request_seed(seed, prefix) == request_seed(seed, tuple(prefix))
-    assert 0 <= request_seed(seed, prefix) < 2**31
-    assert request_seed(seed, prefix) != request_seed(seed, [*prefix, 1])
+def test_a_requests_seed_depends_on_sample_prefix_and_draw_only(seed: int, prefix: list[int]) -> None:
+    request = Generate(tuple(prefix), 4, (EOS,), Sampling())
+    drawn = request_seed(seed, request)
+    assert 0 <= drawn < 2**31
+    assert drawn == request_seed(seed, replace(request, max_tokens=None, stop=(), role="solver"))
+    assert drawn != request_seed(seed, replace(request, prefix=(*prefix, 1)))
+    assert drawn != request_seed(seed, replace(request, draw=1))
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

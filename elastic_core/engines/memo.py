@@ -1,0 +1,134 @@
+"""The continuation memo: what one sample has drawn from a model, so that nothing known is drawn again.
+
+Sampling is autoregressive: what follows a prefix does not depend on the budget that asked for it. So the memo answers
+a request from any earlier draw that passes through the request's prefix, cut at the request's own length and stop ids,
+and has only the rest drawn. No strategy notices.
+
+Exact: in one trajectory every prefix is visited once, and its continuation was drawn once from the model given that
+prefix, so each trajectory has the law of independent sampling. That holds only as long as nothing drawn is forgotten:
+a thought that is known up to a forgotten think-end, and drawn on from there, would be too long on average. Hence
+`learn` takes the tokens that a strategy dropped too. Cells of one sample are coupled, so their differences are paired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from elastic_core.engines.base import Engine
+from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
+
+Layer = tuple[Sampling, int]
+"""Draws of one sampling and one number (`Generate.draw`): others know nothing of them."""
+
+
+class Tokens(NamedTuple):
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...] | None
+
+
+@dataclass
+class MemoCounts:
+    """Sampled tokens that were drawn by the engine, and that were answered without it."""
+
+    generated: int = 0
+    reused: int = 0
+
+
+class ContinuationMemo:
+    """Wraps an engine for one (model, problem, sample). Requests are answered one after the other.
+
+    The trie of known sequences is kept as its draws: each one is a prefix and what followed it, and begins where no
+    other went on. A sequence leaves a draw where a strategy forced another token; there a new draw begins.
+    """
+
+    def __init__(self, engine: Engine, counts: MemoCounts | None = None) -> None:
+        self.counts = counts or MemoCounts()
+        self._engine = engine
+        self._draws: dict[Layer, list[tuple[tuple[int, ...], Tokens]]] = {}
+        self._one_at_a_time = asyncio.Lock()
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        """See `Engine`."""
+        if request.think_budget is not None:  # The engine forces tokens of its own: those are no draws.
+            return await self._asked(request, seed)
+        async with self._one_at_a_time:
+            known = self._known(request)
+            finish = _finish(known, request)
+            self.counts.reused += len(known.ids)
+            if finish is not None:
+                return Completion(known.ids, finish, known.logprobs)
+            return await self._draw_on(request, known, seed)
+
+    def learn(self, prefix: tuple[int, ...], ids: tuple[int, ...], sampling: Sampling) -> None:
+        """Enter a sequence drawn earlier after `prefix`, as a resumed run finds it in the table.
+
+        Args:
+            sampling: it was drawn with; a request for log-probabilities is not answered from it.
+        """
+        known = self._follow((sampling, 0), prefix, len(ids))
+        assert known.ids == ids[: len(known.ids)], "two sequences after one prefix: only one was drawn"
+        if len(known.ids) < len(ids):
+            at = len(known.ids)
+            self._enter((sampling, 0), prefix + known.ids, Tokens(ids[at:], None))
+
+    def _known(self, request: Generate) -> Tokens:
+        """What follows the prefix, as far as it is known and asked for."""
+        known = self._follow((request.sampling, request.draw), request.prefix, request.max_tokens)
+        stops = [known.ids.index(token) for token in request.stop if token in known.ids]
+        return _cut(known, min(stops) + 1) if stops else known
+
+    async def _draw_on(self, request: Generate, known: Tokens, seed: int) -> Completion:
+        left = None if request.max_tokens is None else request.max_tokens - len(known.ids)
+        rest = await self._asked(
+            Generate(
+                request.prefix + known.ids, left, request.stop, request.sampling, request.role, request.draw
+            ),
+            seed,
+        )  # fmt: skip
+        drawn = Tokens(rest.tokens, rest.logprobs)
+        if drawn.ids:
+            self._enter((request.sampling, request.draw), request.prefix + known.ids, drawn)
+        return Completion(known.ids + drawn.ids, rest.finish, _joined(known.logprobs, drawn.logprobs))
+
+    async def _asked(self, request: Generate, seed: int) -> Completion:
+        completion = await self._engine.generate(request, seed)
+        self.counts.generated += len(completion.tokens)
+        return completion
+
+    def _enter(self, layer: Layer, prefix: tuple[int, ...], drawn: Tokens) -> None:
+        self._draws.setdefault(layer, []).append((prefix, drawn))
+
+    def _follow(self, layer: Layer, prefix: tuple[int, ...], limit: int | None) -> Tokens:
+        """The known continuation of a prefix, of at most `limit` tokens; it may run through several draws."""
+        found = Tokens((), () if layer[0].logprobs else None)
+        while limit is None or len(found.ids) < limit:
+            further = self._continuation(layer, prefix + found.ids)
+            if further is None:
+                break
+            found = Tokens(found.ids + further.ids, _joined(found.logprobs, further.logprobs))
+        return found if limit is None else _cut(found, limit)
+
+    def _continuation(self, layer: Layer, prefix: tuple[int, ...]) -> Tokens | None:
+        """What the draw that passes through the prefix holds after it."""
+        for start, drawn in self._draws.get(layer, ()):
+            at = len(prefix) - len(start)
+            if 0 <= at < len(drawn.ids) and prefix[: len(start)] == start and prefix[len(start) :] == drawn.ids[:at]:
+                return Tokens(drawn.ids[at:], None if drawn.logprobs is None else drawn.logprobs[at:])
+        return None
+
+
+def _finish(known: Tokens, request: Generate) -> Finish | None:
+    """How the request ends with what is known; None when more has to be drawn."""
+    if known.ids and known.ids[-1] in request.stop:
+        return Finish.STOP
+    return Finish.LENGTH if len(known.ids) == request.max_tokens else None
+
+
+def _cut(tokens: Tokens, count: int) -> Tokens:
+    return Tokens(tokens.ids[:count], None if tokens.logprobs is None else tokens.logprobs[:count])
+
+
+def _joined(a: tuple[float, ...] | None, b: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    return None if a is None or b is None else a + b

@@ -1,0 +1,145 @@
+"""pass@k and maj@k: what k samples are worth to whoever can recognise the right one, and to whoever can only vote."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import lru_cache
+from math import comb
+
+import numpy as np
+import polars as pl
+
+from elastic_core.statistics.intervals import Estimate
+from elastic_core.statistics.problems import check_scores, column_of, problem_table
+from elastic_core.statistics.resampling import bootstrap
+
+
+def pass_at_k(rows: pl.DataFrame, k: int) -> Estimate:
+    """pass@k, without bias: the mean over problems of `problem_pass_at_k`, with its bootstrap interval.
+
+    Args:
+        rows: of one cell, with `problem` and `score`; every row is one sample.
+
+    Raises:
+        ValueError: on no rows, a problem with fewer than k samples, or a score that is missing or outside [0, 1].
+    """
+    return mean_rate(problem_pass_at_k(rows, k), "pass_at_k")
+
+
+def maj_at_k(rows: pl.DataFrame, k: int) -> Estimate:
+    """maj@k: the mean over problems of `problem_maj_at_k`, with its bootstrap interval.
+
+    Args:
+        rows: of one cell, with `problem`, `answer` and `score`; every row is one sample.
+
+    Raises:
+        ValueError: on no rows, a problem with fewer than k samples, or a score that is missing or outside [0, 1].
+    """
+    return mean_rate(problem_maj_at_k(rows, k), "maj_at_k")
+
+
+def mean_rate(problems: pl.DataFrame, column: str) -> Estimate:
+    """Mean over problems of a value in [0, 1], with its bootstrap interval; one row per problem, with `num_samples`."""
+    values = column_of(problems, column)[:, None]
+    extremes = np.array([[0.0], [1.0]])
+    return bootstrap(values, lambda means: means[:, 0], extremes, int(problems["num_samples"].sum()))
+
+
+def problem_pass_at_k(rows: pl.DataFrame, k: int, by: Sequence[str] = ()) -> pl.DataFrame:
+    """One row per problem, with `pass_at_k`: the expected best score of k of its n samples.
+
+    Where scores are 0 and 1 and c samples are right, it is 1 - C(n - c, k) / C(n, k) (Chen et al. 2021, "Evaluating
+    large language models trained on code", equation 1). Written over the samples in order of their scores it also
+    holds for scores in between: the i-th smallest is the best of C(i - 1, k - 1) of the C(n, k) subsets.
+
+    Raises:
+        ValueError: as `pass_at_k`.
+    """
+    problems = _sampled_k_times(rows, k, by)
+    keys = [*by, "problem"]
+    ascending = rows.group_by(keys).agg(pl.col("score").sort(), num_samples=pl.len())
+    values = []
+    for (n,), part in ascending.partition_by("num_samples", as_dict=True).items():
+        best = np.array([comb(i, k - 1) / comb(n, k) for i in range(n)])
+        scores = part["score"].explode().to_numpy().reshape(-1, n)
+        values.append(part.select(keys).with_columns(pass_at_k=scores @ best))
+    return problems.join(pl.concat(values), on=keys, how="left", nulls_equal=True, maintain_order="left")
+
+
+def problem_maj_at_k(rows: pl.DataFrame, k: int, by: Sequence[str] = ()) -> pl.DataFrame:
+    """One row per problem, with `maj_at_k`: the expected score of the answer that most of k of its n samples give.
+
+    The majority vote is self-consistency (Wang et al. 2023). Answers are equal when their text is; one that could not
+    be read is null and does not vote. Answers with equally many votes share the vote: each is chosen with the same
+    chance. A vote scores what rows with its answer score on average. Where nobody votes the score is that of the rows
+    drawn, 0 as they are graded. So maj@1 is avg@1, and all-different answers leave avg@k.
+
+    For k < n it is the exact expectation over all subsets of k samples, as in pass@k, from the number of samples behind
+    each answer. It takes time in proportion to k² and to the square of the number of different answers.
+
+    Raises:
+        ValueError: as `maj_at_k`.
+    """
+    problems = _sampled_k_times(rows, k, by)
+    keys = [*by, "problem"]
+    votes = rows.group_by([*keys, "answer"]).agg(pl.col("score").mean(), votes=pl.len()).sort("votes", "answer")
+    voting = pl.col("answer").is_not_null()
+    ballots = votes.group_by(keys).agg(
+        pl.col("votes").filter(voting),
+        pl.col("score").filter(voting),
+        silent=pl.col("votes").filter(~voting).sum(),
+        silent_score=pl.col("score").filter(~voting).sum(),
+    )
+    values = []
+    for counts, scores, silent, silent_score in ballots.select(pl.exclude(keys)).iter_rows():
+        chances = _chances(tuple(counts), silent, k)
+        voted = sum(chance * score for chance, score in zip(chances, scores, strict=True))
+        values.append(voted + (1 - sum(chances)) * silent_score)
+    # Rounding may leave a share of 1 by an ulp, and the bounds of a score are exact.
+    shares = pl.Series("maj_at_k", values, dtype=pl.Float64).clip(0, 1)
+    return problems.join(
+        ballots.select(keys).with_columns(shares), on=keys, how="left", nulls_equal=True, maintain_order="left"
+    )
+
+
+@lru_cache(maxsize=65536)
+def _chances(votes: tuple[int, ...], silent: int, k: int) -> list[float]:
+    """Each answer's chance to win the vote of k samples, drawn of `votes` samples per answer and `silent` without."""
+    n = sum(votes) + silent
+    if k == n:
+        most = max(votes, default=0)
+        return [float(count == most) / votes.count(most) for count in votes]
+    known = {own: _chance(votes, silent, k, votes.index(own)) for own in set(votes)}
+    return [known[count] for count in votes]
+
+
+def _chance(votes: tuple[int, ...], silent: int, k: int, place: int) -> float:
+    """The chance of the answer at `place`: over j, its votes, with no other above j and r others at j, 1 / (1 + r)."""
+    rivals = votes[:place] + votes[place + 1 :]
+    total = 0.0
+    for j in range(1, min(votes[place], k) + 1):
+        # Ways to draw the samples that do not give this answer, by (rivals at j, samples drawn).
+        ways = {(0, size): comb(silent, size) for size in range(k - j + 1)}
+        for rival in rivals:
+            more: dict[tuple[int, int], int] = defaultdict(int)
+            for (tied, size), count in ways.items():
+                for drawn in range(min(rival, j, k - j - size) + 1):
+                    more[tied + (drawn == j), size + drawn] += count * comb(rival, drawn)
+            ways = more
+        shared = sum(count / (1 + tied) for (tied, size), count in ways.items() if size == k - j)
+        total += comb(votes[place], j) * shared
+    return total / comb(sum(votes) + silent, k)
+
+
+def _sampled_k_times(rows: pl.DataFrame, k: int, by: Sequence[str]) -> pl.DataFrame:
+    """The problem table of `rows`, scores checked, each problem sampled k times at least."""
+    if k < 1:
+        raise ValueError(f"k is {k}; expected at least 1 sample")
+    problems = problem_table(rows, ["score"], by)
+    check_scores(rows)
+    few = problems.filter(pl.col("num_samples") < k)
+    if not few.is_empty():
+        found = few.row(0, named=True)
+        raise ValueError(f"problem {found['problem']} has {found['num_samples']} samples; expected {k} or more")
+    return problems

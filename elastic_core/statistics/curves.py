@@ -1,0 +1,232 @@
+"""Accuracy over tokens spent: one strategy's curve, its height, and how fast it rises.
+
+A curve has a point per cell: x = log2 of mean sampled tokens per trajectory, y = avg@k. Resampling problems moves both.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from elastic_core.statistics.intervals import Estimate
+from elastic_core.statistics.lengths import sampled_tokens
+from elastic_core.statistics.problems import check_scores, problem_table
+from elastic_core.statistics.resampling import bootstrap
+
+BUDGET = ("think_budget", "solution_budget")
+MIN_LAW_CELLS = 3
+"""Two points always lie on a line."""
+
+
+class Curve(NamedTuple):
+    """What every problem scored and spent in every cell, over the problems measured in all of them.
+
+    Attributes:
+        problems: ids, sorted.
+        scores: mean score in [0, 1] over samples, shape (problems, cells).
+        tokens: mean sampled tokens over samples, shape (problems, cells).
+        num_samples: rows of the table over all cells, shape (problems,).
+    """
+
+    problems: list[str]
+    scores: np.ndarray
+    tokens: np.ndarray
+    num_samples: np.ndarray
+
+    @property
+    def num_cells(self) -> int:
+        return self.scores.shape[1]
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """y: avg@k per cell, shape (cells,)."""
+        return self.scores.mean(axis=0)
+
+    @property
+    def log_tokens(self) -> np.ndarray:
+        """x: log2 of mean tokens per cell, shape (cells,)."""
+        return _log_tokens(self.tokens.mean(axis=0))
+
+    @property
+    def spans(self) -> bool:
+        """Whether x has a range: cells whose budget does not bind all spend the same. Without problems it has none."""
+        return bool(self.problems) and bool(np.ptp(self.log_tokens) > 0)
+
+    @property
+    def num_trajectories(self) -> int:
+        return int(self.num_samples.sum())
+
+    def values(self) -> np.ndarray:
+        """Scores, then tokens: what `bootstrap` resamples, shape (problems, 2 * cells)."""
+        return np.concatenate([self.scores, self.tokens], axis=1)
+
+
+class LogLaw(NamedTuple):
+    """accuracy = intercept + slope * log2(tokens). Slope: accuracy per doubling of tokens. r2: the share explained."""
+
+    slope: Estimate
+    intercept: float
+    r2: float
+    num_cells: int
+
+
+def read_curve(rows: pl.DataFrame) -> Curve:
+    """The curve of one strategy of one model on one benchmark, over every budget in `rows`.
+
+    Problems that some cell lacks are left out, which may leave none.
+
+    Raises:
+        ValueError: on no rows, a score that is missing or outside [0, 1], or a missing count.
+    """
+    table = problem_table(rows.with_columns(tokens=sampled_tokens()), ["score", "tokens"], BUDGET)
+    check_scores(rows)
+    num_cells = table.select(BUDGET).n_unique()
+    complete = table.filter(pl.len().over("problem") == num_cells).sort("problem", *BUDGET)
+    return Curve(
+        complete["problem"].unique(maintain_order=True).to_list(),
+        complete["score"].to_numpy().reshape(-1, num_cells),
+        complete["tokens"].to_numpy().reshape(-1, num_cells),
+        complete["num_samples"].to_numpy().reshape(-1, num_cells).sum(axis=1),
+    )
+
+
+def area(curve: Curve) -> Estimate:
+    """Area under accuracy over log2 tokens by the trapezoid rule, divided by the width of its range.
+
+    That makes it an accuracy: the mean height of the curve, every doubling of tokens counting the same. In [0, 1].
+    The interval is the bootstrap's over problems, x and y taken anew in every resample. Simulated on 1000 curves of 6
+    cells, for areas of 0.005, 0.30 and 0.96 and for 10, 30 and 100 problems, it covered the truth in 94 to 98 %, and
+    in as few as 72 % without the pseudo-problems of `bootstrap`.
+
+    Raises:
+        ValueError: on a curve that does not span a range of tokens.
+    """
+    _check_spans(curve)
+
+    def height(means: np.ndarray) -> np.ndarray:
+        x, y = _points(means)
+        return _mean_height(x, y, x.min(axis=1), x.max(axis=1))
+
+    return bootstrap(curve.values(), height, _extremes(curve, 0.0, 1.0), curve.num_trajectories)
+
+
+def area_difference(a: Curve, b: Curve) -> Estimate:
+    """`area` of `a` minus `area` of `b`, over the problems and the range of tokens that both have. In [-1, 1].
+
+    Both curves are interpolated linearly in log2 tokens at the ends of the common range, which every resample has its
+    own of. Problems are resampled together for both: the difference is paired. On the pseudo-problems of `bootstrap`
+    one curve is 0.5 above the other at every length. Simulated on 300 pairs of such curves as in `area`, it covered
+    96 % or more for true differences of 0.01 to 0.12; for one of 0.49, 93 % or more from 30 problems up, and 90 % for
+    10. With 1 in place of 0.5 the interval of 30 problems is half as wide again, and covers 98 % or more of the former.
+
+    Raises:
+        ValueError: when they do not `overlap`.
+    """
+    if not overlap(a, b):
+        raise ValueError("the curves have no problem, or no range of tokens, in common")
+    a, b = _shared(a, b)
+    split = 2 * a.num_cells
+
+    def difference(means: np.ndarray) -> np.ndarray:
+        (xa, ya), (xb, yb) = _points(means[:, :split]), _points(means[:, split:])
+        low, high = np.maximum(xa.min(axis=1), xb.min(axis=1)), np.minimum(xa.max(axis=1), xb.max(axis=1))
+        return _mean_height(xa, ya, low, high) - _mean_height(xb, yb, low, high)
+
+    extremes = np.concatenate([_extremes(a, 0.25, 0.75), _extremes(b, 0.75, 0.25)], axis=1)
+    values = np.concatenate([a.values(), b.values()], axis=1)
+    return bootstrap(values, difference, extremes, a.num_trajectories + b.num_trajectories)
+
+
+def overlap(a: Curve, b: Curve) -> bool:
+    """Whether two curves share problems, and over these a range of tokens that is wider than a point."""
+    a, b = _shared(a, b)
+    return bool(a.problems) and bool(
+        max(a.log_tokens.min(), b.log_tokens.min()) < min(a.log_tokens.max(), b.log_tokens.max())
+    )
+
+
+def log_law(curve: Curve) -> LogLaw:
+    """Least squares of accuracy = intercept + slope * log2(tokens) over the cells of a curve, each weighing the same.
+
+    Elastic Reasoning (Xu et al. 2025) reports accuracy that rises about linearly in the logarithm of the tokens spent.
+    The slope's interval is the bootstrap's over problems, and covered 96 % or more of the simulation named in `area`,
+    against as few as 69 % without pseudo-problems. R² is 0 for a flat curve, which leaves nothing to explain.
+
+    Raises:
+        ValueError: on fewer than three cells, or a curve that does not span a range of tokens.
+    """
+    _check_spans(curve)
+    if curve.num_cells < MIN_LAW_CELLS:
+        raise ValueError(f"{curve.num_cells} cells; expected {MIN_LAW_CELLS} or more to fit a line to")
+
+    def steepness(means: np.ndarray) -> np.ndarray:
+        x, y = _points(means)
+        x = x - x.mean(axis=1, keepdims=True)
+        return _ratio((x * y).sum(axis=1), (x * x).sum(axis=1))
+
+    x, y = curve.log_tokens, curve.accuracy
+    # The steepest problem is wrong below the middle and right above it, and its opposite falls as steeply.
+    above = (x >= x.mean()).astype(float)
+    slope = bootstrap(curve.values(), steepness, _extremes(curve, 1 - above, above), curve.num_trajectories)
+    intercept = float(y.mean() - slope.mean * x.mean())
+    total = float(((y - y.mean()) ** 2).sum())
+    residual = float(((y - intercept - slope.mean * x) ** 2).sum())
+    return LogLaw(slope, intercept, 0.0 if np.ptp(y) == 0 else 1 - residual / total, curve.num_cells)
+
+
+def _check_spans(curve: Curve) -> None:
+    if not curve.spans:
+        raise ValueError(f"{curve.num_cells} cells over {len(curve.problems)} common problems span no range of tokens")
+
+
+def _extremes(curve: Curve, low: np.ndarray | float, high: np.ndarray | float) -> np.ndarray:
+    """Two pseudo-problems that spend what the mean problem spends, shape (2, 2 * cells), with these scores per cell."""
+    tokens = curve.tokens.mean(axis=0)
+    scores = (np.broadcast_to(score, tokens.shape) for score in (low, high))
+    return np.stack([np.concatenate([score, tokens]) for score in scores])
+
+
+def _shared(a: Curve, b: Curve) -> tuple[Curve, Curve]:
+    """Both, on the problems that both have, which may be none."""
+    problems = set(a.problems) & set(b.problems)
+    return _restricted(a, problems), _restricted(b, problems)
+
+
+def _restricted(curve: Curve, problems: set[str]) -> Curve:
+    places = [place for place, problem in enumerate(curve.problems) if problem in problems]
+    return Curve(sorted(problems), curve.scores[places], curve.tokens[places], curve.num_samples[places])
+
+
+def _points(means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """x and y in order of x, each of shape (draws, cells), from means of `Curve.values`."""
+    y, tokens = np.split(means, 2, axis=1)
+    x = _log_tokens(tokens)
+    order = np.argsort(x, axis=1, kind="stable")
+    return np.take_along_axis(x, order, axis=1), np.take_along_axis(y, order, axis=1)
+
+
+def _log_tokens(tokens: np.ndarray) -> np.ndarray:
+    """log2, less than one token counted as one."""
+    return np.log2(np.maximum(tokens, 1.0))
+
+
+def _mean_height(x: np.ndarray, y: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Mean over [low, high] of the lines through points in order of x; nan where that is empty or a point.
+
+    Args:
+        x, y: shape (draws, cells).
+        low, high: shape (draws,), within the range of x.
+    """
+    left = np.clip(x[:, :-1], low[:, None], high[:, None])
+    right = np.clip(x[:, 1:], low[:, None], high[:, None])
+    # A line's integral is its width by its height in the middle.
+    slope = np.nan_to_num(_ratio(np.diff(y, axis=1), np.diff(x, axis=1)))
+    middle = y[:, :-1] + slope * ((left + right) / 2 - x[:, :-1])
+    return np.where(high > low, _ratio(((right - left) * middle).sum(axis=1), high - low), np.nan)
+
+
+def _ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
+    """top / bottom, nan where bottom is zero."""
+    return np.divide(top, bottom, out=np.full_like(top, np.nan), where=bottom != 0)

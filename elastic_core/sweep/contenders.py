@@ -1,0 +1,108 @@
+"""The models of a sweep, ready to be measured: everything that can be refused is refused here, before an engine
+starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elastic_core.budget import parse_grid
+from elastic_core.data.problems import Problem
+from elastic_core.engines.parameters import EngineParameters
+from elastic_core.fingerprint import tokenizer_fingerprint
+from elastic_core.markers import load_markers
+from elastic_core.sweep.grid import Cell, build_cells, checkpoints
+from elastic_core.sweep.recall import Prompts
+from elastic_core.sweep.rows import RowBuilder
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A model, or two that think and solve for each other.
+
+    Attributes:
+        name: as in the table.
+        checkpoints: directory of each checkpoint, by name.
+        cells: largest budget first.
+        context: in tokens, the shorter one of two.
+    """
+
+    name: str
+    checkpoints: dict[str, str]
+    cells: tuple[Cell, ...]
+    rows: RowBuilder
+    prompts: Prompts
+    context: int
+
+
+def contenders(
+    request: Mapping[str, Any],
+    fingerprints: Mapping[str, str],
+    paths: Mapping[str, Path],
+    problems: Mapping[str, Sequence[Problem]],
+    engine: EngineParameters,
+) -> list[Contender]:
+    """The models that a request names.
+
+    Args:
+        request: models, strategies, budgets.
+        fingerprints, paths: of the checkpoints, by name.
+
+    Raises:
+        ValueError: on a request that cannot be run: an unknown model or strategy, a tokenizer without think markers,
+            two models that do not share one tokenizer, a budget above the context.
+    """
+    return [
+        _contender(
+            build_cells([name], list(problems), request["strategies"], parse_grid(request["budgets"])),
+            fingerprints,
+            paths,
+            problems,
+            engine,
+        )
+        for name in request["models"]
+    ]
+
+
+def _contender(
+    cells: Sequence[Cell],
+    fingerprints: Mapping[str, str],
+    paths: Mapping[str, Path],
+    problems: Mapping[str, Sequence[Problem]],
+    engine: EngineParameters,
+) -> Contender:
+    name = cells[0].model
+    names = list(dict.fromkeys(checkpoints(name).values()))
+    for checkpoint in names:
+        if checkpoint not in paths:
+            raise ValueError(f'no model "{checkpoint}"; expected one of {", ".join(paths)}')
+    if len({tokenizer_fingerprint(paths[checkpoint]) for checkpoint in names}) > 1:
+        raise ValueError(f'"{name}": thinker and solver must share one tokenizer, as tokens pass from one to the other')
+    tokenizer, markers = load_markers(paths[names[0]])
+    prompts = Prompts(tokenizer)
+    context = min(engine.context(str(paths[checkpoint])) for checkpoint in names)
+    _check_context(cells, problems, prompts, context)
+    fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in checkpoints(name).values())
+    return Contender(
+        name,
+        {checkpoint: str(paths[checkpoint]) for checkpoint in names},
+        tuple(cells),
+        RowBuilder(tokenizer, markers, fingerprint, engine.fingerprint),
+        prompts,
+        context,
+    )
+
+
+def _check_context(
+    cells: Sequence[Cell], problems: Mapping[str, Sequence[Problem]], prompts: Prompts, context: int
+) -> None:
+    for cell in cells:
+        total = cell.budget.total
+        longest = max(len(prompts.ids(problem, cell.strategy, cell.budget)) for problem in problems[cell.benchmark])
+        if longest + (total or 1) > context:
+            raise ValueError(
+                f"{cell}: {longest} tokens of the longest prompt and a budget of {cell.budget} do not fit the model's "
+                f"context of {context} tokens; lower sweep.budgets, or raise engine.max_model_len where the model can"
+            )

@@ -1,0 +1,195 @@
+"""What a sweep still misses, and what it would cost at most."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from elastic_core.budget import Budget
+from elastic_core.data.problems import Problem
+from elastic_core.engines.base import drive
+from elastic_core.engines.memo import ContinuationMemo, MemoCounts
+from elastic_core.markers import Markers
+from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
+from elastic_core.sweep.grid import Cell
+from elastic_core.sweep.rows import sample_seed
+
+Sharing = Literal["memo", "independent"]
+"""Whether the cells of a sample share what they draw (`elastic_core.engines.memo`), or each draws its own."""
+
+
+_NO_MARKER = -1
+
+
+@dataclass(frozen=True)
+class Work:
+    """One unit of work: the cells of one sample of a problem, in the order in which they are run and stored.
+
+    With the order fixed, what the memo knows before a cell is what the rows before it hold. So whoever stops in the
+    middle and rebuilds the memo from the table goes on exactly as if nothing had happened.
+
+    Attributes:
+        cells: still missing, of one model and benchmark.
+        recall: whether the table holds rows of this sample.
+    """
+
+    problem: Problem
+    number: int
+    seed: int
+    cells: tuple[Cell, ...]
+    recall: bool
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """What the sweep of one model has and misses."""
+
+    model: str
+    work: tuple[Work, ...]
+    num_present: int
+    sharing: Sharing = "memo"
+
+    @property
+    def num_missing(self) -> int:
+        return sum(len(work.cells) for work in self.work)
+
+
+def plan_sweep(
+    cells: Sequence[Cell],
+    problems: Mapping[str, Sequence[Problem]],
+    *,
+    num_samples: int,
+    seed: int,
+    finished: pl.DataFrame,
+    sharing: Sharing = "memo",
+) -> SweepPlan:
+    """The samples that the table lacks: sample by sample over all problems, so that a half-done table is a whole sweep
+    of fewer samples. Needs no engine.
+
+    Args:
+        cells: of one model, largest budget first.
+        problems: by benchmark.
+        num_samples: per problem and cell; a larger number later adds samples and keeps those there are.
+        finished: key columns of the table's rows.
+
+    Raises:
+        ValueError: on cells of several models, a benchmark without problems, or repeated problem ids.
+    """
+    _check(cells, problems, num_samples)
+    present = {cell: _present(finished, cell) for cell in cells}
+    of_benchmark = {name: tuple(cell for cell in cells if cell.benchmark == name) for name in problems}
+    work = []
+    for number in range(num_samples):
+        for name, wanted in of_benchmark.items():
+            for problem in problems[name] if wanted else ():
+                missing = tuple(cell for cell in wanted if (problem.id, number) not in present[cell])
+                missing = wanted if len(missing) == len(wanted) else missing  # One tuple for all that miss everything.
+                if missing:
+                    seed_here = sample_seed(seed, name, problem.id, number)
+                    work.append(
+                        Work(problem, number, seed_here, missing, sharing == "memo" and not finished.is_empty())
+                    )
+    total = sum(len(problems[cell.benchmark]) for cell in cells) * num_samples
+    if sharing == "independent":
+        work = list(_apart(work, cells))
+    plan = SweepPlan(cells[0].model, tuple(work), 0, sharing)
+    return SweepPlan(plan.model, plan.work, total - plan.num_missing, sharing)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Most tokens that a plan can take: drawn with the memo, and drawn without it, which is also what its rows hold."""
+
+    shared: int
+    independent: int
+
+
+def bound(
+    plan: SweepPlan, prompt_ids: Callable[[Problem, str, Budget], tuple[int, ...]], markers: Markers, context: int
+) -> Bound:
+    """Upper bound of the tokens that a plan draws, found by running its cells on an engine that never stops by itself.
+
+    A thought that ends early saves tokens in every strategy but one that prolongs it: "Wait" makes a second path beside
+    the thought's own, so each such strategy is counted as if it shared with nobody.
+
+    Args:
+        prompt_ids: of a problem under a strategy and budget.
+        context: of the model in tokens.
+    """
+    known: dict[tuple[tuple[Cell, ...], int], Bound] = {}
+    shared = independent = 0
+    for unit in plan.work:
+        first = unit.cells[0]
+        # Only lengths count, so samples with prompts of one length are one run.
+        key = unit.cells, len(prompt_ids(unit.problem, first.strategy, first.budget))
+        if key not in known:
+            prompts = {cell: prompt_ids(unit.problem, cell.strategy, cell.budget) for cell in unit.cells}
+            known[key] = asyncio.run(_bound(unit.cells, prompts, markers, context))
+        shared += known[key].shared
+        independent += known[key].independent
+    return Bound(shared, independent)
+
+
+async def _bound(
+    cells: Sequence[Cell], prompts: Mapping[Cell, tuple[int, ...]], markers: Markers, context: int
+) -> Bound:
+    shared, independent = MemoCounts(), MemoCounts()
+    memos: dict[str, ContinuationMemo] = {}
+    for cell in cells:
+        strategy = STRATEGIES[cell.strategy]
+        group = cell.strategy if strategy.prolongs else ""
+        memo = memos.setdefault(group, ContinuationMemo(_Endless(context), shared))
+        for engine in (memo, ContinuationMemo(_Endless(context), independent)):
+            rollout = strategy.decode(prompts[cell], cell.budget, markers, Sampling())
+            await drive(rollout, {"policy": engine}, seed=0)
+    return Bound(shared.generated, independent.generated)
+
+
+@dataclass(frozen=True)
+class _Endless:
+    """Writes up to every limit and never stops."""
+
+    context: int
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        room = max(0, self.context - len(request.prefix))
+        count = room if request.max_tokens is None else min(room, request.max_tokens)
+        return Completion((_NO_MARKER,) * count, Finish.LENGTH)
+
+
+def _apart(work: Sequence[Work], cells: Sequence[Cell]) -> Iterator[Work]:
+    """Every cell a unit of its own, the largest first."""
+    for cell in cells:
+        for unit in work:
+            if cell in unit.cells:
+                yield Work(unit.problem, unit.number, unit.seed, (cell,), recall=False)
+
+
+def _present(finished: pl.DataFrame, cell: Cell) -> set[tuple[str, int]]:
+    """(problem, sample) pairs of a cell in the table."""
+    rows = finished.filter(
+        pl.col("model") == cell.model,
+        pl.col("benchmark") == cell.benchmark,
+        pl.col("strategy") == cell.strategy,
+        pl.col("think_budget").eq_missing(cell.budget.think),
+        pl.col("solution_budget").eq_missing(cell.budget.solution),
+    )
+    return set(rows.select("problem", "sample").iter_rows())
+
+
+def _check(cells: Sequence[Cell], problems: Mapping[str, Sequence[Problem]], num_samples: int) -> None:
+    if num_samples < 1:
+        raise ValueError(f"num_samples is {num_samples}; expected 1 or more")
+    models = {cell.model for cell in cells}
+    if len(models) > 1:
+        raise ValueError(f"one run sweeps one model; found {', '.join(sorted(models))}")
+    for benchmark in {cell.benchmark for cell in cells}:
+        ids = [problem.id for problem in problems.get(benchmark, ())]
+        if not ids:
+            raise ValueError(f'the sweep names the benchmark "{benchmark}", but it has no problems')
+        if len(set(ids)) < len(ids):
+            raise ValueError(f'the benchmark "{benchmark}" has two problems with one id')

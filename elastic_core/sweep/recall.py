@@ -1,0 +1,113 @@
+"""What a sweep knows from its table: prompts as token ids, and the draws that finished rows hold."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import polars as pl
+
+from elastic_core.budget import Budget
+from elastic_core.data.problems import Problem
+from elastic_core.engines.memo import ContinuationMemo
+from elastic_core.markers import chat_prompt
+from elastic_core.strategies import STRATEGIES, Sampling
+from elastic_core.sweep.grid import checkpoints
+from elastic_core.sweep.plan import SweepPlan, Work
+from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.trajectory import SCHEMA
+
+BLOCK = 256
+"""Samples whose rows are read from the table at a time: few reads, and memory that does not grow with the table."""
+
+_SAMPLE = ["benchmark", "problem", "sample"]
+_COLUMNS = [
+    *_SAMPLE, "model", "strategy", "think_budget", "solution_budget", "think_tokens", "response_ids", "forced",
+    "dropped",
+]  # fmt: skip
+
+
+class Prompts:
+    """Prompts of a model, each encoded once."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        # A copy: one tokenizer must not encode here while the writer's thread decodes with it.
+        self._tokenizer = copy.deepcopy(tokenizer)
+        self._known: dict[str, tuple[int, ...]] = {}
+
+    def ids(self, problem: Problem, strategy: str, budget: Budget) -> tuple[int, ...]:
+        """Prompt token ids of a cell's request."""
+        text = STRATEGIES[strategy].prompt(problem.question, budget)
+        if text not in self._known:
+            self._known[text] = chat_prompt(self._tokenizer, text)
+        return self._known[text]
+
+
+class Recall:
+    """Rows that the table holds of samples that are not finished, read in blocks, in the order of the plan."""
+
+    def __init__(self, store: TrajectoryStore, plan: SweepPlan) -> None:
+        self._store = store
+        self._coming = iter([unit for unit in plan.work if unit.recall])
+        self._block: dict[tuple[Any, ...], pl.DataFrame] = {}
+        # Rows of every model that one of this one's checkpoints had a part in.
+        mine = set(checkpoints(plan.model).values())
+        keys = store.finished()
+        related = [name for name in keys["model"].unique() if mine & set(checkpoints(name).values())]
+        self._keys = keys.filter(pl.col("model").is_in(related)).select("model", *_SAMPLE, "shard")
+
+    def rows(self, unit: Work) -> pl.DataFrame:
+        """The table's rows of a unit of the plan; units must be asked for in the plan's order."""
+        key = _key(unit)
+        if key not in self._block:
+            self._read(list(islice(self._coming, BLOCK)))
+        return self._block.pop(key)
+
+    def _read(self, units: Sequence[Work]) -> None:
+        wanted = pl.DataFrame([_key(unit) for unit in units], {name: SCHEMA[name] for name in _SAMPLE}, orient="row")
+        of_keys = wanted.cast({name: self._keys.schema[name] for name in _SAMPLE})
+        shards = self._keys.join(of_keys, on=_SAMPLE, how="semi")["shard"].unique()
+        mine = self._store.scan(shards).select(_COLUMNS).join(wanted.lazy(), on=_SAMPLE, how="semi").collect()
+        self._block = {_key(unit): mine.clear() for unit in units}
+        self._block |= mine.partition_by(_SAMPLE, as_dict=True)
+
+
+def learn(
+    memos: Mapping[str, ContinuationMemo], rows: pl.DataFrame, prompts: Prompts, problem: Problem, sampling: Sampling
+) -> None:
+    """Enter what rows of one sample hold into the memos of the checkpoints that drew it, by name."""
+    for row in rows.iter_rows(named=True):
+        strategy = row["strategy"]
+        if not STRATEGIES[strategy].shares:
+            continue
+        prompt = prompts.ids(problem, strategy, Budget(row["think_budget"], row["solution_budget"]))
+        response = tuple(row["response_ids"])
+        names = checkpoints(row["model"])
+        for phase, at, ids in draws(row):
+            memo = memos.get(names.get("policy") or names[phase])
+            if memo is not None:
+                memo.learn(prompt + response[:at], ids, sampling)
+
+
+def draws(row: Mapping[str, Any]) -> Iterator[tuple[str, int, tuple[int, ...]]]:
+    """What a row's model drew, piece by piece: the phase's role ("thinker", "solver"), the index into the response, and
+    the tokens, those included that the strategy took out."""
+    response, forced = row["response_ids"], row["forced"]
+    dropped = {entry["at"]: entry["id"] for entry in row["dropped"]}
+    start, num_sampled = 0, 0
+    for i in range(len(response) + 1):
+        thinking = num_sampled < row["think_tokens"] or i in dropped
+        closed = num_sampled + i - start == row["think_tokens"]
+        if i < len(response) and not forced[i] and i not in dropped and not (thinking and closed):
+            continue
+        ids = (*response[start:i], *([dropped[i]] if i in dropped else ()))
+        if ids:
+            yield "thinker" if thinking else "solver", start, ids
+        num_sampled += i - start
+        start = i + (i < len(response) and forced[i])
+
+
+def _key(unit: Work) -> tuple[Any, ...]:
+    return (unit.problem.benchmark, unit.problem.id, unit.number)

@@ -1,0 +1,146 @@
+"""What a sweep would cost, and how far it is: read from settings and table, without engine or server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import polars as pl
+from rich.table import Table
+
+from elastic_core.data.problems import Problem, read_problems
+from elastic_core.errors import UserError
+from elastic_core.sweep.contenders import Contender, contenders
+from elastic_core.sweep.grid import Cell
+from elastic_core.sweep.plan import Bound, SweepPlan, bound, plan_sweep
+from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.throughput import measured
+from flows.data_sources import data_stage
+from flows.run import FlowRun
+from flows.stages import benchmark_files, checkpoints, sweep_stage
+from reports.text import render
+from tasks.stage import TABLE, Stage
+
+_BYTES_PER_TOKEN = 8.0
+"""Of a table whose size has not been measured: four for the token's id, the rest for text and everything else."""
+
+
+class _Asked(NamedTuple):
+    """A sweep as its settings ask for it."""
+
+    run: FlowRun
+    stage: Stage
+    store: TrajectoryStore
+    models: list[Contender]
+    problems: dict[str, list[Problem]]
+
+    def plan(self, model: Contender, finished: pl.DataFrame) -> SweepPlan:
+        sampling = self.stage.inputs["sampling"]
+        return plan_sweep(
+            model.cells,
+            self.problems,
+            num_samples=self.stage.request["samples"],
+            seed=sampling["seed"],
+            finished=finished,
+            sharing=sampling["sharing"],
+        )
+
+
+def costs(preset: str, overrides: Mapping[str, Any]) -> str:
+    """Cells, an upper bound of tokens with and without sharing, time and disk space of what is still missing.
+
+    Raises:
+        UserError: when the sweep could not be run, or its data or models are not there yet.
+    """
+    asked = _asked(preset, overrides)
+    finished = asked.store.finished()
+    table = Table("model", "cells", "rows missing", "tokens at most", "without sharing", "time at most", "disk at most")
+    remarks = set()
+    for model in asked.models:
+        plan = asked.plan(model, finished)
+        most = bound(plan, model.prompts.ids, model.rows.markers, model.context)
+        time, disk, remark = _time_and_disk(asked, model, most)
+        remarks.update(remark)
+        table.add_row(
+            *(model.name, str(len(model.cells)), f"{plan.num_missing:,} of {plan.num_missing + plan.num_present:,}"),
+            *(f"{most.shared:,}", f"{most.independent:,}", time, disk),
+        )
+    settings = asked.run.settings.sweep
+    if settings.sharing == "independent":
+        remarks.add("sweep.sharing is independent: this sweep will take the tokens without sharing.")
+    if settings.until_ci is not None:
+        remarks.add(
+            f"until_ci may take up to {settings.max_samples} samples instead of {settings.samples}: the figures grow "
+            "in proportion."
+        )
+    return "\n".join([render(table), *sorted(remarks), f"next: elastic run sweep --preset {preset}"])
+
+
+def status(preset: str, overrides: Mapping[str, Any]) -> str:
+    """Rows per cell, of those asked for.
+
+    Raises:
+        UserError: as `costs`.
+    """
+    asked = _asked(preset, overrides)
+    rows = asked.store.finished()
+    per_cell = rows.group_by("model", "benchmark", "strategy", "think_budget", "solution_budget").len()
+    counts = {tuple(row[:-1]): row[-1] for row in per_cell.iter_rows()}
+    table = Table("model", "benchmark", "strategy", "budget", "rows", "of", "")
+    done = total = 0
+    for model in asked.models:
+        for cell in model.cells:
+            wanted = len(asked.problems[cell.benchmark]) * asked.stage.request["samples"]
+            there = counts.get(_key(cell), 0)
+            done, total = done + min(there, wanted), total + wanted
+            bar = "█" * round(20 * min(1, there / wanted))
+            budget = str(cell.budget)
+            table.add_row(model.name, cell.benchmark, cell.strategy, budget, f"{there:,}", f"{wanted:,}", f"{bar:20}")
+    return f"{render(table)}\n{done:,} of {total:,} rows ({done / total:.0%}) in {asked.store.directory}"
+
+
+def _asked(preset: str, overrides: Mapping[str, Any]) -> _Asked:
+    run = FlowRun.begin(preset, overrides)
+    if not data_stage(run).marker.exists():
+        raise UserError(f"the data sets are not built; run first: elastic run prepare-data --preset {preset}")
+    stage = sweep_stage(run)
+    problems = {name: read_problems(file) for name, file in benchmark_files(run).items()}
+    try:
+        models = contenders(
+            stage.request, stage.inputs["models"], checkpoints(run), problems, run.settings.engine
+        )  # fmt: skip
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    return _Asked(run, stage, TrajectoryStore(stage.directory / TABLE), models, problems)
+
+
+def _time_and_disk(asked: _Asked, model: Contender, most: Bound) -> tuple[str, str, list[str]]:
+    """Both as text, and what has to be said about them."""
+    engine = asked.run.settings.engine
+    found = measured(asked.run.runs.glob("*/sweep/*"), model.rows.model_fingerprint, engine.fingerprint)
+    if found is None:
+        disk = _bytes(most.independent * _BYTES_PER_TOKEN)
+        remark = (
+            "No rate has been measured of this model on this engine: a sweep of few samples will (sweep.samples=1)."
+        )
+        return "unknown", disk, [remark]
+    drawn = most.independent if asked.run.settings.sweep.sharing == "independent" else most.shared
+    seconds = drawn / found.tokens_per_second * found.replicas / engine.data_parallel_size
+    remark = (
+        f"Time from {found.tokens_per_second:,.0f} tokens/s, measured on {found.replicas} engine(s) by an earlier "
+        "sweep; start-up is not in it."
+    )
+    return _seconds(seconds), _bytes(most.independent * found.bytes_per_token), [remark]
+
+
+def _key(cell: Cell) -> tuple[Any, ...]:
+    return cell.model, cell.benchmark, cell.strategy, cell.budget.think, cell.budget.solution
+
+
+def _seconds(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{seconds:.0f} s" if seconds < 120 else f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+
+
+def _bytes(count: float) -> str:
+    return f"{count / 2**20:,.1f} MiB" if count < 2**30 else f"{count / 2**30:,.1f} GiB"

@@ -1,0 +1,67 @@
+"""A sweep that cannot be run is refused before an engine starts, in a sentence that says what to change."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from elastic_core.data.problems import Problem
+from elastic_core.engines.parameters import EngineParameters
+from elastic_core.fingerprint import model_fingerprint
+from elastic_core.miniature.warm_start import BASE
+from elastic_core.sweep.contenders import Contender, contenders
+
+PROBLEMS = {"easy": [Problem("easy", "0", "(+1+2)*3=?", "9", "math")]}
+
+
+def prepare(
+    *models: str, budget: str = "48+32", paths: dict[str, Path] | None = None, max_model_len: int | None = None
+) -> list[Contender]:
+    paths = paths or {"base": BASE, "twin": BASE}
+    request = {"models": models, "strategies": ["separate", "vanilla"], "budgets": [budget]}
+    fingerprints = {name: model_fingerprint(path) for name, path in paths.items()}
+    return contenders(request, fingerprints, paths, PROBLEMS, EngineParameters(max_model_len=max_model_len))
+
+
+def test_a_model_comes_with_its_cells_its_context_and_its_fingerprint() -> None:
+    (base,) = prepare("base", max_model_len=300)
+    assert [cell.strategy for cell in base.cells] == ["vanilla", "separate"]
+    assert (base.context, base.checkpoints) == (300, {"base": str(BASE)})
+    assert base.rows.model_fingerprint == model_fingerprint(BASE)
+
+
+def test_two_models_have_both_checkpoints_and_both_fingerprints() -> None:
+    (pair,) = prepare("base>twin")
+    assert list(pair.checkpoints) == ["base", "twin"]
+    assert pair.rows.model_fingerprint == ">".join([model_fingerprint(BASE)] * 2)
+    assert {cell.strategy for cell in pair.cells} == {"separate"}
+
+
+def test_a_budget_above_the_context_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"a budget of 280\+32 do not fit the model's context of 300 tokens; lower"):
+        prepare("base", budget="280+32", max_model_len=300)
+
+
+def test_a_model_nobody_named_is_refused() -> None:
+    with pytest.raises(ValueError, match='no model "other"; expected one of base, twin'):
+        prepare("other")
+
+
+def test_models_of_different_tokenizers_cannot_think_for_each_other(tmp_path: Path) -> None:
+    other = changed(tmp_path, "Okay", "Fine")
+    with pytest.raises(ValueError, match="must share one tokenizer"):
+        prepare("base>other", paths={"base": BASE, "other": other})
+
+
+def test_a_tokenizer_without_think_markers_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"</think> is .* tokens; expected one known token"):
+        prepare("other", paths={"other": changed(tmp_path, "</think>", "</thunk>")})
+
+
+def changed(directory: Path, token: str, other: str) -> Path:
+    """The shipped base with one token of its tokenizer renamed."""
+    copy = Path(shutil.copytree(BASE, directory / "copy"))
+    file = copy / "tokenizer.json"
+    file.write_text(file.read_text().replace(json.dumps(token)[1:-1], json.dumps(other)[1:-1]))
+    return copy

@@ -1,0 +1,39 @@
+"""Sequential sampling: the widest interval decides, and samples grow until it is narrow or the cap is there."""
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_core.statistics import avg_at_k
+from elastic_core.sweep.until import next_samples, widest
+
+
+def rows(strategy: str, scores: list[float]) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "model": "base", "benchmark": "easy", "strategy": strategy, "think_budget": 8, "solution_budget": None,
+            "problem": [str(i) for i in range(len(scores))], "sample": 0, "score": scores,
+        },
+        schema_overrides={"solution_budget": pl.Int32},
+    )  # fmt: skip
+
+
+def test_the_widest_cell_is_named_with_its_half_width_in_points() -> None:
+    split, sure = rows("vanilla", [0.0, 1.0] * 20), rows("separate", [1.0] * 40)
+    found = widest(pl.concat([split, sure]))
+    assert found.cell == "base easy vanilla 8+unlimited"
+    accuracy = avg_at_k(split)
+    assert found.half_width == pytest.approx(100 * (accuracy.high - accuracy.low) / 2)
+
+
+def test_a_lopsided_interval_counts_with_its_longer_side() -> None:
+    accuracy = avg_at_k(rows("separate", [1.0] * 10))
+    assert widest(rows("separate", [1.0] * 10)).half_width == pytest.approx(100 * (1 - accuracy.low))
+
+
+@given(st.integers(1, 1000), st.integers(1, 1000))
+def test_samples_grow_until_the_cap(now: int, cap: int) -> None:
+    following = next_samples(now, cap)
+    assert following == cap or following > now
+    assert following <= cap
