@@ -18,11 +18,13 @@ from tests.exactness import broken_rules
 SEED = 20261121
 NUM_KILLS = 20
 LONGEST_WAIT = 35.0
-"""Seconds from an engine's first sign to the kill: half of it is start-up, the rest sweeping."""
+"""Seconds from an engine's first sign to the kill: most of it is start-up."""
+LATE = 0.3
+"""Share of kills that come only when this attempt has stored rows, up to ten seconds after."""
 
 SWEEP = (
     *("run", "sweep", "--preset", "smoke", "--set", "base=shipped", "--set", 'sweep.models=["base"]'),
-    *("--set", "sweep.samples=300", "--set", "data.miniature.problems_per_benchmark=8"),
+    *("--set", "sweep.samples=600", "--set", "data.miniature.problems_per_benchmark=8"),
     *("--set", 'sweep.strategies=["separate","budget_forcing","budget_forcing_wait1","vanilla","unconstrained"]'),
 )
 VICTIMS = {
@@ -35,35 +37,40 @@ VICTIMS = {
 """How the names of processes begin, as the kernel keeps them."""
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(7200)
 def test_a_sweep_killed_at_random_moments_ends_as_if_nothing_had_happened(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     calm, stormy = tmp_path_factory.mktemp("calm"), tmp_path_factory.mktemp("stormy")
     rng = random.Random(SEED)
-    process: subprocess.Popen[bytes] | None = None
-    for number in range(NUM_KILLS):
-        if process is None or process.poll() is not None:
+    process = _start(stormy)
+    kills = 0
+    while kills < NUM_KILLS:
+        if process.poll() is not None:  # Of the last kill; an engine's death it survives.
+            assert process.returncode != 0, f"the sweep was finished after {kills} kills; give it more samples"
             process = _start(stormy)
         victim = rng.choice(list(VICTIMS))
-        wait = rng.uniform(0, LONGEST_WAIT)
+        late, wait = rng.random() < LATE, rng.random()
+        if late:
+            _await_rows(process, stormy)
         target = _await(process, victim)
         if target is None:
-            continue  # It finished, or died of the last kill, before this one's moment came.
-        time.sleep(wait)
-        rows, shards = _rows(stormy), _shards(stormy)
-        print(f"kill {number}: {victim} after {wait:.0f} s, {rows} rows stored", flush=True)
+            continue
+        time.sleep(wait * (10 if late else LONGEST_WAIT))
+        shards = _shards(stormy)
         with suppress(psutil.NoSuchProcess):
             target.kill()
-        if not victim.startswith("engine"):
-            assert process.wait(240) != 0, f"the command went on without its {victim}"
+            kills += 1
+            print(f"kill {kills}: {victim}, {'late' if late else 'early'}, {_rows(stormy)} rows stored", flush=True)
+        if victim == "driver":
+            process.wait(60)
         assert shards.items() <= _shards(stormy).items(), "finished shards are never written again"
-    if process is not None and process.poll() is None:
-        process.wait(1200)
+    # Without Ray's control service the sweep may end well, or with an error, but it ends.
+    process.wait(1800)
 
-    again = elastic(*SWEEP, runs=stormy, timeout=1200)
+    again = elastic(*SWEEP, runs=stormy, timeout=1800)
     assert again.returncode == 0, again.stdout[-6000:]
-    undisturbed = elastic(*SWEEP, runs=calm, timeout=1200)
+    undisturbed = elastic(*SWEEP, runs=calm, timeout=1800)
     assert undisturbed.returncode == 0, undisturbed.stdout[-6000:]
 
     table, expected = (pl.read_parquet(list(_shards(runs))).sort(KEY) for runs in (stormy, calm))
@@ -97,6 +104,14 @@ def _await(process: "subprocess.Popen[bytes]", victim: str, seconds: float = 240
     return None
 
 
+def _await_rows(process: "subprocess.Popen[bytes]", runs: Path, seconds: float = 600) -> None:
+    """Until a new shard is there, or the command has ended."""
+    before, until = _shards(runs), time.monotonic() + seconds
+    while process.poll() is None and _shards(runs) == before:
+        assert time.monotonic() < until, f"no rows within {seconds:.0f} s"
+        time.sleep(0.2)
+
+
 def _shards(runs: Path) -> dict[Path, int]:
     return {file: file.stat().st_mtime_ns for file in runs.glob("smoke/sweep/*/table/*.parquet")}
 
@@ -104,4 +119,3 @@ def _shards(runs: Path) -> dict[Path, int]:
 def _rows(runs: Path) -> int:
     files = list(_shards(runs))
     return int(pl.scan_parquet(files).select(pl.len()).collect().item()) if files else 0
-
