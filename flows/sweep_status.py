@@ -73,7 +73,7 @@ def costs(preset: str, overrides: Mapping[str, Any]) -> str:
             f"until_ci may take up to {settings.max_samples} samples instead of {settings.samples}: the figures grow "
             "in proportion."
         )
-    return "\n".join([render(table), *sorted(remarks), f"next: elastic run sweep --preset {preset}"])
+    return "\n".join([*_cells(asked), render(table), *sorted(remarks), f"next: elastic run sweep --preset {preset}"])
 
 
 def status(preset: str, overrides: Mapping[str, Any]) -> str:
@@ -97,6 +97,16 @@ def status(preset: str, overrides: Mapping[str, Any]) -> str:
             budget = str(cell.budget)
             table.add_row(model.name, cell.benchmark, cell.strategy, budget, f"{there:,}", f"{wanted:,}", f"{bar:20}")
     return f"{render(table)}\n{done:,} of {total:,} rows ({done / total:.0%}) in {asked.store.directory}"
+
+
+def _cells(asked: _Asked) -> list[str]:
+    """Benchmarks with their problems, strategies with their budgets."""
+    benchmarks = ", ".join(f"{name} ({len(problems)} problems)" for name, problems in asked.problems.items())
+    lines = [f"{benchmarks} × {asked.stage.request['samples']} samples"]
+    for strategy in asked.stage.request["strategies"]:
+        budgets = [str(cell.budget) for model in asked.models for cell in model.cells if cell.strategy == strategy]
+        lines.append(f"  {strategy}: {', '.join(dict.fromkeys(budgets))}")
+    return lines
 
 
 def _asked(preset: str, overrides: Mapping[str, Any]) -> _Asked:

@@ -1,0 +1,77 @@
+"""A finished sweep that is asked for more: other cells, two models together, narrower intervals."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from elastic_core.trajectory import CELL, KEY
+from tests.e2e.conftest import read_table
+from tests.elastic_command import elastic
+from tests.exactness import broken_rules
+
+MODELS = ("--set", 'sweep.models=["base","trained","trained>base"]')
+MORE = (*MODELS, "--set", "sweep.max_samples=3", "--until", "ci=5")
+
+
+@pytest.fixture(scope="module")
+def more_runs(first: subprocess.CompletedProcess[str], runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The smoke pipeline's runs, to go on from."""
+    assert first.returncode == 0, first.stdout[-6000:]
+    return Path(shutil.copytree(runs, tmp_path_factory.mktemp("more") / "runs"))
+
+
+@pytest.fixture(scope="module")
+def more(more_runs: Path) -> subprocess.CompletedProcess[str]:
+    return elastic("run", "sweep", "--preset", "smoke", *MORE, runs=more_runs)
+
+
+def test_a_pair_of_models_and_more_samples_join_the_table(
+    table: pl.DataFrame, more: subprocess.CompletedProcess[str], more_runs: Path
+) -> None:
+    assert more.returncode == 0, more.stdout[-6000:]
+    now = read_table(more_runs)
+    assert now.join(table, on=KEY, how="semi", nulls_equal=True).sort(KEY).equals(table.sort(KEY))
+    assert broken_rules(now) == {}
+    assert set(now["model"]) == {"base", "trained", "trained>base"}
+    # Six problems cannot bring an interval to ±5 points, so every cell has as many samples as the cap allows.
+    assert set(now.group_by(*CELL, "problem").len()["len"]) == {3}
+    assert "3 samples: the widest interval is" in more.stdout
+    assert "the cap" in more.stdout
+
+
+def test_a_sweep_ends_with_the_comparison_of_its_models(more: subprocess.CompletedProcess[str]) -> None:
+    for found in ("trained>base", "separate: accuracy and tokens", "accuracy over log2 tokens", "95 % interval"):
+        assert found in more.stdout
+
+
+def test_status_and_plan_say_that_nothing_is_missing(more: subprocess.CompletedProcess[str], more_runs: Path) -> None:
+    asked = ("--preset", "smoke", *MODELS, "--set", "sweep.samples=3")
+    assert "(100%)" in elastic("sweep", "status", *asked, runs=more_runs).stdout
+    plan = elastic("plan", "sweep", *asked, runs=more_runs)
+    assert plan.returncode == 0
+    assert "tokens/s, measured on 1 engine(s)" in plan.stdout
+
+
+@pytest.mark.parametrize(
+    "setting, sentence",
+    [
+        ("sweep.samples=0", "sweep.samples: input should be greater than 0, found 0"),
+        ('sweep.strategies=["seperate"]', 'no strategy "seperate"; did you mean "separate"?'),
+        ('sweep.models=["base>trained>base"]', "expected a name, or THINKER>SOLVER"),
+        ('sweep.models=["other"]', 'no model "other"; expected base, trained'),
+        ('sweep.budgets=["4k+1k"]', "do not fit the model's context"),
+        ('data.benchmarks=["nothing"]', "nothing"),
+        ('base="nowhere"', "nowhere"),
+    ],
+)
+def test_a_sweep_that_cannot_be_run_is_refused_in_a_sentence_before_any_engine_starts(
+    more_runs: Path, setting: str, sentence: str
+) -> None:
+    refused = elastic("run", "sweep", "--preset", "smoke", "--set", setting, runs=more_runs, timeout=120)
+    assert refused.returncode == 2
+    assert sentence in refused.stdout
+    assert "Traceback" not in refused.stdout
+    assert "Connecting to existing Ray cluster" not in refused.stdout
