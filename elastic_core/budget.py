@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 UNLIMITED = "unlimited"
+RANGE = ".."
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(k?)", re.IGNORECASE)
 
 
@@ -55,6 +57,78 @@ class Budget:
         return cls(_amount(parts[0], text), _amount(parts[1], text))
 
 
+@dataclass(frozen=True)
+class TokenRange:
+    """Whole numbers of tokens from `low` to `high`, both included."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= self.high:
+            raise ValueError(f'"{self.low}{RANGE}{self.high}" is an empty range; expected LOW{RANGE}HIGH')
+
+    def draw(self, seed: int) -> int:
+        """One of them, each as likely as any other; equal seeds draw equal numbers."""
+        return random.Random(seed).randint(self.low, self.high)
+
+    def __str__(self) -> str:
+        return str(self.low) if self.low == self.high else f"{self.low}{RANGE}{self.high}"
+
+    @classmethod
+    def parse(cls, text: str) -> TokenRange:
+        """Read "100..4000", or "1k" as the range of one number.
+
+        Raises:
+            ValueError: naming the text and the accepted forms.
+        """
+        low, dots, high = text.replace(" ", "").partition(RANGE)
+        first, last = _tokens(low), _tokens(high if dots else low)
+        if first is None or last is None:
+            raise ValueError(f'"{text}" is no number of tokens; expected one like "1k", or a range like "512..3k"')
+        return cls(first, last)
+
+
+@dataclass(frozen=True)
+class TrainingBudget:
+    """What rollouts are trained under: the solution is fixed, the thinking is fixed or drawn from a range."""
+
+    think: TokenRange
+    solution: int
+
+    @property
+    def largest(self) -> Budget:
+        return Budget(self.think.high, self.solution)
+
+    @property
+    def fixed(self) -> Budget | None:
+        """The one budget there is, None when it is drawn."""
+        return self.largest if self.think.low == self.think.high else None
+
+    def draw(self, seed: int) -> Budget:
+        """As `TokenRange.draw`."""
+        return Budget(self.think.draw(seed), self.solution)
+
+    def __str__(self) -> str:
+        return f"{self.think}+{self.solution}"
+
+    @classmethod
+    def parse(cls, text: str) -> TrainingBudget:
+        """Read "1k+1k" or "512..3k+1k".
+
+        Raises:
+            ValueError: naming the text and the accepted forms.
+        """
+        think, _, solution = text.partition("+")
+        drawn = TokenRange.parse(think) if RANGE in think else None
+        largest = Budget.parse(f"{drawn.high}+{solution}" if drawn else text)
+        if largest.think is None or largest.solution is None:
+            raise ValueError(
+                f'"{text}" is no training budget; expected limited tokens like "1k+1k", or "512{RANGE}3k+1k"'
+            )
+        return cls(drawn or TokenRange(largest.think, largest.think), largest.solution)
+
+
 def parse_grid(texts: Iterable[str]) -> list[Budget]:
     """Budgets of a sweep in the given order, duplicates refused.
 
@@ -77,11 +151,17 @@ def _show(limit: int | None) -> str:
 def _amount(part: str, whole: str) -> int | None:
     if part.lower() == UNLIMITED:
         return None
+    tokens = _tokens(part)
+    if tokens is None:
+        raise ValueError(_expected(whole))
+    return tokens
+
+
+def _tokens(part: str) -> int | None:
+    """1024 of "1k"; None of what is no whole number of tokens."""
     match = _AMOUNT.fullmatch(part)
     tokens = float(match[1]) * (1024 if match[2] else 1) if match else 0.5
-    if not tokens.is_integer():
-        raise ValueError(_expected(whole))
-    return int(tokens)
+    return int(tokens) if tokens.is_integer() else None
 
 
 def _expected(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +19,23 @@ _MODEL_FILES = (
 _TOKENIZER_FILES = ("tokenizer*", "chat_template*", "vocab*", "merges*")
 
 
-def hash_files(files: Iterable[Path]) -> str:
-    """sha256 over names and contents, in the order of their names."""
-    digest = hashlib.sha256()
-    for file in sorted(files, key=lambda path: path.name):
-        digest.update(file.name.encode() + b"\0")
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()
-
-
 def sha256_file(file: Path) -> str:
     """sha256 of a file's contents."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def hash_files(files: Iterable[Path], sha256: Callable[[Path], str] = sha256_file) -> str:
+    """sha256 over names and contents, in the order of their names.
+
+    Args:
+        sha256: of one file's contents; one that remembers saves reading large files again.
+    """
+    digest = hashlib.sha256()
+    for file in sorted(files, key=lambda path: path.name):
+        digest.update(file.name.encode() + b"\0")
+        digest.update(bytes.fromhex(sha256(file)))
+    return digest.hexdigest()
 
 
 def hash_value(value: Any) -> str:
@@ -40,8 +43,11 @@ def hash_value(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def model_fingerprint(checkpoint: Path) -> str:
+def model_fingerprint(checkpoint: Path, sha256: Callable[[Path], str] = sha256_file) -> str:
     """sha256 of a Hugging Face checkpoint directory's weights, configuration and tokenizer, first 16 hex digits.
+
+    Args:
+        sha256: as in `hash_files`.
 
     Raises:
         ValueError: when the directory holds no safetensors weights.
@@ -49,7 +55,7 @@ def model_fingerprint(checkpoint: Path) -> str:
     files = [file for pattern in _MODEL_FILES for file in checkpoint.glob(pattern)]
     if not any(file.suffix == ".safetensors" for file in files):
         raise ValueError(f"{checkpoint}: no model checkpoint there; expected a directory with *.safetensors")
-    return hash_files(files)[:16]
+    return hash_files(files, sha256)[:16]
 
 
 def tokenizer_fingerprint(checkpoint: Path) -> str:

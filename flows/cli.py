@@ -14,8 +14,10 @@ import click
 from elastic_core.errors import UserError
 from flows.cli_data import data
 from flows.cli_sweep import plan, sweep
+from flows.cli_templates import templates
+from flows.cli_train import train
 
-FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline")
+FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline", "ablation")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -34,7 +36,7 @@ def cli() -> None:
     "--until", metavar="ci=POINTS", help="Add samples until every cell's 95 % interval is within ±POINTS percent."
 )
 def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, until: str | None) -> None:
-    """Run FLOW here and now: prepare-data, warm-start, train, sweep, report, or pipeline (all of them).
+    """Run FLOW here and now: prepare-data, warm-start, train, sweep, report, pipeline (all of them), or ablation.
 
     The same command after a crash finishes what is missing; after success it does nothing and says so.
     """
@@ -62,6 +64,8 @@ def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, 
 cli.add_command(data)
 cli.add_command(plan)
 cli.add_command(sweep)
+cli.add_command(templates)
+cli.add_command(train)
 
 
 @cli.command()
@@ -87,24 +91,63 @@ def regrade(table: Path, data: Path | None) -> None:
 
 
 @cli.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--prefect-port", default=4200, show_default=True)
-@click.option("--mlflow-port", default=5000, show_default=True)
-def up(host: str, prefect_port: int, mlflow_port: int) -> None:
-    """Start a Prefect server, an MLflow server and a worker for the deployments; Ctrl-C stops them."""
-    from flows import environment, services
+@click.option("--preset", default="embedded", show_default=True, help="Settings that the model was trained with.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting.")
+@click.option(
+    "--model",
+    type=click.Choice(("trained", "best")),
+    default="trained",
+    show_default=True,
+    help="The last checkpoint, or the one with the highest validation accuracy.",
+)
+@click.option("--to", type=click.Path(path_type=Path), metavar="DIR", help="Copy it to DIR.")
+@click.option("--push", metavar="OWNER/NAME", help="Push it to the hub, as a private repository.")
+def export(preset: str, overrides: tuple[str, ...], model: Any, to: Path | None, push: str | None) -> None:
+    """A trained model in Hugging Face format, with a card that holds what the sweep measured of it."""
+    from flows import environment, presets
+    from flows.export import export_model
 
     environment.prepare()
-    services.up(services.ServicesParameters(host=host, prefect_port=prefect_port, mlflow_port=mlflow_port))
+    changes = dict(presets.parse_override(text) for text in overrides)
+    click.echo(export_model(preset, changes, model, to, push))
 
 
 @cli.command()
-def doctor() -> None:
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--prefect-port", default=4200, show_default=True)
+@click.option("--mlflow-port", default=5000, show_default=True)
+@click.option(
+    "--database",
+    type=click.Choice(("sqlite", "postgresql")),
+    default="sqlite",
+    show_default=True,
+    help="Where both servers keep their data.",
+)
+@click.option("--postgresql-port", default=5433, show_default=True)
+def up(host: str, prefect_port: int, mlflow_port: int, database: Any, postgresql_port: int) -> None:
+    """Start a Prefect server, an MLflow server and a worker for the deployments; Ctrl-C stops them."""
+    from flows import services
+
+    services.up(
+        services.ServicesParameters(
+            host=host,
+            prefect_port=prefect_port,
+            mlflow_port=mlflow_port,
+            database=database,
+            postgresql_port=postgresql_port,
+        )
+    )
+
+
+@cli.command()
+@click.option("--preset", default="embedded", show_default=True, help="Whose model, GPUs and cluster to check.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting.")
+def doctor(preset: str, overrides: tuple[str, ...]) -> None:
     """Check that this machine can run the pipeline."""
-    from flows import doctor, environment
+    from flows import doctor, environment, presets
 
     environment.prepare()
-    sys.exit(doctor.main())
+    sys.exit(doctor.main(preset, dict(presets.parse_override(text) for text in overrides)))
 
 
 def _points(until: str) -> float:

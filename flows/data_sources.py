@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from elastic_core import hub
 from elastic_core.data.build import DataBuild
 from elastic_core.data.dataset import Dataset, Generated
 from elastic_core.data.fetch import FetchedDataset, is_present, located
@@ -69,7 +70,7 @@ def data_stage(run: FlowRun) -> Stage:
         {
             "sources": {entry.name: _contents(entry, fetched.get(entry.name)) for entry in chosen},
             "trained": sorted(run.settings.data.train),
-            "max_prompt_tokens": run.settings.train.prompt_tokens,
+            "max_prompt_tokens": _max_prompt_tokens(run),
             "common_ngrams": run.settings.data.common_ngrams,
             "miniature": run.settings.data.miniature.model_dump()
             if generated and run.settings.data.miniature
@@ -108,7 +109,7 @@ def data_build(run: FlowRun) -> DataBuild:
         datasets=chosen,
         fetched=located_datasets(run, chosen),
         tokenizer=tokenizer(run),
-        max_prompt_tokens=run.settings.train.prompt_tokens,
+        max_prompt_tokens=_max_prompt_tokens(run),
         trained=frozenset(run.settings.data.train),
         common_ngrams=run.settings.data.common_ngrams,
         miniature=run.settings.data.miniature,
@@ -124,7 +125,12 @@ def data_files(run: FlowRun, names: Iterable[str]) -> list[Path]:
 def tokenizer(run: FlowRun) -> Path:
     """The directory whose tokenizer prompts are measured with: that of the model to train."""
     # Warm-starting the miniature keeps its tokenizer.
-    return BASE if run.settings.base in ("shipped", "warm-start") else Path(run.settings.base)
+    base = run.settings.base
+    return BASE if base in ("shipped", "warm-start") else hub.locate(base, hub.TOKENIZER_FILES)
+
+
+def _max_prompt_tokens(run: FlowRun) -> int | None:
+    return run.settings.train.prompt_tokens if run.settings.train else None
 
 
 def _tokenizer_fingerprint(directory: Path) -> str:

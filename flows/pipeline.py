@@ -37,6 +37,7 @@ def pipeline(preset: str = "embedded", overrides: dict[str, Any] | None = None) 
         prepare_data(preset, overrides, parent)
         if run.settings.base == "warm-start":
             warm_start(preset, overrides, parent)
-        train(preset, overrides, parent)
+        if run.settings.train is not None:
+            train(preset, overrides, parent)
         sweep(preset, overrides, parent)
         return report(preset, overrides, parent)

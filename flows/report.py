@@ -40,6 +40,7 @@ def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, pa
     standings = codeforces_standings(run) if BENCHMARK in run.settings.data.benchmarks else None
     trained = "trained" in run.settings.sweep.checkpoint_names
     metrics = train_stage(run).directory / METRICS if trained else None
+    budget = run.settings.training.fixed_budget if trained else None
     stage = run.stage(
         "report",
         {},
@@ -47,7 +48,7 @@ def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, pa
             "table": str(table),
             "contents": hash_files(table.glob("*.parquet")),
             "training_metrics": str(metrics) if metrics else None,
-            "trained_budget": run.settings.train.budget if trained else None,
+            "trained_budget": str(budget) if budget else None,
             "codeforces": standings,
             "provenance": {"preset": preset, **swept.inputs},
             "settings": run.settings.model_dump(mode="json"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.miniature import MiniatureParameters
 from elastic_core.engines.parameters import EngineParameters
+from elastic_core.errors import UserError
 from elastic_core.sweep.grid import build_cells, checkpoints
 from elastic_core.training.config import GrpoParameters
 from elastic_core.training.local_ray import RayCluster
@@ -22,9 +23,9 @@ class Section(BaseModel):
 class DataSettings(Section):
     """What `prepare-data` builds, and what it is for. `elastic data list` shows every data set."""
 
-    train: list[str] = Field(min_length=1)
+    train: list[str] = []
     """Data sets that training reads."""
-    validation: list[str] = Field(min_length=1)
+    validation: list[str] = []
     """Data sets that training is watched on."""
     benchmarks: list[str] = Field(min_length=1)
     """Data sets that the sweep measures."""
@@ -61,8 +62,8 @@ class SweepSettings(Section):
     models: list[str] = Field(["base", "trained"], min_length=1)
     """Which models to measure: "base", "trained", a name of `checkpoints`, or a pair "A>B", where A thinks and B
     solves."""
-    checkpoints: dict[str, Path] = {}
-    """Further models by name: directories of Hugging Face checkpoints."""
+    checkpoints: dict[str, str] = {}
+    """Further models by name: directories of Hugging Face checkpoints, or OWNER/NAME on the hub."""
     strategies: list[str] = Field(min_length=1)
     """Decoding strategies by name; `unconstrained` gives one cell, the others one per budget."""
     budgets: list[str] = Field(min_length=1)
@@ -123,6 +124,15 @@ class SweepSettings(Section):
         return parse_grid(self.budgets)
 
 
+class Variant(Section):
+    """A training of the ablation."""
+
+    after: str | None = None
+    """The variant whose checkpoint it starts from; none is the base."""
+    train: dict[str, Any]
+    """Settings of `train` that it replaces."""
+
+
 class RaySettings(Section):
     """Where training and engines run."""
 
@@ -158,12 +168,59 @@ class Settings(Section):
     preset: str
     """Name of the preset; also of the MLflow experiment and the directory below the runs directory."""
     base: str
-    """The model to start from: "shipped" (the embedded miniature), "warm-start" (train it in the warm-start flow), or
-    a Hugging Face checkpoint directory."""
+    """The model to start from: "shipped" (the embedded miniature), "warm-start" (train it in the warm-start flow), a
+    Hugging Face checkpoint directory, or OWNER/NAME on the hub."""
     data: DataSettings
-    warm_start: WarmStartSettings
-    train: GrpoParameters
+    warm_start: WarmStartSettings = WarmStartSettings()
+    train: GrpoParameters | None = None
+    """GRPO under a budget; without it there is no training, and the sweep measures what others trained."""
+    ablation: dict[str, Variant] = {}
+    """Trainings that differ in a setting, by name: `elastic run ablation` trains them one after the other, and measures
+    them side by side."""
     engine: EngineParameters
     sweep: SweepSettings
     ray: RaySettings = RaySettings()
     mlflow: MlflowSettings = MlflowSettings()
+
+    @model_validator(mode="after")
+    def _trains_on_data(self) -> Settings:
+        if self.train and not (self.data.train and self.data.validation):
+            raise ValueError("training needs data.train and data.validation, at least one data set each")
+        if not self.train and (self.data.train or self.data.validation):
+            raise ValueError("data.train and data.validation are read by training, and there is no section train")
+        if not self.train and "trained" in self.sweep.checkpoint_names:
+            raise ValueError('sweep.models: "trained" needs a section train')
+        return self
+
+    @model_validator(mode="after")
+    def _variants(self) -> Settings:
+        known = {"base", "trained", *self.sweep.checkpoints}
+        for i, (name, variant) in enumerate(self.ablation.items()):
+            earlier = list(self.ablation)[:i]
+            if name in known or checkpoints(name) != {"policy": name}:
+                raise ValueError(f'ablation.{name}: "{name}" is another model\'s name; call the variant something else')
+            if variant.after is not None and variant.after not in earlier:
+                raise ValueError(
+                    f'ablation.{name}: after = "{variant.after}", expected an earlier variant '
+                    f"({', '.join(earlier) or 'there is none'})"
+                )
+            try:
+                GrpoParameters.model_validate({**self.training.model_dump(), **variant.train})
+            except ValidationError as error:
+                problem = error.errors()[0]
+                key = ".".join(["train", *map(str, problem["loc"])])
+                unknown = problem["type"] == "extra_forbidden"
+                message = "unknown key" if unknown else problem["msg"].removeprefix("Value error, ")
+                raise ValueError(f"ablation.{name}.{key}: {message}") from None
+        return self
+
+    @property
+    def training(self) -> GrpoParameters:
+        """What the section `train` says.
+
+        Raises:
+            UserError: when there is none.
+        """
+        if self.train is None:
+            raise UserError(f"preset {self.preset} trains nothing: it has no section train")
+        return self.train

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from elastic_core import hub
+from elastic_core.data.lock import HashCache
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files, model_fingerprint
 from elastic_core.miniature.warm_start import BASE
@@ -21,10 +23,10 @@ def train_stage(run: FlowRun) -> Stage:
     return run.stage(
         "train",
         {
-            "base": model_fingerprint(base_model(run)),
+            "base": fingerprint(run, base_model(run)),
             "train_data": hash_files(data_files(run, data.train)),
             "validation_data": hash_files(data_files(run, data.validation)),
-            "train": run.settings.train.model_dump(mode="json"),
+            "train": run.settings.training.model_dump(mode="json", exclude_none=True),
         },
     )
 
@@ -35,7 +37,7 @@ def sweep_stage(run: FlowRun) -> Stage:
     return run.stage(
         "sweep",
         {
-            "models": {name: model_fingerprint(path) for name, path in checkpoints(run).items()},
+            "models": {name: fingerprint(run, path) for name, path in checkpoints(run).items()},
             "benchmarks": {name: hash_files([file]) for name, file in benchmark_files(run).items()},
             "engine": run.settings.engine.fingerprint,
             "sampling": settings.model_dump(include={"temperature", "top_p", "seed", "sharing"}),
@@ -63,12 +65,8 @@ def _checkpoint(run: FlowRun, name: str) -> Path:
         return base_model(run)
     if name == "trained":
         return trained_model(run)
-    checkpoint = run.settings.sweep.checkpoints[name]
-    try:
-        model_fingerprint(checkpoint)
-    except ValueError as error:
-        raise UserError(f"sweep.checkpoints.{name}: {error}") from None
-    return checkpoint.resolve()
+    advice = f"sweep.checkpoints.{name} names it: give a directory, or OWNER/NAME on the hub"
+    return _present(run, hub.locate(run.settings.sweep.checkpoints[name]), advice)
 
 
 def base_model(run: FlowRun) -> Path:
@@ -79,16 +77,12 @@ def base_model(run: FlowRun) -> Path:
     """
     base = run.settings.base
     if base == "warm-start":
-        checkpoint = warm_start_stage(run).directory / MODEL
         advice = f"run first: elastic run warm-start --preset {run.settings.preset}"
-    else:
-        checkpoint = BASE if base == "shipped" else Path(base)
-        advice = 'give --set base=DIRECTORY with a Hugging Face checkpoint, "shipped" or "warm-start"'
-    try:
-        model_fingerprint(checkpoint)
-    except ValueError as error:
-        raise UserError(f"{error}; {advice}") from None
-    return checkpoint.resolve()
+        return _present(run, warm_start_stage(run).directory / MODEL, advice)
+    advice = (
+        'give --set base=DIRECTORY with a Hugging Face checkpoint, OWNER/NAME on the hub, "shipped" or "warm-start"'
+    )
+    return _present(run, BASE if base == "shipped" else hub.locate(base), advice)
 
 
 def trained_model(run: FlowRun) -> Path:
@@ -103,3 +97,19 @@ def trained_model(run: FlowRun) -> Path:
             f"no trained checkpoint at {stage.directory}; run first: elastic run train --preset {run.settings.preset}"
         )
     return stage.directory / MODEL
+
+
+def fingerprint(run: FlowRun, checkpoint: Path) -> str:
+    """As `model_fingerprint`; the gigabytes of a real model are read once, and again when they have changed."""
+    hashes = HashCache(run.runs / "hashes.json")
+    value = model_fingerprint(checkpoint, hashes.sha256)
+    hashes.save()
+    return value
+
+
+def _present(run: FlowRun, checkpoint: Path, advice: str) -> Path:
+    try:
+        fingerprint(run, checkpoint)
+    except ValueError as error:
+        raise UserError(f"{error}; {advice}") from None
+    return checkpoint.resolve()

@@ -28,13 +28,13 @@ def train(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
         The trained Hugging Face checkpoint.
     """
     run = FlowRun.begin(preset, overrides, parent_run)
-    base = base_model(run)
+    parameters, base = run.settings.training, base_model(run)
     if not data_stage(run).marker.exists():
         prepare_data(preset, overrides, parent_run)
     require_graders(run, [*run.settings.data.train, *run.settings.data.validation])
     stage = train_stage(run)
     run.perform(
-        train_policy, stage, run.tracker, run.parent, run.settings.train, run.settings.ray.running, base,
+        train_policy, stage, run.tracker, run.parent, parameters, run.settings.ray.running, base,
         data_files(run, run.settings.data.train), data_files(run, run.settings.data.validation),
     )  # fmt: skip
     return stage.directory / MODEL

@@ -71,25 +71,38 @@ def build_environment(engine: str) -> None:
     pip(*(["--extra-index-url", index] if index else []), "-r", str(lock))
 
 
-def install_bubblewrap() -> None:
-    """The sandbox that model-written programs run in. It may be missing where no such program is graded, so what cannot
-    be installed without asking anyone is left to the user."""
-    if shutil.which("bwrap"):
-        return
+def install_package(package: str) -> None:
+    """With apt, where that needs to ask nobody. Whether it worked is for the caller to see."""
     root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    install = [*root, "apt-get", "install", "--yes", "--quiet", "bubblewrap"]
+    install = [*root, "apt-get", "install", "--yes", "--quiet", "--no-install-recommends", package]
     if shutil.which("apt-get") and shutil.which([*root, "apt-get"][0]):
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
         # A new machine has no package lists, and one in use need not fetch them.
         if subprocess.run(install, **quiet).returncode:
             subprocess.run([*root, "apt-get", "update", "--quiet"], **quiet)
             subprocess.run(install, **quiet)
+
+
+def install_bubblewrap() -> None:
+    """The sandbox that model-written programs run in. It may be missing where no such program is graded, so what cannot
+    be installed without asking anyone is left to the user."""
+    if shutil.which("bwrap"):
+        return
+    install_package("bubblewrap")
     if not shutil.which("bwrap"):
         print(
             "install: bubblewrap is missing, and grading programs and the tests of it need it; "
             "install it, for example: sudo apt-get install bubblewrap",
             flush=True,
         )
+
+
+def install_postgresql() -> None:
+    """For `elastic up --database postgresql` and the test of it. The package starts a server, which is unasked for on
+    a workstation: it is installed where root works, in containers and on machines made for tests."""
+    packaged = list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if os.geteuid() == 0 and not packaged and not shutil.which("initdb"):
+        install_package("postgresql")
 
 
 def main() -> None:
@@ -99,6 +112,7 @@ def main() -> None:
     with Path(__file__).open() as itself:
         fcntl.flock(itself, fcntl.LOCK_EX)  # Two commands started at once install one after the other.
         install_bubblewrap()
+        install_postgresql()
         wanted = wanted_stamp(engine)
         found = dict(line.split() for line in STAMP.read_text().splitlines()) if STAMP.exists() else {}
         # An interpreter that was upgraded away leaves a dangling link behind a good stamp.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from prefect import get_run_logger, task
+from prefect import get_run_logger, runtime, task
 
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.engines.parameters import EngineParameters, vllm_version
@@ -56,27 +56,32 @@ def measure(
         models = contenders(stage.request, stage.inputs["models"], checkpoints, problems, engine)
     except ValueError as error:
         raise UserError(str(error)) from None
-    began = time.monotonic()
-    run_id = tracker.ensure(stage.label, "sweep", parent)
-    with tracker.running(run_id):
-        tracker.log(run_id, params=flatten(stage.inputs))
-        try:
-            with store.writing(_manifest(stage, checkpoints, engine)):
-                sweep = _Sweep(stage, store, engine, models, problems)
-                before = time.monotonic()
-                sweep.run(cluster)
-                after = time.monotonic()
-        except TableLocked as error:
-            raise UserError(str(error)) from None
-        record_cells(tracker, run_id, stage.label, summarize(store.scan().select(COLUMNS).collect()))
-        counts = sweep.totals() | {"bookkeeping_seconds": before - began + time.monotonic() - after}
-        if sweep.results:
-            tracker.log(run_id, metrics=counts)
-        if sweep.failures:
-            raise SweepIncomplete(
-                [failure for error in sweep.failures for failure in error.failures], sweep.failures[-1].result
-            )
+    # All inside: whoever queues for the table must not record it at the same time.
+    with _writing(store, _manifest(stage, checkpoints, engine)):
+        began = time.monotonic()
+        run_id = tracker.ensure(stage.label, "sweep", parent)
+        with tracker.running(run_id):
+            tracker.log(run_id, params=flatten(stage.inputs))
+            sweep = _Sweep(stage, store, engine, models, problems)
+            before = time.monotonic()
+            sweep.run(cluster)
+            after = time.monotonic()
+            record_cells(tracker, run_id, stage.label, summarize(store.scan().select(COLUMNS).collect()))
+            counts = sweep.totals() | {"bookkeeping_seconds": before - began + time.monotonic() - after}
+            if sweep.results:
+                tracker.log(run_id, metrics=counts)
+            sweep.raise_failures()
     return {"table": str(store.directory), "mlflow_run": run_id, "samples": sweep.samples, **counts}
+
+
+@contextmanager
+def _writing(store: TrajectoryStore, manifest: Manifest) -> Iterator[None]:
+    """Runs of deployments queue for a table; a user at a terminal is told who is writing it."""
+    try:
+        with store.writing(manifest, wait_seconds=-1 if runtime.deployment.id else 0):
+            yield
+    except TableLocked as error:
+        raise UserError(str(error)) from None
 
 
 def _manifest(stage: Stage, checkpoints: Mapping[str, Path], engine: EngineParameters) -> Manifest:
@@ -195,6 +200,14 @@ class _Sweep:
                 result.tokens_per_second,
                 bytes_per_token(self.store),
             ).write(self.stage.directory, model.name)
+
+    def raise_failures(self) -> None:
+        """Raises:
+        SweepIncomplete: listing the samples that failed, of every model.
+        """
+        if self.failures:
+            failures = [failure for error in self.failures for failure in error.failures]
+            raise SweepIncomplete(failures, self.failures[-1].result)
 
     def totals(self) -> dict[str, float]:
         """Counts of all models and rounds together."""

@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elastic_core.data.manifest import Manifest
+from elastic_core.fingerprint import model_fingerprint
 
 LABEL = "elastic.label"
 _PARENT = "mlflow.parentRunId"
 _LARGEST_BATCH = 1000
 """Metrics that MLflow takes in one request."""
+_WEIGHTS = "elastic.weights"
+"""Tag of a model version: the fingerprint of its weights, configuration and tokenizer."""
+_CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 
 
 class Result(NamedTuple):
@@ -151,6 +155,39 @@ class Tracker:
             for name, entry in manifest["datasets"].items()
         ]
         self.client.log_inputs(run_id, datasets=inputs)
+
+    def register(self, name: str, alias: str, model: Path, run_id: str, tags: Mapping[str, str]) -> str:
+        """The version of registered model `name` that holds these weights, which `alias` then points to; made when
+        there is none, with a link to its run. Beside a database it refers to the directory; a server, which takes no
+        paths of its clients, gets a copy.
+
+        Args:
+            model: exported Hugging Face checkpoint.
+        """
+        from mlflow.exceptions import MlflowException
+
+        fingerprint = model_fingerprint(model)
+        try:
+            self.client.get_registered_model(name)
+        except MlflowException:
+            self.client.create_registered_model(name)
+        known = self.client.search_model_versions(f"name = '{name}'")
+        version = next((each.version for each in known if each.tags.get(_WEIGHTS) == fingerprint), None)
+        if version is None:
+            source = str(model)
+            if self.tracking_uri.startswith("http"):
+                self.client.log_artifacts(run_id, str(model), model.name)
+                source = f"{self.client.get_run(run_id).info.artifact_uri}/{model.name}"
+            named = {f"elastic.{key}": value for key, value in tags.items()}
+            made = self.client.create_model_version(name, source, run_id, {_WEIGHTS: fingerprint, **named})
+            version = made.version
+        self.client.set_registered_model_alias(name, alias, version)
+        return str(version)
+
+    def job_environment(self, run_id: str) -> dict[str, str]:
+        """What a job needs to log to the run, wherever it runs."""
+        credentials = {name: os.environ[name] for name in _CREDENTIALS if name in os.environ}
+        return {"MLFLOW_TRACKING_URI": self.tracking_uri, "MLFLOW_RUN_ID": run_id, **credentials}
 
     def history(self, run_id: str) -> list[dict[str, Any]]:
         """Every metric the run holds as rows of step, name, value."""

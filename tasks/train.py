@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from prefect import get_run_logger, task
+from prefect.logging.handlers import APILogHandler
 
-from elastic_core.errors import UserError
+from elastic_core.training.checkpoints import is_finished
 from elastic_core.training.config import GrpoParameters
 from elastic_core.training.local_ray import RayCluster
 from tasks.cluster import ray_cluster
+from tasks.export import publish
 from tasks.progress import progress
 from tasks.stage import METRICS, MODEL, Stage, worth_retrying
 from tasks.tracking import Tracker, flatten
@@ -29,10 +32,9 @@ def train_policy(
     train_files: Sequence[Path],
     validation_files: Sequence[Path],
 ) -> dict[str, Any]:
-    """Train `base` on problems in verl's schema, resuming from the last checkpoint; leaves MODEL and METRICS."""
-    from elastic_core.training import export, launch
+    """Train `base` on problems in verl's schema, resuming from the last checkpoint; leaves MODEL, BEST and METRICS."""
+    from elastic_core.training import launch
     from elastic_core.training.config import compose
-    from elastic_core.training.resources import InsufficientResources
 
     directory = stage.prepare()
     checkpoints = directory / "checkpoints"
@@ -48,24 +50,26 @@ def train_policy(
     run_id = tracker.ensure(stage.label, "train", parent)
     with tracker.running(run_id):
         tracker.log(run_id, params=flatten(stage.inputs))
-        if not export.is_finished(checkpoints, parameters.steps):
-            environment = launch.job_environment(config) | {
-                "MLFLOW_TRACKING_URI": tracker.tracking_uri,
-                "MLFLOW_RUN_ID": run_id,
-            }
+        if not is_finished(checkpoints, parameters.steps):
+            environment = launch.job_environment(config) | tracker.job_environment(run_id)
             log_file = directory / "train.log"
             with ray_cluster(cluster) as running, progress("train", parameters.steps, "steps") as shown:
-                try:
-                    job = launch.submit(running, config, directory / "verl.yaml", environment)
-                except InsufficientResources as error:
-                    raise UserError(str(error)) from None
+                job = launch.submit(running, config, directory / "verl.yaml", environment)
                 get_run_logger().info("following job %s at %s, log in %s", job, running.dashboard, log_file)
-                launch.follow(running, job, log_file=log_file, on_step=shown.reach)
-        checkpoint = export.latest_checkpoint(checkpoints)
-        assert checkpoint is not None, "a finished run has a checkpoint"
-        export.export(checkpoint, directory / MODEL)
+                launch.follow(running, job, log_file=log_file, on_line=_job_logger().info, on_step=shown.reach)
+        publish(stage, tracker, run_id, checkpoints, base, train_files[0].parent)
         history = pl.DataFrame(
             tracker.history(run_id), schema={"step": pl.Int64, "name": pl.String, "value": pl.Float64}
         )
         history.sort("name", "step").write_parquet(directory / METRICS)
     return {"model": str(directory / MODEL), "mlflow_run": run_id, "steps": parameters.steps}
+
+
+def _job_logger() -> logging.Logger:
+    """Sends lines to Prefect, where they are read beside the run. In the terminal they would drown the progress bar."""
+    logger = logging.getLogger("elastic.training.job")
+    if not logger.handlers:
+        logger.addHandler(APILogHandler())
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+    return logger

@@ -49,7 +49,7 @@ class DataBuild:
     Attributes:
         fetched: verified files of every data set that has some.
         trained: names of the sets that training reads; over-long prompts are dropped from them.
-        max_prompt_tokens: longest prompt that training takes.
+        max_prompt_tokens: longest prompt that training takes; None when there is no training.
         common_ngrams: 13-grams of more training rows than this do not count as overlap; None counts all.
         tokenizer: directory of the tokenizer that prompts are measured with.
     """
@@ -57,7 +57,7 @@ class DataBuild:
     datasets: Sequence[Dataset]
     fetched: Mapping[str, FetchedDataset]
     tokenizer: Path
-    max_prompt_tokens: int
+    max_prompt_tokens: int | None
     trained: frozenset[str] = frozenset()
     common_ngrams: int | None = None
     miniature: MiniatureParameters | None = None
@@ -170,7 +170,7 @@ def _finish(
     if asked is not None and entry.split == "train":
         measured = {e.name: questions[e.name] for e in plan.datasets if e.split in ("evaluation", "validation")}
         left_out, overlap = hygiene.overlaps(entry.name, asked, measured, plan.common_ngrams)
-        if entry.name in plan.trained:
+        if entry.name in plan.trained and plan.max_prompt_tokens is not None:
             left_out.extend(hygiene.too_long(entry.name, asked, plan.max_prompt_tokens))
     ids = left_out["id"].unique()
     if entry.form is Form.PROBLEMS:

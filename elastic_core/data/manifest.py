@@ -81,12 +81,12 @@ class Manifest(TypedDict):
 
     Attributes:
         tokenizer: fingerprint of the tokenizer that prompts are measured with.
-        max_prompt_tokens: longest prompt that is kept in the sets that are trained on.
+        max_prompt_tokens: longest prompt that is kept in the sets that are trained on; None when none is.
         common_ngrams: training rows beyond which a 13-gram is a common phrase and no overlap; None counts all.
     """
 
     tokenizer: str
-    max_prompt_tokens: int
+    max_prompt_tokens: int | None
     common_ngrams: int | None
     templates: dict[str, TemplateRecord]
     datasets: dict[str, DatasetRecord]

@@ -63,15 +63,18 @@ class TrajectoryStore:
         return pl.concat([_keys(pl.DataFrame(schema=SCHEMA), ""), *keys])
 
     @contextmanager
-    def writing(self, manifest: Manifest) -> Iterator[None]:
+    def writing(self, manifest: Manifest, wait_seconds: float = 0) -> Iterator[None]:
         """Hold the table for appending; what a killed writer left half-written is removed.
+
+        Args:
+            wait_seconds: how long to queue behind another writer; negative is without end.
 
         Raises:
             TableLocked: when another process holds it. The lock of a killed process is free.
             ManifestMismatch: when the table's rows were made from something else.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
-        with self._locked():
+        with self._locked(wait_seconds):
             for leftover in self.directory.glob("*" + _TEMPORARY):
                 leftover.unlink()
             self._settle(manifest)
@@ -136,14 +139,14 @@ class TrajectoryStore:
         _publish(temporary, file)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self, wait_seconds: float = 0) -> Iterator[None]:
         from filelock import FileLock, Timeout
 
         # Who holds it goes to a second file: trying the lock may empty the first.
         owner = self.directory / ".writer.json"
         lock = FileLock(self.directory / ".lock")
         try:
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=wait_seconds, poll_interval=0.5)
         except Timeout:
             raise TableLocked(
                 f"{self.directory}: {_holder(owner)} is writing this table; wait for it, stop it, or use another "

@@ -5,17 +5,19 @@ Sampled tokens get mask 1, forced ones mask 0 and log-probability 0. Validation 
 
 import asyncio
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 from uuid import uuid4
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 from verl.utils.profiler import simple_timer
 
-from elastic_core.budget import Budget
+from elastic_core.budget import TrainingBudget
 from elastic_core.engines.base import drive, request_seed
 from elastic_core.markers import load_markers
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
-from elastic_core.training.reward import grade_trajectory, measures
+from elastic_core.training.l1 import L1Parameters, LengthRequest
+from elastic_core.training.reward import grade_trajectory, length, measures
 
 
 class ServerEngine:
@@ -69,8 +71,17 @@ class ServerEngine:
 
 def rollout_seed(run_seed: int, *, step: int, source: str, index: int, session: int) -> int:
     """The seed of one rollout, a function of where it stands in the run, so that a resumed run draws the same."""
-    key = f"{run_seed}/{step}/{source}/{index}/{session}".encode()
-    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") & 0x7FFFFFFF
+    return _hashed(f"{run_seed}/{step}/{source}/{index}/{session}")
+
+
+def group_seed(run_seed: int, *, step: int, source: str, index: int) -> int:
+    """The seed of what all rollouts of a problem in one step share, as their rewards are compared: the budget, and the
+    length that L1 asks for."""
+    return _hashed(f"{run_seed}/{step}/{source}/{index}")
+
+
+def _hashed(place: str) -> int:
+    return int.from_bytes(hashlib.blake2b(place.encode(), digest_size=8).digest(), "little") & 0x7FFFFFFF
 
 
 @register("elastic")
@@ -80,7 +91,8 @@ class ElasticAgentLoop(AgentLoopBase):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         settings = self.config.elastic
-        self._budget = Budget(settings.think_tokens, settings.solution_tokens)
+        self._budget = TrainingBudget.parse(settings.budget)
+        self._l1 = L1Parameters(**settings.l1) if settings.l1 else None
         self._strategy = STRATEGIES[settings.strategy]
         self._seed = int(settings.seed)
         self._tokenizer, self._markers = load_markers(self.config.actor_rollout_ref.model.path)
@@ -96,9 +108,12 @@ class ElasticAgentLoop(AgentLoopBase):
             ValueError: when prompt or response do not fit the lengths verl was configured for.
             BudgetExceeded: when the budget was.
         """
+        group = self._group_seed(row)
+        budget = self._budget.draw(group)
+        request = self._l1.request(group) if self._l1 else None
         prompt = tuple(
             self._tokenizer.apply_chat_template(
-                list(row["raw_prompt"]), add_generation_prompt=True, tokenize=True, return_dict=False
+                _messages(row["raw_prompt"], request), add_generation_prompt=True, tokenize=True, return_dict=False
             )
         )
         self._fits("prompt", len(prompt), self.rollout_config.prompt_length)
@@ -114,7 +129,7 @@ class ElasticAgentLoop(AgentLoopBase):
         )
         metrics: dict[str, Any] = {}
         with simple_timer("generate_sequences", metrics):
-            rollout = self._strategy.decode(prompt, self._budget, self._markers, sampling)
+            rollout = self._strategy.decode(prompt, budget, self._markers, sampling)
             trajectory = await drive(rollout, {"policy": engine}, seed)
         self._fits("response", len(trajectory.response_ids), self.rollout_config.response_length)
         with simple_timer("compute_score", metrics):
@@ -132,17 +147,29 @@ class ElasticAgentLoop(AgentLoopBase):
             response_ids=list(trajectory.response_ids),
             response_mask=[int(not forced) for forced in trajectory.forced],
             response_logprobs=None if trajectory.logprobs is None else list(trajectory.logprobs),
-            reward_score=graded.score,
+            reward_score=request.reward(graded.score, length(trajectory)) if request else graded.score,
             num_turns=2,
             metrics=metrics,
             extra_fields={
                 **engine.extra_fields,
-                "reward_extra_info": measures(trajectory, graded),
+                "reward_extra_info": measures(trajectory, graded, request),
                 "turn_scores": [],
                 "tool_rewards": [],
             },
         )
 
+    def _group_seed(self, row: dict[str, Any]) -> int:
+        # A validation problem keeps its draw, so that validations of different steps compare.
+        step = int(row["global_steps"]) if row["extra_info"]["split"] == "train" else 0
+        return group_seed(self._seed, step=step, source=row["data_source"], index=int(row["index"]))
+
     def _fits(self, what: str, length: int, limit: int) -> None:
         if length > limit:
             raise ValueError(f"a {what} of {length} tokens; verl was configured for at most {limit}")
+
+
+def _messages(messages: Iterable[dict[str, str]], request: LengthRequest | None) -> list[dict[str, str]]:
+    *before, question = messages
+    if request is None:
+        return [*before, question]
+    return [*before, {**question, "content": request.prompt(question["content"])}]

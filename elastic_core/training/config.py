@@ -1,17 +1,18 @@
 """GRPO training under a budget as typed parameters, and their translation into verl's own configuration.
 
-The algorithm is verl's GRPO: advantages are rewards minus the group's mean, over its standard deviation; PPO's clipped
-ratio is against the policy that sampled; the KL penalty is a loss term, not part of the reward.
+The algorithm is GRPO: advantages are rewards minus the group's mean, over its standard deviation (advantage.py); PPO's
+clipped ratio is against the policy that sampled; the KL penalty is a loss term, not part of the reward.
 """
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict, Unpack
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from elastic_core.budget import Budget
+from elastic_core.budget import Budget, TrainingBudget
+from elastic_core.training.l1 import PROMPT_TOKENS, L1Parameters
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -25,7 +26,14 @@ class GrpoParameters(BaseModel):
     strategy: Literal["separate", "vanilla"] = Field(
         "separate", description="How rollouts are decoded; vanilla trains under plain truncation at t + s."
     )
-    budget: str = Field("1k+1k", description='Thinking and solution tokens of a rollout, "t+s"; both limited.')
+    budget: str = Field(
+        "1k+1k",
+        description='Thinking and solution tokens of a rollout, "t+s"; "512..3k+1k" draws t per problem and step, the '
+        "same for all rollouts of the problem.",
+    )
+    l1: L1Parameters | None = Field(
+        None, description="Ask for a length in the prompt and reward it, as L1 does; needs strategy vanilla."
+    )
     steps: int = Field(200, ge=1, description="Training steps: rollouts of one batch, then updates on it.")
     batch_size: int = Field(128, ge=1, description="Problems per step.")
     group_size: int = Field(8, ge=2, description="Rollouts per problem, among which rewards are compared.")
@@ -71,8 +79,7 @@ class GrpoParameters(BaseModel):
     @field_validator("budget")
     @classmethod
     def _limited(cls, text: str) -> str:
-        if Budget.parse(text).total is None:
-            raise ValueError(f'"{text}" is no training budget; expected limited thinking and solution like "1k+1k"')
+        TrainingBudget.parse(text)
         return text
 
     @model_validator(mode="after")
@@ -95,41 +102,60 @@ class GrpoParameters(BaseModel):
             )
             if total % divisor:
                 raise ValueError(f"{larger} = {total} is not a multiple of {smaller} = {divisor}")
+        if self.l1 and self.strategy != "vanilla":
+            raise ValueError(f"l1 leaves the length to the model: strategy = {self.strategy}, expected vanilla")
         if self.device == "cpu" and devices != 1:
             raise ValueError(f"device = cpu trains in one process; nodes * gpus_per_node = {devices}, expected 1")
-        if self.tokens_per_device < self.prompt_tokens + self.response_tokens:
+        if self.device == "cpu" and self.kl_coefficient:
+            raise ValueError(
+                f"kl_coefficient = {self.kl_coefficient} on a CPU, where verl cannot load its reference; expected 0"
+            )
+        if self.tokens_per_device < self.context_tokens:
             raise ValueError(
                 f"tokens_per_device = {self.tokens_per_device} cannot hold one sequence of "
-                f"{self.prompt_tokens + self.response_tokens} tokens (prompt, budget and a forced think-end)"
+                f"{self.context_tokens} tokens (prompt, budget and a forced think-end)"
             )
         return self
 
     @property
     def response_tokens(self) -> int:
         """Longest response: t sampled, one forced think-end, s sampled."""
-        total = Budget.parse(self.budget).total
+        total = TrainingBudget.parse(self.budget).largest.total
         assert total is not None
         return total + 1
 
+    @property
+    def context_tokens(self) -> int:
+        """Longest sequence: the prompt, with L1's request in it, and the response."""
+        return self.prompt_tokens + (PROMPT_TOKENS if self.l1 else 0) + self.response_tokens
 
-def compose(
-    parameters: GrpoParameters,
-    *,
-    model: Path,
-    train_files: Sequence[Path],
-    validation_files: Sequence[Path],
-    out_dir: Path,
-    run_name: str,
-    mlflow: bool = False,
-) -> "DictConfig":
-    """verl's configuration, composed on its own ppo_trainer.yaml and validated by verl.
+    @property
+    def fixed_budget(self) -> Budget | None:
+        """The one (t*, s*) that was trained under; None where it was drawn, or a length was asked for instead."""
+        return None if self.l1 else TrainingBudget.parse(self.budget).fixed
 
-    Args:
+
+class Job(TypedDict):
+    """Where one training reads and writes. All paths must be visible on every node.
+
+    Attributes:
         model: Hugging Face checkpoint to start from.
         train_files, validation_files: parquet in the schema of `elastic_core.data.problems`.
-        out_dir: checkpoints go to `out_dir/global_step_<n>`. All paths must be visible on every node.
+        out_dir: checkpoints go to `out_dir/global_step_<n>`.
         run_name: the run's name in logs.
         mlflow: log to the MLflow run that MLFLOW_TRACKING_URI and MLFLOW_RUN_ID name in the job's environment.
+    """
+
+    model: Path | str
+    train_files: Sequence[Path]
+    validation_files: Sequence[Path]
+    out_dir: Path
+    run_name: str
+    mlflow: NotRequired[bool]
+
+
+def compose(parameters: GrpoParameters, **job: Unpack[Job]) -> "DictConfig":
+    """verl's configuration, composed on its own ppo_trainer.yaml and validated by verl.
 
     Raises:
         hydra.errors.ConfigCompositionException: for a key verl does not know.
@@ -141,19 +167,24 @@ def compose(
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    overrides = {
-        **_data(parameters, train_files, validation_files),
-        **_algorithm(parameters),
-        **_actor(parameters, model),
-        **_rollout(parameters),
-        **_trainer(parameters, out_dir, run_name, mlflow),
-    }
+    changed = overrides(parameters, **job)
     GlobalHydra.instance().clear()
     with initialize_config_module("verl.trainer.config", version_base=None):
         # JSON values are valid in hydra's override grammar.
-        config = hydra_compose("ppo_trainer", [f"{key}={json.dumps(value)}" for key, value in overrides.items()])
+        config = hydra_compose("ppo_trainer", [f"{key}={json.dumps(value)}" for key, value in changed.items()])
     validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     return config
+
+
+def overrides(parameters: GrpoParameters, **job: Unpack[Job]) -> dict[str, Any]:
+    """What differs from verl's defaults, by hydra's dotted key; those that begin with "+" are not in its YAML."""
+    return {
+        **_data(parameters, job["train_files"], job["validation_files"]),
+        **_algorithm(parameters),
+        **_actor(parameters, job["model"]),
+        **_rollout(parameters),
+        **_trainer(parameters, job["out_dir"], job["run_name"], job.get("mlflow", False)),
+    }
 
 
 def _data(p: GrpoParameters, train_files: Sequence[Path], validation_files: Sequence[Path]) -> dict[str, Any]:
@@ -171,22 +202,21 @@ def _data(p: GrpoParameters, train_files: Sequence[Path], validation_files: Sequ
 
 
 def _algorithm(p: GrpoParameters) -> dict[str, Any]:
-    budget = Budget.parse(p.budget)
     return {
-        "algorithm.adv_estimator": "grpo",
-        "algorithm.norm_adv_by_std_in_grpo": True,
+        "algorithm.adv_estimator": "elastic_grpo",  # advantage.py registers it.
+        "critic.enable": False,
         "algorithm.use_kl_in_reward": False,
         "algorithm.rollout_correction.bypass_mode": p.reuse_rollout_logprobs,
         # Read by agent_loop.py and trainer.py; verl's own sections refuse keys they do not know.
         "+elastic.strategy": p.strategy,
-        "+elastic.think_tokens": budget.think,
-        "+elastic.solution_tokens": budget.solution,
+        "+elastic.budget": p.budget,
         "+elastic.seed": p.seed,
         "+elastic.keep_checkpoints": p.keep_checkpoints,
+        **({f"+elastic.l1.{key}": value for key, value in p.l1} if p.l1 else {"+elastic.l1": None}),
     }
 
 
-def _actor(p: GrpoParameters, model: Path) -> dict[str, Any]:
+def _actor(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
     cpu = p.device == "cpu"
     dtype = "fp32" if cpu else "bf16"
     actor = "actor_rollout_ref.actor"
@@ -203,6 +233,8 @@ def _actor(p: GrpoParameters, model: Path) -> dict[str, Any]:
         f"{actor}.ppo_mini_batch_size": p.mini_batch_size,
         f"{actor}.use_dynamic_bsz": True,
         f"{actor}.ppo_max_token_len_per_gpu": p.tokens_per_device,
+        # Over the mini-batch's sampled tokens: forced ones are masked out of sum and count.
+        f"{actor}.loss_agg_mode": "token-mean",
         f"{actor}.clip_ratio": p.clip_low,
         f"{actor}.clip_ratio_low": p.clip_low,
         f"{actor}.clip_ratio_high": p.clip_high,
@@ -228,7 +260,7 @@ def _actor(p: GrpoParameters, model: Path) -> dict[str, Any]:
 
 
 def _rollout(p: GrpoParameters) -> dict[str, Any]:
-    context = p.prompt_tokens + p.response_tokens
+    context = p.context_tokens
     rollout = "actor_rollout_ref.rollout"
     overrides: dict[str, Any] = {
         f"{rollout}.name": "vllm",
@@ -236,6 +268,8 @@ def _rollout(p: GrpoParameters) -> dict[str, Any]:
         f"{rollout}.temperature": p.temperature,
         f"{rollout}.seed": p.seed,
         f"{rollout}.tensor_model_parallel_size": p.tensor_parallel,
+        # Of what the agent loop makes of a problem; data.max_prompt_length is that of the problem itself.
+        f"{rollout}.prompt_length": context - p.response_tokens,
         f"{rollout}.max_model_len": context,
         f"{rollout}.max_num_batched_tokens": max(context, 8192),
         f"{rollout}.max_num_seqs": p.max_sequences,

@@ -1,46 +1,13 @@
-"""Checkpoints of a training run on disk: which exist, whether the run is finished, and the export to Hugging Face."""
+"""From a checkpoint of a training run to a Hugging Face model that others can load."""
 
 import json
 import shutil
 from pathlib import Path
 
-_PREFIX = "global_step_"
-_TRACKER = "latest_checkpointed_iteration.txt"
-"""verl writes it after everything else of a checkpoint; what it does not name may be incomplete."""
+from elastic_core.training.checkpoints import flush
+
 _DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 """safetensors' names of number formats, and transformers'."""
-
-
-def checkpoint_steps(out_dir: str | Path) -> list[int]:
-    """Steps of the checkpoint folders in `out_dir`, ascending; the last one may be incomplete."""
-    names = (path.name.removeprefix(_PREFIX) for path in Path(out_dir).glob(f"{_PREFIX}*"))
-    return sorted(int(name) for name in names if name.isdigit())
-
-
-def prune_checkpoints(out_dir: str | Path, keep: int) -> None:
-    """Delete all but the newest `keep` checkpoints."""
-    for step in checkpoint_steps(out_dir)[:-keep]:
-        shutil.rmtree(Path(out_dir) / f"{_PREFIX}{step}")
-
-
-def latest_checkpoint(out_dir: Path) -> Path | None:
-    """The newest complete checkpoint, `out_dir/global_step_<n>`; None when there is none."""
-    tracker = out_dir / _TRACKER
-    if not tracker.exists():
-        return None
-    checkpoint = out_dir / f"{_PREFIX}{int(tracker.read_text())}"
-    return checkpoint if checkpoint.exists() else None
-
-
-def checkpoint_step(checkpoint: Path) -> int:
-    """The step a checkpoint folder was written at."""
-    return int(checkpoint.name.removeprefix(_PREFIX))
-
-
-def is_finished(out_dir: Path, steps: int) -> bool:
-    """Whether the run in `out_dir` reached `steps`."""
-    checkpoint = latest_checkpoint(out_dir)
-    return checkpoint is not None and checkpoint_step(checkpoint) >= steps
 
 
 def export(checkpoint: Path, output: Path) -> Path:
@@ -63,6 +30,7 @@ def export(checkpoint: Path, output: Path) -> Path:
     for file in temporary.rglob("*"):
         # safetensors writes files only their owner may read.
         file.chmod(0o755 if file.is_dir() else 0o644)
+    flush(temporary)
     shutil.rmtree(output, ignore_errors=True)
     return temporary.rename(output)
 

@@ -10,14 +10,16 @@ import re
 import shlex
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_value
 from elastic_core.training.local_ray import RayCluster
 from elastic_core.training.resources import check_resources, required_resources
+from elastic_core.training.train_main import REFUSED
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -29,10 +31,11 @@ _UNFINISHED = ("PENDING", "RUNNING")
 
 
 class Deadlines(NamedTuple):
-    """Seconds a job may take until its first step ends, and from one step to the next."""
+    """Seconds a job may take until its first step ends, from one step to the next, and to be reached."""
 
     start: float = 1800
     step: float = 3600
+    contact: float = 180
 
 
 class TrainingFailed(RuntimeError):
@@ -104,20 +107,27 @@ def follow(
 ) -> None:
     """Return when the job has succeeded; its log goes to `log_file` meanwhile.
 
+    Interrupted (Ctrl-C, or Prefect cancels the flow run), it stops the job. Killed, or after any error of its own, the
+    job goes on, and `submit` finds it.
+
     Args:
         on_line: called with every line of the log.
         on_step: called with the number of every finished step.
 
     Raises:
-        TrainingFailed: when the job failed or was stopped.
+        UserError: when the job ended with one.
+        TrainingFailed: when it failed otherwise, or was stopped.
         TimeoutError: when a deadline passed without a step; the job is stopped.
+        ConnectionError: when the cluster did not answer for as long as the deadlines say.
     """
     client = cluster.client()
     log = _Log(log_file, on_line, on_step)
     try:
-        asyncio.run(_follow(client, job, log, deadlines))
-    except TimeoutError:
-        stop(cluster, job)
+        asyncio.run(_follow(cluster, client, job, log, deadlines))
+    except BaseException as reason:
+        interrupted = not isinstance(reason, Exception)
+        if interrupted or isinstance(reason, TimeoutError):
+            stop(cluster, job)
         raise
 
 
@@ -167,13 +177,26 @@ class _Log:
         return "\n".join([*self.last, self._rest])
 
 
-async def _follow(client: "JobSubmissionClient", job: str, log: _Log, deadlines: Deadlines) -> None:
+async def _follow(
+    cluster: RayCluster, client: "JobSubmissionClient", job: str, log: _Log, deadlines: Deadlines
+) -> None:
     reader = asyncio.create_task(_read(client, job, log))
-    step, until = log.step, time.monotonic() + deadlines.start
+    started = contact = time.monotonic()
+    step, until = log.step, started + deadlines.start
+    status: str | None = "PENDING"
     try:
-        while (status := await asyncio.to_thread(_status, client, job)) in _UNFINISHED:
+        while status in _UNFINISHED:
             if reader.done():
                 reader.result()  # A callback failed.
+            try:
+                status = await asyncio.to_thread(_status, client, job)
+                contact = time.monotonic()
+            except (OSError, RuntimeError) as error:
+                # A head that is restarted is away for a minute.
+                away = time.monotonic() - contact
+                if away > deadlines.contact or cluster.has_ended():
+                    message = f"Ray at {cluster.dashboard} has not answered for {away:.0f} s about job {job}: {error}"
+                    raise ConnectionError(message) from error
             if log.step != step:
                 step, until = log.step, time.monotonic() + deadlines.step
             if time.monotonic() > until:
@@ -185,25 +208,40 @@ async def _follow(client: "JobSubmissionClient", job: str, log: _Log, deadlines:
     finally:
         reader.cancel()
     if status != "SUCCEEDED":
-        message = "" if status is None else client.get_job_info(job).message
-        raise TrainingFailed(f"job {job} is {status or 'unknown to the cluster'}: {message}\n{log.tail()}")
+        raise _failure(client, job, status, log)
+
+
+def _failure(client: "JobSubmissionClient", job: str, status: str | None, log: _Log) -> Exception:
+    """Why the job ended without success: in its own words, if it has some for the user."""
+    for line in reversed(log.last):
+        if line.startswith(REFUSED):
+            return UserError(line.removeprefix(REFUSED))
+    message = "" if status is None else client.get_job_info(job).message
+    return TrainingFailed(f"job {job} is {status or 'unknown to the cluster'}: {message}\n{log.tail()}")
 
 
 async def _read(client: "JobSubmissionClient", job: str, log: _Log) -> None:
-    """Copy the job's log until it ends. The stream may break, and then starts from the beginning."""
+    """Copy the job's log, until cancelled or the job has ended. The stream may break, and then starts from the
+    beginning."""
     while True:
         skip = log.received
-        try:
-            async for chunk in client.tail_job_logs(job):
-                fresh, skip = chunk[skip:], max(0, skip - len(chunk))
-                if fresh:
-                    log.add(fresh)
-        except RuntimeError:
-            await asyncio.sleep(1)
-        else:
-            if _status(client, job) not in _UNFINISHED:
+        async for chunk in _chunks(client, job):
+            fresh, skip = chunk[skip:], max(0, skip - len(chunk))
+            if fresh:
+                log.add(fresh)
+        with suppress(OSError, RuntimeError):
+            if await asyncio.to_thread(_status, client, job) not in _UNFINISHED:
                 return
-            await asyncio.sleep(1)
+        await asyncio.sleep(1)
+
+
+async def _chunks(client: "JobSubmissionClient", job: str) -> AsyncIterator[str]:
+    """The job's log as far as one connection carries it."""
+    import aiohttp
+
+    with suppress(aiohttp.ClientError, OSError, RuntimeError):
+        async for chunk in client.tail_job_logs(job):
+            yield chunk
 
 
 def _overdue(job: str, status: Any, step: int | None, deadlines: Deadlines, log: _Log) -> str:

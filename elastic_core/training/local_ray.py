@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elastic_core.processes import end_with_parent
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
 _HOST = "127.0.0.1"
+_ANSWER_SECONDS = 60
+"""How long a job server may take to answer a request."""
 _PORTS = (
     "port",
     "dashboard-port",
@@ -40,11 +42,13 @@ class RayCluster(NamedTuple):
         dashboard: where jobs are submitted, such as http://127.0.0.1:8265.
         gcs: for `ray.init`, host:port; None when the cluster is remote.
         token: what the cluster authenticates requests by; None leaves it to Ray's own environment variables.
+        head: id of the head's process, when this one started it.
     """
 
     dashboard: str
     gcs: str | None = None
     token: str | None = None
+    head: int | None = None
 
     @property
     def headers(self) -> dict[str, str] | None:
@@ -57,7 +61,22 @@ class RayCluster(NamedTuple):
         """
         from ray.job_submission import JobSubmissionClient
 
-        return JobSubmissionClient(self.dashboard, headers=self.headers)
+        class Client(JobSubmissionClient):
+            """Ray's, which by itself waits for ever for an answer."""
+
+            def _do_request(self, *args: Any, **kwargs: Any) -> Any:
+                return super()._do_request(*args, timeout=_ANSWER_SECONDS, **kwargs)
+
+        return Client(self.dashboard, headers=self.headers)
+
+    def has_ended(self) -> bool:
+        """Whether the head that this process started is gone. Of any other it cannot be known: it may come back."""
+        import psutil
+
+        try:
+            return self.head is not None and psutil.Process(self.head).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
 
     def nodes(self) -> list[tuple[int, int]]:
         """GPUs and logical CPUs of each node that is up."""
@@ -97,7 +116,6 @@ def local_cluster(
         f"--temp-dir={directory}",
     ]
     token = prepare_process()
-    cluster = RayCluster(f"http://{_HOST}:{ports['dashboard-port']}", f"{_HOST}:{ports['port']}", token)
     # Jobs say `python`; it has to be this one. An address from outside would make Ray join that cluster.
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
@@ -113,6 +131,7 @@ def local_cluster(
             start_new_session=True,
             preexec_fn=end_with_parent,  # An orphaned job would write checkpoints beside the next one.
         )
+    cluster = RayCluster(f"http://{_HOST}:{ports['dashboard-port']}", f"{_HOST}:{ports['port']}", token, head.pid)
     try:
         _wait(head, cluster, output, deadline_seconds)
         yield cluster

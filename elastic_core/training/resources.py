@@ -29,14 +29,18 @@ class InsufficientResources(UserError):
 
 
 def required_resources(config: "DictConfig") -> Resources:
-    """What verl reserves for a composed configuration.
+    """What verl reserves for a composed configuration."""
+    storage_units = int(config.transfer_queue.backend.SimpleStorage.num_data_storage_units)
+    return placement(int(config.trainer.nnodes), int(config.trainer.n_gpus_per_node), storage_units)
+
+
+def placement(nodes: int, gpus: int, storage_units: int) -> Resources:
+    """What verl reserves on so many nodes with so many GPUs each.
 
     Shared: one CPU per TransferQueue storage unit, one for its controller, and one for starting the actors that keep
     none (task runner, rollout workers, vLLM servers).
     """
-    gpus = int(config.trainer.n_gpus_per_node)
-    storage_units = int(config.transfer_queue.backend.SimpleStorage.num_data_storage_units)
-    return Resources(int(config.trainer.nnodes), gpus, _CPUS_PER_GPU * gpus, storage_units + 2)
+    return Resources(nodes, gpus, _CPUS_PER_GPU * gpus, storage_units + 2)
 
 
 def check_resources(cluster: RayCluster, required: Resources) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from elastic_core.markers import Markers
 from elastic_core.rewards import Grade, grade
 from elastic_core.rewards.response import response_text
+from elastic_core.training.l1 import LengthRequest
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 
 
@@ -33,12 +34,25 @@ def compute_score(
     return {"score": graded.score, "acc": graded.score}
 
 
-def measures(trajectory: Trajectory, graded: Grade) -> dict[str, float]:
-    """Numbers of one rollout. verl averages those of validation per data source, `trainer.py` those of training."""
-    return {
+def length(trajectory: Trajectory) -> int:
+    """Sampled tokens of thinking and solution."""
+    return trajectory.think_tokens + trajectory.solution_tokens
+
+
+def measures(trajectory: Trajectory, graded: Grade, request: LengthRequest | None = None) -> dict[str, float]:
+    """Numbers of one rollout. verl averages those of validation per data source, `trainer.py` those of training.
+
+    Args:
+        request: L1's, where there was one.
+    """
+    measured = {
         "acc": graded.score,
         "think_tokens": float(trajectory.think_tokens),
         "solution_tokens": float(trajectory.solution_tokens),
         "forced": float(trajectory.think_finish is not ThinkFinish.CLOSED),
         "solution_cut": float(trajectory.solution_finish is SolutionFinish.LENGTH),
     }
+    if request is not None:
+        error = abs(length(trajectory) - request.tokens)
+        measured |= {"asked_tokens": float(request.tokens), "length_error": float(error)}
+    return measured

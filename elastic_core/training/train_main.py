@@ -9,8 +9,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from elastic_core.errors import UserError
+
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+REFUSED = "error: "
+"""How the log's last line begins when the user, not the program, can mend what went wrong."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -20,7 +25,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit("usage: python -m elastic_core.training.train_main CONFIG.yaml")
     from omegaconf import OmegaConf
 
-    from elastic_core.training.export import is_finished
+    from elastic_core.training.checkpoints import is_finished, recover
     from elastic_core.training.plugin_check import require_plugin
 
     config = cast("DictConfig", OmegaConf.load(arguments[0]))
@@ -29,8 +34,13 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"{out_dir}: already trained for {steps} steps, nothing to do")
         return
     require_plugin()
-
-    run(config)
+    try:
+        recover(out_dir)
+        run(config)
+    except UserError as error:
+        # Ray wraps what an actor raised.
+        raise SystemExit(f"{REFUSED}{getattr(error, 'cause', error)}") from None
+    # verl's loop can end at once, and looks as if it had trained.
     if not is_finished(out_dir, steps):
         raise RuntimeError(f"verl returned, but {out_dir} holds no checkpoint of step {steps}")
     check_mlflow(config, steps)
@@ -51,19 +61,18 @@ def run(config: "DictConfig") -> None:
 
 
 def check_mlflow(config: "DictConfig", steps: int) -> None:
-    """Nothing, when MLflow was not asked for or got the metrics of the last step; verl drops what it cannot send.
+    """Nothing, when MLflow was not asked for or holds the metrics of every step once.
 
     Raises:
-        RuntimeError: when it did not.
+        RuntimeError: when it does not.
     """
     if "mlflow" not in config.trainer.logger:
         return
     from mlflow import MlflowClient
 
-    run = os.environ["MLFLOW_RUN_ID"]
-    history = MlflowClient().get_metric_history(run, "training/global_step")
-    if not any(metric.step == steps for metric in history):
-        raise RuntimeError(f"MLflow run {run} at {os.environ['MLFLOW_TRACKING_URI']} lacks the metrics of step {steps}")
+    from elastic_core.training.step_metrics import check_metrics
+
+    check_metrics(MlflowClient(), os.environ["MLFLOW_RUN_ID"], steps, max(0, config.trainer.test_freq))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """verl's synchronous GRPO trainer, made to fail loudly and to report what elastic reasoning is about."""
 
+import os
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from elastic_core.training.export import checkpoint_steps, prune_checkpoints
+from elastic_core.training import advantage, checkpoints  # noqa: F401  registers the group advantage
+from elastic_core.training.step_metrics import StepMetrics, validation_of
 
 
 class StrictReplayBuffer(ReplayBuffer):
@@ -26,7 +30,12 @@ class StrictReplayBuffer(ReplayBuffer):
 
 
 class ElasticTrainer(PPOTrainerSync):
-    """PPOTrainerSync with checks, and the rollouts' measures among the metrics of every step."""
+    """PPOTrainerSync with checks, the rollouts' measures among the metrics of every step, and whole checkpoints."""
+
+    _uncommitted: int | None = None
+    """The step whose checkpoint was saved, and waits for its metrics to be recorded."""
+    _validation: checkpoints.Validation | None = None
+    """Of the last step."""
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         sampler = self.config.trainer.v1.sampler
@@ -43,15 +52,30 @@ class ElasticTrainer(PPOTrainerSync):
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
         # verl starts from scratch when its tracker file or the folder it names is missing.
-        directory = self.config.trainer.default_local_dir
-        steps = checkpoint_steps(directory)
-        if steps and self.global_steps == 0:
-            raise RuntimeError(f"{directory} holds checkpoints of steps {steps}, but verl resumed from none of them")
+        checkpoints.require_resumed(Path(self.config.trainer.default_local_dir), self.global_steps)
 
     def _save_checkpoint(self) -> None:
-        super()._save_checkpoint()
-        # verl's own rotation deletes before it has saved, keeps the folders, and forgets what it saved before a resume.
-        prune_checkpoints(self.config.trainer.default_local_dir, self.config.elastic.keep_checkpoints)
+        # verl writes in place, and its own rotation deletes before it has saved.
+        out_dir = self.config.trainer.default_local_dir
+        with checkpoints.saving(Path(out_dir), self.global_steps) as temporary:
+            self.config.trainer.default_local_dir = str(temporary)
+            try:
+                super()._save_checkpoint()
+            finally:
+                self.config.trainer.default_local_dir = out_dir
+        self._uncommitted = self.global_steps
+
+    def commit(self) -> None:
+        """Make the saved checkpoint, if there is one, where training resumes. Before the metrics of its step were
+        recorded, a training killed there would never record them."""
+        if self._uncommitted is not None:
+            out_dir, keep = Path(self.config.trainer.default_local_dir), self.config.elastic.keep_checkpoints
+            checkpoints.commit(out_dir, self._uncommitted, self._validation, keep)
+            self._uncommitted = None
+
+    def on_step_begin(self) -> None:
+        self.commit()
+        super().on_step_begin()
 
     def on_train_begin(self) -> None:
         super().on_train_begin()
@@ -59,22 +83,46 @@ class ElasticTrainer(PPOTrainerSync):
         missing = set(self.config.trainer.logger) - set(self.logger.logger)
         if missing:
             raise RuntimeError(f"verl could not attach to {', '.join(sorted(missing))}; its reasons are above")
+        if "mlflow" in self.logger.logger:
+            from mlflow import MlflowClient
+
+            rename = self.logger.logger["mlflow"]._sanitize_key
+            self.logger.logger["mlflow"] = StepMetrics(MlflowClient(), os.environ["MLFLOW_RUN_ID"], rename)
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         super()._compute_metrics(batch, metrics, *args, **kwargs)
-        metrics.update(rollout_metrics(self._measures(batch)))
+        metrics.update(self._rollout_metrics(batch))
+        self._validation = validation_of(metrics)
 
-    def _measures(self, batch: Any) -> list[dict[str, float]]:
+    def _rollout_metrics(self, batch: Any) -> dict[str, float]:
         import transfer_queue
 
         keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
-        data = transfer_queue.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        return [fields["reward_extra_info"] for fields in data["extra_fields"]]
+        fields = ["uid", "rm_scores", "extra_fields"]
+        data = transfer_queue.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
+        rewards = [float(of_tokens.sum()) for of_tokens in data["rm_scores"].unbind()]
+        measures = [extra["reward_extra_info"] for extra in data["extra_fields"]]
+        return rollout_metrics(measures) | group_metrics(list(data["uid"]), rewards)
 
 
 def rollout_metrics(measures: list[dict[str, float]]) -> dict[str, float]:
     """Means over the rollouts of a step, as `rollout/<measure>`."""
     return {f"rollout/{name}": float(np.mean([row[name] for row in measures])) for name in measures[0]}
+
+
+def group_metrics(problems: Sequence[str], rewards: Sequence[float]) -> dict[str, float]:
+    """How many groups, the rollouts of one problem, there are, and in how many of them all rewards are equal: their
+    advantages are 0, so nothing is learned from them.
+
+    Args:
+        problems: the problem of each rollout.
+        rewards: of each rollout.
+    """
+    groups: dict[str, set[float]] = {}
+    for problem, reward in zip(problems, rewards, strict=True):
+        groups.setdefault(problem, set()).add(reward)
+    equal = sum(len(distinct) == 1 for distinct in groups.values())
+    return {"rollout/groups": float(len(groups)), "rollout/groups_without_variance": float(equal)}
 
 
 class ElasticTaskRunner:
@@ -87,6 +135,7 @@ class ElasticTaskRunner:
 
         from elastic_core.training.plugin_check import require_plugin
         from elastic_core.training.rollout_workers import RolloutManager
+        from elastic_core.training.watchdog import watching
 
         require_plugin()
         configure_verl_logging()
@@ -102,7 +151,9 @@ class ElasticTaskRunner:
                 teacher_client=trainer.get_teacher_client(),
                 reward_loop_worker_handles=trainer.get_reward_handles(),
             )
-            trainer.fit(loops)
+            with watching(loops.agent_loop_workers, trainer.llm_server_manager.server_handles):
+                trainer.fit(loops)
+            trainer.commit()
             trainer.logger.finish()
         finally:
             transfer_queue.close()

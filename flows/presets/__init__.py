@@ -1,12 +1,13 @@
 """Presets: TOML files that fill `flows.settings.Settings`. Reading them, overriding single keys, and saying what is
-wrong with a key in one sentence."""
+wrong with a key in one sentence. A preset that begins with `extends = "NAME"` is that other one, but for what it says
+itself."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from elastic_core.errors import UserError, nearest
 
@@ -36,7 +37,7 @@ def resolve(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings
     if preset not in names():
         raise UserError(f'unknown preset "{preset}"{nearest(preset, names())}; there are: {", ".join(names())}')
     file = _DIRECTORY / f"{preset}.toml"
-    values: dict[str, Any] = {"preset": preset, **tomllib.loads(file.read_text())}
+    values = _read(preset)
     for key, value in (overrides or {}).items():
         _put(values, key, value)
     try:
@@ -60,6 +61,21 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key.strip(), value.strip()
 
 
+def _read(preset: str) -> dict[str, Any]:
+    own = tomllib.loads((_DIRECTORY / f"{preset}.toml").read_text())
+    extended = own.pop("extends", None)
+    return _merged(_read(extended) if extended else {}, {"preset": preset, **own})
+
+
+def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Of two tables the second wins, key by key."""
+    merged = dict(first)
+    for key, value in second.items():
+        old = merged.get(key)
+        merged[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
 def _put(values: dict[str, Any], dotted: str, value: Any) -> None:
     *sections, key = dotted.split(".")
     for section in sections:
@@ -78,19 +94,22 @@ def _explain(error: ValidationError, model: type[BaseModel], file: Path, overrid
     # An override of a whole section, or a key below a section that does not exist, is to blame as well.
     overridden = any(f"{key}.".startswith(f"{name}.") or name.startswith(f"{key}.") for name in overrides)
     where = f"--set {key}" if overridden and problem["type"] != "missing" else f"{file.name}: {key}"
+    where = where.removesuffix(": ")
     if problem["type"] == "extra_forbidden":
         valid = _fields_at(model, path[:-1])
         return f"{where}: unknown key{nearest(path[-1], valid)}; valid here: {', '.join(valid)}"
     if problem["type"] == "missing":
         return f"{where}: missing; every preset must give it"
     message = problem["msg"].removeprefix("Value error, ")
-    return f"{where}: {message[0].lower()}{message[1:]}, found {problem['input']!r}"
+    # What is wrong between several keys of a section is in the message; the whole section would drown it.
+    found = "" if isinstance(problem["input"], dict) else f", found {problem['input']!r}"
+    return f"{where}: {message[0].lower()}{message[1:]}{found}"
 
 
 def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
     for part in path:
-        annotation = model.model_fields[part].annotation if part in model.model_fields else None
-        if not hasattr(annotation, "model_fields"):
-            break
-        model = annotation  # type: ignore[assignment]
+        if part in model.model_fields:  # Otherwise it is a name that the user chose, in a table of models.
+            annotation = model.model_fields[part].annotation
+            models = [kind for kind in (annotation, *get_args(annotation)) if hasattr(kind, "model_fields")]
+            model = models[0] if models else model
     return list(model.model_fields)

@@ -1,119 +1,140 @@
-"""GRPO on real vLLM and verl as a Ray job: killed after a step, resumed to its end, with its metrics in MLflow."""
+"""kill -9 of the driver, of workers and of Ray at random moments of embedded training: the same command afterwards
+trains to the last step, MLflow has every step once, and the last checkpoint loads."""
 
-import json
-import math
+import random
+import re
+import subprocess
+import time
 from pathlib import Path
-from typing import Any
 
+import psutil
 import pytest
 from mlflow import MlflowClient
 
-import elastic_core.miniature
-from elastic_core.data.miniature import TRAIN, VALIDATION, MiniatureParameters
-from elastic_core.fingerprint import model_fingerprint
-from elastic_core.training import export, launch, train_main
-from elastic_core.training.config import GrpoParameters, compose
-from elastic_core.training.local_ray import local_cluster
-from elastic_core.training.resources import InsufficientResources, Resources, check_resources, required_resources
-from tests.miniature_data import build_miniature
+from elastic_core.training.checkpoints import checkpoint_steps
+from elastic_core.training.step_metrics import check_metrics
+from tests.elastic_command import ELASTIC, elastic, environment
 
-BASE = Path(elastic_core.miniature.__file__).parent / "base"
-PARAMETERS = GrpoParameters(
-    budget="16+16",
-    steps=8,
-    batch_size=8,
-    mini_batch_size=8,
-    group_size=4,
-    learning_rate=1e-4,
-    kl_coefficient=0,
-    entropy_coefficient=0,
-    temperature=1.0,
-    reuse_rollout_logprobs=True,
-    prompt_tokens=32,
-    save_every=1,
-    validate_every=8,
-    validation_samples=1,
-    validation_temperature=0,
-    device="cpu",
-    gpus_per_node=1,
-    tokens_per_device=4096,
-    rollout_workers=1,
+SEED = 20261127
+NUM_KILLS = 5
+STEPS, SAVE_EVERY, VALIDATE_EVERY = 60, 3, 9
+MOST_STEPS = 8
+"""That one life of the training takes before its kill; 0 is a kill while it starts."""
+
+TRAINING = (
+    *("run", "train", "--preset", "smoke", "--set", "base=shipped", "--set", f"train.steps={STEPS}"),
+    *("--set", f"train.save_every={SAVE_EVERY}", "--set", f"train.validate_every={VALIDATE_EVERY}"),
 )
+TRAINER = "ray::ElasticTaskRunner"
+VICTIMS = {
+    "driver": "",
+    "trainer": TRAINER,
+    "worker that updates and saves": "ray::WorkerDict",
+    "worker that drives rollouts": "ray::RolloutWorker",
+    "engine": "VLLM::EngineCore",
+    "raylet": "raylet",
+    "gcs": "gcs_server",
+}
+"""How the names of processes begin."""
 
 
-class Killed(Exception):
-    pass
+@pytest.mark.timeout(3600)
+def test_a_training_killed_at_random_moments_ends_with_every_step_once(tmp_path: Path) -> None:
+    rng = random.Random(SEED)
+    process, struck = _start(tmp_path), 0
+    for number in range(NUM_KILLS):
+        victim, steps, wait = rng.choice(list(VICTIMS)), rng.randint(0, MOST_STEPS), rng.random()
+        while not (trainer := _reached(process, tmp_path, steps, struck)):
+            assert process.returncode != 0, "it finished before the last kill"
+            process = _start(tmp_path)
+        struck = trainer
+        # A step of this model takes about two seconds: rollouts, update, checkpoint, validation. Starting takes 40.
+        time.sleep(wait * (2 if steps else 40))
+        print(f"kill {number}: {victim}, checkpoints {_checkpoints(tmp_path)}", flush=True)
+        _kill(process, victim)
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+
+    again = elastic(*TRAINING, runs=tmp_path, timeout=1800)
+    assert again.returncode == 0, again.stdout[-6000:]
+    (directory,) = tmp_path.glob("smoke/train/*")
+    assert _checkpoints(tmp_path)[-1] == STEPS
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    (run,) = client.search_runs([client.get_experiment_by_name("smoke").experiment_id], "tags.mlflow.runName = 'train'")
+    check_metrics(client, run.info.run_id, STEPS, VALIDATE_EVERY)
+    assert run.info.status == "FINISHED"
+    _check_loads(directory / "model")
+    assert "train: done before, nothing to do" in elastic(*TRAINING, runs=tmp_path).stdout
 
 
-def kill_after_first_step(step: int) -> None:
-    raise Killed
+def _start(runs: Path) -> "subprocess.Popen[bytes]":
+    with (runs / "log").open("ab") as log:
+        return subprocess.Popen([ELASTIC, *TRAINING], env=environment(runs), stdout=log, stderr=subprocess.STDOUT)
 
 
-@pytest.mark.timeout(600)
-def test_a_killed_training_resumes_to_its_end(tmp_path: Path) -> None:
-    data, out_dir = tmp_path / "data", tmp_path / "checkpoints"
-    sizes = MiniatureParameters(num_train=24, hard_fraction=0, evaluation_seed=0, problems_per_benchmark=1)
-    build_miniature(sizes, data)
-    config = compose(
-        PARAMETERS,
-        model=BASE,
-        train_files=[data / f"{TRAIN}.parquet"],
-        validation_files=[data / f"{VALIDATION}.parquet"],
-        out_dir=out_dir,
-        run_name="test",
-        mlflow=True,
-    )
-    mlflow = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    run = mlflow.create_run(mlflow.create_experiment("test", (tmp_path / "artifacts").as_uri())).info.run_id
-    environment = launch.job_environment(config) | {
-        "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db",
-        "MLFLOW_RUN_ID": run,
-    }
-    file, log = tmp_path / "verl.yaml", tmp_path / "train.log"
-    # The fewest logical CPUs that training can be placed on.
-    required = required_resources(config)
-    with local_cluster(cpus=required.cpus + required.shared_cpus) as cluster:
-        with pytest.raises(InsufficientResources):
-            check_resources(cluster, Resources(2, 1, 3, 3))
-        job = launch.submit(cluster, config, file, environment)
-        with pytest.raises(Killed):
-            launch.follow(cluster, job, log_file=log, on_step=kill_after_first_step)
-        # What a flow that was started again does: it finds the job.
-        assert launch.submit(cluster, config, file, environment) == job
-        launch.stop(cluster, job)
-        with pytest.raises(launch.TrainingFailed, match="STOPPED"):
-            launch.follow(cluster, job, log_file=log)
-        reached = export.checkpoint_steps(out_dir)
-        assert reached and reached[-1] < PARAMETERS.steps
+def _reached(process: "subprocess.Popen[bytes]", runs: Path, steps: int, struck: int, seconds: float = 900) -> int:
+    """Wait until a trainer other than the one struck last has finished so many steps.
 
-        steps: list[int] = []
-        job = launch.submit(cluster, config, file, environment)
-        launch.follow(cluster, job, log_file=log, on_step=steps.append)
-    assert steps == list(range(reached[-1] + 1, PARAMETERS.steps + 1)), log.read_text()
-    assert len(export.checkpoint_steps(out_dir)) == PARAMETERS.keep_checkpoints
-    assert export.is_finished(out_dir, PARAMETERS.steps)
-    check_metrics(mlflow, run)
-    check_model(export.export(export.latest_checkpoint(out_dir) or out_dir, tmp_path / "model"))
-    train_main.main([str(file)])  # Finished: it returns at once.
+    Returns:
+        Its process, or 0 when the command ended before.
+    """
+    until = time.monotonic() + seconds
+    while process.poll() is None:
+        assert time.monotonic() < until, f"no {steps} steps within {seconds:.0f} s"
+        trainer = _find(process, TRAINER)
+        if trainer and trainer.pid != struck and _steps(runs, trainer.pid) >= steps:
+            return trainer.pid
+        time.sleep(0.1)
+    return 0
 
 
-def check_metrics(mlflow: MlflowClient, run: str) -> None:
-    for name in ("critic/score/mean", "response_length/mean", "rollout/acc", "rollout/forced", "rollout/think_tokens"):
-        history = {metric.step: metric.value for metric in mlflow.get_metric_history(run, name)}
-        assert sorted(history) == list(range(1, PARAMETERS.steps + 1)) and all(map(math.isfinite, history.values())), (
-            name,
-            history,
-        )
-    assert 0 < mlflow.get_metric_history(run, "rollout/think_tokens")[0].value <= 16
-    # One update per batch of rollouts: the policy that sampled is the one that is updated.
-    assert abs(mlflow.get_metric_history(run, "actor/ppo_kl")[-1].value) < 1e-4
-    assert any(name.startswith("val-core/") for name in mlflow.get_run(run).data.metrics)
+def _steps(runs: Path, trainer: int) -> int:
+    """Steps that this trainer has finished, by the log of its job."""
+    line = re.compile(rf"\(ElasticTaskRunner pid={trainer}\)\S* step:\d+ - ")
+    return sum(len(line.findall(file.read_text())) for file in runs.glob("smoke/train/*/train.log"))
 
 
-def check_model(model: Path) -> None:
-    def read(directory: Path) -> dict[str, Any]:
-        return json.loads((directory / "config.json").read_text())
+def _find(process: "subprocess.Popen[bytes]", victim: str) -> psutil.Process | None:
+    """The command's descendant whose name begins like this; the kernel keeps 15 characters of it."""
+    try:
+        family = psutil.Process(process.pid).children(recursive=True)
+        return next((child for child in family if child.name()[:15] == victim[:15]), None)
+    except psutil.NoSuchProcess:
+        return None
 
-    assert read(model)["architectures"] == read(BASE)["architectures"]
-    assert read(model).get("dtype") == "float32"
-    assert model_fingerprint(model) != model_fingerprint(BASE)
+
+def _kill(process: "subprocess.Popen[bytes]", victim: str) -> None:
+    """With the driver everything it started has to go, but for Prefect's server, which the next command ends."""
+    if victim != "driver":
+        target = _find(process, VICTIMS[victim])
+        if target is not None:  # Else it is dead already, or not there yet.
+            target.kill()
+            target.wait(60)
+        return
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    workers = [child for child in family if "prefect" not in " ".join(_command(child))]
+    _, alive = psutil.wait_procs(workers, timeout=120)
+    assert not alive, f"left behind: {[_command(child) for child in alive]}"
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _checkpoints(runs: Path) -> list[int]:
+    return [step for directory in runs.glob("smoke/train/*/checkpoints") for step in checkpoint_steps(directory)]
+
+
+def _check_loads(model: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokens = AutoTokenizer.from_pretrained(model)("1+1=", return_tensors="pt").input_ids
+    with torch.no_grad():
+        assert AutoModelForCausalLM.from_pretrained(model)(tokens).logits.isfinite().all()

@@ -1,22 +1,27 @@
-"""The pipeline as a Prefect deployment: a server, a worker, and the same tables as from the command line."""
+"""Deployments: what the server and the worker of `elastic up` make of them, on the smoke preset."""
 
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import httpx
 import polars as pl
 import pytest
 
+from elastic_core.training.local_ray import local_cluster, prepare_process
 from elastic_core.trajectory import KEY
+from flows.passwords import read_variables
 from tests.e2e.conftest import read_table
 from tests.elastic_command import ELASTIC, environment
 
 REPOSITORY = Path(__file__).parents[2]
+FINISHED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +33,54 @@ def runs_with_models(table: pl.DataFrame, runs: Path, tmp_path_factory: pytest.T
     return tmp_path
 
 
+class Server(NamedTuple):
+    """What `elastic up` started."""
+
+    api: httpx.Client
+    variables: dict[str, str]
+    """Of client.env."""
+
+    def start(self, deployment: str, **parameters: Any) -> str:
+        """Id of a new flow run."""
+        found = self.api.get(f"/deployments/name/{deployment}").json()
+        created = self.api.post(f"/deployments/{found['id']}/create_flow_run", json={"parameters": parameters})
+        return created.json()["id"]
+
+    def state(self, run: str) -> dict[str, Any]:
+        return self.api.get(f"/flow_runs/{run}").json()["state"]
+
+    def finish(self, run: str, seconds: float = 420) -> dict[str, Any]:
+        """The state that the run ends in."""
+        wait_for(lambda: self.state(run)["type"] in FINISHED, seconds, f"end of the run, {self.state(run)['name']}")
+        return self.state(run)
+
+    def mlflow_runs(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+        """The runs that MLflow has of the smoke preset, by label."""
+        from mlflow import MlflowClient
+
+        for name, value in self.variables.items():
+            monkeypatch.setenv(name, value)
+        client = MlflowClient(self.variables["MLFLOW_TRACKING_URI"])
+        experiment = client.get_experiment_by_name("smoke")
+        assert experiment
+        return {run.data.tags["elastic.label"]: run for run in client.search_runs([experiment.experiment_id])}
+
+
+def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, f"waited {seconds} s for {what}"
+        time.sleep(1)
+
+
 @pytest.fixture(scope="module")
-def prefect_api(runs_with_models: Path) -> Iterator[httpx.Client]:
-    """The API of the server that `elastic up` starts."""
+def server(runs_with_models: Path) -> Iterator[Server]:
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         prefect, mlflow = (each.getsockname()[1] for each in sockets)
+    prepare_process()  # The worker and a test's own cluster share Ray's token.
     clean = {k: v for k, v in environment(runs_with_models).items() if not k.startswith(("PREFECT", "MLFLOW"))}
     process = subprocess.Popen(
         [ELASTIC, "up", "--prefect-port", str(prefect), "--mlflow-port", str(mlflow)],
@@ -48,33 +93,100 @@ def prefect_api(runs_with_models: Path) -> Iterator[httpx.Client]:
     try:
         assert process.stdout is not None
         assert any("Ctrl-C" in line for line in process.stdout), "elastic up ended before it was ready"
-        with httpx.Client(base_url=f"http://127.0.0.1:{prefect}/api", trust_env=False, timeout=30) as client:
-            yield client
+        variables = read_variables(runs_with_models / "services" / "client.env")
+        user, password = variables["PREFECT_API_AUTH_STRING"].split(":")
+        url = variables["PREFECT_API_URL"]
+        with httpx.Client(base_url=url, auth=(user, password), trust_env=False, timeout=120) as client:
+            yield Server(client, variables)
     finally:
         process.terminate()
         process.wait(90)
 
 
 def test_a_deployment_run_produces_the_same_table(
-    prefect_api: httpx.Client, runs_with_models: Path, table: pl.DataFrame
+    server: Server, runs_with_models: Path, table: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deployment = prefect_api.get("/deployments/name/pipeline/smoke").json()
-    run = prefect_api.post(f"/deployments/{deployment['id']}/create_flow_run", json={}).json()
-    until = time.monotonic() + 420
-    while (state := prefect_api.get(f"/flow_runs/{run['id']}").json()["state"])["type"] not in (
-        "COMPLETED",
-        "FAILED",
-        "CRASHED",
-    ):
-        assert time.monotonic() < until, f"the run is still {state['name']}"
-        time.sleep(1)
+    state = server.finish(server.start("pipeline/smoke"))
     assert state["type"] == "COMPLETED", state["message"]
     columns = [*KEY, "response_ids", "forced", "score"]
     ours, theirs = (frame.select(columns).sort(KEY) for frame in (read_table(runs_with_models), table))
     assert ours.equals(theirs)
     assert (runs_with_models / "smoke" / "report" / "summary.json").exists()
+    recorded = server.mlflow_runs(monkeypatch)
+    assert all(run.info.status == "FINISHED" for run in recorded.values())
+    assert {label.split("/")[1] for label in recorded} >= {"pipeline", "sweep", "report"}
 
 
-def test_the_nightly_sweep_is_scheduled(prefect_api: httpx.Client) -> None:
-    deployment = prefect_api.get("/deployments/name/sweep/nightly").json()
+def test_the_nightly_sweep_is_scheduled(server: Server) -> None:
+    deployment = server.api.get("/deployments/name/sweep/nightly").json()
     assert [schedule["schedule"]["cron"] for schedule in deployment["schedules"]] == ["0 3 * * *"]
+
+
+def test_a_scheduled_sweep_runs_and_appears_in_mlflow(
+    server: Server, runs_with_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = time.time()
+    nightly = server.api.get("/deployments/name/sweep/nightly").json()["id"]
+    soon = datetime.now(UTC) + timedelta(seconds=60)  # A busy server plans late, and nothing that has passed.
+    schedule = {
+        # Prefect plans every run of the next hour at once.
+        "schedule": {"interval": 1800, "anchor_date": soon.isoformat()},
+        "active": True,
+        "parameters": {"preset": "smoke", "overrides": {"sweep.samples": 3}},
+    }
+    added = server.api.post(f"/deployments/{nightly}/schedules", json=[schedule])
+    assert added.status_code == 201, added.text
+
+    def started() -> list[dict[str, Any]]:
+        deployment = {"id": {"any_": [nightly]}}
+        state = {"type": {"any_": ["RUNNING", *FINISHED]}}
+        return server.api.post(
+            "/flow_runs/filter", json={"deployments": deployment, "flow_runs": {"state": state}}
+        ).json()
+
+    wait_for(started, 240, "a run of the schedule")
+    # Those already due go with it.
+    server.api.delete(f"/deployments/{nightly}/schedules/{added.json()[0]['id']}")
+    (run,) = started()
+    assert "auto-scheduled" in run["tags"]
+    state = server.finish(run["id"])
+    assert state["type"] == "COMPLETED", state["message"]
+    assert set(read_table(runs_with_models)["sample"]) == {0, 1, 2}
+    sweeps = [run for label, run in server.mlflow_runs(monkeypatch).items() if label.startswith("smoke/sweep/")]
+    assert any(run.info.end_time > began * 1000 and run.data.metrics["rows_written"] for run in sweeps)
+
+
+def test_two_sweeps_of_one_table_queue(server: Server, runs_with_models: Path) -> None:
+    parameters = {"preset": "smoke", "overrides": {"sweep.samples": 4}}
+    both = [server.start("sweep/nightly", **parameters) for _ in range(2)]
+    waited = []
+    wait_for(
+        lambda: waited.extend(run for run in both if server.state(run)["name"] == "AwaitingConcurrencySlot") or waited,
+        120,
+        "one of two runs to queue",
+    )
+    assert [server.finish(run)["type"] for run in both] == ["COMPLETED"] * 2
+    table = read_table(runs_with_models)
+    assert table.height == table.n_unique(KEY)
+    assert set(table["sample"]) == {0, 1, 2, 3}
+
+
+def test_cancelling_stops_the_ray_job(server: Server, runs_with_models: Path) -> None:
+    with local_cluster() as cluster:
+        joined = {"ray.address": cluster.gcs, "ray.dashboard": cluster.dashboard}
+        before = set(runs_with_models.glob("smoke/train/*"))
+        run = server.start("pipeline/smoke", preset="smoke", overrides={"train.steps": 1000, **joined})
+
+        def is_training() -> bool:
+            state = server.state(run)
+            assert state["type"] not in FINISHED, state["message"]
+            logs = [stage / "train.log" for stage in set(runs_with_models.glob("smoke/train/*")) - before]
+            return any("step:1 - " in log.read_text() for log in logs if log.exists())
+
+        wait_for(is_training, 240, "the first step of training")
+        jobs = [job.submission_id for job in cluster.client().list_jobs() if job.status == "RUNNING"]
+        cancelling = {"type": "CANCELLING", "name": "Cancelling"}
+        assert server.api.post(f"/flow_runs/{run}/set_state", json={"state": cancelling}).status_code == 201
+        assert server.finish(run, 120)["type"] == "CANCELLED"
+        (job,) = [job for job in jobs if job]
+        wait_for(lambda: cluster.client().get_job_status(job) == "STOPPED", 60, "the job to stop")

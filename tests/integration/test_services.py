@@ -1,19 +1,29 @@
 """`elastic up` as a user meets it: a process of its own, real servers, a deployment run by the worker, Ctrl-C."""
 
+import asyncio
 import contextlib
+import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import httpx
 import psutil
 import pytest
+
+from flows import postgresql
+from flows.passwords import read_variables
 
 pytestmark = pytest.mark.timeout(480)  # Half a minute on an idle machine; servers start slowly on a busy one.
 
@@ -38,14 +48,12 @@ DEPLOYMENTS = """
 
 UP = """
     import sys
-    from pathlib import Path
 
     from elastic_core.errors import UserError
     from flows.services import ServicesParameters, up
 
     try:
-        prefect, mlflow = map(int, sys.argv[1:])
-        up(ServicesParameters(prefect_port=prefect, mlflow_port=mlflow, runs=Path("runs")))
+        up(ServicesParameters.model_validate_json(sys.argv[1]))
     except UserError as error:
         sys.exit(f"error: {error}")
 """
@@ -64,15 +72,20 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def environment() -> dict[str, str]:
-    """A user without settings of their own."""
+def clean_environment() -> dict[str, str]:
+    """Of a user without settings of their own."""
     return {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "MLFLOW", "ELASTIC"))}
 
 
-def start(project: Path, environment: dict[str, str], *ports: int) -> subprocess.Popen[str]:
+@pytest.fixture
+def environment() -> dict[str, str]:
+    return clean_environment()
+
+
+def start(project: Path, environment: dict[str, str], prefect: int, mlflow: int, **more: Any) -> subprocess.Popen[str]:
+    parameters = {"prefect_port": prefect, "mlflow_port": mlflow, "runs": "runs", **more}
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(UP), *map(str, ports)],
+        [sys.executable, "-c", textwrap.dedent(UP), json.dumps(parameters)],
         cwd=project,
         env={**environment, "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
@@ -102,6 +115,22 @@ def services(project: Path, environment: dict[str, str]) -> Iterator[tuple[subpr
         process.wait(60)
 
 
+def clients(runs: Path) -> dict[str, str]:
+    """What `elastic up` tells the clients of its servers."""
+    return read_variables(runs / "services" / "client.env")
+
+
+def prefect_client(runs: Path) -> httpx.Client:
+    variables = clients(runs)
+    user, password = variables["PREFECT_API_AUTH_STRING"].split(":")
+    return httpx.Client(base_url=variables["PREFECT_API_URL"], auth=(user, password), trust_env=False, timeout=30)
+
+
+def mlflow_status(runs: Path, password: str) -> int:
+    url = f"{clients(runs)['MLFLOW_TRACKING_URI']}/api/2.0/mlflow/experiments/get?experiment_id=0"
+    return httpx.get(url, auth=("elastic", password), trust_env=False, timeout=60).status_code
+
+
 def wait_for(condition, seconds: float, what: str) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -115,7 +144,7 @@ def test_a_deployment_runs_a_crashed_worker_returns_and_ctrl_c_leaves_nothing(se
     assert any(prefect in line for line in lines) and any(mlflow in line for line in lines)
     assert httpx.get(f"{mlflow}/health", trust_env=False).status_code == 200
 
-    with httpx.Client(base_url=f"{prefect}/api", trust_env=False, timeout=30) as api:
+    with prefect_client(project / "runs") as api:
         deployment = api.get("/deployments/name/touch/small").json()
         assert deployment["work_pool_name"] == "elastic"
         run = api.post(f"/deployments/{deployment['id']}/create_flow_run", json={}).json()
@@ -172,3 +201,109 @@ def test_kill_9_leaves_nothing_either(project: Path, environment: dict[str, str]
     process.wait()
     _, alive = psutil.wait_procs(family, timeout=40)
     assert not alive
+
+
+def test_nobody_gets_in_without_the_password(services, project: Path) -> None:
+    runs = project / "runs"
+    variables = clients(runs)
+    file = runs / "services" / "client.env"
+    assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
+    url = f"{variables['PREFECT_API_URL']}/flows/count"
+    assert httpx.post(url, trust_env=False).status_code == 401
+    assert httpx.post(url, auth=("elastic", "wrong"), trust_env=False).status_code == 401
+    with prefect_client(runs) as api:
+        assert api.post("/flows/count").status_code == 200
+    assert mlflow_status(runs, "wrong") == 401
+    assert mlflow_status(runs, variables["MLFLOW_TRACKING_PASSWORD"]) == 200
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """Tests run as root start PostgreSQL as another user, whom pytest's own directories do not let in."""
+    directory = Path(tempfile.mkdtemp(prefix="elastic-"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.mark.skipif(
+    postgresql.find_binaries() is None, reason=f"needs PostgreSQL: sudo apt-get install {postgresql.APT_PACKAGE}"
+)
+def test_both_servers_keep_their_data_in_postgresql(
+    project: Path, environment: dict[str, str], open_directory: Path
+) -> None:
+    port = free_port()
+    more = {"runs": str(open_directory), "database": "postgresql", "postgresql_port": port}
+    passwords = set()
+    for _ in range(2):  # The second time over what the first left.
+        process = start(project, environment, free_port(), free_port(), **more)
+        try:
+            output = "".join(lines_until(process, "Ctrl-C"))
+            secrets = {word for line in _private(open_directory) for word in re.split(r"[:=]", line) if len(word) == 64}
+            passwords.add(frozenset(secrets))
+            assert {"flow_run", "deployment"} <= tables(open_directory, port, "prefect")
+            assert {"runs", "metrics"} <= tables(open_directory, port, "mlflow")
+            with pytest.raises(asyncpg.InvalidPasswordError):
+                tables(open_directory, port, "prefect", password="wrong")
+            with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError):
+                tables(open_directory, port, "prefect", database="mlflow")
+            with prefect_client(open_directory) as api:
+                assert api.get("/deployments/name/touch/small").json()["work_pool_name"] == "elastic"
+            family = psutil.Process(process.pid).children(recursive=True)
+            assert listening(family) >= {port} and listening(family, elsewhere=True) == set()
+            shown = output + "".join(" ".join(each.cmdline()) for each in family if each.is_running())
+            logs = "".join(log.read_text() for log in (open_directory / "services").glob("*.log*"))
+            assert not [secret for secret in secrets if secret in shown or secret in logs]
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(90) == 0
+        assert not [each for each in family if each.is_running()]
+    assert len(passwords) == 1, "passwords are kept"
+
+
+def _private(runs: Path) -> list[str]:
+    files = [runs / "services" / "client.env", runs / "postgresql" / "pgpass"]
+    assert all(file.stat().st_mode & 0o777 == 0o600 for file in files)
+    return [line for file in files for line in file.read_text().splitlines()]
+
+
+def tables(runs: Path, port: int, role: str, database: str | None = None, password: str | None = None) -> set[str]:
+    """Names of the tables in the role's own database, or in another."""
+
+    async def read() -> set[str]:
+        connection = await asyncpg.connect(
+            host="127.0.0.1",
+            port=port,
+            user=role,
+            database=database or role,
+            password=password,
+            passfile=runs / "postgresql" / "pgpass",
+        )
+        try:
+            rows = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        finally:
+            await connection.close()
+        return {row["tablename"] for row in rows}
+
+    return asyncio.run(read())
+
+
+def listening(processes: list[psutil.Process], *, elsewhere: bool = False) -> set[int]:
+    """Ports that any of the processes listens on: on loopback, or elsewhere."""
+    addresses = set()
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for connection in process.net_connections():
+                if connection.status == psutil.CONN_LISTEN:
+                    addresses.add(connection.laddr)
+    return {address.port for address in addresses if (address.ip != "127.0.0.1") == elsewhere}
+
+
+def test_a_directory_postgresql_cannot_enter_is_one_sentence(project: Path, environment: dict[str, str]) -> None:
+    if os.geteuid() or postgresql.find_binaries() is None:
+        pytest.skip(f"needs to be root, and {postgresql.APT_PACKAGE}")
+    project.chmod(0o700)
+    process = start(project, environment, free_port(), free_port(), database="postgresql")
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert output.startswith("error: PostgreSQL refuses to run as root") and output.count("\n") == 1

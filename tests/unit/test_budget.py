@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_core.budget import Budget, parse_grid
+from elastic_core.budget import Budget, TokenRange, TrainingBudget, parse_grid
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,39 @@ def test_a_grid_keeps_its_order_and_refuses_repetition() -> None:
 def test_the_total_of_an_unlimited_phase_is_unlimited() -> None:
     assert Budget(1024, 1024).total == 2048
     assert Budget(None, 32).total is None
+
+
+@given(st.integers(0, 5000), st.integers(0, 5000), st.integers(1, 5000), st.integers(0, 2**63))
+def test_a_drawn_budget_lies_in_its_range_and_is_drawn_again_alike(
+    low: int, more: int, solution: int, seed: int
+) -> None:
+    budget = TrainingBudget(TokenRange(low, low + more), solution)
+    drawn = budget.draw(seed)
+    assert drawn == budget.draw(seed)
+    assert low <= (drawn.think or 0) <= low + more and drawn.solution == solution
+    assert TrainingBudget.parse(str(budget)) == budget
+
+
+def test_both_ends_of_a_range_are_drawn() -> None:
+    assert {TokenRange(3, 5).draw(seed) for seed in range(50)} == {3, 4, 5}
+
+
+@pytest.mark.parametrize(
+    ("text", "largest", "fixed"),
+    [
+        ("1k+1k", Budget(1024, 1024), Budget(1024, 1024)),
+        ("512..3k+1k", Budget(3072, 1024), None),
+        ("7..7 + 2", Budget(7, 2), Budget(7, 2)),
+    ],
+)
+def test_training_budgets_are_fixed_or_drawn(text: str, largest: Budget, fixed: Budget | None) -> None:
+    budget = TrainingBudget.parse(text)
+    assert (budget.largest, budget.fixed) == (largest, fixed)
+
+
+@pytest.mark.parametrize(
+    "text", ["unlimited", "unlimited+1k", "1k+unlimited", "3k..1k+1k", "1..+4", "..2+4", "1..2", "1..2+0"]
+)
+def test_what_cannot_be_trained_under_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match=r"budget|range"):
+        TrainingBudget.parse(text)

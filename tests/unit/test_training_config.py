@@ -7,6 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 import elastic_core.miniature
+from elastic_core.budget import Budget
+from elastic_core.training.advantage import ESTIMATOR
 from elastic_core.training.config import GrpoParameters, compose
 from elastic_core.training.resources import InsufficientResources, Resources, check_nodes, required_resources
 
@@ -54,24 +56,41 @@ def test_the_miniature_trains_in_float32_without_reference_or_sleep_mode(tmp_pat
 def test_defaults_are_the_papers(tmp_path: Path) -> None:
     config = composed(tmp_path)
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
-    assert config.algorithm.adv_estimator == "grpo" and config.algorithm.norm_adv_by_std_in_grpo
+    assert config.algorithm.adv_estimator == ESTIMATOR and actor.loss_agg_mode == "token-mean"
     assert (config.data.train_batch_size, actor.ppo_mini_batch_size, rollout.n) == (128, 64, 8)
     assert (actor.optim.lr, actor.kl_loss_coef, actor.kl_loss_type, actor.entropy_coeff) == (
         1e-6, 0.001, "low_var_kl", 0.001,
     )  # fmt: skip
     assert (actor.clip_ratio_low, actor.clip_ratio_high, rollout.temperature) == (0.2, 0.2, 0.6)
     assert not config.algorithm.use_kl_in_reward and not config.algorithm.rollout_correction.bypass_mode
-    assert (config.elastic.think_tokens, config.elastic.solution_tokens) == (1024, 1024)
+    assert config.elastic.budget == "1k+1k"
 
 
-@pytest.mark.parametrize("changes", [{}, MINIATURE])
-def test_response_and_context_hold_budget_and_forced_think_end(tmp_path: Path, changes: dict[str, Any]) -> None:
-    config = composed(tmp_path, **changes)
-    needed = config.elastic.think_tokens + 1 + config.elastic.solution_tokens
-    assert config.data.max_response_length == needed
-    assert config.actor_rollout_ref.rollout.max_model_len == config.data.max_prompt_length + needed
-    # Shorter batches than the context would split a prefill, which kills vLLM's CPU engine.
-    assert config.actor_rollout_ref.rollout.max_num_batched_tokens >= config.actor_rollout_ref.rollout.max_model_len
+@pytest.mark.parametrize(
+    ("budget", "response"), [("1k+1k", 1024 + 1 + 1024), ("512..3k+1k", 3072 + 1 + 1024), ("0+32", 33)]
+)
+def test_a_response_holds_the_largest_budget_and_a_forced_think_end(budget: str, response: int) -> None:
+    assert GrpoParameters(budget=budget).response_tokens == response
+
+
+def test_a_request_for_a_length_has_room_in_the_context_and_shortens_no_problem(tmp_path: Path) -> None:
+    config = composed(tmp_path, strategy="vanilla", budget="4000+96", l1={"form": "exact"})
+    rollout = config.actor_rollout_ref.rollout
+    assert config.data.max_prompt_length == 1024 < rollout.prompt_length
+    assert rollout.max_model_len == rollout.prompt_length + 4097
+    assert config.elastic.l1 == {"form": "exact", "lengths": "100..4000", "penalty": 3e-4}
+
+
+@pytest.mark.parametrize(
+    ("changes", "fixed"),
+    [
+        ({"budget": "1k+1k"}, Budget(1024, 1024)),
+        ({"budget": "512..3k+1k"}, None),
+        ({"strategy": "vanilla", "l1": {"form": "max"}}, None),
+    ],
+)
+def test_a_budget_is_claimed_only_where_there_is_one(changes: dict[str, Any], fixed: Budget | None) -> None:
+    assert GrpoParameters(**changes).fixed_budget == fixed
 
 
 def test_checkpoints_hold_what_resuming_and_exporting_need(tmp_path: Path) -> None:
@@ -89,6 +108,10 @@ def test_checkpoints_hold_what_resuming_and_exporting_need(tmp_path: Path) -> No
         ({"tensor_parallel": 3}, r"nodes \* gpus_per_node = 8 is not a multiple of tensor_parallel = 3"),
         ({"budget": "unlimited"}, "is no training budget"),
         ({"budget": "1k"}, "is not a budget"),
+        ({"budget": "3k..512+1k"}, r'"3072\.\.512" is an empty range'),
+        ({"l1": {"form": "exact"}}, "strategy = separate, expected vanilla"),
+        ({"strategy": "vanilla", "l1": {"form": "exact", "lengths": "0..9"}}, "asks for no tokens"),
+        ({"device": "cpu", "gpus_per_node": 1}, "kl_coefficient = 0.001 on a CPU.*expected 0"),
         ({"device": "cpu"}, "nodes \\* gpus_per_node = 8, expected 1"),
         ({"tokens_per_device": 3072}, "cannot hold one sequence of 3073 tokens"),
         ({"group_size": 1}, "group_size"),

@@ -1,21 +1,22 @@
-"""Following a training job, and its checkpoints on disk, without a cluster."""
+"""Following a training job without a cluster, and what it does at its beginning and its end without a training."""
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from omegaconf import OmegaConf
 
-from elastic_core.training import export
+from elastic_core.errors import UserError
+from elastic_core.training import train_main
 from elastic_core.training.launch import Deadlines, TrainingFailed, follow
+
+AWAY = "AWAY"
 
 
 class Client:
-    """A job server whose job goes through `statuses`, one per look, and stays at the last."""
+    """A job server whose job goes through `statuses`, one per look, and stays at the last; at AWAY it is down."""
 
     def __init__(self, *statuses: str, log: tuple[str, ...] = ()) -> None:
         self.statuses = list(statuses)
@@ -24,6 +25,8 @@ class Client:
 
     def get_job_status(self, job: str) -> SimpleNamespace:
         status = "STOPPED" if self.stopped else self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+        if status == AWAY:
+            raise ConnectionError("connection refused")
         return SimpleNamespace(value=status)
 
     async def tail_job_logs(self, job: str) -> AsyncIterator[str]:
@@ -37,8 +40,8 @@ class Client:
         self.stopped = True
 
 
-def cluster(client: Client) -> Any:
-    return SimpleNamespace(client=lambda: client)
+def cluster(client: Client, ended: bool = False) -> Any:
+    return SimpleNamespace(client=lambda: client, dashboard="http://head:8265", has_ended=lambda: ended)
 
 
 LOG = ("starting\n(ElasticTaskRunner pid=7) step:1 - rollout/", "acc:0.5\nstep:2 - rollout/acc:0.75\nbye")
@@ -77,46 +80,62 @@ def test_an_error_of_a_callback_is_raised_while_the_job_runs(tmp_path: Path) -> 
         follow(cluster(Client("RUNNING", log=LOG)), "job", log_file=tmp_path / "log", on_step=refuse)
 
 
-def write_checkpoint(out_dir: Path, step: int, *, tracked: bool = True) -> Path:
-    weights = out_dir / f"global_step_{step}" / "actor" / "huggingface"
-    weights.mkdir(parents=True)
-    save_file({"weight": np.zeros(2, np.float32)}, weights / "model.safetensors")
-    (weights / "model.safetensors").chmod(0o600)
-    (weights / "config.json").write_text('{"dtype": "bfloat16", "vocab_size": 2}')
-    if tracked:
-        (out_dir / "latest_checkpointed_iteration.txt").write_text(str(step))
-    return weights.parent.parent
+def test_a_head_that_is_restarted_is_waited_for(tmp_path: Path) -> None:
+    follow(cluster(Client("RUNNING", AWAY, AWAY, "SUCCEEDED", log=LOG)), "job", log_file=tmp_path / "log")
 
 
-def test_only_checkpoints_that_verl_finished_count(tmp_path: Path) -> None:
-    assert export.latest_checkpoint(tmp_path) is None and not export.is_finished(tmp_path, 1)
-    first = write_checkpoint(tmp_path, 10)
-    write_checkpoint(tmp_path, 20, tracked=False)
-    assert export.latest_checkpoint(tmp_path) == first
-    assert export.checkpoint_steps(tmp_path) == [10, 20]
-    assert export.is_finished(tmp_path, 10) and not export.is_finished(tmp_path, 20)
+def test_a_head_that_stays_away_is_named_and_the_job_is_left_to_itself(tmp_path: Path) -> None:
+    client = Client("RUNNING", AWAY)
+    with pytest.raises(ConnectionError, match=r"Ray at http://head:8265 has not answered for \d s about job job"):
+        follow(cluster(client), "job", log_file=tmp_path / "log", deadlines=Deadlines(contact=0))
+    assert not client.stopped
 
 
-def test_pruning_keeps_the_newest(tmp_path: Path) -> None:
-    for step in (2, 10, 9):
-        write_checkpoint(tmp_path, step)
-    export.prune_checkpoints(tmp_path, keep=2)
-    assert export.checkpoint_steps(tmp_path) == [9, 10]
+def test_a_head_of_our_own_that_died_is_not_waited_for(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionError, match="connection refused"):
+        follow(cluster(Client("RUNNING", AWAY), ended=True), "job", log_file=tmp_path / "log")
 
 
-def test_an_export_is_complete_readable_and_replaces_the_old_one(tmp_path: Path) -> None:
-    output = tmp_path / "models" / "trained"
-    for step in (1, 2):
-        assert export.export(write_checkpoint(tmp_path, step), output) == output
-    assert [path.name for path in output.parent.iterdir()] == ["trained"]
-    assert (output / "model.safetensors").stat().st_mode & 0o777 == 0o644
-    # What verl writes there is not what the weights are.
-    assert json.loads((output / "config.json").read_text()) == {"dtype": "float32", "vocab_size": 2}
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])
+def test_a_cancelled_flow_stops_its_job(tmp_path: Path, interruption: type[BaseException]) -> None:
+    """Prefect's TerminationSignal is a BaseException like these."""
+
+    def cancel(step: int) -> None:
+        raise interruption
+
+    client = Client("RUNNING", log=LOG)
+    with pytest.raises(interruption):
+        follow(cluster(client), "job", log_file=tmp_path / "log", on_step=cancel)
+    assert client.stopped
 
 
-def test_a_checkpoint_without_weights_is_not_exported(tmp_path: Path) -> None:
-    checkpoint = write_checkpoint(tmp_path, 1)
-    (checkpoint / "actor" / "huggingface" / "model.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match="hf_model"):
-        export.export(checkpoint, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+def test_a_job_s_last_words_to_the_user_are_the_error(tmp_path: Path) -> None:
+    words = "Traceback\nerror: no room for the checkpoint of step 3\n"
+    with pytest.raises(UserError, match=r"^no room for the checkpoint of step 3$"):
+        follow(cluster(Client("RUNNING", "FAILED", log=(words,))), "job", log_file=tmp_path / "log")
+
+
+def configuration(tmp_path: Path) -> str:
+    file = tmp_path / "verl.yaml"
+    out_dir = tmp_path / "checkpoints"
+    trainer = {"default_local_dir": str(out_dir), "total_training_steps": 4, "logger": ["console"], "test_freq": 2}
+    OmegaConf.save(OmegaConf.create({"trainer": trainer}), file)
+    return str(file)
+
+
+def test_a_training_that_ends_at_once_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """verl's loop does when it is resumed past its last epoch."""
+    monkeypatch.setattr("elastic_core.training.plugin_check.require_plugin", lambda: None)
+    monkeypatch.setattr(train_main, "run", lambda config: None)
+    with pytest.raises(RuntimeError, match=r"verl returned, but .* holds no checkpoint of step 4"):
+        train_main.main([configuration(tmp_path)])
+
+
+def test_what_the_user_can_mend_is_the_job_s_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(config: Any) -> None:
+        raise UserError("the disk is full")
+
+    monkeypatch.setattr("elastic_core.training.plugin_check.require_plugin", lambda: None)
+    monkeypatch.setattr(train_main, "run", refuse)
+    with pytest.raises(SystemExit, match=r"^error: the disk is full$"):
+        train_main.main([configuration(tmp_path)])

@@ -1,0 +1,215 @@
+"""Reading and checking a library of templates.
+
+Two forms are read. The published one, JSON of {chapter: {section: [template]}}; and a flat one, a JSON list or JSONL of
+templates that name their chapter and section themselves. The published file is irregular: a text may be a list of
+texts, an example an object with keys of its own, names repeat within a section, and some texts went through one
+escaping too many or too few. All of that ends here; see `Template` for what comes out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from elastic_core.errors import UserError, nearest
+from elastic_core.reasonflux.template import Template, stable_id
+
+FIELDS = (
+    "chapter",
+    "section",
+    "template_name",
+    "template_type",
+    "knowledge_tag",
+    "description",
+    "application_scenario",
+    "reason_flow",
+    "example_application",
+)
+"""All that a template may have. Chapter, section, name, description and reason flow it must have."""
+
+# "\frac" written into JSON as it is is a form feed and "rac". A backslash and an "n" that begin no LaTeX command are a
+# line break that was escaped twice. Half of a surrogate pair is no character and could not be written again.
+_MISWRITTEN = re.compile(r"[\a\b\f\ud800-\udfff]|\t(?=imes|heta|herefore|ext\{)|\\[nt](?![a-z])")
+_MEANT = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\t": "\\t", "\\n": "\n", "\\t": "\t"}
+
+
+def read_library(file: Path) -> dict[str, Template]:
+    """Templates of a file by id, in the order of the file, those of one name together.
+
+    A name that repeats within a section gets an ordinal behind its id, by content, so that the order of a file decides
+    no id. An exact copy is no second template.
+
+    Raises:
+        UserError: the first entry that is broken, with its position and the reason.
+    """
+    if not file.is_file():
+        raise UserError(f"{file}: no such file")
+    entries = _lines(file) if file.suffix == ".jsonl" else _document(file)
+    drafts = [_Entry(file, where, fields).template() for where, fields in entries]
+    if not drafts:
+        raise UserError(f"{file}: no template in it; expected at least one")
+    return _identified(drafts)
+
+
+def _identified(drafts: Iterable[Template]) -> dict[str, Template]:
+    same: dict[str, list[Template]] = defaultdict(list)
+    for draft in drafts:
+        if draft not in same[draft.id]:
+            same[draft.id].append(draft)
+    found = {}
+    for first_id, namesakes in same.items():
+        for ordinal, draft in enumerate(sorted(namesakes), 1):
+            unique = first_id if ordinal == 1 else f"{first_id}-{ordinal}"
+            found[unique] = replace(draft, id=unique)
+    return found
+
+
+def _lines(file: Path) -> Iterator[tuple[str, Any]]:
+    """Position and content of every template."""
+    for number, line in enumerate(_decoded(file).split("\n"), 1):
+        if line.strip():
+            yield f"line {number}", _parse(line, f"{file}: line {number}")
+
+
+def _document(file: Path) -> Iterator[tuple[str, Any]]:
+    """Position and content of every template, chapter and section included."""
+    document = _parse(_decoded(file), str(file))
+    if isinstance(document, list):
+        for position, fields in enumerate(document, 1):
+            yield f"template {position}", fields
+        return
+    if not isinstance(document, dict):
+        raise UserError(f"{file}: found {_kind(document)}; expected chapters or a list of templates")
+    for chapter, sections in document.items():
+        if not isinstance(sections, dict):
+            raise UserError(f'{file}: chapter "{chapter}": found {_kind(sections)}; expected an object of sections')
+        for section, templates in sections.items():
+            where = f'chapter "{chapter}", section "{section}"'
+            if not isinstance(templates, list):
+                raise UserError(f"{file}: {where}: found {_kind(templates)}; expected a list of templates")
+            for position, fields in enumerate(templates, 1):
+                place = {"chapter": chapter, "section": section}
+                yield f"{where}, template {position}", fields | place if isinstance(fields, dict) else fields
+
+
+def _decoded(file: Path) -> str:
+    try:
+        return file.read_bytes().decode().removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file}: not UTF-8 text at byte {error.start}") from None
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_distinct)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{where}: not JSON at line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; of a section that is written twice the first would otherwise be lost without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f'key "{repeated}" is there twice in one object; expected once')
+    return found
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A template as a file has it, with its position for messages."""
+
+    file: Path
+    where: str
+    fields: Any
+
+    def template(self) -> Template:
+        if not isinstance(self.fields, dict):
+            raise UserError(f"{self.file}: {self.where}: found {_kind(self.fields)}; expected an object")
+        for field in self.fields:
+            if field not in FIELDS:
+                raise self._error(field, f"is no field of a template{nearest(field, FIELDS)}")
+        chapter, section, name = (self._required(field) for field in ("chapter", "section", "template_name"))
+        description = self._required("description")
+        steps = self._list("reason_flow")
+        if not steps:
+            raise self._error("reason_flow", "is missing or empty; expected a list of steps")
+        return Template(
+            id=stable_id(chapter, section, name),
+            chapter=chapter,
+            section=section,
+            name=name,
+            type=self._text("template_type"),
+            knowledge_tags=tuple(tag.strip() for tag in self._list("knowledge_tag")),
+            description=description,
+            application_scenario="\n".join(self._list("application_scenario")).strip(),
+            reason_flow=steps,
+            example=self._example(),
+        )
+
+    def _required(self, field: str) -> str:
+        text = self._text(field)
+        if not text:
+            raise self._error(field, "is missing or empty; expected text")
+        return text
+
+    def _text(self, field: str) -> str:
+        value = self.fields.get(field, "")
+        if not isinstance(value, str):
+            raise self._error(field, f"is {_kind(value)}; expected text")
+        return _repaired(value).strip()
+
+    def _list(self, field: str) -> tuple[str, ...]:
+        """A list of texts, or the lines of one text; blank ones are left out."""
+        value = self.fields.get(field, [])
+        if isinstance(value, str):
+            value = _repaired(value).split("\n")
+        if not isinstance(value, list):
+            raise self._error(field, f"is {_kind(value)}; expected text or a list of texts")
+        for position, item in enumerate(value, 1):
+            if not isinstance(item, str):
+                raise self._error(field, f"holds {_kind(item)} in place {position}; expected texts only")
+        return tuple(item for item in (_repaired(item).rstrip() for item in value) if item)
+
+    def _example(self) -> str:
+        try:
+            return _rendered(self.fields.get("example_application", "")).strip()
+        except TypeError as error:
+            raise self._error("example_application", f"holds {error}; expected text, or an object of texts") from None
+
+    def _error(self, field: str, reason: str) -> UserError:
+        return UserError(f"{self.file}: {self.where}: {field} {reason}")
+
+
+def _rendered(value: Any) -> str:
+    """An example as text: an object as "Key: value" each on a line, what is inside of it below, indented."""
+    if isinstance(value, str):
+        return _repaired(value)
+    if isinstance(value, list):
+        return "\n".join(map(_rendered, value))
+    if not isinstance(value, dict):
+        raise TypeError(_kind(value))
+    parts = []
+    for key, part in value.items():
+        title = key.replace("_", " ").strip()
+        text = _rendered(part)
+        body = f" {text}" if isinstance(part, str) else "".join(f"\n  {line}" for line in text.split("\n"))
+        parts.append(f"{_repaired(title[:1].upper() + title[1:])}:{body}")
+    return "\n".join(parts)
+
+
+def _repaired(text: str) -> str:
+    return _MISWRITTEN.sub(lambda match: _MEANT.get(match[0], "\N{REPLACEMENT CHARACTER}"), text)
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+    return names.get(type(value), "null")

@@ -1,0 +1,137 @@
+"""Which template fits a problem: ReasonFlux's search from chapter to section to template.
+
+Every level is compared by its names alone. The chapter nearest to the query is chosen, of its sections the nearest two,
+and a template of these scores 0.9 times its own similarity plus 0.1 times its section's. Similarity is the cosine. The
+first match is the one that is published; further ones are the runners-up of the same two sections.
+
+Where a level cannot decide, which is frequent under TF-IDF, as a query may share no word with any chapter, the level
+below decides, and in the end the order of names. The order of the library's file never does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_core.reasonflux.embedders import (
+    TFIDF,
+    Embedder,
+    SentenceTransformerEmbedder,
+    TfidfEmbedder,
+    Vectors,
+    embed_cached,
+)
+from elastic_core.reasonflux.template import Template
+
+TEMPLATE_WEIGHT, SECTION_WEIGHT = 0.9, 0.1
+NUM_SECTIONS = 2
+DECIMALS = 6
+"""Similarities are rounded, or the order in which a machine adds numbers up would decide between equals."""
+
+Similarities = NDArray[np.float64]
+"""Of shape (queries, names of a level)."""
+
+
+class Match(NamedTuple):
+    """A template found, with the similarities (cosines) that its score is made of."""
+
+    template: Template
+    score: float
+    template_similarity: float
+    section_similarity: float
+
+
+class Retriever:
+    """Searches one library.
+
+    Args:
+        library: templates by id, at least one.
+        cache: where embeddings of the library's names are kept; None embeds them each time.
+    """
+
+    def __init__(self, library: Mapping[str, Template], embedder: Embedder, cache: Path | None = None) -> None:
+        self._embedder = embedder
+        self._templates, sections, chapters = _levels(library)
+        of_section = [sections.index((template.chapter, template.section)) for template in self._templates]
+        self._chapter_of = np.array([chapters.index(chapter) for chapter, _ in sections])
+        # All is sorted, so the templates of a section are neighbours, and so are the sections of a chapter.
+        self._first_template = np.searchsorted(of_section, range(len(sections) + 1))
+        self._first_section = np.searchsorted(self._chapter_of, range(len(chapters)))
+        self._splits = [len(chapters), len(chapters) + len(sections)]
+        names = level_names(library)
+        embedded = embed_cached(embedder, names, cache) if cache else embedder.embed(names)
+        self._names = _normalized(embedded)
+
+    def retrieve(self, queries: Sequence[str], num: int = 1) -> list[list[Match]]:
+        """The best `num` templates for each query, best first; fewer where the two sections hold fewer."""
+        if not queries:
+            return []
+        similarity = np.round(_normalized(self._embedder.embed(queries)) @ self._names.T, DECIMALS)
+        chapters, sections, templates = np.split(similarity, self._splits, axis=1)
+        chosen = self._choose_sections(chapters, sections, templates)
+        return [self._rank(*row, num) for row in zip(chosen, sections.tolist(), templates.tolist(), strict=True)]
+
+    def _choose_sections(
+        self, chapters: Similarities, sections: Similarities, templates: Similarities
+    ) -> list[list[int]]:
+        """For each query the sections to look into, by index."""
+        nearest_template = np.maximum.reduceat(templates, self._first_template[:-1], axis=1)
+        nearest_section = np.maximum.reduceat(sections, self._first_section, axis=1)
+        nearest_below = np.maximum.reduceat(nearest_template, self._first_section, axis=1)
+        chapter = np.lexsort((-nearest_below, -nearest_section, -chapters))[:, :1]
+        inside = self._chapter_of == chapter
+        order = np.lexsort((-nearest_template, -sections, ~inside))[:, :NUM_SECTIONS]
+        return [row[within[row]].tolist() for row, within in zip(order, inside, strict=True)]
+
+    def _rank(self, chosen: list[int], sections: list[float], templates: list[float], num: int) -> list[Match]:
+        matches = []
+        for section in sorted(chosen):
+            for index in range(self._first_template[section], self._first_template[section + 1]):
+                total = score(templates[index], sections[section])
+                matches.append(Match(self._templates[index], total, templates[index], sections[section]))
+        # Stable: of equal scores the first by name stays first.
+        return sorted(matches, key=lambda match: match.score, reverse=True)[:num]
+
+
+def score(template_similarity: float, section_similarity: float) -> float:
+    """What a template of the chosen sections is ranked by."""
+    return round(TEMPLATE_WEIGHT * template_similarity + SECTION_WEIGHT * section_similarity, DECIMALS)
+
+
+def level_names(library: Mapping[str, Template]) -> list[str]:
+    """All names that are embedded: of chapters, then sections, then templates."""
+    templates, sections, chapters = _levels(library)
+    return [*chapters, *(section for _, section in sections), *(template.name for template in templates)]
+
+
+def build_retriever(
+    library: Mapping[str, Template], embedder: str, *, cache: Path, trust_remote_code: bool = False
+) -> Retriever:
+    """A retriever by the name of its embedder, "tfidf" or that of a sentence-transformers model.
+
+    Raises:
+        UserError: when the embedder cannot be had.
+    """
+    if embedder == TFIDF:
+        # Made of the library's names within milliseconds; nothing to keep.
+        return Retriever(library, TfidfEmbedder(level_names(library)))
+    return Retriever(library, SentenceTransformerEmbedder(embedder, trust_remote_code), cache)
+
+
+def _levels(library: Mapping[str, Template]) -> tuple[list[Template], list[tuple[str, str]], list[str]]:
+    """Templates, sections (each with its chapter) and chapters, sorted by name."""
+    templates = sorted(library.values(), key=lambda template: (template.chapter, template.section, template.id))
+    sections = sorted({(template.chapter, template.section) for template in templates})
+    return templates, sections, sorted({chapter for chapter, _ in sections})
+
+
+def _normalized(vectors: Vectors) -> NDArray[np.float64]:
+    """Rows of length 1; a row of zeros, a text without a known word, stays what it is."""
+    # In 64 bits, so that a batch and a single query agree in every decimal kept.
+    wide = vectors.astype(np.float64)
+    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+    return wide / np.where(lengths == 0, 1, lengths)

@@ -1,0 +1,197 @@
+"""Checkpoints of a training run on disk: `out_dir/global_step_<n>`, each of them whole or not there.
+
+verl writes into `out_dir/.saving`. `commit` flushes that to the disk, renames it and then names it in verl's marker
+file, so whatever has the name is complete, and a run killed at any moment goes on from the newest.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from elastic_core.atomic import replacing
+from elastic_core.errors import UserError
+
+_PREFIX = "global_step_"
+_MARKER = "latest_checkpointed_iteration.txt"
+"""Where verl looks for the step to resume from; without it verl starts over without a word."""
+_SAVING = ".saving"
+_DELETED = ".deleted_"
+_VALIDATION = "validation.json"
+_DATA_STATE = "data.pt"
+"""Position in the training data; without it verl starts the data over, with a warning."""
+_FULL = re.compile("No space left|quota exceeded|file write failed|unexpected pos", re.IGNORECASE)
+"""How a full disk reads in the errors of Python and of torch's writer."""
+_GIB = 2**30
+
+
+class Validation(NamedTuple):
+    """What validation found at the step of a checkpoint.
+
+    Attributes:
+        accuracy: avg@k in [0, 1], the mean over validation sets.
+        samples: the k of avg@k.
+    """
+
+    accuracy: float
+    samples: int
+
+
+def checkpoint_steps(out_dir: Path) -> list[int]:
+    """Steps of the checkpoints in `out_dir`, ascending."""
+    names = (path.name.removeprefix(_PREFIX) for path in out_dir.glob(f"{_PREFIX}*"))
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def checkpoint_step(checkpoint: Path) -> int:
+    """The step a checkpoint folder was written at."""
+    return int(checkpoint.name.removeprefix(_PREFIX))
+
+
+def latest_checkpoint(out_dir: Path) -> Path | None:
+    """The newest checkpoint; None when there is none."""
+    steps = checkpoint_steps(out_dir)
+    return _folder(out_dir, steps[-1]) if steps else None
+
+
+def best_checkpoint(out_dir: Path) -> Path | None:
+    """The checkpoint with the highest validation accuracy, the earliest of equals; None when none was validated."""
+    validated = [(found.accuracy, -step) for step, found in _validations(out_dir).items()]
+    return _folder(out_dir, -max(validated)[1]) if validated else None
+
+
+def validation_of(checkpoint: Path) -> Validation | None:
+    """What validation found at the checkpoint's step, if there was one."""
+    file = checkpoint / _VALIDATION
+    return Validation(**json.loads(file.read_text())) if file.exists() else None
+
+
+def is_finished(out_dir: Path, steps: int) -> bool:
+    """Whether the run in `out_dir` reached `steps`."""
+    return (checkpoint_steps(out_dir) or [0])[-1] >= steps
+
+
+def recover(out_dir: Path) -> None:
+    """Make what a killed run left ready to resume from: drop what was being saved, and name the newest checkpoint.
+
+    Raises:
+        UserError: when that checkpoint would not bring the position in the data back.
+    """
+    for leftover in (out_dir / _SAVING, *out_dir.glob(f"{_DELETED}*")):
+        shutil.rmtree(leftover, ignore_errors=True)
+    newest = latest_checkpoint(out_dir)
+    if newest is None:
+        (out_dir / _MARKER).unlink(missing_ok=True)
+        return
+    if not (newest / _DATA_STATE).exists():
+        raise UserError(f"{newest} lacks {_DATA_STATE}; delete the folder to resume from the checkpoint before it")
+    _mark(out_dir, checkpoint_step(newest))
+
+
+def require_resumed(out_dir: Path, step: int) -> None:
+    """Nothing, when `step` is where verl had to resume.
+
+    Raises:
+        RuntimeError: when verl started over, or anywhere but after the newest checkpoint.
+    """
+    steps = checkpoint_steps(out_dir)
+    if step != (steps or [0])[-1]:
+        raise RuntimeError(f"{out_dir} holds checkpoints of steps {steps}, but verl resumed from step {step}")
+
+
+@contextmanager
+def saving(out_dir: Path, step: int) -> Iterator[Path]:
+    """The directory for verl to save the checkpoint of `step` in, as if it were `out_dir`.
+
+    Raises:
+        UserError: when the disk is too full for it.
+    """
+    temporary = out_dir / _SAVING
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    newest = latest_checkpoint(out_dir)
+    if newest and shutil.disk_usage(out_dir).free < _size(newest):
+        raise _disk_full(out_dir, step)
+    try:
+        yield temporary
+    except Exception as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if _FULL.search(str(error)):
+            raise _disk_full(out_dir, step) from error
+        raise
+
+
+def commit(out_dir: Path, step: int, validation: Validation | None, keep: int) -> None:
+    """Turn what was saved at `step` into the newest checkpoint; of the older ones `keep` - 1 stay, and the best."""
+    saved, checkpoint = _folder(out_dir / _SAVING, step), _folder(out_dir, step)
+    if validation is not None:
+        (saved / _VALIDATION).write_text(json.dumps(validation._asdict()) + "\n")
+    flush(saved)
+    saved.rename(checkpoint)
+    flush_directory(out_dir)
+    _mark(out_dir, step)
+    shutil.rmtree(out_dir / _SAVING)
+    prune_checkpoints(out_dir, keep)
+
+
+def prune_checkpoints(out_dir: Path, keep: int) -> None:
+    """Delete all but the newest `keep` checkpoints and the best one."""
+    best = best_checkpoint(out_dir)
+    for step in checkpoint_steps(out_dir)[:-keep]:
+        if (folder := _folder(out_dir, step)) != best:
+            # A deletion that is interrupted must not leave half a checkpoint under its name.
+            shutil.rmtree(folder.rename(out_dir / f"{_DELETED}{step}"))
+
+
+def flush(directory: Path) -> None:
+    """Have everything below `directory` on the disk."""
+    for folder, _, files in os.walk(directory):
+        for name in files:
+            _fsync(Path(folder, name), os.O_RDONLY)
+        flush_directory(Path(folder))
+
+
+def flush_directory(directory: Path) -> None:
+    """Have the names in `directory` on the disk."""
+    _fsync(directory, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _fsync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _mark(out_dir: Path, step: int) -> None:
+    with replacing(out_dir / _MARKER) as temporary:
+        temporary.write_text(str(step))
+        _fsync(temporary, os.O_RDONLY)
+
+
+def _folder(out_dir: Path, step: int) -> Path:
+    return out_dir / f"{_PREFIX}{step}"
+
+
+def _validations(out_dir: Path) -> dict[int, Validation]:
+    found = {step: validation_of(_folder(out_dir, step)) for step in checkpoint_steps(out_dir)}
+    return {step: validation for step, validation in found.items() if validation is not None}
+
+
+def _size(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+
+
+def _disk_full(out_dir: Path, step: int) -> UserError:
+    newest = latest_checkpoint(out_dir)
+    needed = f"about {_size(newest) / _GIB:.2g} GiB" if newest else "more"
+    after = f"goes on after step {checkpoint_step(newest)}" if newest else "starts again"
+    return UserError(
+        f"no room for the checkpoint of step {step}: {out_dir} has {shutil.disk_usage(out_dir).free / _GIB:.2g} GiB "
+        f"free and it needs {needed}; free some and run the same command, which {after}"
+    )

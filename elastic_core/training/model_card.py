@@ -1,0 +1,109 @@
+"""The model card of an exported checkpoint: what it is, how it was trained, and what was measured of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+from elastic_core.atomic import replacing
+from elastic_core.budget import Budget
+
+CARD = "README.md"
+RECORD = "training.json"
+
+
+class TrainingRecord(TypedDict):
+    """Where a checkpoint comes from.
+
+    Attributes:
+        checkpoint: "last" or "best".
+        step: training steps behind it.
+        accuracy: avg@`samples` on the validation sets at that step, in [0, 1]; None when it was not validated then.
+        base: name of the model that training started from.
+        train: `GrpoParameters`.
+        data: contents of the training and validation files, as hashes.
+        data_manifest: path of the manifest of the built data.
+        mlflow_run: id of the run that holds every metric.
+    """
+
+    preset: str
+    checkpoint: str
+    step: int
+    accuracy: float | None
+    samples: int | None
+    base: str
+    train: dict[str, Any]
+    data: dict[str, str]
+    data_manifest: str
+    mlflow_run: str
+
+
+def write(model: Path, record: TrainingRecord) -> None:
+    """Put the record and a card without measurements beside the weights."""
+    with replacing(model / RECORD) as temporary:
+        temporary.write_text(json.dumps(record, indent=2) + "\n")
+    write_card(model, [])
+
+
+def write_card(model: Path, cells: Sequence[Mapping[str, Any]]) -> Path:
+    """The card of an exported model, with its cells of `reports.summary`; without any it says that there are none."""
+    record: TrainingRecord = json.loads((model / RECORD).read_text())
+    with replacing(model / CARD) as temporary:
+        temporary.write_text(render(record, cells))
+    return model / CARD
+
+
+def render(record: TrainingRecord, cells: Sequence[Mapping[str, Any]]) -> str:
+    train = record["train"]
+    lines = [
+        "---",
+        "library_name: transformers",
+        "pipeline_tag: text-generation",
+        "tags: [elastic-reasoning, grpo]",
+        "---",
+        f"# {record['preset']}, {record['checkpoint']} checkpoint",
+        "",
+        f"`{record['base']}` after {record['step']} steps of GRPO under a budget of {train['budget']} tokens (thinking "
+        f"+ solution; rollouts by the strategy `{train['strategy']}`), as in Elastic Reasoning.",
+        "",
+        _validation(record),
+        "",
+        "## Measured",
+        "",
+        *(_table(cells) if cells else ["Nothing yet: no finished sweep has measured these weights."]),
+        "",
+        "## Training",
+        "",
+        *(f"- {name}: {value}" for name, value in train.items()),
+        *(f"- {name}: sha256 {digest}" for name, digest in record["data"].items()),
+        f"- data manifest: {record['data_manifest']}",
+        f"- MLflow run: {record['mlflow_run']}",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _validation(record: TrainingRecord) -> str:
+    if record["accuracy"] is None:
+        return "It was not validated at that step."
+    best = " the highest of its training" if record["checkpoint"] == "best" else ""
+    return f"Validation at that step: avg@{record['samples']} {100 * record['accuracy']:.1f} %{best and ',' + best}."
+
+
+def _table(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    rows = [
+        "Accuracy in % with its 95 % interval, clustered by problem; tokens are those sampled per response; "
+        "forced is the share of thoughts that were cut.",
+        "",
+        "| benchmark | strategy | t + s | problems × samples | avg@k | tokens | forced |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for cell in cells:
+        low, high = 100 * cell["ci_low"], 100 * cell["ci_high"]
+        rows.append(
+            f"| {cell['benchmark']} | {cell['strategy']} | {Budget(cell['think_budget'], cell['solution_budget'])} "
+            f"| {cell['num_problems']} × {cell['num_samples']} | {100 * cell['avg_at_k']:.1f} [{low:.1f}, {high:.1f}] "
+            f"| {cell['tokens_mean']:.0f} | {100 * cell['forced_fraction']:.0f} % |"
+        )
+    return rows

@@ -1,0 +1,119 @@
+"""Metrics of training steps in the job's MLflow run: every step, and each once.
+
+verl's own logger drops a step after three failures, without a word, and sends one again when a resumed run repeats it.
+A repeated step draws the same rollouts (`agent_loop.rollout_seed`), so what MLflow has of it stays.
+"""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from elastic_core.errors import UserError
+from elastic_core.training.checkpoints import Validation
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+STEP = "training/global_step"
+EVERY_STEP = (
+    STEP,
+    "critic/score/mean",
+    "response_length/mean",
+    "rollout/forced",
+    "rollout/think_tokens",
+    "rollout/solution_tokens",
+)
+"""What Elastic Reasoning's Figure 3 is drawn from, beside the accuracy of validation."""
+_ACCURACY = re.compile(r"val-core/.+/acc/mean(@|_at_)(?P<samples>\d+)")
+"""verl's avg@k of a validation set; MLflow takes no @."""
+
+
+class StepMetrics:
+    """In verl's place among its loggers.
+
+    Args:
+        rename: verl's name of a metric to one that MLflow takes.
+        patience_seconds: how long MLflow may be away.
+    """
+
+    def __init__(
+        self, client: "MlflowClient", run_id: str, rename: Callable[[str], str], patience_seconds: float = 600
+    ) -> None:
+        self._client, self._run_id, self._rename = client, run_id, rename
+        self._patience_seconds = patience_seconds
+        self._recorded = set(_steps(client, run_id, STEP))
+
+    def log(self, data: Mapping[str, Any], step: int) -> None:
+        """Send the metrics of one step, unless MLflow has them.
+
+        Raises:
+            UserError: when it could not be reached for so long.
+        """
+        from mlflow.entities import Metric
+        from mlflow.exceptions import MlflowException
+
+        if step in self._recorded:
+            return
+        # With one time stamp for all attempts, what arrived although its answer was lost is not stored twice.
+        now = int(time.time() * 1000)
+        metrics = [Metric(self._rename(name), float(value), now, step) for name, value in data.items()]
+        until = time.monotonic() + self._patience_seconds
+        while True:
+            try:
+                self._client.log_batch(self._run_id, metrics=metrics)
+            except (MlflowException, OSError) as error:
+                if time.monotonic() > until:
+                    raise UserError(
+                        f"MLflow at {self._client.tracking_uri} took no metrics for {self._patience_seconds:g} s "
+                        f"({error}); start it and run the same command, which goes on from the last checkpoint"
+                    ) from error
+                time.sleep(1)
+            else:
+                self._recorded.add(step)
+                return
+
+    def finish(self) -> None:
+        """verl calls it at the end. The run is ended by whoever began it."""
+
+
+def validation_of(metrics: Mapping[str, Any]) -> Validation | None:
+    """Accuracy over validation sets among verl's metrics of a step; None when the step was not validated."""
+    found = {name: match for name in metrics if (match := _ACCURACY.fullmatch(name))}
+    if not found:
+        return None
+    samples = {int(match["samples"]) for match in found.values()}
+    return Validation(sum(float(metrics[name]) for name in found) / len(found), max(samples))
+
+
+def check_metrics(client: "MlflowClient", run_id: str, steps: int, validate_every: int) -> None:
+    """Nothing, when MLflow holds every step once.
+
+    Args:
+        validate_every: steps between validations; 0 for none.
+
+    Raises:
+        RuntimeError: naming the metric, and the steps that are missing or there twice.
+    """
+    expected = list(range(1, steps + 1))
+    for name in EVERY_STEP:
+        _check_steps(client, run_id, name, expected)
+    if validate_every:
+        validated = [step for step in expected if step % validate_every == 0 or step == steps]
+        names = [name for name in client.get_run(run_id).data.metrics if _ACCURACY.fullmatch(name)]
+        for name in names or ["val-core"]:
+            _check_steps(client, run_id, name, validated)
+
+
+def _check_steps(client: "MlflowClient", run_id: str, name: str, expected: list[int]) -> None:
+    found = _steps(client, run_id, name)
+    if found != expected:
+        missing = sorted(set(expected) - set(found))
+        twice = sorted({step for step in found if found.count(step) > 1})
+        raise RuntimeError(
+            f"MLflow run {run_id} at {client.tracking_uri}: {name} lacks steps {missing}, has steps {twice} twice"
+        )
+
+
+def _steps(client: "MlflowClient", run_id: str, name: str) -> list[int]:
+    return sorted(metric.step for metric in client.get_metric_history(run_id, name))

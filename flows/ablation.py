@@ -1,0 +1,69 @@
+"""ablation: trainings that differ in a setting, one after the other, then measured side by side in one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+
+from elastic_core.errors import UserError
+from elastic_core.fingerprint import hash_value
+from flows.data import prepare_data
+from flows.report import report
+from flows.run import FlowRun
+from flows.settings import Variant
+from flows.sweep import sweep
+from flows.train import train
+from flows.warm_start import warm_start
+from tasks.tracking import flatten
+
+
+@flow(name="ablation")
+def ablation(preset: str = "ablation-embedded", overrides: dict[str, Any] | None = None) -> Path:
+    """Train every variant of the section `ablation` and measure them beside `sweep.models`, under one MLflow run. After
+    a crash the same call finishes what is missing.
+
+    Args:
+        preset: settings to run with.
+        overrides: settings to replace, by dotted key.
+
+    Returns:
+        Path of the report.
+
+    Raises:
+        UserError: when the preset has no variants.
+    """
+    run = FlowRun.begin(preset, overrides)
+    variants = run.settings.ablation
+    if not variants:
+        raise UserError(f"preset {preset} has no section ablation; ablation-embedded has one to begin with")
+    # What follows is one variant, or has the trained ones as checkpoints: the section would be checked against that.
+    given = {**(overrides or {}), "ablation": {}}
+    settings = run.settings.model_dump(mode="json")
+    parent = run.tracker.ensure(f"{preset}/ablation/{hash_value(settings)[:12]}", "ablation")
+    with run.tracker.running(parent):
+        run.tracker.log(parent, params=flatten(settings))
+        prepare_data(preset, overrides, parent)
+        if run.settings.base == "warm-start":
+            warm_start(preset, overrides, parent)
+        trained: dict[str, str] = {}
+        for name, variant in variants.items():
+            trained[name] = str(train(preset, {**given, **changes(variant, trained)}, parent))
+        measured = {
+            **given,
+            "sweep.checkpoints": {**run.settings.sweep.checkpoints, **trained},
+            "sweep.models": [*run.settings.sweep.models, *trained],
+        }
+        sweep(preset, measured, parent)
+        return report(preset, measured, parent)
+
+
+def changes(variant: Variant, trained: dict[str, str]) -> dict[str, Any]:
+    """The settings that a variant replaces, by dotted key.
+
+    Args:
+        trained: checkpoints of the variants before it, by name.
+    """
+    settings = {f"train.{key}": value for key, value in variant.train.items()}
+    return settings | ({"base": trained[variant.after]} if variant.after else {})

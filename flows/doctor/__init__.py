@@ -1,0 +1,120 @@
+"""`elastic doctor`: can this machine run the pipeline? One sentence per check, and what to do where it cannot.
+
+Each `check_*` judges values it is given; the functions here collect them. Nothing heavy is imported: what needs torch,
+transformers or verl runs in a process of its own while the other checks go on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from elastic_core.errors import UserError
+from elastic_core.training.resources import placement
+from flows.doctor import machine, services, software
+from flows.doctor.finding import Finding
+from flows.environment import runs_directory
+from flows.services import answers
+
+if TYPE_CHECKING:
+    from flows.settings import Settings
+
+_REPOSITORY = Path(__file__).resolve().parent.parent.parent
+
+
+def require(*findings: Finding) -> None:
+    """Nothing, when no finding is a failure.
+
+    Raises:
+        UserError: with the sentence of each failure.
+    """
+    failures = [finding.message for finding in findings if finding.level == "failure"]
+    if failures:
+        raise UserError("; ".join(failures))
+
+
+def check_machine(
+    runs: Path,
+    memory_bytes: int = machine.NEEDED_MEMORY_BYTES,
+    disk_bytes: int = machine.NEEDED_DISK_BYTES,
+    gpus: int = 1,
+) -> list[Finding]:
+    """What a flow asks before it starts, in milliseconds: processor or accelerators, memory, disk."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    total = min(memory.total, machine.cgroup_memory_limit() or memory.total)
+    existing = next(path for path in (runs, *runs.resolve().parents) if path.exists())
+    cuda = software.installed_engine() == "gpu"
+    return [
+        machine.check_gpus(machine.installed_gpus(), gpus)
+        if cuda
+        else machine.check_processor(machine.processor_flags()),
+        machine.check_memory(total, memory.available, memory_bytes),
+        machine.check_disk(shutil.disk_usage(existing).free, runs, disk_bytes),
+    ]
+
+
+def run_checks(settings: Settings) -> list[Finding]:
+    """Every check, in the order a new machine meets them."""
+    runs = runs_directory()
+    # On a cluster the GPUs that training takes are elsewhere.
+    gpus = settings.train.gpus_per_node if settings.train and settings.ray.running is None else 1
+    plugin = software.start_probe(software.PLUGIN_PROBE)
+    markers = software.start_probe(software.MARKERS_PROBE, settings.base)
+    return [
+        software.check_python(sys.version_info[:2]),
+        software.check_compiler(shutil.which("cc") or shutil.which("gcc")),
+        *check_machine(runs, gpus=gpus),
+        machine.check_cores(len(os.sched_getaffinity(0))),
+        machine.check_shared_memory(shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else 0),
+        *_check_packages(),
+        software.check_sandbox(software.sandbox_problem()),
+        *_check_services(settings, runs),
+        software.check_plugin(*software.finish_probe(plugin)),
+        software.check_markers(settings.base, *software.finish_probe(markers)),
+    ]
+
+
+def main(preset: str, overrides: Mapping[str, Any]) -> int:
+    """Print every finding; 1 if one is a failure, else 0.
+
+    Raises:
+        UserError: for settings that are none.
+    """
+    from flows import presets
+
+    findings = run_checks(presets.resolve(preset, overrides))
+    for finding in findings:
+        click.echo(f"{finding.level:8} {finding.check:14} {finding.message}")
+    return int(any(finding.level == "failure" for finding in findings))
+
+
+def _check_packages() -> list[Finding]:
+    engine, installed = software.installed_engine(), software.installed_versions()
+    lock = _REPOSITORY / "infra" / "requirements" / f"{engine}.txt"
+    versions = software.check_versions(software.expected_versions(engine), installed)
+    return [versions, *([software.check_lock(lock.read_text(), installed)] if lock.exists() else [])]
+
+
+def _check_services(settings: Settings, runs: Path) -> list[Finding]:
+    tracking = settings.mlflow.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+    findings = [
+        services.check_port(port, name, services.listening(port), answers(f"http://127.0.0.1:{port}{path}"))
+        for port, name, path in ((4200, "Prefect", "/api/health"), (5000, "MLflow", "/health"))
+    ]
+    findings += [
+        services.check_prefect(os.environ.get("PREFECT_API_URL")),
+        services.check_tracking(tracking or f"sqlite:///{runs / 'mlflow.db'}"),
+    ]
+    cluster, train = settings.ray.running, settings.train
+    if cluster and train:
+        needed = placement(train.nodes, train.gpus_per_node, train.nodes)
+        findings.append(services.check_ray(cluster.dashboard, services.ray_nodes(cluster), needed))
+    return findings

@@ -1,0 +1,108 @@
+"""`elastic export`: a trained model as a Hugging Face directory with its card, elsewhere or on the hub if asked."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+from elastic_core.errors import UserError
+from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.training import model_card
+from flows.data_sources import data_stage
+from flows.run import FlowRun
+from flows.stages import fingerprint, sweep_stage, train_stage, trained_model
+from reports.summary import COLUMNS, summarize
+from tasks.export import BEST
+from tasks.stage import MODEL, TABLE
+
+Model = Literal["trained", "best"]
+
+
+def export_model(
+    preset: str, overrides: Mapping[str, Any], model: Model, to: Path | None = None, push: str | None = None
+) -> str:
+    """Write the card anew, with what a finished sweep measured, and say where the model is.
+
+    Args:
+        preset, overrides: settings that it was trained with.
+        model: the last checkpoint, or the one with the highest validation accuracy.
+        to: directory to copy it to; must not exist.
+        push: OWNER/NAME of a repository on the hub; made, for nobody else to see, if it is not there.
+
+    Returns:
+        Path or address.
+
+    Raises:
+        UserError: when training has not finished, `to` exists, or the hub refuses.
+    """
+    run = FlowRun.begin(preset, overrides)
+    directory = exported(run, model)
+    model_card.write_card(directory, measured(run, directory))
+    if to is not None:
+        _copy(directory, to)
+    if push is not None:
+        return _push(directory, push)
+    return str(to or directory)
+
+
+def exported(run: FlowRun, model: Model) -> Path:
+    """The directory that training left the model in."""
+    if not data_stage(run).marker.exists():
+        preset = run.settings.preset
+        raise UserError(f"no data was built with these settings; run first: elastic run train --preset {preset}")
+    directory = trained_model(run).parent / {"trained": MODEL, "best": BEST}[model]
+    if not directory.exists():
+        raise UserError(f"{directory}: there is no best checkpoint, as none was validated (train.validate_every)")
+    return directory
+
+
+def measured(run: FlowRun, model: Path) -> list[dict[str, Any]]:
+    """The model's cells in the finished sweep of these settings; none when there is no such sweep."""
+    stage, weights = sweep_stage(run), fingerprint(run, model)
+    names = [name for name, found in stage.inputs["models"].items() if found == weights]
+    if not names or not stage.marker.exists():
+        return []
+    wanted = (pl.col("model") == names[0]) & pl.col("benchmark").is_in(run.settings.data.benchmarks)
+    rows = TrajectoryStore(stage.directory / TABLE).scan().filter(wanted).select(COLUMNS).collect()
+    return summarize(rows).to_dicts() if rows.height else []
+
+
+def write_cards(run: FlowRun) -> None:
+    """The cards of everything that training left, with what the sweep measured; without training there is none."""
+    if run.settings.train is None:
+        return
+    for directory in (train_stage(run).directory / name for name in (MODEL, BEST)):
+        if directory.exists():
+            model_card.write_card(directory, measured(run, directory))
+
+
+def _copy(model: Path, to: Path) -> None:
+    if to.exists():
+        raise UserError(f"--to {to}: is there already; give a directory that is not")
+    to.parent.mkdir(parents=True, exist_ok=True)
+    temporary = to.with_name(f".{to.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    shutil.copytree(model, temporary)
+    temporary.rename(to)
+
+
+def _push(model: Path, repository: str) -> str:
+    from httpx import HTTPError
+    from huggingface_hub import HfApi, get_token
+    from huggingface_hub.errors import HFValidationError
+
+    if repository.count("/") != 1:
+        raise UserError(f"--push {repository}: expected OWNER/NAME")
+    if get_token() is None:
+        raise UserError(f"--push {repository}: not logged in to the hub; run first: hf auth login")
+    try:
+        api = HfApi()
+        api.create_repo(repository, private=True, exist_ok=True)
+        return str(api.upload_folder(repo_id=repository, folder_path=model, commit_message="elastic export").repo_url)
+    except (HFValidationError, HTTPError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"--push {repository}: the hub refused or was not reached: {reason}") from error

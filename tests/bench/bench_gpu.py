@@ -1,0 +1,136 @@
+"""On a machine with a GPU: tokens per second of rollouts, seconds of a training step by phase, memory. Writes
+runs/bench/gpu.json; says why it does not where there is none.
+
+Run by hand for a real model: `python -m tests.bench.bench_gpu --model DIRECTORY --think 1024 --solution 1024`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import elastic_core.miniature
+from elastic_core.data.miniature import TRAIN, VALIDATION, MiniatureParameters
+from elastic_core.engines.parameters import EngineParameters
+from elastic_core.markers import chat_prompt, load_markers
+from elastic_core.miniature.problems import evaluation_rows
+from elastic_core.strategies import Generate, Sampling
+from elastic_core.training import launch
+from elastic_core.training.config import GrpoParameters, compose
+from elastic_core.training.local_ray import local_cluster
+from flows.doctor.finding import GIB
+from flows.doctor.machine import installed_gpus
+from flows.doctor.software import installed_engine
+from flows.environment import runs_directory
+from tests.miniature_data import build_miniature
+
+STEPS = 4
+"""Of training; the last is measured, the first compiles kernels."""
+_TIMING = re.compile(r"timing_s/(\w+):(?:np\.float64\()?([\d.e+-]+)")
+_MEMORY = re.compile(r"perf/max_memory_(allocated|reserved)_gb:(?:np\.float64\()?([\d.e+-]+)")
+
+
+def missing() -> str | None:
+    """Why nothing can be measured here."""
+    if not installed_gpus():
+        return "nvidia-smi shows no GPU"
+    if installed_engine() == "cpu":
+        return "the CPU build of vLLM is installed; run first: make install ENGINE=gpu"
+    return None
+
+
+async def rollouts(options: argparse.Namespace, device: Any) -> dict[str, float]:
+    """Tokens per second with as many requests under way as the engine decodes together, and some waiting."""
+    from elastic_core.engines.vllm import VllmEngine
+
+    parameters = EngineParameters(
+        device=device,
+        dtype="float32" if device == "cpu" else "bfloat16",
+        max_num_seqs=options.sequences,
+        enforce_eager=device == "cpu",
+    )
+    engine = VllmEngine(str(options.model), parameters)
+    tokenizer, _ = load_markers(options.model)
+    rows = evaluation_rows("hard", 64, seed=0, split="tune")
+    prompts = [chat_prompt(tokenizer, row["question"]) for row in rows]
+    length = options.think + options.solution
+    # Without stop tokens every request has the same length, so that the number is the engine's and not the model's.
+    requests = [Generate(prompts[i % len(prompts)], length, (), Sampling()) for i in range(2 * options.sequences)]
+    try:
+        await engine.warm_up()
+        started = time.perf_counter()
+        done = await asyncio.gather(*(engine.generate(request, seed) for seed, request in enumerate(requests)))
+        seconds = time.perf_counter() - started
+        used = sum(gpu.total - gpu.free for gpu in installed_gpus())
+    finally:
+        engine.shutdown()
+    tokens = sum(len(completion.tokens) for completion in done)
+    return {"rollout_tokens_per_second": tokens / seconds, "engine_memory_gib": used / GIB}
+
+
+def training(options: argparse.Namespace, device: Any) -> dict[str, float]:
+    """Seconds of the last step by phase, as verl times them, and the trainer's memory in GiB."""
+    parameters = GrpoParameters(
+        budget=f"{options.think}+{options.solution}",
+        steps=STEPS,
+        batch_size=16,
+        mini_batch_size=16,
+        save_every=STEPS,
+        validate_every=0,
+        prompt_tokens=256,
+        tokens_per_device=max(16384, 256 + options.think + options.solution + 1),
+        device=device,
+        gpus_per_node=1,
+        rollout_workers=2,
+    )
+    last: list[str] = []
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        sizes = MiniatureParameters(num_train=64, hard_fraction=0.5, evaluation_seed=0, problems_per_benchmark=2)
+        build_miniature(sizes, directory / "data", parameters.prompt_tokens)
+        config = compose(
+            parameters,
+            model=options.model,
+            train_files=[directory / "data" / f"{TRAIN}.parquet"],
+            validation_files=[directory / "data" / f"{VALIDATION}.parquet"],
+            out_dir=directory / "checkpoints",
+            run_name="bench",
+        )
+        with local_cluster() as cluster:
+            job = launch.submit(cluster, config, directory / "verl.yaml", launch.job_environment(config))
+            launch.follow(cluster, job, log_file=directory / "train.log", on_line=last.append)
+    line = next(line for line in reversed(last) if launch.FINISHED_STEP.search(line))
+    timings = {f"step_seconds_{phase}": float(value) for phase, value in _TIMING.findall(line)}
+    memory = {f"trainer_memory_{kind}_gib": float(value) for kind, value in _MEMORY.findall(line)}
+    return timings | memory
+
+
+def main(options: argparse.Namespace) -> None:
+    if reason := missing():
+        print(f"skipped: {reason}")
+        return
+    figures: dict[str, Any] = {"model": str(options.model), "budget": f"{options.think}+{options.solution}"}
+    figures["gpus"] = [gpu.name for gpu in installed_gpus()]
+    figures |= asyncio.run(rollouts(options, "cuda"))
+    figures |= training(options, "gpu")
+    for name, value in figures.items():
+        print(f"{name:36} {format(value, '.4g') if isinstance(value, float) else value}")
+    file = runs_directory() / "bench" / "gpu.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(figures, indent=2) + "\n")
+    print(file)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, default=Path(elastic_core.miniature.__file__).parent / "base")
+    parser.add_argument("--think", type=int, default=96)
+    parser.add_argument("--solution", type=int, default=32)
+    parser.add_argument("--sequences", type=int, default=256, help="decoded together")
+    main(parser.parse_args())

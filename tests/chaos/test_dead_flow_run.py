@@ -1,0 +1,78 @@
+"""A flow run whose process and worker are killed at once: the automation marks it crashed when its heartbeat stops."""
+
+import contextlib
+import signal
+import subprocess
+import textwrap
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from flows.deployments import AUTOMATION
+from tests.integration.test_services import (
+    DEPLOYMENTS,
+    clean_environment,
+    free_port,
+    lines_until,
+    prefect_client,
+    start,
+    wait_for,
+)
+
+FLOW = """
+    import time
+
+    from prefect import flow
+
+    @flow
+    def touch(name: str) -> None:
+        time.sleep(3600)
+"""
+WITHIN_SECONDS = 60
+"""Two heartbeats; the repository's own automation waits longer than a test should."""
+
+
+@pytest.mark.timeout(600)
+def test_a_dead_flow_run_is_marked_crashed(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(textwrap.dedent(FLOW))
+    (tmp_path / "prefect.yaml").write_text(textwrap.dedent(DEPLOYMENTS))
+    automation = yaml.safe_load((Path(__file__).parents[2] / AUTOMATION).read_text())
+    automation["trigger"]["within"] = WITHIN_SECONDS
+    (tmp_path / AUTOMATION).parent.mkdir(parents=True)
+    (tmp_path / AUTOMATION).write_text(yaml.safe_dump(automation))
+    process = start(tmp_path, clean_environment(), free_port(), free_port())
+    try:
+        lines_until(process, "Ctrl-C")
+        with prefect_client(tmp_path / "runs") as api:
+
+            def state() -> str:
+                return api.get(f"/flow_runs/{run}").json()["state_type"]
+
+            def heartbeats() -> int:
+                filters = {"event": {"name": ["prefect.flow-run.heartbeat"]}}
+                return api.post("/events/filter", json={"filter": filters}).json()["total"]
+
+            deployment = api.get("/deployments/name/touch/small").json()["id"]
+            run = api.post(f"/deployments/{deployment}/create_flow_run", json={}).json()["id"]
+            wait_for(lambda: state() == "RUNNING", 90, "running flow")
+            wait_for(heartbeats, 90, "heartbeat")
+            kill_worker_with_its_runs(process)
+            assert state() == "RUNNING", "nobody is left to tell"
+            wait_for(lambda: state() == "CRASHED", WITHIN_SECONDS + 120, "crashed flow run")
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(90)
+
+
+def kill_worker_with_its_runs(process: "subprocess.Popen[str]") -> None:
+    for worker in psutil.Process(process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # It may end while it is looked at.
+            if "worker" in worker.cmdline():
+                family = [worker, *worker.children(recursive=True)]
+                assert len(family) > 1
+                for each in family:
+                    each.kill()
+                return
+    raise AssertionError("no worker")

@@ -1,0 +1,87 @@
+"""A training job on real Ray, verl and vLLM: refused where it cannot be placed, found again after its follower died,
+stopped when it is cancelled, resumed at the very next step."""
+
+from pathlib import Path
+
+import pytest
+
+import elastic_core.miniature
+from elastic_core.data.miniature import TRAIN, VALIDATION, MiniatureParameters
+from elastic_core.training import checkpoints, launch, train_main
+from elastic_core.training.config import GrpoParameters, compose
+from elastic_core.training.local_ray import local_cluster
+from elastic_core.training.resources import InsufficientResources, Resources, check_resources, required_resources
+from tests.miniature_data import build_miniature
+
+BASE = Path(elastic_core.miniature.__file__).parent / "base"
+PARAMETERS = GrpoParameters(
+    budget="16+16",
+    steps=12,
+    batch_size=8,
+    mini_batch_size=8,
+    group_size=4,
+    learning_rate=1e-4,
+    kl_coefficient=0,
+    entropy_coefficient=0,
+    temperature=1.0,
+    reuse_rollout_logprobs=True,
+    prompt_tokens=32,
+    save_every=1,
+    validate_every=0,
+    device="cpu",
+    gpus_per_node=1,
+    tokens_per_device=4096,
+    rollout_workers=1,
+)
+
+
+class Died(Exception):
+    """The follower's own error: the job goes on."""
+
+
+def die(step: int) -> None:
+    raise Died
+
+
+def cancel(step: int) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.timeout(900)
+def test_a_training_is_found_again_stopped_and_resumed(tmp_path: Path) -> None:
+    data, out_dir = tmp_path / "data", tmp_path / "checkpoints"
+    sizes = MiniatureParameters(num_train=24, hard_fraction=0, evaluation_seed=0, problems_per_benchmark=1)
+    build_miniature(sizes, data)
+    config = compose(
+        PARAMETERS,
+        model=BASE,
+        train_files=[data / f"{TRAIN}.parquet"],
+        validation_files=[data / f"{VALIDATION}.parquet"],
+        out_dir=out_dir,
+        run_name="test",
+    )
+    environment = launch.job_environment(config)
+    file, log = tmp_path / "verl.yaml", tmp_path / "train.log"
+    # The fewest logical CPUs that training can be placed on.
+    required = required_resources(config)
+    with local_cluster(cpus=required.cpus + required.shared_cpus) as cluster:
+        with pytest.raises(InsufficientResources):
+            check_resources(cluster, Resources(2, 1, 3, 3))
+        job = launch.submit(cluster, config, file, environment)
+        with pytest.raises(Died):
+            launch.follow(cluster, job, log_file=log, on_step=die)
+        # What a flow that was started again does.
+        assert launch.submit(cluster, config, file, environment) == job
+        with pytest.raises(KeyboardInterrupt):
+            launch.follow(cluster, job, log_file=log, on_step=cancel)
+        with pytest.raises(launch.TrainingFailed, match="STOPPED"):
+            launch.follow(cluster, job, log_file=log)
+        reached = (checkpoints.checkpoint_steps(out_dir) or [0])[-1]
+        assert reached < PARAMETERS.steps
+
+        steps: list[int] = []
+        job = launch.submit(cluster, config, file, environment)
+        launch.follow(cluster, job, log_file=log, on_step=steps.append)
+    assert steps == list(range(reached + 1, PARAMETERS.steps + 1)), log.read_text()
+    assert checkpoints.checkpoint_steps(out_dir) == [PARAMETERS.steps - 1, PARAMETERS.steps]
+    train_main.main([str(file)])  # Finished: it returns at once.

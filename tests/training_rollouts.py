@@ -1,0 +1,85 @@
+"""Rollouts through verl's agent loop, with a server that writes fixed tokens."""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from omegaconf import OmegaConf
+from verl.experimental.agent_loop.agent_loop import DictConfigWrap
+
+import elastic_core.miniature
+from elastic_core.markers import load_markers
+from elastic_core.training.agent_loop import ElasticAgentLoop
+
+BASE = Path(elastic_core.miniature.__file__).parent / "base"
+TOKENIZER, MARKERS = load_markers(BASE)
+END, EOS = MARKERS.think_end, MARKERS.end_of_text[0]
+WORD = TOKENIZER.encode("we", add_special_tokens=False)[0]
+BOX = tuple(TOKENIZER.encode("\\boxed{12}", add_special_tokens=False))
+
+
+class Server:
+    """Continues with `stream` across requests, stopping as vLLM does: after a stop id or max_tokens."""
+
+    def __init__(self, *stream: int, stop_reason: str = "completed") -> None:
+        self.stream = list(stream)
+        self.stop_reason = stop_reason
+        self.requests: list[dict[str, Any]] = []
+
+    async def generate(self, **request: Any) -> SimpleNamespace:
+        self.requests.append(request)
+        params = request["sampling_params"]
+        tokens: list[int] = []
+        while self.stream and len(tokens) < params["max_tokens"]:
+            tokens.append(self.stream.pop(0))
+            if tokens[-1] in params["stop_token_ids"]:
+                break
+        version = len(self.requests)
+        return SimpleNamespace(
+            token_ids=tokens,
+            log_probs=[-0.5] * len(tokens) if params["logprobs"] else None,
+            stop_reason=self.stop_reason,
+            extra_fields={"min_global_steps": version, "max_global_steps": version},
+        )
+
+
+def rollout(
+    server: Server,
+    *,
+    budget: str = "6+8",
+    strategy: str = "separate",
+    l1: dict[str, Any] | None = None,
+    split: str = "train",
+    step: int = 1,
+    session: int = 0,
+    **lengths: int,
+) -> Any:
+    rollouts = {"prompt_length": 32, "response_length": 15} | lengths
+    config = OmegaConf.create(
+        {
+            "actor_rollout_ref": {"model": {"path": str(BASE)}, "rollout": rollouts},
+            "elastic": {"strategy": strategy, "budget": budget, "l1": l1, "seed": 3},
+            "data": {},
+        }
+    )
+    loop = ElasticAgentLoop(
+        trainer_config=DictConfigWrap(config),
+        server_manager=server,
+        tokenizer=TOKENIZER,
+        processor=None,
+        dataset_cls=None,
+        data_config=DictConfigWrap(config.data),
+        hf_model_type="llama",
+    )
+    row = {
+        "raw_prompt": [{"role": "user", "content": "10+2=?"}],
+        "data_source": "miniature",
+        "extra_info": {"grader": "math", "split": split},
+        "reward_model": {"ground_truth": "12"},
+        "index": 0,
+        "session_id": session,
+        "global_steps": step,
+    }
+    sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}
+    return asyncio.run(loop.run(sampling, **row))

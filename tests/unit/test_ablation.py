@@ -1,0 +1,31 @@
+"""What the ablation changes, and the configuration that `elastic train --dry-run` prints."""
+
+import yaml
+from click.testing import CliRunner
+
+from flows import presets
+from flows.ablation import changes
+from flows.cli import cli
+
+
+def test_a_variant_replaces_settings_of_training_and_starts_where_another_ended() -> None:
+    variants = presets.resolve("ablation-embedded").ablation
+    assert changes(variants["t96"], {}) == {"train.budget": "96+32"}
+    assert changes(variants["iterative"], {"t48": "/runs/t48"}) == {"train.budget": "144+32", "base": "/runs/t48"}
+
+
+def test_every_variant_is_a_training_of_its_own() -> None:
+    preset = "ablation-embedded"
+    variants = presets.resolve(preset).ablation
+    trained = dict.fromkeys(variants, "/runs")
+    settings = [presets.resolve(preset, {**changes(variant, trained), "ablation": {}}) for variant in variants.values()]
+    assert len({(each.base, each.training.model_dump_json()) for each in settings}) == len(variants) == 8
+
+
+def test_a_dry_run_prints_verls_configuration_and_nothing_else() -> None:
+    result = CliRunner().invoke(cli, ["train", "--dry-run", "--preset", "e1-math-7b", "--set", "train.steps=7"])
+    assert result.exit_code == 0, result.output
+    config = yaml.safe_load(result.stdout)
+    assert config["trainer"]["total_training_steps"] == 7
+    assert config["actor_rollout_ref"]["model"]["path"] == "Skywork/Skywork-OR1-Math-7B"
+    assert config["data"]["train_files"] == ["runs/e1-math-7b/data/KEY/deepscaler.parquet"]

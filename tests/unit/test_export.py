@@ -1,0 +1,110 @@
+"""The model card, and where an exported model goes."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import elastic_core.miniature
+from elastic_core.errors import UserError
+from elastic_core.fingerprint import model_fingerprint
+from elastic_core.training import model_card
+from elastic_core.training.model_card import TrainingRecord
+from flows import export
+from tasks.stage import TABLE, Stage
+from tests.unit.test_report_summary import make_rows
+
+RECORD: TrainingRecord = {
+    "preset": "embedded",
+    "checkpoint": "best",
+    "step": 20,
+    "accuracy": 0.65625,
+    "samples": 8,
+    "base": "/models/base (0a1408e115a62fbb)",
+    "train": {"strategy": "separate", "budget": "48+32", "steps": 40},
+    "data": {"train_data": "aa", "validation_data": "bb"},
+    "data_manifest": "/runs/data/manifest.json",
+    "mlflow_run": "1234",
+}
+CELL = {
+    "benchmark": "miniature-hard",
+    "strategy": "separate",
+    "think_budget": 48,
+    "solution_budget": None,
+    "num_problems": 100,
+    "num_samples": 8,
+    "avg_at_k": 0.476,
+    "ci_low": 0.408,
+    "ci_high": 0.545,
+    "tokens_mean": 76.4,
+    "forced_fraction": 0.79,
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    directory = tmp_path / "model"
+    directory.mkdir()
+    model_card.write(directory, RECORD)
+    return directory
+
+
+def test_a_card_says_what_it_is_and_that_nothing_was_measured(model: Path) -> None:
+    card = (model / "README.md").read_text()
+    assert "20 steps of GRPO under a budget of 48+32 tokens" in card
+    assert "avg@8 65.6 %, the highest of its training" in card
+    assert "no finished sweep has measured these weights" in card
+    for link in ("/runs/data/manifest.json", "MLflow run: 1234", "- steps: 40", "train_data: sha256 aa"):
+        assert link in card
+    assert json.loads((model / "training.json").read_text()) == RECORD
+
+
+def test_a_measured_card_gives_samples_and_intervals(model: Path) -> None:
+    card = model_card.write_card(model, [CELL]).read_text()
+    assert "| miniature-hard | separate | 48+unlimited | 100 × 8 | 47.6 [40.8, 54.5] | 76 | 79 % |" in card
+    assert "no finished sweep" not in card
+
+
+def test_a_checkpoint_that_was_not_validated_says_so() -> None:
+    card = model_card.render({**RECORD, "accuracy": None, "samples": None}, [])
+    assert "not validated at that step" in card
+
+
+def test_a_copy_never_overwrites(model: Path, tmp_path: Path) -> None:
+    export._copy(model, tmp_path / "released" / "one")
+    assert sorted(file.name for file in (tmp_path / "released" / "one").iterdir()) == ["README.md", "training.json"]
+    with pytest.raises(UserError, match=r"--to .*model: is there already"):
+        export._copy(model, model)
+
+
+def test_pushing_wants_a_name_and_a_login(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"--push model: expected OWNER/NAME"):
+        export._push(model, "model")
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    with pytest.raises(UserError, match=r"--push me/model: not logged in to the hub; run first: hf auth login"):
+        export._push(model, "me/model")
+
+
+def test_a_hub_that_is_not_reached_is_one_sentence(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: "hf_token")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match=r"--push me/model: the hub refused or was not reached: .+") as refused:
+        export._push(model, "me/model")
+    assert "\n" not in str(refused.value)
+
+
+def test_only_cells_of_these_weights_are_on_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = Path(elastic_core.miniature.__file__).parent / "base"
+    rows = make_rows(models=("base", "trained"))
+    benchmark = rows["benchmark"][0]
+    stage = Stage(tmp_path, "smoke", "sweep", {"models": {"base": "other", "trained": model_fingerprint(base)}})
+    monkeypatch.setattr(export, "sweep_stage", lambda run: stage)
+    run: Any = SimpleNamespace(runs=tmp_path, settings=SimpleNamespace(data=SimpleNamespace(benchmarks=[benchmark])))
+    (stage.directory / TABLE).mkdir(parents=True)
+    rows.write_parquet(stage.directory / TABLE / "rows-0.parquet")
+    assert export.measured(run, base) == []  # The sweep has not finished.
+    stage.marker.write_text("{}")
+    cells = export.measured(run, base)
+    assert cells and {cell["model"] for cell in cells} == {"trained"}

@@ -1,0 +1,109 @@
+"""Models of the hub, from a cache laid out as the hub's client does."""
+
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+from huggingface_hub import constants
+from huggingface_hub.errors import LocalEntryNotFoundError
+
+from elastic_core import hub
+from elastic_core.errors import UserError
+from elastic_core.fingerprint import model_fingerprint
+from elastic_core.miniature.warm_start import BASE
+from flows import presets, stages
+from flows.data_sources import tokenizer
+from flows.run import FlowRun
+
+COMMIT = "b" * 40
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache that holds owner/model, and no hub."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    repository = tmp_path / "hub" / "models--owner--model"
+    snapshot = repository / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(COMMIT)
+    for file in BASE.iterdir():
+        (snapshot / file.name).symlink_to(file)
+    return snapshot
+
+
+def run_of(tmp_path: Path, **overrides: object) -> FlowRun:
+    dotted = {key.replace("__", "."): value for key, value in overrides.items()}
+    return FlowRun(presets.resolve("smoke", dotted), tmp_path / "runs")
+
+
+def test_a_directory_is_itself(tmp_path: Path) -> None:
+    assert hub.locate(str(tmp_path)) == tmp_path
+    assert hub.locate("no/such/place") == Path("no/such/place").resolve()
+
+
+def test_what_the_cache_holds_is_taken_without_asking(cache: Path) -> None:
+    assert hub.locate("owner/model") == cache
+
+
+def test_what_is_nowhere_says_how_to_get_it(cache: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"owner/other is no directory, and the hub .*`hf download owner/other`"
+    ) as caught:
+        hub.locate("owner/other")
+    assert "\n" not in str(caught.value)
+
+
+def test_what_the_cache_lacks_is_downloaded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def snapshot_download(model: str, *, allow_patterns: list[str], local_files_only: bool = False) -> str:
+        asked.append((model, allow_patterns, local_files_only))
+        if local_files_only:
+            raise LocalEntryNotFoundError("not there")
+        return "snapshot"
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    assert hub.locate("owner/other", hub.TOKENIZER_FILES) == Path("snapshot")
+    assert asked == [("owner/other", list(hub.TOKENIZER_FILES), local) for local in (True, False)]
+
+
+def test_base_and_checkpoints_may_be_models_of_the_hub(cache: Path, tmp_path: Path) -> None:
+    run = run_of(
+        tmp_path, base="owner/model", sweep__models=["base", "other"], sweep__checkpoints={"other": "owner/model"}
+    )
+    assert stages.base_model(run) == cache
+    assert stages.checkpoints(run) == {"base": cache, "other": cache}
+    assert tokenizer(run) == cache
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"base": "owner/other"}, "the hub did not give it"),
+        ({"base": "nowhere"}, "no model checkpoint there.*OWNER/NAME"),
+        (
+            {"sweep__models": ["x"], "sweep__checkpoints": {"x": "nowhere"}},
+            r"no model checkpoint.*sweep\.checkpoints\.x",
+        ),
+    ],
+)
+def test_a_model_that_is_nowhere_is_one_sentence(
+    cache: Path, tmp_path: Path, overrides: dict[str, object], message: str
+) -> None:
+    run = run_of(tmp_path, **overrides)
+    with pytest.raises(UserError, match=message):
+        stages.base_model(run) if "base" in overrides else stages.checkpoints(run)
+
+
+def test_weights_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of(tmp_path, base="shipped")
+    first = stages.fingerprint(run, BASE)
+    assert first == model_fingerprint(BASE)
+
+    def read_again(path: Path) -> str:
+        raise AssertionError(f"{path} was read again")
+
+    monkeypatch.setattr("elastic_core.data.lock.sha256_file", read_again)
+    assert stages.fingerprint(run, BASE) == first

@@ -1,0 +1,169 @@
+"""The files of infra/ and prefect.yaml, read by the parsers and schemas of the tools they are for."""
+
+import json
+import re
+import shlex
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from flows import deployments, presets, services
+from flows.cli import cli
+
+REPOSITORY = Path(__file__).parents[2]
+INFRA = REPOSITORY / "infra"
+ENGINES = ("cpu", "gpu")
+VARIABLE = re.compile(r"\$\{(\w+)")
+
+
+def load(name: str) -> Any:
+    return yaml.safe_load((INFRA / name).read_text())
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    return load("compose.yaml")
+
+
+def test_compose_follows_the_compose_specification(compose: dict[str, Any]) -> None:
+    schema = resources.files("check_jsonschema") / "builtin_schemas" / "vendor" / "compose-spec.json"
+    jsonschema.Draft202012Validator(json.loads(schema.read_text())).validate(compose)
+
+
+def test_compose_publishes_on_loopback_only(compose: dict[str, Any]) -> None:
+    ports = [port for service in compose["services"].values() for port in service.get("ports", [])]
+    assert len(ports) == 2
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_compose_pins_images_and_builds_its_own(compose: dict[str, Any]) -> None:
+    for service in compose["services"].values():
+        if "build" in service:
+            assert (INFRA / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+        else:
+            assert re.search(r":\d+\.\d+", service["image"]), service["image"]
+
+
+def test_compose_mounts_files_and_volumes_that_exist(compose: dict[str, Any]) -> None:
+    for service in compose["services"].values():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert (INFRA / source).is_file() if source.startswith(".") else source in compose["volumes"]
+    configuration = Path(compose["services"]["mlflow"]["environment"]["MLFLOW_AUTH_CONFIG_PATH"])
+    assert (REPOSITORY / configuration.relative_to("/opt/elastic")).is_file()
+
+
+def test_compose_services_wait_for_health(compose: dict[str, Any]) -> None:
+    for service in compose["services"].values():
+        for name, dependency in service.get("depends_on", {}).items():
+            assert dependency == {"condition": "service_healthy"}
+            assert "healthcheck" in compose["services"][name]
+
+
+def test_every_password_of_compose_is_in_the_example_and_git_keeps_none() -> None:
+    lines = [line for line in (INFRA / ".env.example").read_text().splitlines() if not line.startswith("#")]
+    assert all(line.endswith("=") for line in lines), "an example holds no password"
+    assert {line[:-1] for line in lines} == set(VARIABLE.findall((INFRA / "compose.yaml").read_text()))
+    assert ".env" in (INFRA / ".gitignore").read_text().split()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_container_is_made_from_its_lock_and_files_that_exist(engine: str) -> None:
+    text = (INFRA / "containers" / f"Containerfile.{engine}").read_text().replace("\\\n", " ")
+    instructions = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
+    arguments: dict[str, list[str]] = {}
+    for name, argument in instructions:
+        arguments.setdefault(name, []).append(argument)
+    assert instructions[0][0] == "FROM" and re.search(r":3\.11", arguments["FROM"][0])
+    copied = [source for argument in arguments["COPY"] for source in argument.split()[:-1]]
+    assert all((REPOSITORY / source).exists() for source in copied)
+    assert "infra" not in copied, "infra/.env would end up in the image"
+    packages = {path.parent.name for path in REPOSITORY.glob("*/__init__.py")} - {"tests"}
+    assert packages <= set(copied)
+    run = " ".join(arguments["RUN"])
+    assert f"--requirement infra/requirements/{engine}.txt" in run and "bubblewrap" in run
+    assert arguments["USER"] == ["elastic"]
+    assert [name for name, _ in instructions[-2:]] == ["USER", "CMD"]
+
+
+def test_ray_takes_the_cluster_file() -> None:
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    prepared = prepare_config(load("ray-cluster.yaml"))
+    validate_config(prepared)
+    assert prepared["max_workers"] == len(prepared["provider"]["worker_ips"])
+
+
+def test_nobody_reaches_the_cluster_without_a_token() -> None:
+    cluster = load("ray-cluster.yaml")
+    starts = [*cluster["head_start_ray_commands"], *cluster["worker_start_ray_commands"]]
+    assert all("RAY_AUTH_MODE=token" in command for command in starts if "ray start" in command)
+    assert load("kuberay/raycluster.yaml")["spec"]["authOptions"] == {"mode": "token"}
+
+
+def test_ray_reads_the_cluster_of_kubernetes() -> None:
+    """KubeRay's schema comes in no package; Ray's own autoscaler reads the same resource."""
+    from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
+    from ray.autoscaler._private.util import validate_config
+
+    cluster = load("kuberay/raycluster.yaml")
+    assert (cluster["apiVersion"], cluster["kind"]) == ("ray.io/v1", "RayCluster")
+    read = _derive_autoscaling_config_from_ray_cr(cluster)
+    validate_config(read)
+    assert read["available_node_types"]["gpu"]["resources"]["GPU"] == 8
+    assert cluster["spec"]["rayVersion"] == metadata.version("ray")
+    assert cluster["spec"].keys() <= {"rayVersion", "authOptions", "headGroupSpec", "workerGroupSpecs"}
+    groups = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]]
+    for group in groups:
+        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+        pod = group["template"]["spec"]
+        claimed = {volume["name"] for volume in pod["volumes"]}
+        assert all(mount["name"] in claimed for each in pod["containers"] for mount in each["volumeMounts"])
+
+
+def test_the_job_of_kubernetes_is_a_command_of_ours() -> None:
+    job = load("kuberay/rayjob.yaml")
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    assert job["spec"].keys() == {"clusterSelector", "submissionMode", "entrypoint"}
+    assert job["spec"]["clusterSelector"] == {"ray.io/cluster": load("kuberay/raycluster.yaml")["metadata"]["name"]}
+    program, command, *arguments = shlex.split(job["spec"]["entrypoint"].replace("$RAY_ADDRESS", "10.0.0.1:6379"))
+    assert program == "elastic"
+    given = cli.commands[command].make_context(command, arguments).params
+    settings = presets.resolve(given["preset"], dict(presets.parse_override(text) for text in given["overrides"]))
+    assert settings.ray.running is not None and settings.train.device == "gpu"
+
+
+def test_prefect_takes_the_automation() -> None:
+    from prefect.events.schemas.automations import AutomationCore, EventTrigger
+
+    automation = AutomationCore.model_validate(load("prefect/automation.yaml"))
+    assert (REPOSITORY / deployments.AUTOMATION) == INFRA / "prefect" / "automation.yaml"
+    assert isinstance(automation.trigger, EventTrigger)
+    assert "prefect.flow-run.heartbeat" in automation.trigger.after & automation.trigger.expect
+    assert automation.actions[0].model_dump()["state"] == "CRASHED"
+    beat = int(services.plan(services.ServicesParameters(), {}).environment["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"])
+    assert automation.trigger.within.total_seconds() >= 3 * beat, "a late heartbeat is no death"
+
+
+def test_prefect_takes_the_deployments() -> None:
+    from prefect.cli.deploy._models import DeploymentConfig, PrefectYamlModel
+    from prefect.flows import load_flow_from_entrypoint
+
+    text = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())
+    parsed = PrefectYamlModel.model_validate(text)
+    for given, deployment in zip(text["deployments"], parsed.deployments, strict=True):
+        assert given.keys() <= DeploymentConfig.model_fields.keys()
+        assert deployment.work_pool and deployment.work_pool.name == deployments.WORK_POOL
+        flow = load_flow_from_entrypoint(str(REPOSITORY / str(deployment.entrypoint)))
+        parameters = flow.validate_parameters(deployment.parameters)
+        assert presets.resolve(parameters["preset"], parameters.get("overrides"))
+
+
+def test_compose_and_up_beat_alike(compose: dict[str, Any]) -> None:
+    planned = services.plan(services.ServicesParameters(), {}).environment
+    name = "PREFECT_FLOWS_HEARTBEAT_FREQUENCY"
+    assert compose["services"]["worker"]["environment"][name] == planned[name]

@@ -1,0 +1,288 @@
+"""Retrieval: the published hierarchy and score, batches, ties, embedders and their cache."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_core.errors import UserError
+from elastic_core.miniature.problems import LEVELS, generate
+from elastic_core.reasonflux import miniature
+from elastic_core.reasonflux.embedders import SentenceTransformerEmbedder, TfidfEmbedder, Vectors, embed_cached
+from elastic_core.reasonflux.library import read_library
+from elastic_core.reasonflux.retrieval import Match, Retriever, build_retriever, level_names, score
+from elastic_core.reasonflux.template import Template, stable_id
+from tests.upstream import UPSTREAM, needs_upstream
+
+
+class Given:
+    """Vectors as the test gives them, by text."""
+
+    name = "given"
+
+    def __init__(self, vectors: dict[str, tuple[float, ...]]) -> None:
+        self.vectors = vectors
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        return np.array([self.vectors[text] for text in texts], dtype=np.float32)
+
+
+class Hashed:
+    """Dense vectors that depend on the text in no way one could guess; counts its calls."""
+
+    name = "hashed"
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        self.calls += 1
+        digests = [hashlib.sha256(text.encode()).digest() for text in texts]
+        return np.array([list(digest[:8]) for digest in digests], dtype=np.float32) - 128
+
+
+def library(*names: tuple[str, str, str]) -> dict[str, Template]:
+    made = (Template(stable_id(*name), *name, "", (), "does it", "", ("do it",), "") for name in names)
+    return {template.id: template for template in made}
+
+
+def found(matches: list[Match]) -> list[str]:
+    return [match.template.name for match in matches]
+
+
+places = st.tuples(st.sampled_from("AB"), st.sampled_from("abcd"), st.sampled_from("stuvw"))
+libraries = st.lists(places, min_size=1, max_size=30).map(lambda names: library(*names))
+queries = st.lists(st.text(max_size=5), max_size=6)
+
+
+# The hierarchy.
+
+
+def test_the_chapter_decides_before_its_sections_and_these_before_templates() -> None:
+    embedder = Given(
+        {
+            "query": (1, 0),
+            "near": (1, 0),
+            "far": (0, 1),
+            "first": (0.8, 0.6),
+            "second": (0.6, 0.8),
+            "third": (0, 1),
+            "elsewhere": (1, 0),
+            "fits": (1, 0),
+            "half": (0.6, 0.8),
+            "not": (0, 1),
+        }
+    )
+    names = library(
+        ("near", "first", "not"),
+        ("near", "second", "half"),
+        ("near", "third", "fits"),
+        ("far", "elsewhere", "fits"),
+    )
+    matches = Retriever(names, embedder).retrieve(["query"], num=9)[0]
+    assert [(match.template.section, match.template.name) for match in matches] == [
+        ("second", "half"),
+        ("first", "not"),
+    ]
+    assert [match.score for match in matches] == [pytest.approx(0.9 * 0.6 + 0.1 * 0.6), pytest.approx(0.1 * 0.8)]
+
+
+@given(libraries, queries, st.integers(1, 9))
+def test_matches_are_of_one_chapter_and_two_sections_in_order_of_the_published_score(
+    names: dict[str, Template], asked: list[str], num: int
+) -> None:
+    for matches in Retriever(names, Hashed()).retrieve(asked, num):
+        assert 1 <= len(matches) <= num
+        assert len({match.template.chapter for match in matches}) == 1
+        assert len({match.template.section for match in matches}) <= 2
+        assert [match.score for match in matches] == sorted((match.score for match in matches), reverse=True)
+        for match in matches:
+            exact = 0.9 * match.template_similarity + 0.1 * match.section_similarity
+            assert match.score == score(match.template_similarity, match.section_similarity)
+            assert match.score == pytest.approx(exact, abs=1e-6)
+
+
+@given(libraries, queries)
+def test_it_finds_what_a_plain_search_finds(names: dict[str, Template], asked: list[str]) -> None:
+    """The definition, one query and one name at a time."""
+    embedder = Hashed()
+
+    def near(query: str, name: str) -> float:
+        a, b = embedder.embed([query, name]).astype(np.float64)
+        return round(float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)), 6)
+
+    for query, (match,) in zip(asked, Retriever(names, embedder).retrieve(asked), strict=True):
+        templates = list(names.values())
+        chapter = max({template.chapter for template in templates}, key=lambda name: near(query, name))
+        inside = sorted({t.section for t in templates if t.chapter == chapter}, key=lambda name: -near(query, name))
+        candidates = [t for t in templates if t.chapter == chapter and t.section in inside[:2]]
+        best = max(score(near(query, t.name), near(query, t.section)) for t in candidates)
+        assert match.template.chapter == chapter
+        assert match.score == best
+
+
+@given(libraries, queries)
+def test_a_batch_finds_what_its_queries_find_one_by_one(names: dict[str, Template], asked: list[str]) -> None:
+    retriever = Retriever(names, Hashed())
+    assert retriever.retrieve(asked, 3) == [retriever.retrieve([query], 3)[0] for query in asked]
+
+
+@given(libraries, queries, st.randoms(use_true_random=False))
+def test_the_order_of_a_library_changes_nothing(
+    names: dict[str, Template], asked: list[str], rng: random.Random
+) -> None:
+    shuffled = list(names.items())
+    rng.shuffle(shuffled)
+    assert Retriever(dict(shuffled), Hashed()).retrieve(asked, 9) == Retriever(names, Hashed()).retrieve(asked, 9)
+
+
+def test_where_a_level_cannot_decide_the_one_below_does() -> None:
+    names = library(("Algebra", "Roots", "Vieta"), ("Geometry", "Circles", "Tangents"), ("Geometry", "Lines", "Slopes"))
+    retriever = Retriever(names, TfidfEmbedder(level_names(names)))
+    assert found(retriever.retrieve(["slope"])[0]) == ["Slopes"]
+    assert found(retriever.retrieve(["circle"])[0]) == ["Tangents"]
+    assert found(retriever.retrieve(["nothing known"])[0]) == ["Vieta"]
+
+
+def test_no_query_finds_nothing() -> None:
+    assert Retriever(library(("A", "a", "s")), Hashed()).retrieve([]) == []
+
+
+@needs_upstream
+@pytest.mark.parametrize(
+    ("query", "chapter", "name"),
+    [
+        (
+            "Solve a quadratic inequality in four steps",
+            "Quadratic",
+            "Quadratic Inequality Solving Method in Four Steps",
+        ),
+        (
+            "sum of the first terms of a geometric sequence",
+            "Sequences",
+            "Application of the Sum Formula for the First n",
+        ),
+        ("modulus of a complex number", "Complex Numbers", "Properties and Applications of Complex Modulus"),
+    ],
+)
+def test_the_published_library_answers_sensibly(tmp_path: Path, query: str, chapter: str, name: str) -> None:
+    published = read_library(UPSTREAM / "Gen-Verse/ReasonFlux/ReasonFlux_v1/data/template_library.json")
+    ((match,),) = build_retriever(published, "tfidf", cache=tmp_path).retrieve([query])
+    assert match.template.chapter.startswith(chapter)
+    assert match.template.name.startswith(name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_miniature_problem_finds_the_template_of_its_level_length_and_sign(tmp_path: Path) -> None:
+    retriever = build_retriever(read_library(miniature.LIBRARY_FILE), "tfidf", cache=tmp_path)
+    numbers = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"]
+    for level in LEVELS:
+        problems = generate(level, 50, seed=0)
+        matches = retriever.retrieve([miniature.describe(problem.question) for problem in problems])
+        for problem, (match,) in zip(problems, matches, strict=True):
+            balance = sum(1 if operation[0] == "+" else -1 for operation in problem.operations)
+            assert match.template.chapter == f"{level.capitalize()} chain"
+            assert numbers[len(problem.operations)] in match.template.name.lower()
+            assert match.template.name.endswith("plus" if balance >= 0 else "minus")
+
+
+# Embedders.
+
+
+def test_tfidf_sees_words_not_their_endings() -> None:
+    vectors = TfidfEmbedder(["Equations of Lines", "Probability"]).embed(["equation", "equations", "line", "zebra"])
+    assert vectors.dtype == np.float32
+    assert np.array_equal(vectors[0], vectors[1])
+    assert vectors[0] @ vectors[2] == 0
+    assert not vectors[3].any()
+
+
+def test_names_without_a_word_are_refused() -> None:
+    with pytest.raises(UserError, match="hold no word"):
+        TfidfEmbedder(["1", "+"])
+
+
+def test_embeddings_are_kept_by_the_embedder_and_the_texts(tmp_path: Path) -> None:
+    embedder = Hashed()
+    first = embed_cached(embedder, ["a", "b"], tmp_path)
+    assert np.array_equal(embed_cached(embedder, ["a", "b"], tmp_path), first)
+    assert embedder.calls == 1
+    embed_cached(embedder, ["ab"], tmp_path)
+    embedder.name = "another"
+    embed_cached(embedder, ["a", "b"], tmp_path)
+    assert embedder.calls == 3
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
+    embedder = Hashed()
+    first = embed_cached(embedder, ["a", "b"], tmp_path)
+    (file,) = tmp_path.iterdir()
+    for damage in (b"", file.read_bytes()[:-9], b"\x80\x04N."):
+        file.write_bytes(damage)
+        assert np.array_equal(embed_cached(embedder, ["a", "b"], tmp_path), first)
+        assert np.array_equal(np.load(file), first)
+
+
+def test_a_library_is_embedded_once_queries_each_time(tmp_path: Path) -> None:
+    names = library(("A", "a", "s"), ("A", "a", "t"))
+    embedder = Hashed()
+    for _ in range(2):
+        Retriever(names, embedder, tmp_path).retrieve(["one", "two"])
+    assert embedder.calls == 3
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(UserError) as error:
+        SentenceTransformerEmbedder("jinaai/jina-embeddings-v3")
+    assert str(error.value) == (
+        "embedder jinaai/jina-embeddings-v3 needs sentence-transformers; "
+        "install it: pip install elastic-reasoning[templates]"
+    )
+
+
+@pytest.fixture
+def sentence_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The little of the package that we call."""
+
+    class SentenceTransformer:
+        def __init__(self, model: str, trust_remote_code: bool) -> None:
+            if "jina" in model and not trust_remote_code:
+                raise ValueError("contains custom code; set trust_remote_code=True\nmore")
+
+        def encode(self, sentences: list[str], convert_to_numpy: bool, show_progress_bar: bool) -> Any:
+            return np.array([[len(sentence), 1] for sentence in sentences], dtype=np.float16)
+
+    module = ModuleType("sentence_transformers")
+    module.SentenceTransformer = SentenceTransformer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sentence_transformers", module)
+
+
+@pytest.mark.usefixtures("sentence_transformers")
+def test_a_sentence_transformer_is_taken_by_name(tmp_path: Path) -> None:
+    names = library(("A", "a", "s"), ("A", "a", "longer"))
+    retriever = build_retriever(names, "jinaai/jina-embeddings-v3", cache=tmp_path, trust_remote_code=True)
+    assert found(retriever.retrieve(["longer than s"])[0]) == ["longer"]
+    assert len(list(tmp_path.glob("*.npy"))) == 1
+    with pytest.raises(UserError, match=r"jina-embeddings-v3: cannot be loaded: .*trust_remote_code=True$"):
+        build_retriever(names, "jinaai/jina-embeddings-v3", cache=tmp_path)
+
+
+@pytest.mark.usefixtures("sentence_transformers")
+def test_a_model_in_a_directory_is_known_by_its_content(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"one")
+    first = SentenceTransformerEmbedder(str(tmp_path)).name
+    (tmp_path / "model.safetensors").write_bytes(b"two")
+    assert SentenceTransformerEmbedder(str(tmp_path)).name != first

@@ -1,0 +1,207 @@
+"""The small print of GRPO on forced samples, with verl's own tensors and loss."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM
+from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage, get_adv_estimator_fn
+from verl.utils import tensordict_utils as tu
+from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.torch_functional import logprobs_from_logits
+from verl.workers.utils.losses import ppo_loss
+from verl.workers.utils.padding import response_from_nested
+
+from elastic_core.training.config import GrpoParameters, compose
+from elastic_core.training.trainer import group_metrics
+from tests.training_rollouts import BASE, BOX, END, EOS, WORD, Server, rollout
+
+FORCED = (*[WORD] * 6, *BOX, EOS)
+"""What a model writes that does not close its thought within t = 6."""
+CLOSED = (WORD, END, *BOX, EOS)
+
+
+@pytest.fixture(scope="module")
+def config() -> Any:
+    files = [Path("problems.parquet")]
+    return compose(
+        GrpoParameters(), model=BASE, train_files=files, validation_files=files, out_dir=Path("out"), run_name="test"
+    )
+
+
+def jagged(rows: list[Any], dtype: torch.dtype) -> torch.Tensor:
+    return torch.nested.as_nested_tensor([torch.tensor(row, dtype=dtype) for row in rows], layout=torch.jagged)
+
+
+def policy_loss(config: Any, outputs: list[Any], log_probs: torch.Tensor, **fields: torch.Tensor) -> torch.Tensor:
+    """verl's loss of the rollouts as one mini-batch.
+
+    Args:
+        log_probs: of every token of prompts and responses, one behind the other, as the trainer computes them.
+        fields: advantages, old_log_probs, ref_log_prob; the current policy's and 1 unless given.
+    """
+    mask = jagged([output.response_mask for output in outputs], torch.int64)
+    lengths = [len(output.prompt_ids) + len(output.response_ids) for output in outputs]
+    offsets = torch.tensor([0, *np.cumsum(lengths)])
+    model_output = torch.nested.nested_tensor_from_jagged(log_probs, offsets)
+    current = response_from_nested(model_output.detach(), mask)
+    data = tu.get_tensordict(
+        {
+            "prompts": jagged([output.prompt_ids for output in outputs], torch.int64),
+            "responses": jagged([output.response_ids for output in outputs], torch.int64),
+            "response_mask": mask,
+            "advantages": jagged([[1.0] * len(output.response_ids) for output in outputs], torch.float32),
+            "old_log_probs": current,
+            "ref_log_prob": current - 0.1,
+            **fields,
+        },
+        # As verl's engine counts them: over loss_mask, which is the response mask.
+        {"dp_size": 1, "batch_num_tokens": int(mask.values().sum()), "global_batch_size": len(outputs)},
+    )
+    actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+    return ppo_loss(actor, {"log_probs": model_output}, data)[0]
+
+
+def gradient(config: Any, outputs: list[Any], **fields: torch.Tensor) -> torch.Tensor:
+    """Of the loss, by token of prompts and responses."""
+    count = sum(len(output.prompt_ids) + len(output.response_ids) for output in outputs)
+    log_probs = torch.full((count,), -0.5, requires_grad=True)
+    policy_loss(config, outputs, log_probs, **fields).backward()
+    assert log_probs.grad is not None
+    return log_probs.grad
+
+
+def test_forced_tokens_are_masked_out_of_policy_and_kl_loss(config: Any) -> None:
+    output = rollout(Server(*FORCED))
+    grad = gradient(config, [output])
+    # The log-probability of a token stands one place before it.
+    of_response = grad[len(output.prompt_ids) - 1 : -1]
+    assert output.response_ids[6] == END and output.response_mask[6] == 0
+    assert [bool(value) for value in of_response] == [bool(mask) for mask in output.response_mask]
+    assert not grad[: len(output.prompt_ids) - 1].any()
+
+
+def test_what_the_old_policy_thought_of_a_forced_token_changes_nothing(config: Any) -> None:
+    output = rollout(Server(*FORCED))
+    count = len(output.prompt_ids) + len(output.response_ids)
+    losses = [
+        policy_loss(config, [output], torch.full((count,), -0.5), old_log_probs=jagged([old], torch.float32))
+        for old in ([-0.5] * 6 + [of_forced] + [-0.5] * (len(BOX) + 1) for of_forced in (0.0, -0.5, -30.0))
+    ]
+    assert losses[0] == losses[1] == losses[2]
+
+
+def test_the_loss_is_a_mean_over_sampled_tokens_only(config: Any) -> None:
+    outputs = [rollout(Server(*FORCED)), rollout(Server(*CLOSED))]
+    sampled = sum(sum(output.response_mask) for output in outputs)
+    assert sampled == sum(len(output.response_ids) for output in outputs) - 1
+    reference = jagged([[-0.5] * len(output.response_ids) for output in outputs], torch.float32)
+    grad = gradient(config, outputs, ref_log_prob=reference)
+    # With ratio 1, advantage 1 and the reference's own policy a token's gradient is its share of the mean.
+    assert grad[grad != 0].tolist() == pytest.approx([-1 / sampled] * sampled)
+
+
+class Policy(Server):
+    """The miniature itself, greedy, with the log-probabilities that it samples at."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    async def generate(self, **request: Any) -> SimpleNamespace:
+        self.requests.append(request)
+        params, tokens, logprobs = request["sampling_params"], list[int](), list[float]()
+        while len(tokens) < params["max_tokens"] and (not tokens or tokens[-1] not in params["stop_token_ids"]):
+            with torch.no_grad():
+                logits = self.model(torch.tensor([[*request["prompt_ids"], *tokens]])).logits[0, -1]
+            tokens.append(int(logits.argmax()))
+            logprobs.append(float(logits.log_softmax(-1).max()))
+        return SimpleNamespace(token_ids=tokens, log_probs=logprobs, stop_reason="completed", extra_fields={})
+
+
+def test_log_probabilities_of_sampler_and_trainer_stand_token_by_token_side_by_side() -> None:
+    """Old and reference log-probabilities come from one pass over prompt and response, the sampler's from two requests
+    with a forced token between them."""
+    model = AutoModelForCausalLM.from_pretrained(BASE, dtype=torch.float32).eval()
+    output = rollout(Policy(model))
+    assert output.response_mask == [1] * 6 + [0] + [1] * (len(output.response_ids) - 7)
+    ids = torch.tensor([[*output.prompt_ids, *output.response_ids]])
+    with torch.no_grad():
+        whole = logprobs_from_logits(model(ids).logits, torch.roll(ids, -1, dims=1))[0]
+    mask = jagged([output.response_mask], torch.int64)
+    nested = torch.nested.nested_tensor_from_jagged(whole, torch.tensor([0, ids.shape[1]]))
+    trainer = response_from_nested(nested, mask).values()
+    sampled = torch.tensor(output.response_mask, dtype=torch.bool)
+    assert trainer[sampled].tolist() == pytest.approx(
+        [value for value, kept in zip(output.response_logprobs, output.response_mask, strict=True) if kept], abs=1e-4
+    )
+    assert output.response_logprobs[6] == 0.0 and trainer[6] < 0
+
+
+def advantages(config: Any, groups: list[list[float]], mask: torch.Tensor | None = None) -> torch.Tensor:
+    """(rollouts, tokens) by the estimator that the composed configuration names."""
+    rewards = torch.zeros(sum(map(len, groups)), 4)
+    rewards[:, -1] = torch.tensor([reward for group in groups for reward in group])
+    index = np.array([f"problem {i}" for i, group in enumerate(groups) for _ in group], dtype=object)
+    mask = torch.ones_like(rewards) if mask is None else mask
+    return get_adv_estimator_fn(config.algorithm.adv_estimator)(rewards, mask, index=index, config=config.algorithm)[0]
+
+
+REWARDS = st.floats(-1.5, 1, width=32)
+GROUPS = st.integers(2, 16).flatmap(
+    lambda n: st.lists(st.lists(REWARDS, min_size=n, max_size=n), max_size=4, min_size=1)
+)
+
+
+@given(GROUPS)
+def test_advantages_are_rewards_minus_mean_over_deviation_of_their_group(
+    config: Any, groups: list[list[float]]
+) -> None:
+    expected = [(r - np.mean(group)) / (np.std(group, ddof=1) + 1e-6) for group in groups for r in group]
+    assert advantages(config, groups)[:, 0].tolist() == pytest.approx(expected, rel=1e-3, abs=1e-3)
+
+
+def test_with_variance_they_are_verls_own(config: Any) -> None:
+    groups = [[1.0, 0.0, 0.0, 1.0], [0.25, -0.5, 1.0, 0.125]]
+    rewards = torch.tensor(groups).reshape(-1, 1)
+    index = np.array(["a"] * 4 + ["b"] * 4, dtype=object)
+    verls, _ = compute_grpo_outcome_advantage(rewards, torch.ones_like(rewards), index)
+    assert torch.allclose(advantages(config, groups)[:, :1], verls, atol=1e-5)
+
+
+@given(st.integers(2, 32), REWARDS)
+def test_a_group_without_variance_has_advantage_zero_whatever_its_reward(config: Any, size: int, reward: float) -> None:
+    assert not advantages(config, [[reward] * size]).any()
+
+
+def test_a_group_without_variance_contributes_no_policy_gradient(config: Any) -> None:
+    outputs = [rollout(Server(*FORCED)), rollout(Server(*CLOSED))]
+    same = [output.reward_score for output in outputs]
+    assert same == [1.0, 1.0]
+    lengths = [len(output.response_ids) for output in outputs]
+    values = advantages(config, [same])[:, 0]
+    grad = gradient(
+        config,
+        outputs,
+        advantages=jagged([[float(v)] * n for v, n in zip(values, lengths, strict=True)], torch.float32),
+        ref_log_prob=jagged([[-0.5] * n for n in lengths], torch.float32),
+    )
+    assert not grad.any()
+
+
+def test_groups_without_variance_are_counted() -> None:
+    problems = ["a", "b", "a", "c", "b", "c"]
+    assert group_metrics(problems, [1.0, 0.0, 0.0, 0.7, 0.0, 0.7]) == {
+        "rollout/groups": 3.0,
+        "rollout/groups_without_variance": 2.0,
+    }
+
+
+def test_forced_tokens_have_no_advantage(config: Any) -> None:
+    mask = torch.tensor([[1, 0, 1, 1], [1, 1, 1, 0]])
+    assert (advantages(config, [[1.0, 0.0]], mask) != 0).tolist() == mask.bool().tolist()

@@ -1,0 +1,153 @@
+"""Checkpoints on disk: whole or not there, wherever a training is killed; and their export."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from elastic_core.errors import UserError
+from elastic_core.training import checkpoints
+from elastic_core.training.checkpoints import Validation
+from elastic_core.training.export import export
+
+MARKER = "latest_checkpointed_iteration.txt"
+
+
+def write(out_dir: Path, step: int) -> Path:
+    """What verl writes, where it is told to."""
+    weights = out_dir / f"global_step_{step}" / "actor" / "huggingface"
+    weights.mkdir(parents=True)
+    save_file({"weight": np.full(2, step, np.float32)}, weights / "model.safetensors")
+    (weights / "model.safetensors").chmod(0o600)
+    (weights / "config.json").write_text('{"dtype": "bfloat16", "vocab_size": 2}')
+    (out_dir / f"global_step_{step}" / "data.pt").write_text("position")
+    (out_dir / MARKER).write_text(str(step))
+    return weights.parent.parent
+
+
+def save(out_dir: Path, step: int, accuracy: float | None = None, keep: int = 2) -> Path:
+    with checkpoints.saving(out_dir, step) as temporary:
+        write(temporary, step)
+    validation = None if accuracy is None else Validation(accuracy, samples=8)
+    checkpoints.commit(out_dir, step, validation, keep)
+    return out_dir / f"global_step_{step}"
+
+
+def test_a_checkpoint_counts_once_it_is_committed(tmp_path: Path) -> None:
+    assert checkpoints.latest_checkpoint(tmp_path) is None and not checkpoints.is_finished(tmp_path, 1)
+    first = save(tmp_path, 10)
+    with checkpoints.saving(tmp_path, 20) as temporary:
+        write(temporary, 20)
+    assert checkpoints.latest_checkpoint(tmp_path) == first
+    assert (tmp_path / MARKER).read_text() == "10"
+    assert checkpoints.is_finished(tmp_path, 10) and not checkpoints.is_finished(tmp_path, 20)
+    checkpoints.commit(tmp_path, 20, None, keep=2)
+    assert checkpoints.checkpoint_steps(tmp_path) == [10, 20]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_10", "global_step_20", MARKER]
+
+
+def test_a_run_killed_while_saving_resumes_from_the_checkpoint_before(tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    with checkpoints.saving(tmp_path, 20) as temporary:
+        write(temporary, 20)
+    checkpoints.recover(tmp_path)
+    assert checkpoints.checkpoint_steps(tmp_path) == [10] and not temporary.exists()
+    save(tmp_path, 20)  # Nothing is in its way.
+
+
+@pytest.mark.parametrize("marker", [None, "", "10"])
+def test_a_run_killed_before_the_marker_was_written_resumes_from_what_is_there(
+    tmp_path: Path, marker: str | None
+) -> None:
+    for step in (10, 20):
+        save(tmp_path, step)
+    (tmp_path / MARKER).unlink()
+    if marker is not None:
+        (tmp_path / MARKER).write_text(marker)
+    checkpoints.recover(tmp_path)
+    assert (tmp_path / MARKER).read_text() == "20"
+
+
+def test_a_run_without_checkpoints_starts(tmp_path: Path) -> None:
+    (tmp_path / MARKER).write_text("10")
+    checkpoints.recover(tmp_path)
+    assert not (tmp_path / MARKER).exists()
+    checkpoints.require_resumed(tmp_path, 0)
+
+
+def test_data_that_would_start_over_is_refused(tmp_path: Path) -> None:
+    (save(tmp_path, 10) / "data.pt").unlink()
+    with pytest.raises(UserError, match=r"global_step_10 lacks data\.pt; delete the folder"):
+        checkpoints.recover(tmp_path)
+
+
+@pytest.mark.parametrize("resumed_from", [0, 10, 30])
+def test_a_run_that_resumed_anywhere_but_after_its_newest_checkpoint_is_refused(
+    tmp_path: Path, resumed_from: int
+) -> None:
+    for step in (10, 20):
+        save(tmp_path, step)
+    checkpoints.require_resumed(tmp_path, 20)
+    with pytest.raises(RuntimeError, match=rf"steps \[10, 20\], but verl resumed from step {resumed_from}"):
+        checkpoints.require_resumed(tmp_path, resumed_from)
+
+
+def test_the_newest_stay_and_the_best(tmp_path: Path) -> None:
+    for step, accuracy in enumerate([0.2, 0.6, 0.6, None, 0.1, 0.3], start=1):
+        save(tmp_path, step, accuracy)
+    assert checkpoints.checkpoint_steps(tmp_path) == [2, 5, 6]
+    best = checkpoints.best_checkpoint(tmp_path)
+    assert best is not None and checkpoints.validation_of(best) == Validation(0.6, 8)
+    assert checkpoints.checkpoint_step(best) == 2
+    assert checkpoints.best_checkpoint(tmp_path / "none") is None
+
+
+def test_a_disk_that_fills_up_while_saving_is_one_sentence(tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    with (
+        pytest.raises(UserError, match=r"no room for the checkpoint of step 20: .* which goes on after step 10$"),
+        checkpoints.saving(tmp_path, 20) as temporary,
+    ):
+        write(temporary, 20)
+        with Path("/dev/full").open("w") as disk:  # Every write fails as on a full disk.
+            disk.write("weights")
+    assert checkpoints.checkpoint_steps(tmp_path) == [10] and not temporary.exists()
+
+
+def test_a_disk_without_room_for_another_checkpoint_is_not_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, 10)
+
+    def full(path: Path) -> Any:
+        return type("Usage", (), {"free": 100})
+
+    monkeypatch.setattr("shutil.disk_usage", full)
+    with pytest.raises(UserError, match="no room for the checkpoint of step 20"), checkpoints.saving(tmp_path, 20):
+        raise AssertionError("not reached")
+
+
+def test_another_error_while_saving_stays_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), checkpoints.saving(tmp_path, 1):
+        raise KeyError("weight")
+
+
+def test_an_export_is_complete_readable_and_replaces_the_old_one(tmp_path: Path) -> None:
+    output = tmp_path / "models" / "trained"
+    for step in (1, 2):
+        assert export(save(tmp_path / "out", step), output) == output
+    assert [path.name for path in output.parent.iterdir()] == ["trained"]
+    assert (output / "model.safetensors").stat().st_mode & 0o777 == 0o644
+    # What verl writes there is not what the weights are.
+    assert json.loads((output / "config.json").read_text()) == {"dtype": "float32", "vocab_size": 2}
+
+
+def test_a_checkpoint_without_weights_is_not_exported(tmp_path: Path) -> None:
+    checkpoint = save(tmp_path / "out", 1)
+    (checkpoint / "actor" / "huggingface" / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="hf_model"):
+        export(checkpoint, tmp_path / "model")
+    assert not (tmp_path / "model").exists()

@@ -1,0 +1,105 @@
+"""Metrics of steps reach MLflow, each once, or training stops; and the model registry links to them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+import elastic_core.miniature
+from elastic_core.errors import UserError
+from elastic_core.training import step_metrics
+from elastic_core.training.checkpoints import Validation
+from elastic_core.training.step_metrics import StepMetrics, check_metrics, validation_of
+from tasks.tracking import Tracker
+
+BASE = Path(elastic_core.miniature.__file__).parent / "base"
+VALIDATION = "val-core/miniature-validation/acc/mean@8"
+
+
+def rename(name: str) -> str:
+    return name.replace("@", "_at_")
+
+
+@pytest.fixture(scope="module")
+def tracker(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
+    runs = tmp_path_factory.mktemp("runs")
+    return Tracker("smoke", runs, f"sqlite:///{runs}/mlflow.db")
+
+
+@pytest.fixture
+def run(tracker: Tracker, request: pytest.FixtureRequest) -> str:
+    return tracker.ensure(request.node.name, "train")
+
+
+def metrics(step: int, **more: float) -> dict[str, float]:
+    return {name: float(step) for name in step_metrics.EVERY_STEP} | more
+
+
+def log(client: Any, run: str, *steps: int, validated: tuple[int, ...] = (2, 4)) -> None:
+    """What one life of a training sends."""
+    logger = StepMetrics(client, run, rename, patience_seconds=0)
+    for step in steps:
+        logger.log(metrics(step, **({VALIDATION: 0.5} if step in validated else {})), step)
+
+
+def test_a_step_that_a_resumed_run_repeats_is_recorded_once(tracker: Tracker, run: str) -> None:
+    log(tracker.client, run, 1, 2, 3)
+    log(tracker.client, run, 3, 4)  # Killed after step 3; its newest checkpoint is of step 2.
+    check_metrics(tracker.client, run, steps=4, validate_every=2)
+
+
+def test_a_step_or_a_validation_that_never_arrived_is_named(tracker: Tracker, run: str) -> None:
+    log(tracker.client, run, 1, 2, 4, validated=(2,))
+    with pytest.raises(RuntimeError, match=r"training/global_step lacks steps \[3\], has steps \[\] twice"):
+        check_metrics(tracker.client, run, steps=4, validate_every=2)
+    log(tracker.client, run, 3)
+    with pytest.raises(RuntimeError, match=r"val-core/.*lacks steps \[4\]"):
+        check_metrics(tracker.client, run, steps=4, validate_every=2)
+    check_metrics(tracker.client, run, steps=4, validate_every=0)
+
+
+class Flaky:
+    """MLflow that is away for its first requests."""
+
+    def __init__(self, client: MlflowClient, failures: int) -> None:
+        self.client, self.failures = client, failures
+        self.tracking_uri = client.tracking_uri
+
+    def get_metric_history(self, run: str, name: str) -> Any:
+        return self.client.get_metric_history(run, name)
+
+    def log_batch(self, run: str, metrics: Any) -> None:
+        if self.failures:
+            self.failures -= 1
+            # The request arrived, its answer did not.
+            self.client.log_batch(run, metrics=metrics)
+            raise MlflowException("connection refused")
+        self.client.log_batch(run, metrics=metrics)
+
+
+def test_mlflow_may_be_away_for_a_while(tracker: Tracker, run: str) -> None:
+    logger = StepMetrics(Flaky(tracker.client, failures=1), run, rename)  # type: ignore[arg-type]
+    logger.log(metrics(1), 1)
+    check_metrics(tracker.client, run, steps=1, validate_every=0)
+
+
+def test_mlflow_that_stays_away_stops_the_training(tracker: Tracker, run: str) -> None:
+    with pytest.raises(UserError, match=r"took no metrics for 0 s \(connection refused\); start it and run the same"):
+        log(Flaky(tracker.client, failures=9), run, 1)
+
+
+def test_validation_accuracy_is_the_mean_over_sets() -> None:
+    found = {"val-core/a/acc/mean@8": 0.25, "val-core/b/acc/mean@8": 0.75, "val-aux/a/forced/mean@8": 1.0}
+    assert validation_of(found) == Validation(0.5, 8)
+    assert validation_of({"critic/score/mean": 1.0}) is None
+
+
+def test_weights_are_registered_once_with_a_link_to_their_run(tracker: Tracker, run: str) -> None:
+    tags = {"step": "4", "data_manifest": "/runs/data/manifest.json"}
+    assert tracker.register("elastic-smoke", "last", BASE, run, tags) == "1"
+    assert tracker.register("elastic-smoke", "best", BASE, run, tags) == "1"
+    version = tracker.client.get_model_version_by_alias("elastic-smoke", "best")
+    assert (version.source, version.run_id) == (str(BASE), run)
+    assert version.tags["elastic.data_manifest"] == "/runs/data/manifest.json"
