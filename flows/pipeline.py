@@ -9,6 +9,7 @@ from prefect import flow
 
 from elastic_core.fingerprint import hash_value
 from flows.data import prepare_data
+from flows.export import write_cards
 from flows.report import report
 from flows.run import FlowRun
 from flows.sweep import sweep
@@ -40,4 +41,5 @@ def pipeline(preset: str = "embedded", overrides: dict[str, Any] | None = None) 
         if run.settings.train is not None:
             train(preset, overrides, parent)
         sweep(preset, overrides, parent)
+        write_cards(run)
         return report(preset, overrides, parent)

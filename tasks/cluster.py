@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from elastic_core.training.local_ray import RayCluster, local_cluster
 
@@ -14,8 +15,15 @@ def ray_cluster(running: RayCluster | None) -> Iterator[RayCluster]:
     if running is not None:
         yield running
         return
-    with local_cluster() as local:
+    gpus = _gpus()
+    with local_cluster(cpus=32 * gpus, gpus=gpus) as local:
         yield local
+
+
+def _gpus() -> int:
+    """GPUs of this machine; without any, the one that verl is made to believe in."""
+    devices = Path("/proc/driver/nvidia/gpus")
+    return max(1, len(list(devices.iterdir()))) if devices.is_dir() else 1
 
 
 @contextmanager

@@ -57,7 +57,9 @@ def bootstrap(
     point = float(statistic(values.mean(axis=0, keepdims=True))[0])
     if np.isnan(point):
         raise ValueError(f"the statistic is undefined for these {len(values)} problems")
-    drawn = statistic(_weights(len(values) + 2) @ np.concatenate([values, extremes]))
+    total = len(values) + 2
+    # Divided last: sums of values in [0, 1] weighted with whole numbers are never rounded above their bound.
+    drawn = statistic(_counts(total) @ np.concatenate([values, extremes]) / total)
     defined = drawn[~np.isnan(drawn)]
     if len(defined) < MIN_DEFINED * DRAWS:
         return Estimate(point, -np.inf, np.inf, len(values), num_trajectories)
@@ -66,9 +68,9 @@ def bootstrap(
 
 
 @lru_cache(maxsize=4)
-def _weights(num_problems: int) -> np.ndarray:
-    """Each problem's share of each resample, shape (draws, problems): means of resamples are one matrix product."""
+def _counts(num_problems: int) -> np.ndarray:
+    """How often each problem is in each resample, shape (draws, problems): sums of resamples are one matrix product."""
     drawn = np.random.default_rng(SEED).integers(num_problems, size=(DRAWS, num_problems))
     places = drawn + num_problems * np.arange(DRAWS)[:, None]
     counts = np.bincount(places.ravel(), minlength=DRAWS * num_problems)
-    return counts.reshape(DRAWS, num_problems) / num_problems
+    return counts.reshape(DRAWS, num_problems).astype(float)
