@@ -32,7 +32,7 @@ from elastic_core.training.config import GrpoParameters, compose
 
 model, directory = sys.argv[1:]
 parameters = GrpoParameters(budget="48+32", steps=1, batch_size=8, group_size=4, mini_batch_size=8, prompt_tokens=32,
-                            device="cpu", gpus_per_node=1)
+                            kl_coefficient=0.0, device="cpu", gpus_per_node=1)
 config = compose(parameters, model=Path(model), train_files=[Path(directory) / "t.parquet"],
                  validation_files=[Path(directory) / "v.parquet"], out_dir=Path(directory), run_name="test")
 tokenizer = AutoTokenizer.from_pretrained(model)
