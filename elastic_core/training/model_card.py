@@ -48,11 +48,14 @@ def write(model: Path, record: TrainingRecord) -> None:
 
 
 def write_card(model: Path, cells: Sequence[Mapping[str, Any]]) -> Path:
-    """The card of an exported model, with its cells of `reports.summary`; without any it says that there are none."""
+    """The card of an exported model, with its cells of `reports.summary`; without any it says that there are none. A
+    card that would be the same is left alone."""
     record: TrainingRecord = json.loads((model / RECORD).read_text())
-    with replacing(model / CARD) as temporary:
-        temporary.write_text(render(record, cells))
-    return model / CARD
+    card, text = model / CARD, render(record, cells)
+    if not card.exists() or card.read_text() != text:
+        with replacing(card) as temporary:
+            temporary.write_text(text)
+    return card
 
 
 def render(record: TrainingRecord, cells: Sequence[Mapping[str, Any]]) -> str:
