@@ -34,7 +34,7 @@ doctor: install ## Check that this machine can run the pipeline
 
 test: lint ## Lint, then unit, integration and end-to-end tests
 	$(BIN)/pytest tests/unit --timeout 120
-	$(BIN)/pytest tests/integration tests/e2e --timeout 900
+	$(BIN)/pytest tests/integration tests/e2e -m "not slow" --timeout 900
 
 lint: install ## ruff and mypy
 	$(BIN)/ruff check .
@@ -48,6 +48,7 @@ bench: install ## Measure: each script in tests/bench
 
 chaos: install ## Kill processes in the middle of their work and check what is left
 	$(BIN)/pytest tests/chaos --timeout 1800
+	$(BIN)/pytest tests/e2e -m slow --timeout 1800
 
 lock: install ## Renew infra/requirements from pyproject.toml; LOCK_ARGS=--upgrade moves every pin
 	$(BIN)/python infra/lock.py $(LOCK_ARGS)

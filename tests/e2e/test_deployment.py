@@ -122,6 +122,7 @@ def test_the_nightly_sweep_is_scheduled(server: Server) -> None:
     assert [schedule["schedule"]["cron"] for schedule in deployment["schedules"]] == ["0 3 * * *"]
 
 
+@pytest.mark.slow
 def test_a_scheduled_sweep_runs_and_appears_in_mlflow(
     server: Server, runs_with_models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +157,7 @@ def test_a_scheduled_sweep_runs_and_appears_in_mlflow(
     assert any(run.info.end_time > began * 1000 and run.data.metrics["rows_written"] for run in sweeps)
 
 
+@pytest.mark.slow
 def test_two_sweeps_of_one_table_queue(server: Server, runs_with_models: Path) -> None:
     parameters = {"preset": "smoke", "overrides": {"sweep.samples": 4}}
     both = [server.start("sweep/nightly", **parameters) for _ in range(2)]
@@ -171,6 +173,7 @@ def test_two_sweeps_of_one_table_queue(server: Server, runs_with_models: Path) -
     assert set(table["sample"]) == {0, 1, 2, 3}
 
 
+@pytest.mark.slow
 def test_cancelling_stops_the_ray_job(server: Server, runs_with_models: Path) -> None:
     with local_cluster() as cluster:
         joined = {"ray.address": cluster.gcs, "ray.dashboard": cluster.dashboard}
