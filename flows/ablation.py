@@ -8,7 +8,6 @@ from typing import Any
 from prefect import flow
 
 from elastic_core.errors import UserError
-from elastic_core.fingerprint import hash_value
 from flows.data import prepare_data
 from flows.report import report
 from flows.run import FlowRun
@@ -16,7 +15,6 @@ from flows.settings import Variant
 from flows.sweep import sweep
 from flows.train import train
 from flows.warm_start import warm_start
-from tasks.tracking import flatten
 
 
 @flow(name="ablation")
@@ -40,10 +38,7 @@ def ablation(preset: str = "ablation-embedded", overrides: dict[str, Any] | None
         raise UserError(f"preset {preset} has no section ablation; ablation-embedded has one to begin with")
     # What follows is one variant, or has the trained ones as checkpoints: the section would be checked against that.
     given = {**(overrides or {}), "ablation": {}}
-    settings = run.settings.model_dump(mode="json")
-    parent = run.tracker.ensure(f"{preset}/ablation/{hash_value(settings)[:12]}", "ablation")
-    with run.tracker.running(parent):
-        run.tracker.log(parent, params=flatten(settings))
+    with run.recorded("ablation") as parent:
         prepare_data(preset, overrides, parent)
         if run.settings.base == "warm-start":
             warm_start(preset, overrides, parent)

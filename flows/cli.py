@@ -13,6 +13,7 @@ import click
 
 from elastic_core.errors import UserError
 from flows.cli_data import data
+from flows.cli_options import changes_of, settings_options
 from flows.cli_sweep import plan, sweep
 from flows.cli_templates import templates
 from flows.cli_train import train
@@ -27,10 +28,7 @@ def cli() -> None:
 
 @cli.command()
 @click.argument("flow", type=click.Choice(FLOWS), metavar="FLOW")
-@click.option("--preset", default="embedded", show_default=True, help="Settings to run with, see `elastic presets`.")
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting, e.g. sweep.samples=16."
-)
+@settings_options("Settings to run with, see `elastic presets`.")
 @click.option("--mirror", metavar="DIR", help="Local tree of source files; the same as --set data.mirror=DIR.")
 @click.option(
     "--until", metavar="ci=POINTS", help="Add samples until every cell's 95 % interval is within ±POINTS percent."
@@ -42,7 +40,7 @@ def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, 
     """
     from flows import doctor, environment, presets
 
-    changes = dict(presets.parse_override(text) for text in overrides)
+    changes = changes_of(overrides)
     if mirror is not None:
         changes["data.mirror"] = mirror
     if until is not None:
@@ -91,8 +89,7 @@ def regrade(table: Path, data: Path | None) -> None:
 
 
 @cli.command()
-@click.option("--preset", default="embedded", show_default=True, help="Settings that the model was trained with.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting.")
+@settings_options("Settings that the model was trained with.")
 @click.option(
     "--model",
     type=click.Choice(("trained", "best")),
@@ -104,11 +101,11 @@ def regrade(table: Path, data: Path | None) -> None:
 @click.option("--push", metavar="OWNER/NAME", help="Push it to the hub, as a private repository.")
 def export(preset: str, overrides: tuple[str, ...], model: Any, to: Path | None, push: str | None) -> None:
     """A trained model in Hugging Face format, with a card that holds what the sweep measured of it."""
-    from flows import environment, presets
+    from flows import environment
     from flows.export import export_model
 
     environment.prepare()
-    changes = dict(presets.parse_override(text) for text in overrides)
+    changes = changes_of(overrides)
     click.echo(export_model(preset, changes, model, to, push))
 
 
@@ -140,14 +137,13 @@ def up(host: str, prefect_port: int, mlflow_port: int, database: Any, postgresql
 
 
 @cli.command()
-@click.option("--preset", default="embedded", show_default=True, help="Whose model, GPUs and cluster to check.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting.")
+@settings_options("Whose model, GPUs and cluster to check.")
 def doctor(preset: str, overrides: tuple[str, ...]) -> None:
     """Check that this machine can run the pipeline."""
-    from flows import doctor, environment, presets
+    from flows import doctor, environment
 
     environment.prepare()
-    sys.exit(doctor.main(preset, dict(presets.parse_override(text) for text in overrides)))
+    sys.exit(doctor.main(preset, changes_of(overrides)))
 
 
 def _points(until: str) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-_PRESET = click.option("--preset", default="embedded", show_default=True, help="Settings of the sweep.")
-_SET = click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting.")
+from flows.cli_options import changes_of, settings_options
+
+_OPTIONS = settings_options("Settings of the sweep.")
 
 
 @click.group()
@@ -14,14 +15,13 @@ def plan() -> None:
 
 
 @plan.command("sweep")
-@_PRESET
-@_SET
+@_OPTIONS
 def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
     """Cells, tokens, time and disk space of a sweep; nothing is started."""
-    from flows import environment, presets, sweep_status
+    from flows import environment, sweep_status
 
     environment.prepare()
-    click.echo(sweep_status.costs(preset, dict(presets.parse_override(text) for text in overrides)))
+    click.echo(sweep_status.costs(preset, changes_of(overrides)))
 
 
 @click.group()
@@ -30,11 +30,10 @@ def sweep() -> None:
 
 
 @sweep.command()
-@_PRESET
-@_SET
+@_OPTIONS
 def status(preset: str, overrides: tuple[str, ...]) -> None:
     """How far the grid is filled, also while the sweep runs."""
-    from flows import environment, presets, sweep_status
+    from flows import environment, sweep_status
 
     environment.prepare()
-    click.echo(sweep_status.status(preset, dict(presets.parse_override(text) for text in overrides)))
+    click.echo(sweep_status.status(preset, changes_of(overrides)))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import click
 
 from elastic_core.errors import UserError
+from flows.cli_options import changes_of, settings_options
 
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Print verl's whole configuration as YAML; nothing is started.")
-@click.option("--preset", default="embedded", show_default=True, help="Settings of the training.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting.")
+@settings_options("Settings of the training.")
 def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
     """Look at a training. To run one: elastic run train."""
     from flows import presets, train_settings
 
     if not dry_run:
         raise UserError(f"nothing to look at; give --dry-run, or to train: elastic run train --preset {preset}")
-    settings = presets.resolve(preset, dict(presets.parse_override(text) for text in overrides))
+    settings = presets.resolve(preset, changes_of(overrides))
     click.echo(train_settings.composed(settings), nl=False)

@@ -7,7 +7,6 @@ from typing import Any
 
 from prefect import flow
 
-from elastic_core.fingerprint import hash_value
 from flows.data import prepare_data
 from flows.export import write_cards
 from flows.report import report
@@ -15,7 +14,6 @@ from flows.run import FlowRun
 from flows.sweep import sweep
 from flows.train import train
 from flows.warm_start import warm_start
-from tasks.tracking import flatten
 
 
 @flow(name="pipeline")
@@ -31,10 +29,7 @@ def pipeline(preset: str = "embedded", overrides: dict[str, Any] | None = None) 
         Path of the report.
     """
     run = FlowRun.begin(preset, overrides)
-    settings = run.settings.model_dump(mode="json")
-    parent = run.tracker.ensure(f"{preset}/pipeline/{hash_value(settings)[:12]}", "pipeline")
-    with run.tracker.running(parent):
-        run.tracker.log(parent, params=flatten(settings))
+    with run.recorded("pipeline") as parent:
         prepare_data(preset, overrides, parent)
         if run.settings.base == "warm-start":
             warm_start(preset, overrides, parent)

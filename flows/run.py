@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +14,12 @@ from typing import Any
 from prefect import State, Task, get_run_logger
 
 from elastic_core.errors import UserError
+from elastic_core.fingerprint import hash_value
 from elastic_core.training import local_ray
 from flows import environment, presets
 from flows.settings import Settings
 from tasks.stage import Stage, once
-from tasks.tracking import Tracker
+from tasks.tracking import Tracker, flatten
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,15 @@ class FlowRun:
     @cached_property
     def tracker(self) -> Tracker:
         return Tracker(self.settings.preset, self.runs, self.settings.mlflow.tracking_uri)
+
+    @contextmanager
+    def recorded(self, flow: str) -> Iterator[str]:
+        """The MLflow run of a flow of several stages, the same for the same settings; its id is their parent."""
+        settings = self.settings.model_dump(mode="json")
+        run_id = self.tracker.ensure(f"{self.settings.preset}/{flow}/{hash_value(settings)[:12]}", flow)
+        with self.tracker.running(run_id):
+            self.tracker.log(run_id, params=flatten(settings))
+            yield run_id
 
     def stage(self, name: str, inputs: Mapping[str, Any], request: Mapping[str, Any] | None = None) -> Stage:
         return Stage(self.runs, self.settings.preset, name, dict(inputs), dict(request or {}))

@@ -15,6 +15,7 @@ from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.plan import Bound, SweepPlan, bound, plan_sweep
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.sweep.throughput import measured
+from elastic_core.trajectory import CELL
 from flows.data_sources import data_stage
 from flows.run import FlowRun
 from flows.stages import benchmark_files, checkpoints, sweep_stage
@@ -84,7 +85,7 @@ def status(preset: str, overrides: Mapping[str, Any]) -> str:
     """
     asked = _asked(preset, overrides)
     rows = asked.store.finished()
-    per_cell = rows.group_by("model", "benchmark", "strategy", "think_budget", "solution_budget").len()
+    per_cell = rows.group_by(CELL).len()
     counts = {tuple(row[:-1]): row[-1] for row in per_cell.iter_rows()}
     table = Table("model", "benchmark", "strategy", "budget", "rows", "of", "")
     done = total = 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -115,8 +116,6 @@ class Tracker:
         step: int = 0,
     ) -> None:
         """Metrics and parameters in one request."""
-        import time
-
         from mlflow.entities import Metric, Param
 
         now = int(time.time() * 1000)
@@ -128,8 +127,6 @@ class Tracker:
 
     def log_points(self, run_id: str, points: Sequence[tuple[str, int, float]]) -> None:
         """Metrics as (name, step, value), of any number of steps."""
-        import time
-
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)

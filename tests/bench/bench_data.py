@@ -34,7 +34,7 @@ from elastic_core.data.obtain import Fetched
 from elastic_core.data.overlap import Ngrams, find_overlaps
 from elastic_core.data.registry import REGISTRY
 from elastic_core.miniature.warm_start import BASE
-from flows.environment import runs_directory
+from tests.bench import results
 from tests.upstream import UPSTREAM
 
 NUM_ROWS = 40_000
@@ -181,10 +181,7 @@ def report(found: dict[str, list[dict[str, float]]]) -> None:
     for task in TASKS:
         print(f"{task:<8} {seconds[task]:6.2f} s  peak {peaks[task]:6.0f} MiB  n={len(found[task])}")
     print(f"pandas / build: {result['pandas_ratio']:.1f} ({min(ratios):.1f} to {max(ratios):.1f})")
-    target = runs_directory() / "bench" / "data.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(result, indent=2) + "\n")
-    print(target)
+    results.write("data", result)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import re
 import tempfile
 import time
@@ -27,7 +26,7 @@ from elastic_core.training.local_ray import local_cluster
 from flows.doctor.finding import GIB
 from flows.doctor.machine import installed_gpus
 from flows.doctor.software import installed_engine
-from flows.environment import runs_directory
+from tests.bench import results
 from tests.miniature_data import build_miniature
 
 STEPS = 4
@@ -121,10 +120,7 @@ def main(options: argparse.Namespace) -> None:
     figures |= training(options, "gpu")
     for name, value in figures.items():
         print(f"{name:36} {format(value, '.4g') if isinstance(value, float) else value}")
-    file = runs_directory() / "bench" / "gpu.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(figures, indent=2) + "\n")
-    print(file)
+    results.write("gpu", figures)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from elastic_core.reasonflux.library import read_library
 from elastic_core.reasonflux.retrieval import build_retriever
-from flows.environment import runs_directory
+from tests.bench import results
 from tests.upstream import UPSTREAM
 
 SOURCE = UPSTREAM / "Gen-Verse/ReasonFlux/ReasonFlux_v1/data/template_library.json"
@@ -72,10 +72,7 @@ def main() -> None:
         print(
             f"{name:<12} {statistics.median(found):8.2f} ms  {min(found):8.2f} to {max(found):8.2f}  n={REPEATS}{note}"
         )
-    target = runs_directory() / "bench" / "retrieval.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(result, indent=2) + "\n")
-    print(target)
+    results.write("retrieval", result)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ from elastic_core.sweep.recall import Prompts
 from elastic_core.sweep.rows import RowBuilder
 from elastic_core.sweep.store import TrajectoryStore
 from reports.summary import COLUMNS, summarize
+from tests.bench import results
 
 MODEL = Path(elastic_core.miniature.__file__).parent / "base"
 PARAMETERS = EngineParameters(max_model_len=512)
@@ -258,10 +259,7 @@ def main(options: argparse.Namespace) -> None:
     figures["problems"], figures["samples"] = options.problems, options.samples
     for name, value in figures.items():
         print(f"{name:28} {value if isinstance(value, list) else format(value, '.4g')}")
-    file = Path(os.environ.get("ELASTIC_RUNS", "runs")) / "bench" / "sweep.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(figures, indent=2) + "\n")
-    print(file)
+    results.write("sweep", figures)
 
 
 if __name__ == "__main__":

@@ -81,7 +81,10 @@ def test_an_error_of_a_callback_is_raised_while_the_job_runs(tmp_path: Path) -> 
 
 
 def test_a_head_that_is_restarted_is_waited_for(tmp_path: Path) -> None:
-    follow(cluster(Client("RUNNING", AWAY, AWAY, "SUCCEEDED", log=LOG)), "job", log_file=tmp_path / "log")
+    client = Client("RUNNING", AWAY, AWAY, "SUCCEEDED", log=LOG)
+    follow(cluster(client), "job", log_file=tmp_path / "log")
+    assert not client.stopped
+    assert (tmp_path / "log").read_text()
 
 
 def test_a_head_that_stays_away_is_named_and_the_job_is_left_to_itself(tmp_path: Path) -> None:
