@@ -21,7 +21,7 @@ help: ## Show this
 
 install: ## Create or renew .venv from the lock; nothing to do is done in an instant
 	@$(if $(PYTHON),,echo "error: no Python found; install Python 3.11" >&2; exit 1)
-	@$(PYTHON) infra/install.py $(ENGINE)
+	@$(PYTHON) infra/install.py $(ENGINE) $(INSTALL_FOR)
 
 demo: install ## Train and measure a miniature model on this machine
 	@$(BIN)/elastic run pipeline --preset embedded
@@ -32,6 +32,7 @@ up: install ## Start Prefect, MLflow and a worker; Ctrl-C stops them
 doctor: install ## Check that this machine can run the pipeline
 	@$(BIN)/elastic doctor
 
+test: INSTALL_FOR = for-tests
 test: lint ## Lint, then unit, integration and end-to-end tests
 	$(BIN)/pytest tests/unit --timeout 120
 	$(BIN)/pytest tests/integration tests/e2e -m "not slow" --timeout 900

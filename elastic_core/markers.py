@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+FINAL_ANSWER_BEFORE, FINAL_ANSWER_AFTER = "\n", "\nFinal Answer:"
+"""What s1 writes before and after the think-end of an exhausted thought."""
+WAIT = "Wait"
+"""What s1 writes in place of a think-end to prolong the thought."""
+
 
 @dataclass(frozen=True)
 class Markers:
@@ -15,9 +20,9 @@ class Markers:
         think_start: the token that opens a thought.
         think_end: the token that closes it.
         end_of_text: every id that ends a response (tokenizer and generation configuration).
-        final_answer_before: what s1 forces before think-end when thinking is exhausted (a newline).
-        final_answer_after: what s1 forces after it ("Final Answer:" on a new line).
-        wait: what s1 forces in place of think-end to prolong a thought ("Wait").
+        final_answer_before: FINAL_ANSWER_BEFORE.
+        final_answer_after: FINAL_ANSWER_AFTER.
+        wait: WAIT.
         template_opens_thinking: whether the chat template's generation prompt already holds think-start.
     """
 
@@ -50,9 +55,9 @@ def resolve_markers(
         think_start=start,
         think_end=end,
         end_of_text=tuple(ends),
-        final_answer_before=_encode(tokenizer, "\n"),
-        final_answer_after=_encode(tokenizer, "\nFinal Answer:"),
-        wait=_encode(tokenizer, "Wait"),
+        final_answer_before=_encode(tokenizer, FINAL_ANSWER_BEFORE),
+        final_answer_after=_encode(tokenizer, FINAL_ANSWER_AFTER),
+        wait=_encode(tokenizer, WAIT),
         template_opens_thinking=start in chat_prompt(tokenizer, "1+1=?"),
     )
 

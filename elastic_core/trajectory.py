@@ -9,11 +9,14 @@ import polars as pl
 
 from elastic_core.budget import Budget
 
+NAVIGATOR = "navigator"
+"""The role that plans and leaves the work to the solver."""
+
 
 class ThinkFinish(StrEnum):
     """How the thinking ended."""
 
-    CLOSED = "closed"  # the model wrote think-end
+    CLOSED = "closed"  # the model wrote think-end, or came to the end of its plan
     FORCED = "forced"  # the budget was spent and we wrote it
     END_OF_TEXT = "end_of_text"  # the model stopped altogether inside its thought
     LENGTH = "length"  # cut by the total limit and not closed by anyone (vanilla truncation)
@@ -44,6 +47,7 @@ class Trajectory:
         logprobs: one per response token (0.0 where forced), or None when the engine was not asked.
         dropped: sampled tokens that the strategy took out again, such as end-of-text inside a thought: (index into
             response_ids that it was sampled at, token). They count in no phase.
+        turns: where roles take turns within a phase, (index into response_ids, role) of each turn's first token.
     """
 
     prompt_ids: tuple[int, ...]
@@ -54,6 +58,7 @@ class Trajectory:
     solution_finish: SolutionFinish
     logprobs: tuple[float, ...] | None = None
     dropped: tuple[tuple[int, int], ...] = ()
+    turns: tuple[tuple[int, str], ...] = ()
 
     def __post_init__(self) -> None:
         assert len(self.forced) == len(self.response_ids)
@@ -68,6 +73,17 @@ class Trajectory:
     def solution_tokens(self) -> int:
         """Sampled tokens of the solution, end-of-text included."""
         return 0 if self.solution_start is None else sum(not forced for forced in self.forced[self.solution_start :])
+
+    @property
+    def navigator_tokens(self) -> int:
+        """Sampled tokens of the navigator's turns, a part of the thinking."""
+        ends = [at for at, _ in self.turns[1:]] + [len(self.forced)]
+        return sum(
+            not forced
+            for (at, role), end in zip(self.turns, ends, strict=True)
+            if role == NAVIGATOR
+            for forced in self.forced[at:end]
+        )
 
     @property
     def forced_tokens(self) -> int:
@@ -117,6 +133,7 @@ SCHEMA = pl.Schema(
         "think_tokens": pl.Int32(),
         "forced_tokens": pl.Int32(),
         "solution_tokens": pl.Int32(),
+        "navigator_tokens": pl.Int32(),  # the navigator's part of think_tokens; 0 where a strategy has none
         "think_finish": pl.String(),
         "solution_finish": pl.String(),
         "answer": pl.String(),  # null when none could be read
@@ -128,6 +145,8 @@ SCHEMA = pl.Schema(
         "forced": pl.List(pl.Boolean()),
         # Sampled tokens that are not in the response: without them the memo could not be rebuilt from the table.
         "dropped": pl.List(pl.Struct({"at": pl.UInt32(), "id": pl.UInt32()})),
+        # Who sampled from where on, where roles take turns within a phase.
+        "turns": pl.List(pl.Struct({"at": pl.UInt32(), "role": pl.String()})),
         "seed": pl.Int64(),  # of the run; a request's own seed is derived from it, see elastic_core.engines.base
         "engine_fingerprint": pl.String(),
         "model_fingerprint": pl.String(),

@@ -12,8 +12,11 @@ from typing import Any
 import click
 
 from elastic_core.errors import UserError
+from flows.cli_compare import compare
 from flows.cli_data import data
 from flows.cli_options import changes_of, settings_options
+from flows.cli_playground import playground
+from flows.cli_report import report
 from flows.cli_sweep import plan, sweep
 from flows.cli_templates import templates
 from flows.cli_train import train
@@ -45,10 +48,12 @@ def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, 
         changes["data.mirror"] = mirror
     if until is not None:
         changes["sweep.until_ci"] = _points(until)
-    presets.resolve(preset, changes)  # Bad input is refused before anything starts.
+    settings = presets.resolve(preset, changes)  # Bad input is refused before anything starts.
     environment.prepare()
     environment.end_orphaned_servers()
-    doctor.require(*doctor.check_machine(environment.runs_directory()))
+    # On a cluster the GPUs are elsewhere.
+    gpus = 1 if settings.ray.running is None else 0
+    doctor.require(*doctor.check_machine(environment.runs_directory(), gpus=gpus))
     started = time.perf_counter()
     if flow == "prepare-data" and (built := _built_data(preset, changes)):
         click.echo(f"data: done before, nothing to do\n{built}")
@@ -59,8 +64,11 @@ def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, 
     click.echo(result)
 
 
+cli.add_command(compare)
 cli.add_command(data)
 cli.add_command(plan)
+cli.add_command(playground)
+cli.add_command(report)
 cli.add_command(sweep)
 cli.add_command(templates)
 cli.add_command(train)
@@ -99,14 +107,27 @@ def regrade(table: Path, data: Path | None) -> None:
 )
 @click.option("--to", type=click.Path(path_type=Path), metavar="DIR", help="Copy it to DIR.")
 @click.option("--push", metavar="OWNER/NAME", help="Push it to the hub, as a private repository.")
-def export(preset: str, overrides: tuple[str, ...], model: Any, to: Path | None, push: str | None) -> None:
+@click.option(
+    "--lm-eval",
+    "tasks",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Instead, write the preset's benchmarks to DIR as tasks of lm-evaluation-harness.",
+)
+def export(
+    preset: str, overrides: tuple[str, ...], model: Any, to: Path | None, push: str | None, tasks: Path | None
+) -> None:
     """A trained model in Hugging Face format, with a card that holds what the sweep measured of it."""
     from flows import environment
-    from flows.export import export_model
+    from flows.export import export_lm_eval, export_model
 
+    if tasks is not None and (to is not None or push is not None):
+        raise UserError("--lm-eval writes tasks and no model; give it without --to and --push")
     environment.prepare()
     changes = changes_of(overrides)
-    click.echo(export_model(preset, changes, model, to, push))
+    click.echo(
+        export_model(preset, changes, model, to, push) if tasks is None else export_lm_eval(preset, changes, tasks)
+    )
 
 
 @cli.command()

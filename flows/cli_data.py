@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from elastic_core.errors import UserError
+from elastic_core.reasonflux.f1_template import CHAT_TEMPLATES
 
 if TYPE_CHECKING:
     from elastic_core.data.dataset import Dataset
@@ -27,6 +28,29 @@ _mirror: Callable[[F], F] = click.option(
 @click.group()
 def data() -> None:
     """Look at data sets, fetch them, add your own."""
+
+
+@data.command()
+@click.argument("table", type=click.Path(path_type=Path))
+@click.option("--to", type=click.Path(path_type=Path), required=True, metavar="FILE", help="JSON file to write.")
+@click.option(
+    "--chat-template",
+    type=click.Choice(tuple(CHAT_TEMPLATES)),
+    required=True,
+    help="That of the model that wrote the responses.",
+)
+@click.option("--strategy", default="reasonflux_zero", show_default=True, help="Whose responses.")
+@click.option(
+    "--data", type=click.Path(path_type=Path), help="Built data sets; without it those the table was made with."
+)
+def distil(table: Path, to: Path, chat_template: str, strategy: str, data: Path | None) -> None:
+    """Write the correct responses in TABLE (runs/PRESET/sweep/KEY/table) as data for fine-tuning, in the alpaca form.
+
+    Questions of benchmarks that a fine-tuned model is measured on are left out when it is trained.
+    """
+    from flows.distil import distil as write
+
+    click.echo(write(table, strategy, chat_template, to, data))
 
 
 @data.command("list")

@@ -3,7 +3,7 @@ see `flows.cli`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -99,8 +99,9 @@ def search(text: str, num: int, embedder: str, trust_remote_code: bool, library:
     """Templates that fit TEXT, best first: from the nearest chapter, its two nearest sections."""
     from elastic_core.reasonflux.retrieval import build_retriever
     from flows import environment
+    from flows.thought_templates import embeddings_directory
 
-    cache = _own_file(environment.runs_directory()).with_name("embeddings")
+    cache = embeddings_directory(environment.runs_directory())
     found = _load(library, mirror)
     retriever = build_retriever(found, embedder, cache=cache, trust_remote_code=trust_remote_code)
     matches = [match for match in retriever.retrieve([text], num)[0] if match.score > 0]
@@ -124,20 +125,16 @@ def add(file: Path) -> None:
     """
     from elastic_core.reasonflux.libraries import add_own
     from flows import environment
+    from flows.thought_templates import own_file
 
-    own = _own_file(environment.runs_directory())
+    own = own_file(environment.runs_directory())
     added, replaced = add_own(file, own)
     click.echo(f"{added} added, {replaced} replaced in {own}")
 
 
-def _own_file(runs: Path) -> Path:
-    """One's own templates. Lines may be edited or deleted; the next command checks them."""
-    return runs / "templates" / "own.jsonl"
+def _load(library: str, mirror: Path | None) -> Mapping[str, Template]:
+    from elastic_core.reasonflux.parameters import TemplateParameters
+    from flows import environment
+    from flows.thought_templates import load_templates
 
-
-def _load(library: str, mirror: Path | None) -> dict[str, Template]:
-    from elastic_core.reasonflux.libraries import load_library
-    from flows import data_sources, environment
-
-    runs = environment.runs_directory()
-    return load_library(library, own=_own_file(runs), sources=data_sources.sources_directory(runs), mirror=mirror)
+    return load_templates(TemplateParameters(library=library), environment.runs_directory(), mirror).library

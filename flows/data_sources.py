@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from elastic_core import hub
 from elastic_core.data.build import DataBuild
-from elastic_core.data.dataset import Dataset, Generated
+from elastic_core.data.dataset import Dataset, Form, Generated
 from elastic_core.data.fetch import FetchedDataset, is_present, located
 from elastic_core.data.registry import all_datasets, select
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files, tokenizer_fingerprint
 from elastic_core.miniature.warm_start import BASE
+from elastic_core.reasonflux.f1 import file_dataset
 from elastic_core.rewards.sandbox import require_sandbox
 from flows.run import FlowRun
 from tasks.stage import Stage
@@ -52,6 +53,8 @@ def chosen_datasets(run: FlowRun) -> list[Dataset]:
     if further is None:
         further = [name for name, entry in known.items() if tree and entry.files and is_present(entry, tree)]
     chosen = select([*settings.train, *settings.validation, *settings.benchmarks, *further], known)
+    if (imitated := _imitated(run, known)) and imitated not in chosen:
+        chosen.append(imitated)
     measured = {"evaluation", "validation"}
     for role, allowed in (("train", {"train"}), ("validation", measured), ("benchmarks", measured)):
         for name in getattr(settings, role):
@@ -122,11 +125,53 @@ def data_files(run: FlowRun, names: Iterable[str]) -> list[Path]:
     return [directory / f"{name}.parquet" for name in names]
 
 
+class FineTuningData(NamedTuple):
+    """The built conversations, and the source files that they are from."""
+
+    conversations: Path
+    sources: tuple[Path, ...]
+
+
+def fine_tuning_data(run: FlowRun) -> FineTuningData:
+    """What `warm_start.sft` imitates.
+
+    Raises:
+        UserError: when it has not been built.
+    """
+    entry = _imitated(run, all_datasets(own_directory(run.runs)))
+    assert entry is not None, "there is a section sft"
+    stage, fetched = data_stage(run), located_datasets(run, [entry])
+    if not stage.marker.exists() or entry.name not in fetched:
+        preset = run.settings.preset
+        raise UserError(f"no data was built with these settings; run first: elastic run prepare-data --preset {preset}")
+    sources = tuple(file.path for file in fetched[entry.name].files)
+    return FineTuningData(stage.directory / f"{entry.name}.parquet", sources)
+
+
+def _imitated(run: FlowRun, known: dict[str, Dataset]) -> Dataset | None:
+    """The data set of `warm_start.sft`, if there is that section: one that is known, or a file."""
+    sft = run.settings.warm_start.sft
+    if sft is None:
+        return None
+    entry = known[sft.data] if sft.data in known else file_dataset(Path(sft.data))
+    if entry.form is not Form.CONVERSATIONS:
+        conversations = ", ".join(name for name, other in known.items() if other.form is Form.CONVERSATIONS)
+        raise UserError(f"warm_start.sft.data: {entry.name} holds no conversations; expected {conversations} or a file")
+    return entry
+
+
 def tokenizer(run: FlowRun) -> Path:
     """The directory whose tokenizer prompts are measured with: that of the model to train."""
-    # Warm-starting the miniature keeps its tokenizer.
     base = run.settings.base
-    return BASE if base in ("shipped", "warm-start") else hub.locate(base, hub.TOKENIZER_FILES)
+    if base == "warm-start":  # It keeps its tokenizer.
+        return initial_checkpoint(run, hub.TOKENIZER_FILES)
+    return BASE if base == "shipped" else hub.locate(base, hub.TOKENIZER_FILES)
+
+
+def initial_checkpoint(run: FlowRun, files: tuple[str, ...] = hub.MODEL_FILES) -> Path:
+    """Where a warm start's initial model lies, or what has its tokenizer."""
+    initial = run.settings.warm_start.initial
+    return BASE if initial in ("random", "shipped") else hub.locate(initial, files)
 
 
 def _max_prompt_tokens(run: FlowRun) -> int | None:

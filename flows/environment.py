@@ -27,6 +27,8 @@ def prepare() -> None:
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "TOKENIZERS_PARALLELISM": "false",
+        # One line for every cell of a sweep.
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
         "MLFLOW_TRACKING_URI": f"sqlite:///{runs / 'mlflow.db'}",
     }
     runs.mkdir(parents=True, exist_ok=True)

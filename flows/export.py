@@ -1,4 +1,5 @@
-"""`elastic export`: a trained model as a Hugging Face directory with its card, elsewhere or on the hub if asked."""
+"""`elastic export`: a trained model as a Hugging Face directory with its card, elsewhere or on the hub if asked; and a
+preset's evaluation as tasks of lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -9,12 +10,15 @@ from typing import Any, Literal
 
 import polars as pl
 
+from elastic_core import lm_eval
+from elastic_core.data.problems import read_problems
 from elastic_core.errors import UserError
+from elastic_core.markers import chat_prompt, load_markers
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.training import model_card
-from flows.data_sources import data_stage
+from flows.data_sources import data_stage, tokenizer
 from flows.run import FlowRun
-from flows.stages import fingerprint, sweep_stage, train_stage, trained_model
+from flows.stages import base_model, benchmark_files, fingerprint, sweep_stage, train_stage, trained_model
 from reports.summary import COLUMNS, summarize
 from tasks.export import BEST
 from tasks.stage import MODEL, TABLE
@@ -69,6 +73,55 @@ def measured(run: FlowRun, model: Path) -> list[dict[str, Any]]:
     wanted = (pl.col("model") == names[0]) & pl.col("benchmark").is_in(run.settings.data.benchmarks)
     rows = TrajectoryStore(stage.directory / TABLE).scan().filter(wanted).select(COLUMNS).collect()
     return summarize(rows).to_dicts() if rows.height else []
+
+
+def export_lm_eval(preset: str, overrides: Mapping[str, Any], to: Path) -> str:
+    """Write the preset's benchmarks as tasks of lm-evaluation-harness.
+
+    Args:
+        to: directory for them; files of an earlier export are replaced.
+
+    Returns:
+        Which tasks there are, and where the command to run them is.
+
+    Raises:
+        UserError: when no data was built, or the harness could not show the grader where a thought ends.
+    """
+    run = FlowRun.begin(preset, overrides)
+    if not data_stage(run).marker.exists():
+        raise UserError(f"no data was built with these settings; run first: elastic run prepare-data --preset {preset}")
+    directory, engine, sweep = tokenizer(run), run.settings.engine, run.settings.sweep
+    tokens, markers = load_markers(directory)
+    if not lm_eval.survives_decoding(tokens, markers.think_end):
+        raise UserError(f"{directory}: think-end is a special token there, which lm_eval leaves out of responses")
+    problems = {name: read_problems(file) for name, file in benchmark_files(run).items()}
+    longest = {
+        name: max(len(chat_prompt(tokens, problem.question)) for problem in asked) for name, asked in problems.items()
+    }
+    settings = lm_eval.TaskSettings(engine.context(str(directory)), sweep.samples, sweep.temperature, sweep.top_p)
+    devices = {"tensor_parallel_size": engine.tensor_parallel_size, "data_parallel_size": engine.data_parallel_size}
+    arguments = {"dtype": engine.dtype, **{name: number for name, number in devices.items() if number > 1}}
+    text = lm_eval.readme(
+        preset, _places(run), list(problems), settings, "".join(f",{name}={value}" for name, value in arguments.items())
+    )
+    files = lm_eval.write_tasks(to, problems, longest, settings, text)
+    return f"{', '.join(file.stem for file in files)}: see {to / 'README.md'}"
+
+
+def _places(run: FlowRun) -> dict[str, str | None]:
+    """The checkpoints that the sweep measures, as --model_args takes them; None where one has not been made yet.
+    Nothing is downloaded."""
+    given = dict(run.settings.sweep.checkpoints)
+    if run.settings.base not in ("shipped", "warm-start"):
+        given["base"] = run.settings.base
+    return {name: given.get(name) or _made(run, name) for name in run.settings.sweep.checkpoint_names}
+
+
+def _made(run: FlowRun, name: str) -> str | None:
+    try:
+        return str({"base": base_model, "trained": trained_model}[name](run))
+    except UserError:
+        return None
 
 
 def write_cards(run: FlowRun) -> None:

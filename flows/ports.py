@@ -8,8 +8,9 @@ from typing import Any
 from elastic_core.errors import UserError
 
 
-def require_free_port(host: str, port: int, service: str) -> None:
-    """Raise UserError if `port` cannot be listened on, naming who has it where that can be known."""
+def require_free_port(host: str, port: int, service: str, option: str | None = None) -> None:
+    """Raise UserError if `port` cannot be listened on, naming who has it where that can be known, and the command's
+    option for another one (None: --SERVICE-port)."""
     import socket
 
     family, kind, protocol, _, address = _resolve(host, port)
@@ -20,7 +21,7 @@ def require_free_port(host: str, port: int, service: str) -> None:
         except OSError as error:
             raise UserError(
                 f"{service} cannot listen on {host} port {port} ({error.strerror}{_owner(port)}): "
-                f"stop what uses it, or choose another port with --{service}-port"
+                f"stop what uses it, or choose another port with {option or f'--{service}-port'}"
             ) from error
 
 

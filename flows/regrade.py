@@ -25,11 +25,7 @@ def regrade_table(table: Path, data: Path | None) -> str:
     Raises:
         UserError: when the table or its problems are not there, or a sweep is writing it.
     """
-    try:
-        manifest = Manifest.load(table / "manifest.json")
-    except (OSError, ManifestMismatch) as error:
-        raise UserError(f"{table} is not a trajectory table ({error}); expected runs/PRESET/sweep/KEY/table") from None
-    problems = {name: _problems(name, sha256, table, data) for name, sha256 in manifest.benchmarks.items()}
+    problems = problems_of(table, data)
     if any(problem.grader == "code" for benchmark in problems.values() for problem in benchmark.values()):
         require_sandbox()
     store = TrajectoryStore(table)
@@ -43,6 +39,22 @@ def regrade_table(table: Path, data: Path | None) -> str:
     changed = changes.filter(changes["before"] != changes["after"])
     lines = [f"{before} → {after}: {rows} rows" for before, after, rows in changed.iter_rows()]
     return "\n".join([*lines, f"{total} rows graded, {changed['rows'].sum()} changed; next: elastic run report"])
+
+
+def problems_of(table: Path, data: Path | None) -> dict[str, dict[str, Problem]]:
+    """The problems of a table's benchmarks, by id.
+
+    Args:
+        table, data: as in `regrade_table`.
+
+    Raises:
+        UserError: when the table or its problems are not there.
+    """
+    try:
+        manifest = Manifest.load(table / "manifest.json")
+    except (OSError, ManifestMismatch) as error:
+        raise UserError(f"{table} is not a trajectory table ({error}); expected runs/PRESET/sweep/KEY/table") from None
+    return {name: _problems(name, sha256, table, data) for name, sha256 in manifest.benchmarks.items()}
 
 
 def _problems(name: str, sha256: str, table: Path, data: Path | None) -> dict[str, Problem]:

@@ -13,10 +13,10 @@ from elastic_core.fingerprint import hash_files
 from elastic_core.rewards.codeforces import split_id
 from flows.data_sources import data_files, sources_directory
 from flows.run import FlowRun
-from flows.stages import sweep_stage, train_stage
+from flows.stages import sweep_stage
 from reports.codeforces import BENCHMARK
 from tasks.report import write_report
-from tasks.stage import METRICS, TABLE
+from tasks.stage import TABLE
 from tasks.standings import fetch_standings
 
 
@@ -30,7 +30,7 @@ def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, pa
         parent_run: MLflow run that this one belongs to.
 
     Returns:
-        Path of report.md; summary.json and the figures lie beside it.
+        Path of report.md; summary.json, figures and tables lie beside it.
     """
     run = FlowRun.begin(preset, overrides, parent_run)
     swept = sweep_stage(run)
@@ -38,17 +38,12 @@ def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, pa
         raise UserError(f"no finished sweep at {swept.directory}; run first: elastic run sweep --preset {preset}")
     table = swept.directory / TABLE
     standings = codeforces_standings(run) if BENCHMARK in run.settings.data.benchmarks else None
-    trained = "trained" in run.settings.sweep.checkpoint_names
-    metrics = train_stage(run).directory / METRICS if trained else None
-    budget = run.settings.training.fixed_budget if trained else None
     stage = run.stage(
         "report",
         {},
         {
             "table": str(table),
             "contents": hash_files(table.glob("*.parquet")),
-            "training_metrics": str(metrics) if metrics else None,
-            "trained_budget": str(budget) if budget else None,
             "codeforces": standings,
             "provenance": {"preset": preset, **swept.inputs},
             "settings": run.settings.model_dump(mode="json"),

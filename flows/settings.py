@@ -11,9 +11,11 @@ from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.miniature import MiniatureParameters
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
+from elastic_core.reasonflux.parameters import TemplateParameters
 from elastic_core.sweep.grid import build_cells, checkpoints
 from elastic_core.training.config import GrpoParameters
 from elastic_core.training.local_ray import RayCluster
+from elastic_core.training.sft_parameters import SftParameters
 
 
 class Section(BaseModel):
@@ -42,18 +44,35 @@ class DataSettings(Section):
 
 
 class WarmStartSettings(Section):
-    """Supervised fine-tuning of a base model on the warm-start corpus."""
+    """Supervised fine-tuning of a base model: the miniature on its warm-start corpus, or any model on conversations."""
 
-    initial: Literal["random", "shipped"] = "random"
-    """Start from random weights, or go on from the shipped base."""
+    initial: str = "random"
+    """What to start from: "random" weights of the miniature, the "shipped" base, a Hugging Face checkpoint directory,
+    or with `sft` also OWNER/NAME on the hub."""
+    sft: SftParameters | None = None
+    """Fine-tune on conversations; none makes the miniature, by the settings that follow."""
+    recipe: Literal["curriculum", "consolidation"] = "curriculum"
+    """Which part of the miniature's corpus to train on; the shipped base saw both, one after the other."""
     seed: int = 0
-    """Seed of corpus and initial weights."""
+    """Seed of the miniature's corpus and initial weights."""
     steps: int | None = Field(None, gt=0)
     """Optimiser steps, a shortened curriculum; none is the whole recipe."""
     learning_rate: float | None = Field(None, gt=0)
     """Peak learning rate; none is the recipe's."""
     save_every: int = Field(500, gt=0)
     """Steps between checkpoints: what a crash can cost."""
+
+    @model_validator(mode="after")
+    def _settings_have_an_effect(self) -> WarmStartSettings:
+        if self.sft is None:
+            if self.initial not in ("random", "shipped") and not Path(self.initial).is_dir():
+                raise ValueError(f'initial = "{self.initial}" is neither "random", "shipped" nor a directory')
+            return self
+        if self.initial == "random":
+            raise ValueError('sft goes on from a model; give initial = a checkpoint directory, OWNER/NAME or "shipped"')
+        if idle := self.model_fields_set & {"recipe", "seed", "steps", "learning_rate", "save_every"}:
+            raise ValueError(f"{min(idle)} has no effect beside sft; see those of sft")
+        return self
 
 
 class SweepSettings(Section):
@@ -78,6 +97,8 @@ class SweepSettings(Section):
     """Every sample's seed derives from this one."""
     sharing: Literal["memo", "independent"] = "memo"
     """"memo": the cells of a sample share what they draw, exactly. "independent": every cell draws its own."""
+    templates: TemplateParameters = TemplateParameters()
+    """What the strategy `reasonflux_zero` searches, and in which words it asks."""
     until_ci: float | None = Field(None, gt=0, le=50)
     """Go on sampling until the 95 % interval of every cell is at most this wide to either side, in points (percent)."""
     max_samples: int = Field(256, gt=0)

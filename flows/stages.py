@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from elastic_core import hub
 from elastic_core.data.lock import HashCache
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files, model_fingerprint
 from elastic_core.miniature.warm_start import BASE
-from flows.data_sources import data_files
+from elastic_core.reasonflux.parameters import REASONFLUX_ZERO, Templates
+from flows.data_sources import data_files, fine_tuning_data, initial_checkpoint, mirror
 from flows.run import FlowRun
+from flows.thought_templates import load_templates
 from tasks.stage import MODEL, Stage
 
 
 def warm_start_stage(run: FlowRun) -> Stage:
-    return run.stage("warm-start", {"warm_start": run.settings.warm_start.model_dump()})
+    settings = run.settings.warm_start
+    if settings.sft is None:
+        inputs: dict[str, Any] = {"warm_start": settings.model_dump(exclude={"sft"})}
+        if settings.initial != "random":
+            inputs["initial"] = fingerprint(run, initial_model(run))
+        return run.stage("warm-start", inputs)
+    return run.stage(
+        "warm-start",
+        {
+            "initial": fingerprint(run, initial_model(run)),
+            "data": hash_files([fine_tuning_data(run).conversations]),
+            "sft": settings.sft.model_dump(mode="json", exclude={"data"}),
+        },
+    )
+
+
+def initial_model(run: FlowRun) -> Path:
+    """The checkpoint that fine-tuning goes on from.
+
+    Raises:
+        UserError: when it is not there.
+    """
+    advice = 'warm_start.initial names it: give a directory, OWNER/NAME on the hub, or "shipped"'
+    return _present(run, initial_checkpoint(run), advice)
 
 
 def train_stage(run: FlowRun) -> Stage:
@@ -34,6 +60,7 @@ def train_stage(run: FlowRun) -> Stage:
 def sweep_stage(run: FlowRun) -> Stage:
     """One trajectory table per set of models, problems and sampling settings; cells and samples may be added to it."""
     settings = run.settings.sweep
+    templates = sweep_templates(run)
     return run.stage(
         "sweep",
         {
@@ -41,9 +68,22 @@ def sweep_stage(run: FlowRun) -> Stage:
             "benchmarks": {name: hash_files([file]) for name, file in benchmark_files(run).items()},
             "engine": run.settings.engine.fingerprint,
             "sampling": settings.model_dump(include={"temperature", "top_p", "seed", "sharing"}),
+            **({"templates": templates.fingerprint} if templates else {}),
         },
         settings.model_dump(include={"models", "strategies", "budgets", "samples", "until_ci", "max_samples"}),
     )
+
+
+def sweep_templates(run: FlowRun) -> Templates | None:
+    """The thought templates of a sweep that uses any.
+
+    Raises:
+        UserError: when the library is not there, or broken.
+    """
+    settings = run.settings.sweep
+    if REASONFLUX_ZERO not in settings.strategies:
+        return None
+    return load_templates(settings.templates, run.runs, mirror(run))
 
 
 def benchmark_files(run: FlowRun) -> dict[str, Path]:

@@ -18,7 +18,7 @@ from elastic_core.sweep.throughput import measured
 from elastic_core.trajectory import CELL
 from flows.data_sources import data_stage
 from flows.run import FlowRun
-from flows.stages import benchmark_files, checkpoints, sweep_stage
+from flows.stages import benchmark_files, checkpoints, sweep_stage, sweep_templates
 from reports.text import render
 from tasks.stage import TABLE, Stage
 
@@ -59,7 +59,7 @@ def costs(preset: str, overrides: Mapping[str, Any]) -> str:
     remarks = set()
     for model in asked.models:
         plan = asked.plan(model, finished)
-        most = bound(plan, model.prompts.ids, model.rows.markers, model.context)
+        most = bound(plan, model.prompts.ids, model.rows.markers, model.context, model.prompts.strategies)
         time, disk, remark = _time_and_disk(asked, model, most)
         remarks.update(remark)
         table.add_row(
@@ -118,8 +118,13 @@ def _asked(preset: str, overrides: Mapping[str, Any]) -> _Asked:
     problems = {name: read_problems(file) for name, file in benchmark_files(run).items()}
     try:
         models = contenders(
-            stage.request, stage.inputs["models"], checkpoints(run), problems, run.settings.engine
-        )  # fmt: skip
+            stage.request,
+            stage.inputs["models"],
+            checkpoints(run),
+            problems,
+            run.settings.engine,
+            sweep_templates(run),
+        )
     except ValueError as error:
         raise UserError(str(error)) from None
     return _Asked(run, stage, TrajectoryStore(stage.directory / TABLE), models, problems)

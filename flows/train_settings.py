@@ -5,29 +5,54 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from elastic_core.training.config import compose
+from elastic_core.training.sft import compose_config
 from flows.settings import Settings
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
 def composed(settings: Settings) -> str:
-    """As YAML. Paths that are known only once data is built and the stage has its key have KEY in them.
+    """As YAML: GRPO's, or where there is none that of fine-tuning. Paths that are known only once data is built and the
+    stage has its key have KEY in them.
 
     Raises:
         UserError: when the preset trains nothing.
     """
     from omegaconf import OmegaConf
 
+    with redirect_stdout(sys.stderr):  # verl reports there that its checks passed.
+        fine_tunes = settings.train is None and settings.warm_start.sft is not None
+        config = _fine_tuning(settings) if fine_tunes else _grpo(settings)
+    return OmegaConf.to_yaml(config, resolve=True)
+
+
+def _grpo(settings: Settings) -> DictConfig:
     parameters, runs = settings.training, Path("runs") / settings.preset
     data = runs / "data" / "KEY"
-    with redirect_stdout(sys.stderr):  # verl reports there that its checks passed.
-        config = compose(
-            parameters,
-            model=settings.base,
-            train_files=[data / f"{name}.parquet" for name in settings.data.train],
-            validation_files=[data / f"{name}.parquet" for name in settings.data.validation],
-            out_dir=runs / "train" / "KEY" / "checkpoints",
-            run_name=f"{settings.preset}/train/KEY",
-            mlflow=True,
-        )
-    return OmegaConf.to_yaml(config, resolve=True)
+    return compose(
+        parameters,
+        model=settings.base,
+        train_files=[data / f"{name}.parquet" for name in settings.data.train],
+        validation_files=[data / f"{name}.parquet" for name in settings.data.validation],
+        out_dir=runs / "train" / "KEY" / "checkpoints",
+        run_name=f"{settings.preset}/train/KEY",
+        mlflow=True,
+    )
+
+
+def _fine_tuning(settings: Settings) -> DictConfig:
+    sft, stage = settings.warm_start.sft, Path("runs") / settings.preset / "warm-start" / "KEY"
+    assert sft is not None
+    # As many rows as make one step an epoch; how many there are is known once data is built.
+    job = sft.warm_start(
+        Path(settings.warm_start.initial), stage / "rows.parquet", sft.batch_size, stage / "run", stage / "model"
+    )
+    config = compose_config(job)
+    config.trainer.total_training_steps = config.trainer.total_epochs = f"{sft.epochs} * (rows // {sft.batch_size})"
+    config.trainer.device = "cpu" if sft.device == "cpu" else "cuda"
+    config.trainer.n_gpus_per_node = sft.gpus
+    return config

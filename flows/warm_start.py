@@ -7,17 +7,19 @@ from typing import Any
 
 from prefect import flow
 
+from flows.data import prepare_data
+from flows.data_sources import data_stage, fine_tuning_data
 from flows.run import FlowRun
-from flows.stages import warm_start_stage
+from flows.stages import initial_model, warm_start_stage
 from tasks.stage import MODEL
-from tasks.warm_start import fine_tune
+from tasks.warm_start import Imitation, fine_tune
 
 
 @flow(name="warm-start")
 def warm_start(
     preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None
 ) -> Path:
-    """Train the miniature on its warm-start corpus.
+    """Train the miniature on its warm-start corpus, or fine-tune a model on conversations.
 
     Args:
         preset: settings to run with.
@@ -28,6 +30,11 @@ def warm_start(
         The Hugging Face checkpoint.
     """
     run = FlowRun.begin(preset, overrides, parent_run)
+    sft, imitation = run.settings.warm_start.sft, None
+    if sft is not None:
+        if not data_stage(run).marker.exists():
+            prepare_data(preset, overrides, parent_run)
+        imitation = Imitation(sft, initial_model(run), *fine_tuning_data(run))
     stage = warm_start_stage(run)
-    run.perform(fine_tune, stage, run.tracker, run.parent)
+    run.perform(fine_tune, stage, run.tracker, run.parent, imitation)
     return stage.directory / MODEL

@@ -1,4 +1,5 @@
-"""Make .venv hold exactly what a lock says: `python3.11 infra/install.py cpu`. Standard library only.
+"""Make .venv hold exactly what a lock says: `python3.11 infra/install.py cpu`, with `for-tests` also what only tests
+need. Standard library only.
 
 .venv/installed says what the environment was built from. It is written last, so that an interrupted installation
 counts as none. Another lock, interpreter or place rebuilds the environment, which also drops packages the lock no
@@ -105,6 +106,19 @@ def install_postgresql() -> None:
         install_package("postgresql")
 
 
+def install_chromium() -> None:
+    """The browser that pages are tested in. It is large and nothing but tests needs it, so only they ask for it."""
+    if shutil.which("chromium"):
+        return
+    install_package("chromium")
+    if not shutil.which("chromium"):
+        print(
+            "install: chromium is missing, and the tests of pages need it; "
+            "install it, for example: sudo apt-get install --no-install-recommends chromium",
+            flush=True,
+        )
+
+
 def main() -> None:
     started = time.monotonic()
     engine = sys.argv[1]
@@ -113,6 +127,8 @@ def main() -> None:
         fcntl.flock(itself, fcntl.LOCK_EX)  # Two commands started at once install one after the other.
         install_bubblewrap()
         install_postgresql()
+        if "for-tests" in sys.argv[2:]:
+            install_chromium()
         wanted = wanted_stamp(engine)
         found = dict(line.split() for line in STAMP.read_text().splitlines()) if STAMP.exists() else {}
         # An interpreter that was upgraded away leaves a dangling link behind a good stamp.

@@ -1,87 +1,162 @@
-"""The report of one run, from its trajectory table: every file, each written whole or not at all."""
+"""The report of one trajectory table: what it shows, and every file, each written whole or not at all."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
 from elastic_core.atomic import replacing
-from elastic_core.budget import Budget
-from reports.claims import evaluate_claims
-from reports.figures import accuracy_vs_budget, accuracy_vs_tokens, tokens_by_phase, training_curve
+from elastic_core.data.problems import Problem
+from elastic_core.statistics import budget_advice, marginal_accuracy, paired_differences, thinking_spent
+from reports import tables
+from reports.claims import BASE, TRAINED, evaluate_claims
+from reports.content import ReportContent, ReportTable
+from reports.coverage import Asked, coverage
+from reports.drawing import Sheet, model_colours
+from reports.figures import accuracy, differences, lengths, thinking, training
+from reports.html.page import write_page
 from reports.markdown import render_markdown
-from reports.summary import COLUMNS, summarize, write_summary_json
+from reports.published import published
+from reports.summary import COLUMNS, cell_problems, summarize_problems, write_summary_json
+from reports.training import Training
+from reports.verdict import verdict
+
+FIGURES, TABLES = "figures", "tables"
+"""Directories of a report."""
+FILES = "files.json"
+"""What a report wrote, by which the next one knows what to replace."""
+VANILLA = "vanilla"
 
 
-class ReportFiles(NamedTuple):
-    """Where the report lies. `training_curve` and `tokens_by_phase` are None where there was nothing to draw."""
+@dataclass(frozen=True)
+class ReportSources:
+    """What a report is made of.
 
-    summary: Path
-    markdown: Path
-    accuracy_vs_tokens: Path
-    accuracy_vs_budget: Path
-    tokens_by_phase: Path | None
-    training_curve: Path | None
-
-
-def build_report(
-    rows: pl.DataFrame | pl.LazyFrame,
-    training_metrics: pl.DataFrame | None,
-    out_dir: Path,
-    provenance: dict[str, Any],
-    trained_budget: Budget | None,
-    remarks: Mapping[str, str] | None = None,
-) -> ReportFiles:
-    """Write summary.json, report.md and the figures to `out_dir`; files of an earlier report are replaced.
-
-    Args:
+    Attributes:
         rows: the trajectory table (elastic_core.trajectory.SCHEMA); its models are named "base" and "trained" where
-            the two are to be compared.
-        training_metrics: columns step, name, value (see reports.figures.TRAINING_PANELS); None without training.
-        provenance: shown as given. Suggested: preset, date, machine, models with fingerprints, seed, packages,
-            command.
-        trained_budget: (t*, s*) of training, marked in the figures and needed by one claim.
-        remarks: Markdown for the part of a benchmark, by its name.
+            the two are to be compared. It may be half done.
+        trainings: of models of the table, by name.
+        asked: the whole sweep; None where nobody knows.
+        problems: by benchmark and id, as far as they are known.
+        price: per million output tokens, in any currency; None leaves money out.
+        provenance, documents, remarks: as in `ReportContent`.
+    """
+
+    rows: pl.LazyFrame
+    trainings: Mapping[str, Training] = field(default_factory=dict)
+    asked: Asked | None = None
+    problems: Mapping[tuple[str, str], Problem] = field(default_factory=dict)
+    price: float | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    documents: Mapping[str, Any] = field(default_factory=dict)
+    remarks: Mapping[str, str] = field(default_factory=dict)
+
+
+def build_report(sources: ReportSources, directory: Path) -> ReportContent:
+    """Write report.md, report.html, summary.json, figures and tables to `directory`; an earlier report there is
+    replaced.
+
+    A figure or table whose cells the trajectory table lacks is left out.
 
     Raises:
-        ValueError: as `summarize` and `training_curve`.
+        ValueError: as `reports.summary.summarize`.
     """
-    rows = rows.lazy().select(COLUMNS).collect()
-    summary = summarize(rows)
-    separate = not rows.filter(strategy="separate").is_empty()
-    files = ReportFiles(
-        summary=out_dir / "summary.json",
-        markdown=out_dir / "report.md",
-        accuracy_vs_tokens=out_dir / "accuracy_vs_tokens.png",
-        accuracy_vs_budget=out_dir / "accuracy_vs_budget.png",
-        tokens_by_phase=_wanted(out_dir / "tokens_by_phase.png", separate),
-        training_curve=_wanted(out_dir / "training_curve.png", training_metrics is not None),
+    content = _collect(sources, directory)
+    for table in content.tables:
+        with replacing(table_file(directory, table)) as temporary:
+            table.frame.write_csv(temporary, float_precision=4)
+    write_summary_json(content.summary, directory / "summary.json")
+    with replacing(directory / "report.md") as temporary:
+        temporary.write_text(render_markdown(content), encoding="utf-8")
+    write_page(content, sources.rows, sources.problems, directory / "report.html")
+    _replace_earlier(content)
+    return content
+
+
+def files_of(content: ReportContent) -> list[Path]:
+    """Every file of a report."""
+    figures = [file for figure in content.figures for file in (figure.png, figure.svg, figure.data)]
+    return [
+        content.directory / "report.md",
+        content.directory / "report.html",
+        content.directory / "summary.json",
+        *figures,
+        *(table_file(content.directory, table) for table in content.tables),
+    ]
+
+
+def table_file(directory: Path, table: ReportTable) -> Path:
+    return directory / TABLES / f"{table.name}.csv"
+
+
+def _replace_earlier(content: ReportContent) -> None:
+    """Remove what an earlier report wrote here and this one did not: a figure that is no longer true. The directory may
+    hold the user's own files too."""
+    listing = content.directory / FILES
+    earlier = json.loads(listing.read_text(encoding="utf-8")) if listing.exists() else []
+    written = [file.relative_to(content.directory).as_posix() for file in files_of(content)]
+    for name in set(earlier) - set(written):
+        (content.directory / name).unlink(missing_ok=True)
+    with replacing(listing) as temporary:
+        temporary.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+
+
+def _collect(sources: ReportSources, directory: Path) -> ReportContent:
+    rows = sources.rows.select(COLUMNS).collect()
+    trainings = dict(sources.trainings)
+    star = trainings[TRAINED].fixed_budget if TRAINED in trainings else None
+    problems = cell_problems(rows)
+    summary = summarize_problems(problems)
+    claims = evaluate_claims(rows, star)
+    theirs = published(summary["benchmark"].unique().to_list())
+    models, strategies = (_ordered(summary[name], first) for name, first in (("model", BASE), ("strategy", VANILLA)))
+    by_model = paired_differences(rows, "model", models[0])
+    by_strategy = paired_differences(rows, "strategy", strategies[0])
+    gains, advised, spent = marginal_accuracy(problems), budget_advice(problems), thinking_spent(rows)
+    drawn = Sheet(directory / FIGURES, model_colours([*summary["model"], *trainings]))
+    figures = [
+        accuracy.accuracy_vs_tokens(summary, drawn, star, theirs),
+        accuracy.accuracy_vs_budget(summary, drawn, star),
+        differences.model_differences(by_model, drawn, models[0]),
+        differences.strategy_differences(by_strategy, drawn, strategies[0]),
+        accuracy.training_ablation(summary, drawn, trainings),
+        training.training_curves(trainings, drawn),
+        lengths.tokens_by_phase(rows, drawn, tables.SEPARATE),
+        lengths.forced_vs_accuracy(summary, drawn),
+        differences.marginal(gains, drawn),
+        thinking.thinking_spent(spent, drawn, tables.SEPARATE),
+        thinking.sufficient_budgets(spent, drawn),
+    ]
+    shown = [
+        tables.model_comparison(summary, theirs),
+        tables.advice(advised),
+        tables.paired(by_model, "model", models[0]),
+        tables.paired(by_strategy, "strategy", strategies[0]),
+        tables.templates(by_strategy, summary),
+        tables.trainings_side_by_side(summary, trainings),
+        tables.swap_ablation(summary),
+        tables.thinking(spent),
+        tables.marginal(gains),
+        tables.costs(summary, sources.price),
+    ]
+    return ReportContent(
+        directory=directory,
+        verdict=verdict(problems, claims),
+        coverage=None if sources.asked is None else coverage(summary, sources.asked),
+        summary=summary,
+        claims=claims,
+        tables=[table for table in shown if table is not None],
+        figures=[figure for figure in figures if figure is not None],
+        provenance=sources.provenance,
+        documents=sources.documents,
+        remarks=sources.remarks,
     )
-    accuracy_vs_tokens(summary, files.accuracy_vs_tokens, trained_budget)
-    accuracy_vs_budget(summary, files.accuracy_vs_budget, trained_budget)
-    figures = {
-        "Accuracy over tokens spent": files.accuracy_vs_tokens,
-        "Accuracy by thinking budget": files.accuracy_vs_budget,
-    }
-    if files.tokens_by_phase is not None:
-        tokens_by_phase(rows, files.tokens_by_phase, "separate")
-        figures["Tokens by phase"] = files.tokens_by_phase
-    if training_metrics is not None and files.training_curve is not None:
-        training_curve(training_metrics, files.training_curve)
-        figures["Training curve"] = files.training_curve
-    text = render_markdown(summary, evaluate_claims(rows, trained_budget), figures, provenance, remarks or {})
-    write_summary_json(summary, files.summary)
-    with replacing(files.markdown) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    return files
 
 
-def _wanted(path: Path, wanted: bool) -> Path | None:
-    """`path`, or None and no stale file of an earlier report."""
-    if wanted:
-        return path
-    path.unlink(missing_ok=True)
-    return None
+def _ordered(names: pl.Series, first: str) -> list[str]:
+    return sorted(names.unique(), key=lambda name: (name != first, name))

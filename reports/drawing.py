@@ -1,20 +1,23 @@
-"""What the figures share: the look, a panel per benchmark, and how a line of cells is drawn.
+"""What the figures share: files, panels, and how a line of cells is drawn.
 
 Colour is the model, shape the strategy, in every figure. Bytes depend on the data and matplotlib's version only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from elastic_core.atomic import replacing
 from reports.claims import BASE, TRAINED
+from reports.content import ReportFigure
+from reports.summary import partial
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,9 +25,9 @@ if TYPE_CHECKING:
 
 Colour = str | tuple[float, float, float]
 
-# Okabe and Ito's palette, told apart by every kind of colour vision.
-COLOURS = {BASE: "#0072B2", TRAINED: "#D55E00"}
-OTHER_COLOURS = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+COLOURS = {BASE: "C0", TRAINED: "C1"}
+NUM_COLOURS = 10
+"""In the style file."""
 INK = "#333333"
 
 # Line style, marker, and how far the model's colour is mixed with white, so that three lines of one model differ.
@@ -32,107 +35,171 @@ STYLES = {"separate": ("-", "o", 0.0), "budget_forcing": ("--", "s", 0.25), "van
 OTHER_STYLE = ("-.", "D", 0.15)
 FREE = "unconstrained"
 
-_LOOK: dict[Any, Any] = {
-    "figure.constrained_layout.use": True,
-    "figure.titlesize": 13,
-    "font.size": 10.5,
-    "axes.titlesize": 11,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e4e4e4",
-    "legend.frameon": False,
-    "savefig.dpi": 150,
-}
+BAND = "Bands and bars: 95 % intervals, clustered by problem."
+MAX_ACROSS = 4
+"""Most panels beside each other."""
+MAX_MODELS = 3
+"""Of more models, only separate budgeting is drawn, and responses without a budget."""
+PARTIAL = "Hollow: a cell with fewer trajectories than the fullest of its benchmark."
+
+
+class Sheet(NamedTuple):
+    """What every figure of a report is drawn with: where to, and each model's colour (`model_colours`)."""
+
+    directory: Path
+    colours: dict[str, str]
+
+
+def figure_files(sheet: Sheet, name: str, title: str, caption: str) -> ReportFigure:
+    """Where a figure will lie."""
+    png, svg, data = (sheet.directory / f"{name}.{suffix}" for suffix in ("png", "svg", "csv"))
+    return ReportFigure(name, title, caption, png, svg, data)
 
 
 @contextmanager
 def figure_of(
-    num_rows: int, num_columns: int, path: Path, title: str, sharey: bool = False
+    num_rows: int, num_columns: int, target: ReportFigure, data: pl.DataFrame, sharey: bool = False
 ) -> Iterator[tuple[Figure, Any]]:
-    """A figure and its grid of axes, shape (rows, columns), written to `path` as PNG when the block ends."""
+    """A figure and its grid of axes, shape (rows, columns); written as PNG, SVG and data when the block ends."""
     # Without pyplot: it imports slowly, and keeps a backend and every figure in global state.
     import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_LOOK):
-        figure = Figure(figsize=(max(4.6 * num_columns, 7.0), 3.4 * num_rows + 1.2))
-        figure.suptitle(title)
+    with matplotlib.rc_context(fname=str(files("reports").joinpath("elastic.mplstyle"))):
+        figure = Figure(figsize=(max(4.6 * num_columns, 7.0), 3.4 * num_rows + 0.4))
+        figure.suptitle(target.title)
         yield figure, figure.subplots(num_rows, num_columns, squeeze=False, sharey=sharey)
-        with replacing(path) as temporary:
-            # Without the software's name and version, equal pixels are equal bytes.
-            figure.savefig(temporary, format="png", metadata={"Software": None})
+        # Not by savefig, which draws twice. Without the software's name and version, equal pixels are equal bytes.
+        with replacing(target.png) as temporary:
+            FigureCanvasAgg(figure).print_png(temporary, metadata={"Software": None})
+        figure.set_layout_engine("none")  # The PNG has found the layout, of which both have one.
+        with replacing(target.svg) as temporary:
+            FigureCanvasSVG(figure).print_svg(temporary, metadata={"Date": None, "Creator": None})
+    with replacing(target.data) as temporary:
+        data.write_csv(temporary, float_precision=6)
 
 
 @contextmanager
 def benchmark_panels(
-    summary: pl.DataFrame, path: Path, title: str, note: str
+    cells: pl.DataFrame, target: ReportFigure, data: pl.DataFrame
 ) -> Iterator[list[tuple[Axes, pl.DataFrame]]]:
-    """Axes and cells of each benchmark, accuracy in percent on the y axis; legend and note below all of them."""
-    benchmarks = summary["benchmark"].unique().sort().to_list()
-    num_columns = min(len(benchmarks), 3)
-    num_rows = -(-len(benchmarks) // num_columns)
-    with figure_of(num_rows, num_columns, path, title, sharey=True) as (figure, grid):
+    """Axes and cells of each benchmark; the legend, with the caption, below all of them.
+
+    Args:
+        cells: a row per cell, with `benchmark`, `num_problems`, and `num_samples` where it is known.
+    """
+    benchmarks = cells["benchmark"].unique().sort().to_list()
+    across = min(len(benchmarks), 3)
+    with figure_of(-(-len(benchmarks) // across), across, target, data, sharey=True) as (figure, grid):
         for axes in grid.flat[len(benchmarks) :]:
             axes.set_visible(False)
-        panels = [(axes, summary.filter(benchmark=name)) for axes, name in zip(grid.flat, benchmarks, strict=False)]
-        for (axes, cells), benchmark in zip(panels, benchmarks, strict=True):
-            counts = sampled(cells["num_problems"].to_list(), cells["num_samples"].to_list())
-            axes.set_title(f"{benchmark} ({counts})")
-            axes.set_ylim(-3, 103)
+        panels = [(axes, cells.filter(benchmark=name)) for axes, name in zip(grid.flat, benchmarks, strict=False)]
+        for (axes, part), benchmark in zip(panels, benchmarks, strict=True):
+            axes.set_title(f"{benchmark} ({_counts(part)})")
         yield panels
-        for axes in grid[:, 0]:
-            axes.set_ylabel("accuracy (avg@k, %)")
         entries: dict[str, Any] = {}
         for axes, _ in panels:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 entries.setdefault(label, handle)
         entries = dict(sorted(entries.items(), key=lambda entry: entry[0].endswith(FREE)))
         # Columns fill first: as many as there are models, and one for the stars, puts each model in its own.
-        num_models = summary["model"].n_unique()
-        stars = any(summary["strategy"] == FREE)
-        legend_below(figure, entries, note, num_columns=min(num_models + stars, 4))
+        num_columns = cells["model"].n_unique() + any(label.endswith(FREE) for label in entries)
+        legend_below(figure, entries, target.caption, num_columns)
+
+
+@contextmanager
+def model_panels(
+    cells: pl.DataFrame, target: ReportFigure, sheet: Sheet, legend: dict[str, Any]
+) -> Iterator[list[tuple[Axes, pl.DataFrame]]]:
+    """Axes and cells of each benchmark and model that has any, models of a benchmark side by side.
+
+    Args:
+        cells: a row per cell, with `benchmark`, `model`, `num_problems`, and `num_samples` where it is known; also the
+            figure's data.
+        legend: label → handle, to be filled in the block.
+    """
+    names = ["benchmark", "model"]
+    parts = cells.sort(names, maintain_order=True).partition_by(names, maintain_order=True)
+    across = min(cells["model"].n_unique(), MAX_ACROSS)
+    with figure_of(-(-len(parts) // across), across, target, cells, sharey=True) as (figure, grid):
+        for axes in grid.flat[len(parts) :]:
+            axes.set_visible(False)
+        panels = list(zip(grid.flat, parts, strict=False))
+        for axes, part in panels:
+            model = part["model"][0]
+            axes.set_title(f"{part['benchmark'][0]}, {model} ({_counts(part)})", color=sheet.colours[model])
+        yield panels
+        legend_below(figure, legend, target.caption, num_columns=len(legend))
+
+
+def distinct(cells: pl.DataFrame) -> tuple[pl.DataFrame, str]:
+    """The cells that one panel can show apart, and what the caption says of the others."""
+    shown = cells.filter(pl.col("strategy").is_in(["separate", FREE]))
+    if cells["model"].n_unique() <= MAX_MODELS or shown.height == cells.height or "separate" not in cells["strategy"]:
+        return cells, ""
+    return shown, " Of so many models only separate budgeting is drawn; the tables have every strategy."
 
 
 def legend_below(figure: Figure, entries: dict[str, Any], note: str, num_columns: int) -> None:
-    """Label → handle, and the note that says what the figure's marks mean, below all panels."""
+    """Label → handle, and the note that says what the marks mean, below all panels: the figure grows by them."""
+    import textwrap
+
+    width = figure.get_figwidth()
+    title = textwrap.fill(note, int(13 * width))
+    widest = 0.7 + 0.085 * max(map(len, entries))  # inches, by the style's size of letters
+    num_columns = max(1, min(num_columns, int(width / widest)))
+    lines = -(-len(entries) // num_columns)
+    figure.set_figheight(figure.get_figheight() + 0.2 + 0.22 * lines + 0.16 * (title.count("\n") + 1))
     figure.legend(
         entries.values(),
         entries.keys(),
         loc="outside lower center",
         ncols=num_columns,
-        title=note,
+        title=title,
         title_fontproperties={"size": 9},
     )
 
 
+def accuracy_axis(axes: Axes) -> None:
+    axes.set_ylim(-3, 105)
+    if axes.get_subplotspec().is_first_col():  # type: ignore[union-attr]
+        axes.set_ylabel("accuracy (avg@k, %)")
+
+
 def draw_lines(axes: Axes, cells: pl.DataFrame, x: pl.Expr, colours: dict[str, str]) -> None:
     """One line with its band per model, strategy and solution budget, over `x`, a number per cell."""
-    constrained = cells.filter(pl.col("strategy") != FREE).with_columns(x=x).sort("x")
+    constrained = cells.with_columns(partial=partial()).filter(pl.col("strategy") != FREE)
+    constrained = constrained.with_columns(x=x).sort("x")
     lines = constrained.partition_by("model", "strategy", "solution_budget", as_dict=True)
-    for model, strategy, solution in sorted(lines, key=_legend_order):
+    for model, strategy, solution in sorted(lines, key=legend_order):
         line = lines[model, strategy, solution]
         linestyle, marker, white = STYLES.get(strategy, OTHER_STYLE)
-        colour = _lighter(colours[model], white)
+        colour = lighter(colours[model], white)
         if line.height == 1:
             _interval(axes, line.row(0, named=True), colour)
         axes.fill_between(line["x"], 100 * line["ci_low"], 100 * line["ci_high"], color=colour, alpha=0.14, lw=0)
-        label = f"{model}, {strategy.replace('_', ' ')} (s = {'∞' if solution is None else solution})"
+        label = f"{model}, {plain(strategy)} (s = {limit(solution)})"
         axes.plot(
             line["x"], 100 * line["avg_at_k"], ls=linestyle, marker=marker, ms=5.5, lw=1.8, color=colour, label=label
         )
+        hollow = line.filter("partial")
+        axes.plot(hollow["x"], 100 * hollow["avg_at_k"], ls="", marker=marker, ms=5.5, mfc="white", mec=colour)
 
 
 def draw_free(axes: Axes, cells: pl.DataFrame, x: pl.Expr, colours: dict[str, str]) -> None:
     """A star with its interval for each model without a budget."""
-    for cell in cells.filter(strategy=FREE).with_columns(x=x).sort("model").iter_rows(named=True):
+    free = cells.with_columns(partial=partial()).filter(strategy=FREE)
+    for cell in free.with_columns(x=x).sort("model").iter_rows(named=True):
         colour = colours[cell["model"]]
         _interval(axes, cell, colour)
+        face, edge, width = ("white", colour, 1.2) if cell["partial"] else (colour, "white", 0.6)
         label = f"{cell['model']}, {FREE}"
         axes.plot(
-            cell["x"], 100 * cell["avg_at_k"], "*", ms=13, color=colour, mec="white", mew=0.6, zorder=5, label=label
-        )
+            cell["x"], 100 * cell["avg_at_k"], "*", ms=13, c=colour, mfc=face, mec=edge, mew=width, zorder=5,
+            label=label,
+        )  # fmt: skip
 
 
 def _interval(axes: Axes, cell: dict[str, Any], colour: Colour) -> None:
@@ -140,14 +207,34 @@ def _interval(axes: Axes, cell: dict[str, Any], colour: Colour) -> None:
     axes.vlines(cell["x"], 100 * cell["ci_low"], 100 * cell["ci_high"], color=colour, lw=1.6, zorder=4)
 
 
-def model_colours(rows: pl.DataFrame) -> dict[str, str]:
-    """The colour of each model of a whole table: fixed for base and trained, then by place among the others."""
-    others = sorted(set(rows["model"]) - COLOURS.keys())
-    return COLOURS | {model: OTHER_COLOURS[i % len(OTHER_COLOURS)] for i, model in enumerate(others)}
+def model_colours(models: Iterable[str]) -> dict[str, str]:
+    """The colour of each model of a report: fixed for base and trained, then by place among the others."""
+    others = sorted(set(models) - COLOURS.keys())
+    rest = NUM_COLOURS - len(COLOURS)
+    return COLOURS | {model: f"C{len(COLOURS) + i % rest}" for i, model in enumerate(others)}
+
+
+def budget_axis(axes: Axes, ladder: Sequence[int | None]) -> None:
+    """Thinking budgets evenly spaced, so that models are compared at equal ones; None is unlimited."""
+    axes.set_xticks(range(len(ladder)), [limit(t) for t in ladder])
+    axes.set_xlim(-0.5, len(ladder) - 0.5)
+    axes.set_xlabel("thinking budget t (tokens)")
+
+
+def ladder_of(cells: pl.DataFrame) -> list[int | None]:
+    """The thinking budgets of a table, ascending, unlimited last."""
+    return cells["think_budget"].unique().sort(nulls_last=True).to_list()
+
+
+def place_on(ladder: Sequence[int | None]) -> pl.Expr:
+    """Where a cell's thinking budget stands on `budget_axis`."""
+    limited = {t: i for i, t in enumerate(ladder) if t is not None}
+    return pl.col("think_budget").replace_strict(limited, default=len(limited), return_dtype=pl.Float64)
 
 
 def log2_axis(axes: Axes, low: float, high: float) -> None:
     """A log2 x axis around [low, high] with a tick at every power of two, written out; two at least."""
+    low, high = max(low, 1.0), max(high, 1.0)
     left, right = low / 1.15, high * 1.15
     powers = 2.0 ** np.arange(np.floor(np.log2(left)), np.ceil(np.log2(right)) + 1)
     if np.sum((powers >= left) & (powers <= right)) < 2:
@@ -163,19 +250,34 @@ def sampled(num_problems: list[int], num_samples: list[int]) -> str:
     return f"{_range(num_problems)} problems × {_range(num_samples)} samples"
 
 
-def _range(counts: list[int]) -> str:
-    low, high = min(counts), max(counts)
-    return str(low) if low == high else f"{low} to {high}"
+def limit(tokens: int | None) -> str:
+    return "∞" if tokens is None else str(tokens)
 
 
-def _lighter(colour: str, white: float) -> Colour:
+def plain(strategy: str) -> str:
+    return strategy.replace("_", " ")
+
+
+def lighter(colour: str, white: float) -> Colour:
     from matplotlib.colors import to_rgb
 
     red, green, blue = (channel + (1 - channel) * white for channel in to_rgb(colour))
     return red, green, blue
 
 
-def _legend_order(key: tuple[Any, ...]) -> tuple[Any, ...]:
+def _counts(cells: pl.DataFrame) -> str:
+    problems = cells["num_problems"].to_list()
+    if "num_samples" not in cells.columns:
+        return f"{_range(problems)} problems"
+    return sampled(problems, cells["num_samples"].to_list())
+
+
+def _range(counts: list[int]) -> str:
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def legend_order(key: tuple[Any, ...]) -> tuple[Any, ...]:
     model, strategy, solution = key
     known = list(STYLES)
     place = known.index(strategy) if strategy in known else len(known)

@@ -1,47 +1,48 @@
-"""The report as Markdown: provenance, figures, claims, and a table per benchmark."""
+"""The report as Markdown: verdict, figures, claims, a table per benchmark, and the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import polars as pl
 
 from elastic_core.budget import Budget
 from reports.claims import Claim
-from reports.drawing import sampled
+from reports.content import ReportContent, ReportTable
+from reports.drawing import plain, sampled
+from reports.summary import is_partial, partial
+
+MAX_LINES = 40
+"""A longer table is left to its CSV file."""
 
 
-def render_markdown(
-    summary: pl.DataFrame,
-    claims: list[Claim],
-    figures: dict[str, Path],
-    provenance: dict[str, Any],
-    remarks: Mapping[str, str],
-) -> str:
-    """The report's text.
-
-    Args:
-        figures: caption → file, which must lie beside the report.
-        provenance: what the numbers come from, name → value; a mapping is shown as a list of its pairs.
-        remarks: Markdown for the part of a benchmark, by its name.
-    """
+def render_markdown(content: ReportContent) -> str:
+    """The report's text, to lie in `content.directory`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
         loader=PackageLoader("reports"), undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False
     )
+    summary = content.summary.with_columns(partial=partial())
     return environment.get_template("report.md.j2").render(
-        provenance=[(_cell(name), _cell(value)) for name, value in provenance.items()],
-        figures=[(caption, file.name) for caption, file in figures.items()],
-        verdicts=_verdicts(claims),
-        verdict=_verdict,
-        claims=claims,
+        verdict=_cell(content.verdict),
+        coverage=content.coverage,
+        provenance=[(_cell(name), _cell(value)) for name, value in content.provenance.items()],
+        figures=[
+            (_cell(figure.title), figure.caption, figure.png.relative_to(content.directory).as_posix())
+            for figure in content.figures
+        ],
+        counted=_counted(content.claims),
+        shown=_shown,
+        cell=_cell,
+        claims=content.claims,
+        partial=is_partial(content.summary),
         benchmarks=[
-            _benchmark(name, summary.filter(benchmark=name), remarks.get(name, ""))
+            _benchmark(name, summary.filter(benchmark=name), content.remarks.get(name, ""))
             for name in sorted(summary["benchmark"].unique())
         ],
+        tables=[(table, _lines(table) if table.frame.height <= MAX_LINES else None) for table in content.tables],
     )
 
 
@@ -57,7 +58,8 @@ def _benchmark(name: str, cells: pl.DataFrame, remark: str) -> dict[str, Any]:
 
 
 def _accuracy(cell: dict[str, Any]) -> str:
-    return f"{100 * cell['avg_at_k']:.1f} [{100 * cell['ci_low']:.1f}, {100 * cell['ci_high']:.1f}]"
+    mark = " †" if cell["partial"] else ""
+    return f"{100 * cell['avg_at_k']:.1f} [{100 * cell['ci_low']:.1f}, {100 * cell['ci_high']:.1f}]{mark}"
 
 
 def _tokens(cell: dict[str, Any]) -> str:
@@ -72,18 +74,28 @@ def _table(cells: pl.DataFrame, show: Callable[[dict[str, Any]], str]) -> str:
     for cell in cells.sort("think_budget", "solution_budget", nulls_last=True).iter_rows(named=True):
         budget = str(Budget(cell["think_budget"], cell["solution_budget"]))
         shown.setdefault(budget, {})[cell["model"], cell["strategy"]] = show(cell)
-    lines = [["budget", *(f"{_cell(model)}, {strategy.replace('_', ' ')}" for model, strategy in columns)]]
-    lines.append(["---"] * len(lines[0]))
-    lines += [[budget, *(values.get(column, "") for column in columns)] for budget, values in shown.items()]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    header = ["budget", *(f"{_cell(model)}, {plain(strategy)}" for model, strategy in columns)]
+    return _grid(
+        header, [[budget, *(values.get(column, "") for column in columns)] for budget, values in shown.items()]
+    )
 
 
-def _verdicts(claims: list[Claim]) -> str:
+def _lines(table: ReportTable) -> str:
+    return _grid(
+        [_cell(name) for name in table.header], [[_cell(place.text) for place in line] for line in table.lines]
+    )
+
+
+def _grid(header: list[str], lines: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *lines])
+
+
+def _counted(claims: list[Claim]) -> str:
     counts = {holds: sum(claim.holds is holds for claim in claims) for holds in (True, False, None)}
     return f"{counts[True]} hold, {counts[False]} do not, {counts[None]} could not be measured."
 
 
-def _verdict(holds: bool | None) -> str:
+def _shown(holds: bool | None) -> str:
     return {True: "holds", False: "**does not hold**", None: "not measured"}[holds]
 
 

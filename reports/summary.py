@@ -8,7 +8,8 @@ A cell is (model, benchmark, strategy, think_budget, solution_budget); a null bu
 - pass_at_k, maj_at_k in [0, 1], k = num_samples: the chance that one of k samples is right, and the score of the answer
   that most of k samples give; where a problem has more samples, the expectation over its subsets of k.
 - think_tokens_mean, solution_tokens_mean: tokens the model sampled in each phase; tokens_mean is their sum.
-  forced_tokens_mean: tokens we wrote, counted in none of the others. All are tokens per trajectory.
+  navigator_tokens_mean: the navigator's part of the thinking, 0 where a strategy has none. forced_tokens_mean: tokens
+  we wrote, counted in none of the others. All are tokens per trajectory.
 - forced_fraction: the share of trajectories whose think-end we wrote, because the budget was spent (think_finish
   `forced`) or the model stopped inside its thought (`end_of_text`). A vanilla or unconstrained response that stops
   there is left as it is, and is not counted.
@@ -44,7 +45,9 @@ from elastic_core.trajectory import KEY
 
 CELL = ("model", "benchmark", "strategy", "think_budget", "solution_budget")
 
-COLUMNS = (*KEY, "think_tokens", "forced_tokens", "solution_tokens", "think_finish", "answer", "score")
+COLUMNS = (
+    *KEY, "think_tokens", "forced_tokens", "solution_tokens", "navigator_tokens", "think_finish", "answer", "score"
+)  # fmt: skip
 """The columns of the trajectory table that a report reads; the others are long and stay on disk."""
 
 SUMMARY = pl.Schema(
@@ -68,6 +71,7 @@ SUMMARY = pl.Schema(
                 "tokens_mean",
                 "think_tokens_mean",
                 "solution_tokens_mean",
+                "navigator_tokens_mean",
                 "forced_tokens_mean",
                 "forced_fraction",
             )
@@ -83,13 +87,23 @@ def summarize(rows: pl.DataFrame) -> pl.DataFrame:
     Raises:
         ValueError: on no rows, a key that appears twice, or a score that is missing or outside [0, 1].
     """
-    if rows.is_empty():
-        raise ValueError("the trajectory table is empty; expected at least one finished cell")
-    if repeated := rows.height - rows.n_unique(KEY):
-        raise ValueError(f"{repeated} rows repeat a key ({', '.join(KEY)}); each trajectory counts once")
-    check_scores(rows)
-    cells = _problems(rows.select(COLUMNS)).partition_by(CELL, maintain_order=True)
+    return summarize_problems(cell_problems(rows))
+
+
+def summarize_problems(problems: pl.DataFrame) -> pl.DataFrame:
+    """As `summarize`, of `cell_problems`."""
+    cells = problems.partition_by(CELL, maintain_order=True)
     return pl.DataFrame([_cell(cell) for cell in cells], schema=SUMMARY).sort(CELL, nulls_last=True)
+
+
+def partial() -> pl.Expr:
+    """Whether a cell has fewer trajectories than the fullest of its benchmark, as in a sweep that is not done."""
+    return pl.col("num_trajectories") < pl.col("num_trajectories").max().over("benchmark")
+
+
+def is_partial(summary: pl.DataFrame) -> bool:
+    """Whether any cell is `partial`."""
+    return bool(summary.select(partial().any()).item())
 
 
 def write_summary_json(summary: pl.DataFrame, path: Path) -> None:
@@ -102,10 +116,20 @@ def write_summary_json(summary: pl.DataFrame, path: Path) -> None:
         temporary.write_text(json.dumps(cells, indent=1) + "\n", encoding="utf-8")
 
 
-def _problems(rows: pl.DataFrame) -> pl.DataFrame:
-    """One row per cell and problem, with everything that a cell averages over its problems."""
-    rows = rows.with_columns(tokens=sampled_tokens(), forced_close=forced_close())
-    means = ["score", "tokens", "think_tokens", "solution_tokens", "forced_tokens", "forced_close"]
+def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
+    """One row per cell and problem, with everything that a cell averages over its problems: score, pass_at_k, maj_at_k,
+    tokens, think_tokens, solution_tokens, navigator_tokens, forced_tokens, forced_close, num_samples, and the cell's k.
+
+    Raises:
+        ValueError: as `summarize`.
+    """
+    if rows.is_empty():
+        raise ValueError("the trajectory table is empty; expected at least one finished cell")
+    if repeated := rows.height - rows.n_unique(KEY):
+        raise ValueError(f"{repeated} rows repeat a key ({', '.join(KEY)}); each trajectory counts once")
+    check_scores(rows)
+    rows = rows.select(COLUMNS).with_columns(tokens=sampled_tokens(), forced_close=forced_close())
+    means = ["score", "tokens", "think_tokens", "solution_tokens", "navigator_tokens", "forced_tokens", "forced_close"]
     table = problem_table(rows, means, CELL).with_columns(k=pl.col("num_samples").min().over(CELL))
     parts = []
     # The k of a cell is its own; mostly all cells have the same, and are taken at once.
@@ -136,6 +160,7 @@ def _cell(problems: pl.DataFrame) -> dict[str, Any]:
         **_estimate("tokens_mean", mean_tokens(problems, "tokens")),
         **_estimate("think_tokens_mean", mean_tokens(problems, "think_tokens")),
         **_estimate("solution_tokens_mean", mean_tokens(problems, "solution_tokens")),
+        **_estimate("navigator_tokens_mean", mean_tokens(problems, "navigator_tokens")),
         **_estimate("forced_tokens_mean", mean_tokens(problems, "forced_tokens")),
         **_estimate("forced_fraction", mean_score(problems, "forced_close")),
     }

@@ -41,7 +41,7 @@ class Progress:
 def progress(name: str, total: int, unit: str) -> Iterator[Progress]:
     """Show the progress of `name` over `total` units."""
     # Called in a synchronous task it returns the id itself.
-    artifact = cast(UUID, create_progress_artifact(0.0, key=name, description=f"{name}: {total} {unit}"))
+    artifact = cast(UUID, create_progress_artifact(0.0, key=f"{name}-progress", description=f"{name}: {total} {unit}"))
     with tqdm(total=total, unit=unit, desc=name, mininterval=2, dynamic_ncols=True) as bar:
         yield Progress(bar, artifact)
     update_progress_artifact(artifact, 100.0)

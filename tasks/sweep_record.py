@@ -1,4 +1,5 @@
-"""A sweep in MLflow and Prefect: one MLflow run per cell, its curves on the sweep's own run, and a table artifact."""
+"""A sweep in MLflow and Prefect: one MLflow run per cell, its curves and its table on the sweep's own run, and a table
+and a link among Prefect's artifacts."""
 
 from __future__ import annotations
 
@@ -7,10 +8,21 @@ from typing import Any
 import polars as pl
 from prefect.artifacts import create_table_artifact
 
+from elastic_core.budget import Budget
 from elastic_core.trajectory import CELL
+from tasks.links import link_run
 from tasks.tracking import Result, Tracker
 
-_TAGS = {"think_budget": "t", "solution_budget": "s"}
+_BUDGET = {"think_budget": "t", "solution_budget": "s"}
+_NOTE = """\
+**Accuracy over tokens**: the charts of `accuracy/BENCHMARK/MODEL/STRATEGY`, whose step is the mean of sampled tokens.
+
+**Cells against each other**: filter the experiment's runs by `tags.stage = "cell"` (and, for one benchmark,
+`tags.benchmark = "NAME"`), open the sweep's row, and chart or compare them: parameters `t`, `s`, `model` and
+`strategy`, metrics `avg_at_k`, `tokens_mean` and `forced_fraction`. An unlimited budget is no parameter, only the tag
+`t = "unlimited"`.
+
+**Every cell**: the artifact `cells.json`. Two sweeps, paired by problem: `elastic compare RUN_A RUN_B`."""
 
 
 def record_cells(tracker: Tracker, run_id: str, label: str, summary: pl.DataFrame) -> None:
@@ -32,17 +44,41 @@ def record_cells(tracker: Tracker, run_id: str, label: str, summary: pl.DataFram
             for cell in cells
         ],
     )
-    table = [{**cell, **{name: "unlimited" if cell[name] is None else cell[name] for name in _TAGS}} for cell in cells]
-    create_table_artifact(table, key="sweep", description=f"Every cell of {label}")
+    tracker.log_table(run_id, "cells.json", cells)
+    tracker.describe(run_id, _NOTE)
+    create_table_artifact([_line(cell) for cell in cells], key="sweep", description=f"Every cell of {label}")
+    link_run(tracker, run_id, "sweep-mlflow")
 
 
 def _result(label: str, cell: dict[str, Any]) -> Result:
-    key = {name: "unlimited" if cell[name] is None else str(cell[name]) for name in CELL}
-    name = f"{cell['model']} {cell['benchmark']} {cell['strategy']} {key['think_budget']}+{key['solution_budget']}"
+    """Parameters are what a cell is chosen by, and numbers where they are numbers, or a chart's axis would sort them as
+    text: an unlimited budget is a tag only."""
+    key = {_BUDGET.get(name, name): cell[name] for name in CELL}
+    name = f"{cell['model']} {cell['benchmark']} {cell['strategy']} {_shown(key['t'])}+{_shown(key['s'])}"
     metrics = {column: value for column, value in cell.items() if column not in CELL and value is not None}
     metrics |= {"avg_at_k_low": metrics.pop("ci_low"), "avg_at_k_high": metrics.pop("ci_high")}
-    tags = {_TAGS.get(name, name): value for name, value in key.items()}
-    return Result(f"{label}/{name}", name, tags, key, metrics)
+    tags = {"stage": "cell", **{name: _shown(value) for name, value in key.items()}}
+    params = {name: value for name, value in key.items() if value is not None}
+    return Result(f"{label}/{name}", name, tags, params, metrics)
+
+
+def _line(cell: dict[str, Any]) -> dict[str, Any]:
+    """A cell as people read it."""
+    return {
+        "benchmark": cell["benchmark"],
+        "model": cell["model"],
+        "strategy": cell["strategy"],
+        "budget": str(Budget(cell["think_budget"], cell["solution_budget"])),
+        "accuracy, % [95 %]": f"{100 * cell['avg_at_k']:.1f} [{100 * cell['ci_low']:.1f}, {100 * cell['ci_high']:.1f}]",
+        "thinking tokens": f"{cell['think_tokens_mean']:.1f}",
+        "solution tokens": f"{cell['solution_tokens_mean']:.1f}",
+        "cut by us, %": f"{100 * cell['forced_fraction']:.0f}",
+        "problems × samples": f"{cell['num_problems']} × {cell['num_samples']}",
+    }
+
+
+def _shown(value: object) -> str:
+    return "unlimited" if value is None else str(value)
 
 
 def _plain(model: str) -> str:

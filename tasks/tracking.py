@@ -18,6 +18,8 @@ from elastic_core.fingerprint import model_fingerprint
 
 LABEL = "elastic.label"
 _PARENT = "mlflow.parentRunId"
+_TABLES = "mlflow.loggedArtifacts"
+"""Tag that tells MLflow's pages which artifacts are tables."""
 _LARGEST_BATCH = 1000
 """Metrics that MLflow takes in one request."""
 _WEIGHTS = "elastic.weights"
@@ -60,8 +62,9 @@ class Tracker:
         return runs[0].info.run_id if runs else None
 
     def ensure(self, label: str, name: str, parent: str | None = None, tags: Mapping[str, str] | None = None) -> str:
-        """Id of the run with this label, created when there is none; (re)attached to `parent`."""
-        tags = {**(tags or {}), **({_PARENT: parent} if parent else {})}
+        """Id of the run with this label, created when there is none; (re)attached to `parent`. Its tag `stage` is its
+        name unless `tags` say otherwise: what the runs of an experiment are filtered by."""
+        tags = {"stage": name, **(tags or {}), **({_PARENT: parent} if parent else {})}
         run_id = self.find(label)
         if run_id is None:
             return self._create(label, name, tags)
@@ -133,6 +136,18 @@ class Tracker:
         metrics = [Metric(name, value, now, step) for name, step, value in points]
         for start in range(0, len(metrics), _LARGEST_BATCH):
             self.client.log_batch(run_id, metrics=metrics[start : start + _LARGEST_BATCH])
+
+    def describe(self, run_id: str, text: str) -> None:
+        """Markdown that the run's page shows at its top."""
+        self.client.set_tag(run_id, "mlflow.note.content", text)
+
+    def log_table(self, run_id: str, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """A table as an artifact, `name` ending in ".json", in the form that MLflow's pages show as a table. Logged
+        again it is replaced; MLflow's own `log_table` would append."""
+        columns = list(rows[0]) if rows else []
+        data = [[row[column] for column in columns] for row in rows]
+        self.client.log_dict(run_id, {"columns": columns, "data": data}, name)
+        self.client.set_tag(run_id, _TABLES, json.dumps([{"path": name, "type": "table"}]))
 
     def log_datasets(self, run_id: str, manifest: Manifest, directory: Path) -> None:
         """Every built data set as an input of the run, with its digest, source and size."""

@@ -16,6 +16,7 @@ from elastic_core.training.config import GrpoParameters
 from elastic_core.training.local_ray import RayCluster
 from tasks.cluster import ray_cluster
 from tasks.export import publish
+from tasks.links import link_run
 from tasks.progress import progress
 from tasks.stage import METRICS, MODEL, Stage, worth_retrying
 from tasks.tracking import Tracker, flatten
@@ -48,6 +49,7 @@ def train_policy(
         mlflow=True,
     )
     run_id = tracker.ensure(stage.label, "train", parent)
+    link_run(tracker, run_id, "train-mlflow")
     with tracker.running(run_id):
         tracker.log(run_id, params=flatten(stage.inputs))
         if not is_finished(checkpoints, parameters.steps):

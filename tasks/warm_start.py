@@ -1,4 +1,5 @@
-"""Supervised fine-tuning on the miniature's warm-start corpus, by verl's SFT trainer in a process of its own."""
+"""Supervised fine-tuning, of the miniature on its corpus or of any model on conversations, by verl's SFT trainer in a
+process of its own."""
 
 from __future__ import annotations
 
@@ -6,52 +7,116 @@ import os
 import subprocess
 import sys
 from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from prefect import task
+from prefect import get_run_logger, task
 
 from elastic_core.miniature.warm_start import BASE, prepare
 from elastic_core.processes import end_with_parent
+from elastic_core.reasonflux.f1 import RowsReport, unused_fields, write_rows
+from elastic_core.reasonflux.f1_template import CHAT_TEMPLATES
 from elastic_core.training.launch import FINISHED_STEP
 from elastic_core.training.sft import WarmStart, is_finished
+from elastic_core.training.sft_parameters import SftParameters
 from tasks.progress import progress
 from tasks.stage import MODEL, Stage, worth_retrying
 from tasks.tracking import Tracker, flatten
 
 
+@dataclass(frozen=True)
+class Imitation:
+    """What fine-tuning on conversations needs besides its settings.
+
+    Attributes:
+        model: Hugging Face checkpoint to go on from.
+        conversations: the built data set; `sources` are the files it is from.
+    """
+
+    parameters: SftParameters
+    model: Path
+    conversations: Path
+    sources: tuple[Path, ...]
+
+
+ROWS = "rows.parquet"
+"""Token ids and loss mask of the conversations, in the stage's directory; their report is beside them."""
+
+
 @task(name="warm-start", retries=1, retry_delay_seconds=5, retry_condition_fn=worth_retrying)
-def fine_tune(stage: Stage, tracker: Tracker, parent: str | None) -> dict[str, Any]:
-    """Fine-tune, resuming from the last checkpoint; leaves MODEL."""
+def fine_tune(stage: Stage, tracker: Tracker, parent: str | None, imitation: Imitation | None = None) -> dict[str, Any]:
+    """Fine-tune on conversations, or without them on the miniature's corpus, resuming from the last checkpoint; leaves
+    MODEL."""
     directory = stage.prepare()
-    config = warm_start_config(stage.inputs["warm_start"], directory)
     run_id = tracker.ensure(stage.label, "warm-start", parent)
     with tracker.running(run_id):
         tracker.log(run_id, params=flatten(stage.inputs))
+        if imitation is None:
+            config, launch = warm_start_config(stage.inputs["warm_start"], directory), Launch()
+        else:
+            report = _write_rows(imitation, directory)
+            tracker.log(run_id, metrics={f"rows/{name}": count for name, count in asdict(report).items()})
+            config = imitation.parameters.warm_start(
+                imitation.model, directory / ROWS, report.num_rows, directory / "run", directory / MODEL
+            )
+            launch = Launch(imitation.parameters.device == "cpu", imitation.parameters.gpus)
         if not is_finished(config):
             file = directory / "config.json"
             file.write_text(config.model_dump_json(indent=2))
             with progress("warm-start", config.total_steps, "steps") as shown:
                 environment = {"MLFLOW_TRACKING_URI": tracker.tracking_uri, "MLFLOW_RUN_ID": run_id}
-                for step in _steps(file, directory / "train.log", environment):
+                for step in _steps(launch, file, directory / "train.log", environment):
                     shown.reach(step)
     return {"model": str(config.output_dir), "mlflow_run": run_id, "steps": config.total_steps}
 
 
+def _write_rows(imitation: Imitation, directory: Path) -> RowsReport:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(imitation.model)
+    template, cutoff = CHAT_TEMPLATES[imitation.parameters.chat_template], imitation.parameters.cutoff
+    report = write_rows(imitation.conversations, tokenizer, template, cutoff, directory / ROWS)
+    get_run_logger().info("%s: %s", imitation.conversations.stem, report)
+    if unused := unused_fields(imitation.sources):
+        found = ", ".join(f"{name} ({rows} rows)" for name, rows in unused.items())
+        get_run_logger().warning("%s: fields that training does not read: %s", imitation.conversations.stem, found)
+    return report
+
+
 def warm_start_config(settings: dict[str, Any], directory: Path) -> WarmStart:
     """The miniature's recipe with the settings' changes."""
-    from elastic_core.miniature.corpus import default_recipe
+    from elastic_core.miniature.corpus import RECIPES
 
-    config = prepare(directory, directory / MODEL, default_recipe(settings["seed"]), settings["steps"])
+    recipe = RECIPES[settings["recipe"]](settings["seed"])
+    config = prepare(directory, directory / MODEL, recipe, settings["steps"])
     changes: dict[str, Any] = {"save_every": settings["save_every"], "loggers": ("console", "mlflow")}
-    if settings["initial"] == "shipped":
-        changes["model"] = BASE
+    if settings["initial"] != "random":
+        changes["model"] = BASE if settings["initial"] == "shipped" else Path(settings["initial"])
     if settings["learning_rate"] is not None:
         changes["learning_rate"] = settings["learning_rate"]
     return config.model_copy(update=changes)
 
 
-def _steps(config: Path, log_file: Path, environment: dict[str, str]) -> Any:
+@dataclass(frozen=True)
+class Launch:
+    """How the trainer is started: on a CPU as one process, or one per GPU."""
+
+    cpu: bool = True
+    num_processes: int = 1
+
+    def command(self, config: Path) -> list[str]:
+        several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.num_processes)]
+        launcher = several if self.num_processes > 1 else []
+        return [sys.executable, "-u", *launcher, "-m", "elastic_core.training.sft", str(config)]
+
+    def environment(self) -> dict[str, str]:
+        # Threads cost the miniature more than they bring, and on a busy machine far more.
+        return {"VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")} if self.cpu else {}
+
+
+def _steps(launch: Launch, config: Path, log_file: Path, environment: Mapping[str, str]) -> Any:
     """Run the trainer and yield each finished step.
 
     Raises:
@@ -59,9 +124,8 @@ def _steps(config: Path, log_file: Path, environment: dict[str, str]) -> Any:
     """
     last: deque[str] = deque(maxlen=30)
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "elastic_core.training.sft", str(config)],
-        # Threads cost this small a model more than they bring, and on a busy machine far more.
-        env={"OMP_NUM_THREADS": "1", **os.environ, **environment, "VERL_PLATFORM": "cpu"},
+        launch.command(config),
+        env={**os.environ, **environment, **launch.environment()},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

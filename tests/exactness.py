@@ -9,7 +9,8 @@ from elastic_core.strategies.l1 import MAX_CAP
 _THINK, _SOLUTION, _FORCED = pl.col("think_tokens"), pl.col("solution_tokens"), pl.col("forced_tokens")
 _T, _S = pl.col("think_budget"), pl.col("solution_budget")
 _STRATEGY = pl.col("strategy")
-_BY_PHASE = _STRATEGY.str.starts_with("separate") | _STRATEGY.str.starts_with("budget_forcing")
+_GUIDED = _STRATEGY == "reasonflux_zero"
+_BY_PHASE = _GUIDED | _STRATEGY.str.starts_with("separate") | _STRATEGY.str.starts_with("budget_forcing")
 
 RULES = {
     "tokens of both phases and forced ones are the response": pl.col("response_ids").list.len()
@@ -24,7 +25,8 @@ RULES = {
     "only strategies that close thoughts force tokens": _BY_PHASE | (_FORCED == 0),
     "a closed thought needs no forced token": (pl.col("think_finish") != "closed")
     | (_FORCED == 0)
-    | _STRATEGY.str.contains("wait"),
+    | _STRATEGY.str.contains("wait")
+    | _GUIDED,
     "a thought is forced exactly at t": (pl.col("think_finish") != "forced")
     | _STRATEGY.str.contains("wait")
     | _T.is_null()
@@ -32,6 +34,8 @@ RULES = {
     "with think-end forced, all of s is there": ~_STRATEGY.is_in(["separate", "separate_native"])
     | (pl.col("think_finish") == "closed")
     | (_FORCED == 1),
+    "the navigator's tokens are a part of the thinking": pl.col("navigator_tokens").is_between(0, _THINK),
+    "only a conversation has turns": (pl.col("turns").list.len() > 0) == _GUIDED,
     "a score in [0, 1]": pl.col("score").is_between(0, 1),
 }
 

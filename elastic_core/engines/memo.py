@@ -54,7 +54,7 @@ class ContinuationMemo:
         if request.think_budget is not None:  # The engine forces tokens of its own: those are no draws.
             return await self._asked(request, seed)
         async with self._one_at_a_time:
-            known = self._known(request)
+            known = self.known(request)
             finish = _finish(known, request)
             self.counts.reused += len(known.ids)
             if finish is not None:
@@ -73,7 +73,7 @@ class ContinuationMemo:
             at = len(known.ids)
             self._enter((sampling, 0), prefix + known.ids, Tokens(ids[at:], None))
 
-    def _known(self, request: Generate) -> Tokens:
+    def known(self, request: Generate) -> Tokens:
         """What follows the prefix, as far as it is known and asked for."""
         known = self._follow((request.sampling, request.draw), request.prefix, request.max_tokens)
         stops = [known.ids.index(token) for token in request.stop if token in known.ids]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 from elastic_core.engines.base import EngineLost, RequestFailed, request_seed
@@ -37,8 +38,14 @@ class VllmEngine:
         self.parameters = parameters
         self.max_model_len: int = self._llm.model_config.max_model_len
 
-    async def generate(self, request: Generate, seed: int) -> Completion:
-        """See `Engine`. A prefix that fills the context gives an empty completion, finish LENGTH."""
+    async def generate(
+        self, request: Generate, seed: int, on_tokens: Callable[[list[int]], None] | None = None
+    ) -> Completion:
+        """See `Engine`. A prefix that fills the context gives an empty completion, finish LENGTH.
+
+        Args:
+            on_tokens: called with new tokens as they come, for whoever watches; together they are the completion's.
+        """
         from vllm.inputs import TokensPrompt
         from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -49,25 +56,36 @@ class VllmEngine:
         native: dict[str, Any] = {}  # An older vLLM does not know the field.
         if request.think_budget is not None:
             native["thinking_token_budget"] = _native_budget(request.prefix, request.think_budget, self._markers)
-        output: Any = None
+        tokens: list[int] = []
+        logprobs: list[float] = []
+        finish: str | None = None
         try:
             async for result in self._llm.generate(
                 TokensPrompt(prompt_token_ids=list(request.prefix)),
-                _sampling_parameters(request, max_tokens, request_seed(seed, request), **native),
+                _sampling_parameters(
+                    request, max_tokens, request_seed(seed, request), streamed=on_tokens is not None, **native
+                ),
                 str(next(self._numbers)),
             ):
                 output = result.outputs[0]
+                tokens += output.token_ids
+                if request.sampling.logprobs:
+                    steps = zip(output.token_ids, output.logprobs, strict=True)
+                    logprobs += [step[token].logprob for token, step in steps]
+                finish = output.finish_reason
+                if on_tokens is not None:
+                    on_tokens(list(output.token_ids))
         except EngineDeadError as error:
             raise EngineLost("the vLLM engine died; its log says why") from error
         except Exception as error:
             raise RequestFailed(f"vLLM refused or lost a request: {type(error).__name__}: {error}") from error
-        if output is None or output.finish_reason not in ("stop", "length"):
-            raise RequestFailed(f"vLLM ended a request with {getattr(output, 'finish_reason', 'no output')}")
-        tokens = tuple(output.token_ids)
-        logprobs = None
-        if request.sampling.logprobs:
-            logprobs = tuple(step[token].logprob for token, step in zip(tokens, output.logprobs, strict=True))
-        return Completion(tokens, Finish.STOP if output.finish_reason == "stop" else Finish.LENGTH, logprobs)
+        if finish not in ("stop", "length"):
+            raise RequestFailed(f"vLLM ended a request with {finish or 'no output'}")
+        return Completion(
+            tuple(tokens),
+            Finish.STOP if finish == "stop" else Finish.LENGTH,
+            tuple(logprobs) if request.sampling.logprobs else None,
+        )
 
     async def warm_up(self) -> None:
         """Fill one batch, so that kernels are ready before anything is timed or waits for an answer."""
@@ -159,7 +177,7 @@ def _reasoning_config(markers: Markers) -> Any:
     return config
 
 
-def _sampling_parameters(request: Generate, max_tokens: int, seed: int, **native: Any) -> Any:
+def _sampling_parameters(request: Generate, max_tokens: int, seed: int, *, streamed: bool, **native: Any) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -172,6 +190,7 @@ def _sampling_parameters(request: Generate, max_tokens: int, seed: int, **native
         ignore_eos=True,
         logprobs=0 if request.sampling.logprobs else None,
         detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
+        # Each output holds what is new since the one before: the only one holds everything.
+        output_kind=RequestOutputKind.DELTA if streamed else RequestOutputKind.FINAL_ONLY,
         **native,
     )

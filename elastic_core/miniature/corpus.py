@@ -8,13 +8,14 @@ order and nothing is shuffled or bucketed by length afterwards.
 
 import random
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from elastic_core.miniature import grammar
 from elastic_core.miniature.grammar import SolutionKind, Style
+from elastic_core.miniature.guided import GuidedChains
 from elastic_core.miniature.problems import Problem, draw_problem
 from elastic_core.miniature.tokenizer import (
     ASSISTANT,
@@ -59,6 +60,8 @@ class Stage:
     """Share of hard chains."""
     hard_operands: tuple[int, int] = (8, 12)
     easy_operands: tuple[int, int] = (3, 6)
+    guided: float = 0.0
+    """Share of examples that are a conversation of navigator and solver (`elastic_core.miniature.guided`)."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Recipe:
 
 
 def default_recipe(seed: int = 0) -> Recipe:
-    """The recipe of the shipped base."""
+    """The curriculum: the first of the two runs that made the shipped base."""
     return Recipe(
         seed=seed,
         stages=(
@@ -100,10 +103,22 @@ def default_recipe(seed: int = 0) -> Recipe:
                 hard=0.75,
                 hard_operands=(7, 12),
             ),
-            Stage("mixture", 2600, styles=(0.68, 0.20, 0.12), cut=0.55),
-            Stage("settle", 800, styles=(0.80, 0.20, 0.00), cut=0.55),
+            Stage("mixture", 3200, styles=(0.68, 0.20, 0.12), cut=0.55, guided=0.35),
+            Stage("settle", 1000, styles=(0.80, 0.20, 0.00), cut=0.55, guided=0.35),
         ),
     )
+
+
+def consolidation_recipe(seed: int = 0) -> Recipe:
+    """The second run, which goes on from the curriculum's end: more whole thoughts on long chains, as their re-checks
+    reach positions that cut thoughts and conversations rarely do."""
+    stage = Stage("mixture", 2000, styles=(0.75, 0.15, 0.10), cut=0.40, hard=0.7, guided=0.2)
+    settle = replace(stage, name="settle", steps=700, styles=(0.80, 0.20, 0.00))
+    return Recipe(seed=seed + 1, stages=(stage, settle))
+
+
+RECIPES = {"curriculum": default_recipe, "consolidation": consolidation_recipe}
+"""Recipes by name, as functions of the seed."""
 
 
 class Example(NamedTuple):
@@ -115,6 +130,7 @@ class Example(NamedTuple):
     question: str
     kind: SolutionKind
     cut: bool
+    guided: bool = False
 
 
 @cache
@@ -147,12 +163,13 @@ def examples(recipe: Recipe) -> Iterator[Example]:
     for stage in recipe.stages:
         num = stage.steps * recipe.batch_size
         for i in range(num):
-            yield _example(rng, recipe, stage, progress=i / num)
+            problem = draw_problem(rng, _draw_operands(rng, stage, progress=i / num))
+            draw = _guided_example if rng.random() < stage.guided else _example
+            yield draw(rng, recipe, stage, problem)
 
 
-def _example(rng: random.Random, recipe: Recipe, stage: Stage, progress: float) -> Example:
+def _example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem) -> Example:
     ids = _vocabulary()
-    problem = draw_problem(rng, _draw_operands(rng, stage, progress))
     style = rng.choices(STYLES, stage.styles)[0]
     num_rechecks = grammar.draw_rechecks(rng, style, recipe.rechecks)
     thinking, done = _encode_thought(problem, style, num_rechecks)
@@ -175,6 +192,34 @@ def _example(rng: random.Random, recipe: Recipe, stage: Stage, progress: float) 
         kind=kind,
         cut=cut,
     )
+
+
+def _guided_example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem) -> Example:
+    """A conversation, cut anywhere at the stage's rate; all that was forced bears no loss."""
+    chains, num_operations = _guided_chains(), len(problem.operations)
+    kinds: list[SolutionKind] = []
+
+    def solution(num_solved: int) -> str:
+        kinds.append(_draw_kind(rng, recipe, stage, problem, finished=num_solved == num_operations))
+        return grammar.solution(problem, kinds[-1], num_solved)
+
+    whole = chains.run(problem, None, lambda num_solved: grammar.solution(problem, "direct", num_solved))
+    cut = rng.random() < stage.cut
+    run = chains.run(problem, rng.randrange(whole.think_tokens) if cut else None, solution)
+    return Example(
+        input_ids=[*run.prompt_ids, *run.response_ids],
+        loss_mask=[0] * len(run.prompt_ids) + [int(not forced) for forced in run.forced],
+        stage=stage.name,
+        question=problem.question,
+        kind=kinds[-1],
+        cut=cut,
+        guided=True,
+    )
+
+
+@cache
+def _guided_chains() -> GuidedChains:
+    return GuidedChains(encode)
 
 
 def _draw_operands(rng: random.Random, stage: Stage, progress: float) -> int:
@@ -235,6 +280,7 @@ def write_corpus(recipe: Recipe, path: Path) -> int:
         "question": pl.String,
         "kind": pl.String,
         "cut": pl.Boolean,
+        "guided": pl.Boolean,
     }
     rows = list(examples(recipe))
     path.parent.mkdir(parents=True, exist_ok=True)

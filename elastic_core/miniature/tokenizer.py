@@ -29,6 +29,21 @@ WORDS = (
     *("Wait", " check", " again", " So", " the", " answer", " is ", "from "),
     # Prompts: L1's length requests, and the request for a boxed answer.
     *(" Think", " for", " maximum", " tokens", " and", " output", " final", " within"),
+    # Thought templates: a navigator's plan, and what navigator and solver are asked for.
+    *(
+        "category: ",
+        "direction: ",
+        "method: ",
+        "knowledge: ",
+        "flow: ",
+        "template: ",
+        "plan",
+        "solve",
+        "steps",
+        " steps",
+    ),
+    *("Easy chain", "Hard chain", "more plus", "more minus", "output", " at once"),
+    *("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"),
 )
 VOCABULARY_MULTIPLE = 16
 

@@ -1,7 +1,7 @@
-"""The miniature's problems in the words by which its library (`miniature.json`) is searched.
+"""The miniature's problems as a navigator sees them: the plan of a chain, and how its steps are divided.
 
-The names in that library are words for this search. All other texts are made of words that the miniature's tokenizer
-has tokens for, as it may be trained on them: there "4" stands for so many operations, "maximum +" for more + than -.
+A plan's words are those of the names in the miniature's library (`miniature.json`), which are searched by them.
+Whatever is shown to the miniature, or written by it, is made of words that its tokenizer has tokens for.
 """
 
 from __future__ import annotations
@@ -9,17 +9,30 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from elastic_core.reasonflux.plan import Plan
+
 LIBRARY_FILE = Path(__file__).with_name("miniature.json")
 
 _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven")
 _MOST_EASY = 5
 """Operations of the longest easy problem."""
+OPERATIONS_PER_STEP = 4
 
 
-def describe(question: str) -> str:
-    """What a navigator would say of a chain such as `36+6-4+8=?`: its level, length and more frequent operation."""
+def plan_of(question: str) -> Plan:
+    """The plan of a chain such as `36+6-4+8=?`, from its level, length and more frequent operation."""
     signs = re.findall(r"[+-](?=\d)", question)
-    level = "Easy" if len(signs) <= _MOST_EASY else "Hard"
-    length = _NUMBERS[min(max(len(signs) - 2, 0), len(_NUMBERS) - 1)]
-    more = "plus" if signs.count("+") >= signs.count("-") else "minus"
-    return f"{level} chain of {length} steps, more {more}"
+    more_plus = signs.count("+") >= signs.count("-")
+    return Plan(
+        category="Easy chain" if len(signs) <= _MOST_EASY else "Hard chain",
+        direction="more plus" if more_plus else "more minus",
+        method=f"{_NUMBERS[min(max(len(signs) - 2, 0), len(_NUMBERS) - 1)]} steps",
+        knowledge="+-" if more_plus else "-+",
+        flow=",".join(map(str, divided(len(signs)))),
+    )
+
+
+def divided(num_operations: int) -> list[int]:
+    """How many operations each step takes."""
+    whole, rest = divmod(num_operations, OPERATIONS_PER_STEP)
+    return [OPERATIONS_PER_STEP] * whole + [rest] * bool(rest)

@@ -9,10 +9,13 @@ whole table is grouped once. Every estimate says on how many problems and trajec
 - `lengths`: tokens by phase, forced fraction, signed error of length, paired ratios;
 - `curves`: area under accuracy over log tokens, the log-linear law;
 - `comparisons`: paired differences for a whole table;
+- `marginal`: what the next tokens buy; `advice`: the cheapest budget that gives up hardly any accuracy;
+- `thinking`: what each problem needs, and the thinking that went past it or could not help;
 - `intervals`, `resampling`: where the intervals come from.
 """
 
 from elastic_core.statistics.accuracy import avg_at_k, mean_score, paired_difference, score_difference
+from elastic_core.statistics.advice import MARGIN, budget_advice
 from elastic_core.statistics.at_k import maj_at_k, mean_rate, pass_at_k, problem_maj_at_k, problem_pass_at_k
 from elastic_core.statistics.comparisons import paired_differences
 from elastic_core.statistics.curves import (
@@ -36,11 +39,15 @@ from elastic_core.statistics.lengths import (
     sampled_tokens,
     tokens_by_phase,
 )
+from elastic_core.statistics.marginal import marginal_accuracy
 from elastic_core.statistics.problems import check_scores, problem_means, problem_table
 from elastic_core.statistics.resampling import bootstrap
+from elastic_core.statistics.thinking import SUFFICIENT, sufficient_budgets, thinking_spent
 
 __all__ = [
+    "MARGIN",
     "MIN_LAW_CELLS",
+    "SUFFICIENT",
     "Z95",
     "Curve",
     "Estimate",
@@ -50,12 +57,14 @@ __all__ = [
     "area_difference",
     "avg_at_k",
     "bootstrap",
+    "budget_advice",
     "check_scores",
     "forced_close",
     "forced_fraction",
     "length_error",
     "log_law",
     "maj_at_k",
+    "marginal_accuracy",
     "mean_interval",
     "mean_rate",
     "mean_score",
@@ -72,7 +81,9 @@ __all__ = [
     "read_curve",
     "sampled_tokens",
     "score_difference",
+    "sufficient_budgets",
     "t95",
+    "thinking_spent",
     "tokens_by_phase",
     "wilson",
 ]

@@ -1,6 +1,7 @@
 """Decoding strategies by name. Adding one is a file beside these and a line in STRATEGIES."""
 
-from elastic_core.strategies import budget_forcing, l1, separate, unconstrained, vanilla
+from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
+from elastic_core.strategies import budget_forcing, l1, reasonflux_zero, separate, unconstrained, vanilla
 from elastic_core.strategies.base import Completion, Decode, Finish, Generate, Rollout, Sampling, Strategy
 
 STRATEGIES: dict[str, Strategy] = {
@@ -12,6 +13,7 @@ STRATEGIES: dict[str, Strategy] = {
     "l1_exact": l1.EXACT,
     "l1_max": l1.MAX,
     "unconstrained": unconstrained.UNCONSTRAINED,
+    REASONFLUX_ZERO: reasonflux_zero.WITHOUT_LIBRARY,
 }
 
 __all__ = ["STRATEGIES", "Completion", "Decode", "Finish", "Generate", "Rollout", "Sampling", "Strategy"]

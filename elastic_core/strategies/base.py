@@ -77,6 +77,7 @@ class Strategy:
         roles: who is asked, "policy" alone or several that may be different models.
         prolongs: whether it goes on thinking after the model ended the thought.
         shares: whether its sampled tokens are draws that the continuation memo may hand to others.
+        most_forced: most tokens that it writes itself, where they are more than a phrase and need room in the context.
     """
 
     decode: Decode
@@ -85,6 +86,7 @@ class Strategy:
     roles: tuple[str, ...] = ("policy",)
     prolongs: bool = False
     shares: bool = True
+    most_forced: int = 0
 
     def prompt(self, question: str, budget: Budget) -> str:
         """The user's message."""
@@ -102,6 +104,7 @@ class Draft:
     forced: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     dropped: list[tuple[int, int]] = field(default_factory=list)
+    turns: list[tuple[int, str]] = field(default_factory=list)
 
     @property
     def prefix(self) -> tuple[int, ...]:
@@ -121,6 +124,10 @@ class Draft:
         if self.with_logprobs:
             self.logprobs.pop()
 
+    def turn(self, role: str) -> None:
+        """What is sampled from here on is that role's."""
+        self.turns.append((len(self.tokens), role))
+
     def force(self, tokens: tuple[int, ...]) -> None:
         self.tokens += tokens
         self.forced += [True] * len(tokens)
@@ -136,6 +143,7 @@ class Draft:
             solution,
             tuple(self.logprobs) if self.with_logprobs else None,
             tuple(self.dropped),
+            tuple(self.turns),
         )
 
 

@@ -13,7 +13,9 @@ from elastic_core.data.problems import Problem
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.fingerprint import tokenizer_fingerprint
 from elastic_core.markers import load_markers
-from elastic_core.sweep.grid import Cell, build_cells, checkpoints
+from elastic_core.reasonflux.parameters import REASONFLUX_ZERO, Templates
+from elastic_core.strategies import STRATEGIES
+from elastic_core.sweep.grid import Cell, build_cells, checkpoints, split_model
 from elastic_core.sweep.recall import Prompts
 from elastic_core.sweep.rows import RowBuilder
 
@@ -43,12 +45,14 @@ def contenders(
     paths: Mapping[str, Path],
     problems: Mapping[str, Sequence[Problem]],
     engine: EngineParameters,
+    templates: Templates | None = None,
 ) -> list[Contender]:
     """The models that a request names.
 
     Args:
         request: models, strategies, budgets.
         fingerprints, paths: of the checkpoints, by name.
+        templates: for the strategy that needs them.
 
     Raises:
         ValueError: on a request that cannot be run: an unknown model or strategy, a tokenizer without think markers,
@@ -61,6 +65,7 @@ def contenders(
             paths,
             problems,
             engine,
+            templates,
         )
         for name in request["models"]
     ]
@@ -72,6 +77,7 @@ def _contender(
     paths: Mapping[str, Path],
     problems: Mapping[str, Sequence[Problem]],
     engine: EngineParameters,
+    templates: Templates | None,
 ) -> Contender:
     name = cells[0].model
     names = list(dict.fromkeys(checkpoints(name).values()))
@@ -81,10 +87,11 @@ def _contender(
     if len({tokenizer_fingerprint(paths[checkpoint]) for checkpoint in names}) > 1:
         raise ValueError(f'"{name}": thinker and solver must share one tokenizer, as tokens pass from one to the other')
     tokenizer, markers = load_markers(paths[names[0]])
-    prompts = Prompts(tokenizer)
+    strategies = STRATEGIES | ({REASONFLUX_ZERO: templates.strategy(tokenizer, markers)} if templates else {})
+    prompts = Prompts(tokenizer, strategies)
     context = min(engine.context(str(paths[checkpoint])) for checkpoint in names)
     _check_context(cells, problems, prompts, context)
-    fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in checkpoints(name).values())
+    fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
     return Contender(
         name,
         {checkpoint: str(paths[checkpoint]) for checkpoint in names},
@@ -101,8 +108,11 @@ def _check_context(
     for cell in cells:
         total = cell.budget.total
         longest = max(len(prompts.ids(problem, cell.strategy, cell.budget)) for problem in problems[cell.benchmark])
-        if longest + (total or 1) > context:
+        forced = prompts.strategies[cell.strategy].most_forced
+        if longest + forced + (total or 1) > context:
+            between = f", {forced} of the requests between navigator and solver" if forced else ""
             raise ValueError(
-                f"{cell}: {longest} tokens of the longest prompt and a budget of {cell.budget} do not fit the model's "
-                f"context of {context} tokens; lower sweep.budgets, or raise engine.max_model_len where the model can"
+                f"{cell}: {longest} tokens of the longest prompt{between} and a budget of {cell.budget} do not fit the "
+                f"model's context of {context} tokens; lower sweep.budgets, or raise engine.max_model_len where the "
+                "model can"
             )

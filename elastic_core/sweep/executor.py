@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from elastic_core.engines.base import Engine, RequestFailed, drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
-from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling
+from elastic_core.strategies import Completion, Generate, Sampling
 from elastic_core.sweep.grid import checkpoints
 from elastic_core.sweep.plan import SweepPlan, Work
 from elastic_core.sweep.recall import Prompts, Recall, learn
@@ -168,7 +168,7 @@ class _Run:
         return {role: memos[name] for role, name in names.items()}
 
     async def attempt(self, sample: Sample, engines: Mapping[str, Engine]) -> Trajectory | None:
-        strategy = STRATEGIES[sample.cell.strategy]
+        strategy = self.prompts.strategies[sample.cell.strategy]
         prompt = self.prompts.ids(sample.problem, sample.cell.strategy, sample.cell.budget)
         reason = ""
         for _ in range(ATTEMPTS):

@@ -12,6 +12,7 @@ from elastic_core.strategies import STRATEGIES
 UNLIMITED_BUDGET = Budget(None, None)
 
 _SWAP = ">"
+_PAIR = ("navigator", "thinker", "solver")
 
 
 @dataclass(frozen=True)
@@ -28,16 +29,26 @@ class Cell:
 
 
 def checkpoints(model: str) -> dict[str, str]:
-    """Role → name of the checkpoint that answers for it. A model is one checkpoint, or "A>B": A thinks, B solves (the
-    swap ablation: Elastic Reasoning, Table 2).
+    """Role → name of the checkpoint that answers for it. A model is one checkpoint, or "A>B": A thinks or navigates, B
+    solves (the swap ablation: Elastic Reasoning, Table 2).
 
     Raises:
         ValueError: when the text is neither.
     """
+    names = split_model(model)
+    return {"policy": model} if len(names) == 1 else dict(zip(_PAIR, (names[0], *names), strict=True))
+
+
+def split_model(model: str) -> list[str]:
+    """Names of its one or two checkpoints.
+
+    Raises:
+        ValueError: as `checkpoints`.
+    """
     names = model.split(_SWAP)
     if len(names) > 2 or not all(names):
         raise ValueError(f'"{model}" is no model; expected a name, or THINKER{_SWAP}SOLVER')
-    return {"policy": model} if len(names) == 1 else {"thinker": names[0], "solver": names[1]}
+    return names
 
 
 def build_cells(
@@ -72,10 +83,9 @@ def build_cells(
 
 
 def _strategies(model: str, strategies: Sequence[str]) -> list[str]:
-    roles = checkpoints(model).keys()
-    if roles == {"policy"}:
+    if "policy" in checkpoints(model):
         return list(strategies)
-    possible = [strategy for strategy in strategies if set(STRATEGIES[strategy].roles) == roles]
+    possible = [strategy for strategy in strategies if len(STRATEGIES[strategy].roles) > 1]
     if not possible:
         raise ValueError(
             f'"{model}" is two models, and none of {", ".join(strategies)} asks thinker and solver apart; add separate'

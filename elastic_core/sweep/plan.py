@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Literal
 
 import polars as pl
@@ -14,15 +15,12 @@ from elastic_core.data.problems import Problem
 from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
 from elastic_core.markers import Markers
-from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
+from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.rows import sample_seed
 
 Sharing = Literal["memo", "independent"]
 """Whether the cells of a sample share what they draw (`elastic_core.engines.memo`), or each draws its own."""
-
-
-_NO_MARKER = -1
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,11 @@ class Bound:
 
 
 def bound(
-    plan: SweepPlan, prompt_ids: Callable[[Problem, str, Budget], tuple[int, ...]], markers: Markers, context: int
+    plan: SweepPlan,
+    prompt_ids: Callable[[Problem, str, Budget], tuple[int, ...]],
+    markers: Markers,
+    context: int,
+    strategies: Mapping[str, Strategy] = STRATEGIES,
 ) -> Bound:
     """Upper bound of the tokens that a plan draws, found by running its cells on an engine that never stops by itself.
 
@@ -128,22 +130,28 @@ def bound(
         key = unit.cells, len(prompt_ids(unit.problem, first.strategy, first.budget))
         if key not in known:
             prompts = {cell: prompt_ids(unit.problem, cell.strategy, cell.budget) for cell in unit.cells}
-            known[key] = asyncio.run(_bound(unit.cells, prompts, markers, context))
+            known[key] = asyncio.run(_bound(unit.cells, prompts, markers, context, strategies))
         shared += known[key].shared
         independent += known[key].independent
     return Bound(shared, independent)
 
 
 async def _bound(
-    cells: Sequence[Cell], prompts: Mapping[Cell, tuple[int, ...]], markers: Markers, context: int
+    cells: Sequence[Cell],
+    prompts: Mapping[Cell, tuple[int, ...]],
+    markers: Markers,
+    context: int,
+    strategies: Mapping[str, Strategy],
 ) -> Bound:
     shared, independent = MemoCounts(), MemoCounts()
     memos: dict[str, ContinuationMemo] = {}
+    special = {markers.think_start, markers.think_end, *markers.end_of_text}
+    endless = _Endless(context, next(token for token in count() if token not in special))
     for cell in cells:
-        strategy = STRATEGIES[cell.strategy]
+        strategy = strategies[cell.strategy]
         group = cell.strategy if strategy.prolongs else ""
-        memo = memos.setdefault(group, ContinuationMemo(_Endless(context), shared))
-        for engine in (memo, ContinuationMemo(_Endless(context), independent)):
+        memo = memos.setdefault(group, ContinuationMemo(endless, shared))
+        for engine in (memo, ContinuationMemo(endless, independent)):
             rollout = strategy.decode(prompts[cell], cell.budget, markers, Sampling())
             await drive(rollout, {"policy": engine}, seed=0)
     return Bound(shared.generated, independent.generated)
@@ -154,11 +162,12 @@ class _Endless:
     """Writes up to every limit and never stops."""
 
     context: int
+    token: int
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         room = max(0, self.context - len(request.prefix))
         count = room if request.max_tokens is None else min(room, request.max_tokens)
-        return Completion((_NO_MARKER,) * count, Finish.LENGTH)
+        return Completion((self.token,) * count, Finish.LENGTH)
 
 
 def _apart(work: Sequence[Work], cells: Sequence[Cell]) -> Iterator[Work]:

@@ -13,7 +13,7 @@ from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.markers import chat_prompt
-from elastic_core.strategies import STRATEGIES, Sampling
+from elastic_core.strategies import STRATEGIES, Sampling, Strategy
 from elastic_core.sweep.grid import checkpoints
 from elastic_core.sweep.plan import SweepPlan, Work
 from elastic_core.sweep.store import TrajectoryStore
@@ -25,21 +25,22 @@ BLOCK = 256
 _SAMPLE = ["benchmark", "problem", "sample"]
 _COLUMNS = [
     *_SAMPLE, "model", "strategy", "think_budget", "solution_budget", "think_tokens", "response_ids", "forced",
-    "dropped",
+    "dropped", "turns",
 ]  # fmt: skip
 
 
 class Prompts:
     """Prompts of a model, each encoded once."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, strategies: Mapping[str, Strategy] = STRATEGIES) -> None:
+        self.strategies = strategies
         # A copy: one tokenizer must not encode here while the writer's thread decodes with it.
         self._tokenizer = copy.deepcopy(tokenizer)
         self._known: dict[str, tuple[int, ...]] = {}
 
     def ids(self, problem: Problem, strategy: str, budget: Budget) -> tuple[int, ...]:
         """Prompt token ids of a cell's request."""
-        text = STRATEGIES[strategy].prompt(problem.question, budget)
+        text = self.strategies[strategy].prompt(problem.question, budget)
         if text not in self._known:
             self._known[text] = chat_prompt(self._tokenizer, text)
         return self._known[text]
@@ -80,7 +81,7 @@ def learn(
     """Enter what rows of one sample hold into the memos of the checkpoints that drew it, by name."""
     for row in rows.iter_rows(named=True):
         strategy = row["strategy"]
-        if not STRATEGIES[strategy].shares:
+        if not prompts.strategies[strategy].shares:
             continue
         prompt = prompts.ids(problem, strategy, Budget(row["think_budget"], row["solution_budget"]))
         response = tuple(row["response_ids"])
@@ -93,7 +94,7 @@ def learn(
 
 def draws(row: Mapping[str, Any]) -> Iterator[tuple[str, int, tuple[int, ...]]]:
     """What a row's model drew, piece by piece: the phase's role ("thinker", "solver"), the index into the response, and
-    the tokens, those included that the strategy took out."""
+    the tokens, those included that the strategy took out. Where roles took turns the role is the turn's."""
     response, forced = row["response_ids"], row["forced"]
     dropped = {entry["at"]: entry["id"] for entry in row["dropped"]}
     start, num_sampled = 0, 0
@@ -104,7 +105,8 @@ def draws(row: Mapping[str, Any]) -> Iterator[tuple[str, int, tuple[int, ...]]]:
             continue
         ids = (*response[start:i], *([dropped[i]] if i in dropped else ()))
         if ids:
-            yield "thinker" if thinking else "solver", start, ids
+            role = next((turn["role"] for turn in reversed(row["turns"]) if turn["at"] <= start), None)
+            yield role or ("thinker" if thinking else "solver"), start, ids
         num_sampled += i - start
         start = i + (i < len(response) and forced[i])
 

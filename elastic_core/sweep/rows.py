@@ -100,17 +100,25 @@ def _trajectory_columns(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
         "think_tokens": splits - begins - forced_thinking,
         "forced_tokens": forced_thinking + forced_solution,
         "solution_tokens": ends - splits - forced_solution,
+        "navigator_tokens": [trajectory.navigator_tokens if trajectory.turns else 0 for trajectory in trajectories],
         "think_finish": [trajectory.think_finish for trajectory in trajectories],
         "solution_finish": [trajectory.solution_finish for trajectory in trajectories],
         "response_ids": pa.LargeListArray.from_arrays(bounds, ids),
         "forced": pa.LargeListArray.from_arrays(bounds, forced),
         "dropped": _dropped([trajectory.dropped for trajectory in trajectories]),
+        "turns": _turns([trajectory.turns for trajectory in trajectories]),
     }
 
 
 def _dropped(pairs: Sequence[tuple[tuple[int, int], ...]]) -> pa.Array:
     at, ids = np.array(list(chain.from_iterable(pairs)), np.uint32).reshape(-1, 2).T
     return pa.LargeListArray.from_arrays(_bounds(pairs), pa.StructArray.from_arrays([at, ids], ["at", "id"]))
+
+
+def _turns(turns: Sequence[tuple[tuple[int, str], ...]]) -> pa.Array:
+    at = pa.array([at for row in turns for at, _ in row], pa.uint32())
+    roles = pa.array([role for row in turns for _, role in row], pa.large_string())
+    return pa.LargeListArray.from_arrays(_bounds(turns), pa.StructArray.from_arrays([at, roles], ["at", "role"]))
 
 
 def _bounds(lists: Sequence[Sequence[Any]]) -> np.ndarray:

@@ -26,6 +26,13 @@ RECORD = "warm_start.json"
 """What a working directory or an exported checkpoint was made from; a different record there is an error."""
 
 
+_NOT_RECORDED = {
+    *("model", "train_file", "work_dir", "output_dir"),
+    *("reshard", "gradient_checkpointing", "fused_loss", "offload", "attention"),
+    *("save_every", "loggers", "log_every"),
+}
+
+
 class WarmStart(BaseModel):
     """Everything a warm start depends on."""
 
@@ -67,6 +74,14 @@ class WarmStart(BaseModel):
     """Pack a batch into one sequence instead of padding it."""
     reshard: bool = True
     """Free gathered parameters between forward and backward: saves memory where parameters are sharded."""
+    gradient_checkpointing: bool = False
+    """Compute activations again in the backward pass instead of keeping them."""
+    fused_loss: bool = False
+    """Take log-probabilities in chunks of tokens: the logits of a long row over a large vocabulary fill a device."""
+    offload: bool = False
+    """Keep parameters and optimiser state in the host's memory."""
+    attention: Literal["sdpa", "flash_attention_2"] = "sdpa"
+    """Attention's kernel."""
     save_every: int = Field(default=500, gt=0)
     """Steps between checkpoints: what a crash can cost."""
     seed: int = 0
@@ -96,8 +111,9 @@ def compose_config(config: WarmStart) -> "DictConfig":
         "data.custom_cls.name": "TokenRows",
         "model.path": str(config.model),
         "model.use_remove_padding": config.remove_padding,
-        "model.enable_gradient_checkpointing": False,
-        "+model.override_config.attn_implementation": "sdpa",
+        "model.enable_gradient_checkpointing": config.gradient_checkpointing,
+        "model.use_fused_kernels": config.fused_loss,
+        "+model.override_config.attn_implementation": config.attention,
         "engine.strategy": "fsdp2",
         "engine.model_dtype": "fp32",
         "engine.dtype": {"fp32": "float32", "bf16": "bfloat16"}[config.dtype],
@@ -105,6 +121,7 @@ def compose_config(config: WarmStart) -> "DictConfig":
         "+engine.mixed_precision.param_dtype": config.dtype,
         "engine.use_torch_compile": False,
         "engine.reshard_after_forward": config.reshard,
+        "engine.offload_policy": config.offload,
         "optim.override_optimizer_config": {"fused": True},
         "engine.seed": config.seed,
         "optim.lr": config.learning_rate,
@@ -232,11 +249,8 @@ def export(trainer: Any, config: WarmStart) -> None:
 
 
 def record(config: WarmStart) -> dict[str, Any]:
-    """What determines the trained weights: contents instead of paths, no logging or saving intervals."""
-    settings = config.model_dump(
-        mode="json",
-        exclude={"model", "train_file", "work_dir", "output_dir", "reshard", "save_every", "loggers", "log_every"},
-    )
+    """What determines the trained weights: contents instead of paths, nothing that only saves memory or logs."""
+    settings = config.model_dump(mode="json", exclude=_NOT_RECORDED)
     return {
         "model": model_fingerprint(config.model),
         "train_file": hash_files([config.train_file])[:16],

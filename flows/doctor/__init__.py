@@ -45,17 +45,21 @@ def check_machine(
     disk_bytes: int = machine.NEEDED_DISK_BYTES,
     gpus: int = 1,
 ) -> list[Finding]:
-    """What a flow asks before it starts, in milliseconds: processor or accelerators, memory, disk."""
+    """What a flow asks before it starts, in milliseconds: processor or accelerators, memory, disk.
+
+    Args:
+        gpus: that it takes on this machine; a driver of a cluster takes none.
+    """
     import psutil
 
     memory = psutil.virtual_memory()
     total = min(memory.total, machine.cgroup_memory_limit() or memory.total)
     existing = next(path for path in (runs, *runs.resolve().parents) if path.exists())
-    cuda = software.installed_engine() == "gpu"
+    accelerator = [machine.check_processor(machine.processor_flags())]
+    if software.installed_engine() == "gpu":
+        accelerator = [machine.check_gpus(machine.installed_gpus(), gpus)] if gpus else []
     return [
-        machine.check_gpus(machine.installed_gpus(), gpus)
-        if cuda
-        else machine.check_processor(machine.processor_flags()),
+        *accelerator,
         machine.check_memory(total, memory.available, memory_bytes),
         machine.check_disk(shutil.disk_usage(existing).free, runs, disk_bytes),
     ]
@@ -66,8 +70,11 @@ def run_checks(settings: Settings) -> list[Finding]:
     runs = runs_directory()
     # On a cluster the GPUs that training takes are elsewhere.
     gpus = settings.train.gpus_per_node if settings.train and settings.ray.running is None else 1
+    base, sft = settings.base, settings.warm_start.sft
+    if base == "warm-start" and sft:  # It trains here, and keeps its tokenizer.
+        base, gpus = settings.warm_start.initial, max(gpus, sft.gpus)
     plugin = software.start_probe(software.PLUGIN_PROBE)
-    markers = software.start_probe(software.MARKERS_PROBE, settings.base)
+    markers = software.start_probe(software.MARKERS_PROBE, base)
     return [
         software.check_python(sys.version_info[:2]),
         software.check_compiler(shutil.which("cc") or shutil.which("gcc")),
@@ -78,7 +85,7 @@ def run_checks(settings: Settings) -> list[Finding]:
         software.check_sandbox(software.sandbox_problem()),
         *_check_services(settings, runs),
         software.check_plugin(*software.finish_probe(plugin)),
-        software.check_markers(settings.base, *software.finish_probe(markers)),
+        software.check_markers(base, *software.finish_probe(markers)),
     ]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from tests.browser import browser, page  # noqa: F401 (fixtures)
 from tests.elastic_command import elastic
 
 

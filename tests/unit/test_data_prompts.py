@@ -68,8 +68,8 @@ def test_every_problem_of_the_registry_has_a_template_and_a_grader() -> None:
     assert PROBLEMS.names() == ["id", "question", "starter_code", "truth", "row"]
 
 
-def test_the_readme_lists_every_data_set() -> None:
-    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+def test_the_documents_list_every_data_set() -> None:
+    readme = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text()
     for name, entry in REGISTRY.items():
         assert f"`{name}`" in readme or f"`{name.removeprefix('miniature')}`" in readme, name
         assert not entry.rows or f"{entry.rows:,}" in readme, name

@@ -161,6 +161,7 @@ def test_prefect_takes_the_deployments() -> None:
         flow = load_flow_from_entrypoint(str(REPOSITORY / str(deployment.entrypoint)))
         parameters = flow.validate_parameters(deployment.parameters)
         assert presets.resolve(parameters["preset"], parameters.get("overrides"))
+    assert {deployment["parameters"]["preset"] for deployment in text["deployments"]} == set(presets.names())
 
 
 def test_compose_and_up_beat_alike(compose: dict[str, Any]) -> None:

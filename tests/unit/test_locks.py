@@ -146,8 +146,9 @@ def test_every_target_installs_first(target: str) -> None:
     planned = subprocess.run(
         ["make", "--dry-run", "PYTHON=some-python", target], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    assert "some-python infra/install.py cpu" in planned
-    assert any(".venv/bin/" in line for line in planned[planned.index("some-python infra/install.py cpu") + 1 :])
+    installed = [line.startswith("some-python infra/install.py cpu") for line in planned].index(True)
+    assert any(".venv/bin/" in line for line in planned[installed + 1 :])
+    assert planned[installed].endswith("for-tests") == (target == "test")
 
 
 def test_without_python_make_says_so() -> None:

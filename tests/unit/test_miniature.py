@@ -152,13 +152,16 @@ def test_every_example_ends_in_the_right_answer(seed: int) -> None:
         answer = sum(map(int, re.findall(r"[+-]?\d+", example.question)))
         text = tokenizer().decode(example.input_ids)
         assert text.endswith(f"\nFinal Answer:\\boxed{{{answer}}}<eos>")
-        assert text.count(vocab.THINK) == text.count(vocab.END_THINK) == 1
+        assert text.count(vocab.THINK) == text.count(vocab.END_THINK) == text.count(vocab.ASSISTANT)
+        if example.guided:
+            continue
+        assert text.count(vocab.THINK) == 1
         for step in text.split("</think>")[1].split("\n")[0].removeprefix("from ").split("=")[1:-1]:
             assert 10 <= int(step[:2]) <= 99
 
 
 def test_loss_falls_on_what_the_model_should_say() -> None:
-    for example in examples(small_recipe()):
+    for example in (example for example in examples(small_recipe()) if not example.guided):
         ids, mask = example.input_ids, example.loss_mask
         assert len(ids) == len(mask)
         think, end = ids.index(IDS[vocab.THINK]), ids.index(IDS[vocab.END_THINK])
@@ -169,8 +172,23 @@ def test_loss_falls_on_what_the_model_should_say() -> None:
         assert all(mask[think + 1 : end - newline_forced])
 
 
+def test_of_a_conversation_loss_falls_on_every_reply_and_on_nothing_between() -> None:
+    conversations = [example for example in examples(small_recipe()) if example.guided]
+    assert {example.cut for example in conversations} == {True, False}
+    for example in conversations:
+        thought = False
+        for i, loss in zip(example.input_ids, example.loss_mask, strict=True):
+            if i in (IDS[vocab.USER], IDS[vocab.ASSISTANT], IDS[vocab.THINK], IDS[vocab.END_THINK]):
+                assert not loss
+                thought = i == IDS[vocab.END_THINK]
+            # Where a reply was cut its end-of-text is ours.
+            assert loss or not thought or i in (IDS[vocab.END_THINK], IDS[vocab.EOS])
+            thought = thought and i != IDS[vocab.EOS]
+        assert example.loss_mask[-1] == 1
+
+
 def test_a_continued_solution_restates_the_last_operation_of_the_thought() -> None:
-    for example in examples(small_recipe()):
+    for example in (example for example in examples(small_recipe()) if not example.guided):
         end = example.input_ids.index(IDS[vocab.END_THINK])
         thinking, solution = example.input_ids[:end], example.input_ids[end:]
         mentioned = [i for i in thinking[thinking.index(IDS[vocab.THINK]) :] if i in OPERATION_IDS]
@@ -200,7 +218,7 @@ def test_stages_come_in_curriculum_order_and_the_last_has_no_concise_thoughts() 
     assert all(len([c for c in question if c in "+-"]) <= 4 for question in early)
     opening = {IDS["Okay"], IDS["Let"], IDS["</think>"], IDS["\n"]}
     for row in rows:
-        if row.stage == recipe.stages[-1].name:
+        if row.stage == recipe.stages[-1].name and not row.guided:
             assert row.input_ids[row.input_ids.index(IDS[vocab.THINK]) + 1] in opening
 
 

@@ -188,7 +188,7 @@ def test_a_miniature_problem_finds_the_template_of_its_level_length_and_sign(tmp
     numbers = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"]
     for level in LEVELS:
         problems = generate(level, 50, seed=0)
-        matches = retriever.retrieve([miniature.describe(problem.question) for problem in problems])
+        matches = retriever.retrieve([miniature.plan_of(problem.question).query for problem in problems])
         for problem, (match,) in zip(problems, matches, strict=True):
             balance = sum(1 if operation[0] == "+" else -1 for operation in problem.operations)
             assert match.template.chapter == f"{level.capitalize()} chain"

@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 from test_report_summary import make_rows
 
-from elastic_core.budget import Budget
-from reports.build import build_report
+from elastic_core.budget import TrainingBudget
+from reports.build import ReportSources, build_report, files_of
+from reports.training import Training
 
 PROVENANCE: dict[str, Any] = {
     "preset": "embedded",
@@ -20,51 +21,80 @@ PROVENANCE: dict[str, Any] = {
     "command": "elastic run pipeline --set a|b",
 }
 METRICS = pl.DataFrame({"step": [1, 2], "name": ["critic/score/mean"] * 2, "value": [0.1, 0.2]})
+TRAININGS = {"trained": Training(TrainingBudget.parse("48+32"), asks_length=False, base="base", metrics=METRICS)}
+
+
+def files_below(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file())
 
 
 @pytest.fixture(scope="module")
-def rows() -> pl.DataFrame:
-    return make_rows(num_problems=10)
+def sources() -> ReportSources:
+    rows = make_rows(num_problems=4, num_samples=2, budgets=[0, 32, 64], benchmarks=["easy", "hard"])
+    return ReportSources(rows.lazy(), TRAININGS, provenance=PROVENANCE)
 
 
-def test_a_report_is_its_figures_its_summary_and_its_text(rows: pl.DataFrame, tmp_path: Path) -> None:
-    files = build_report(rows.lazy(), METRICS, tmp_path / "report", PROVENANCE, Budget(48, 32))
-    assert sorted(path for path in files if path) == sorted((tmp_path / "report").iterdir())
-    assert len(json.loads(files.summary.read_text())) == 100
-    text = files.markdown.read_text()
-    for figure in (files.accuracy_vs_tokens, files.accuracy_vs_budget, files.tokens_by_phase, files.training_curve):
-        assert figure is not None
-        assert f"]({figure.name})" in text
+@pytest.fixture(scope="module")
+def built(sources: ReportSources, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("report")
+    build_report(sources, directory)
+    return directory
 
 
-def test_the_text_shows_provenance_tables_and_claims(rows: pl.DataFrame, tmp_path: Path) -> None:
-    lines = build_report(rows, None, tmp_path, PROVENANCE, Budget(48, 32)).markdown.read_text().splitlines()
+def test_a_report_is_its_text_its_summary_its_figures_and_its_tables(built: Path) -> None:
+    listed = json.loads((built / "files.json").read_text())
+    assert sorted([*listed, "files.json"]) == [path.relative_to(built).as_posix() for path in files_below(built)]
+    assert len(json.loads((built / "summary.json").read_text())) == 2 * 2 * (3 * 3 + 1)
+    text = (built / "report.md").read_text()
+    for figure in (built / "figures").glob("*.png"):
+        assert f"](figures/{figure.name})" in text
+        assert figure.with_suffix(".svg").exists()
+        assert pl.read_csv(figure.with_suffix(".csv")).height > 0
+    for table in (built / "tables").glob("*.csv"):
+        assert f"(tables/{table.name})" in text
+
+
+def test_the_text_shows_provenance_tables_and_claims(built: Path) -> None:
+    lines = (built / "report.md").read_text().splitlines()
     assert "| models | base 1f2e; trained 3d4c |" in lines
     assert r"| command | elastic run pipeline --set a\|b |" in lines
-    assert "10 problems × 4 samples, 2000 trajectories in all. Budgets are thinking + solution tokens." in lines
+    assert "4 problems × 2 samples, 160 trajectories in all. Budgets are thinking + solution tokens." in lines
     tables = [line for line in lines if line.startswith("| budget |")]
     assert len(tables) == 4  # accuracy and tokens, of two benchmarks
     assert tables[0].startswith("| budget | base, budget forcing | base, separate | base, unconstrained |")
-    widths = {line.count("|") for line in lines if line.startswith(("| 16+32 |", "| unlimited |", "| budget |"))}
-    assert widths == {10}
-    assert sum(line.startswith(("| easy | ", "| hard | ")) for line in lines) == 11
-    assert any("**does not hold**" in line for line in lines)
+    assert sum(line.startswith(("| easy | Sep", "| easy | Unc", "| easy | Base")) for line in lines) == 5
+    assert lines[2].startswith("**Training ")
 
 
-def test_only_base_and_no_training_is_a_report_too(tmp_path: Path) -> None:
+def test_one_cell_is_a_report_too(tmp_path: Path) -> None:
     rows = make_rows(models=["base"], benchmarks=["hard"], strategies=["vanilla"], budgets=[16], num_problems=2)
-    files = build_report(rows, None, tmp_path, {}, None)
-    assert (files.tokens_by_phase, files.training_curve) == (None, None)
-    assert "0 hold, 0 do not, 5 could not be measured." in files.markdown.read_text()
+    content = build_report(ReportSources(rows.lazy()), tmp_path)
+    drawn = [figure.name for figure in content.figures]
+    assert drawn == ["accuracy_vs_tokens", "accuracy_vs_budget", "sufficient_budgets"]
+    assert [table.name for table in content.tables] == ["thinking_spent", "costs"]
+    assert "0 hold, 0 do not, 5 could not be measured." in (tmp_path / "report.md").read_text()
 
 
-def test_the_same_table_makes_the_same_report_and_no_stale_figure(rows: pl.DataFrame, tmp_path: Path) -> None:
-    build_report(rows, METRICS, tmp_path, PROVENANCE, None)
-    first = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    build_report(rows, None, tmp_path, PROVENANCE, None)
-    second = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert set(first) - set(second) == {"training_curve.png"}
-    assert {name for name in second if first[name] != second[name]} == {"report.md"}  # it no longer shows the curve
+def test_the_same_table_makes_the_same_report_and_no_stale_figure(tmp_path: Path) -> None:
+    rows = make_rows(benchmarks=["hard"], strategies=["separate"], budgets=[32], num_problems=2, num_samples=1)
+    sources = ReportSources(rows.lazy(), TRAININGS)
+    build_report(sources, tmp_path)
+    first = {path: path.read_bytes() for path in files_below(tmp_path)}
+    (tmp_path / "figures" / "mine.png").write_bytes(b"of the user's own")
+    content = build_report(sources, tmp_path)
+    assert {path: path.read_bytes() for path in files_below(tmp_path) if path.name != "mine.png"} == first
+    build_report(ReportSources(sources.rows), tmp_path)
+    gone = set(first) - set(files_below(tmp_path))
+    assert {path.stem for path in gone} == {"training_curves", "trainings"}
+    assert (tmp_path / "figures" / "mine.png").exists()
+    assert set(files_of(content)) == set(first) - {tmp_path / "files.json"}
+
+
+def test_an_empty_table_leaves_the_earlier_report(built: Path) -> None:
+    before = (built / "report.md").read_text()
+    with pytest.raises(ValueError, match="empty"):
+        build_report(ReportSources(make_rows(models=[]).lazy()), built)
+    assert (built / "report.md").read_text() == before
 
 
 def test_importing_the_report_does_not_import_matplotlib() -> None:

@@ -1,104 +1,201 @@
-"""Figures of whole, partial and single-cell tables. What they look like is for eyes; that they are whole, for tests."""
+"""Figures of whole, partial and single-cell tables. What they look like is for eyes; that they say what they show, and
+that their data is what was measured, for tests."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
-from matplotlib.figure import Figure
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
 from test_report_summary import make_rows
 
-from elastic_core.budget import Budget
-from reports.figures import accuracy_vs_budget, accuracy_vs_tokens, tokens_by_phase, training_curve
-from reports.summary import summarize
+from elastic_core.budget import Budget, TrainingBudget
+from elastic_core.statistics import marginal_accuracy, paired_differences, thinking_spent
+from reports.drawing import COLOURS, NUM_COLOURS, Sheet, model_colours
+from reports.figures import accuracy, differences, lengths, thinking, training
+from reports.published import published
+from reports.summary import cell_problems, summarize
+from reports.training import Training
 
+pytestmark = pytest.mark.filterwarnings("error::UserWarning")
 PNG = b"\x89PNG\r\n\x1a\n"
+NOTHING = published([])
+METRICS = pl.DataFrame(
+    [
+        {"step": step, "name": name, "value": step / 10}
+        for step in range(8)
+        for name in ("critic/score/mean", "rollout/think_tokens", "val-core/miniature/acc/mean_at_1", "actor/lr")
+    ]
+)
 
 
 @pytest.fixture
 def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every text of the figures that are saved, in no order."""
-    from matplotlib.text import Text
-
+    """Every text of the figures that are written, lines joined, in no order."""
     found: list[str] = []
-    save = Figure.savefig
+    write = FigureCanvasAgg.print_png
 
-    def savefig(figure: Figure, *args: object, **kwargs: object) -> None:
-        found.extend(text.get_text() for text in figure.findobj(Text))
-        save(figure, *args, **kwargs)
+    def noted(canvas: FigureCanvasAgg, *args: Any, **kwargs: Any) -> None:
+        found.extend(text.get_text().replace("\n", " ") for text in canvas.figure.findobj(Text))
+        write(canvas, *args, **kwargs)
 
-    monkeypatch.setattr(Figure, "savefig", savefig)
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", noted)
     return found
 
 
-@pytest.fixture
-def metrics() -> pl.DataFrame:
-    names = ("critic/score/mean", "rollout/think_tokens", "rollout/forced", "actor/lr")
-    return pl.DataFrame([{"step": step, "name": name, "value": step / 10} for step in range(8) for name in names])
+def sheet(directory: Path, rows: pl.DataFrame, trainings: Mapping[str, Training] | None = None) -> Sheet:
+    return Sheet(directory, model_colours([*rows["model"], *(trainings or {})]))
+
+
+def trained(budget: str, base: str | None = "base", metrics: pl.DataFrame | None = None) -> Training:
+    return Training(TrainingBudget.parse(budget), asks_length=False, base=base, metrics=metrics)
 
 
 TABLES = {
     "whole": {},
-    "only base": {"models": ["base"]},
     "one cell": {"models": ["base"], "benchmarks": ["hard"], "strategies": ["separate"], "budgets": [16]},
     "unlimited only": {"strategies": ["unconstrained"]},
     "another model": {"models": ["base", "other"], "strategies": ["separate", "another"]},
+    "many models": {"models": list("abcde"), "budgets": [0, 48]},
 }
 
 
-@pytest.mark.parametrize("draw", [accuracy_vs_tokens, accuracy_vs_budget])
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
-def test_accuracy_of_any_table_is_drawn(draw: Callable[..., None], table: dict[str, list[str]], tmp_path: Path) -> None:
-    draw(summarize(make_rows(num_problems=3, **table)), tmp_path / "figure.png", Budget(48, 32))
-    assert (tmp_path / "figure.png").read_bytes().startswith(PNG)
+def test_accuracy_of_any_table_is_drawn(table: dict[str, list[str]], tmp_path: Path) -> None:
+    rows = make_rows(num_problems=3, num_samples=2, **table)
+    summary = summarize(rows)
+    for figure in (
+        accuracy.accuracy_vs_tokens(summary, sheet(tmp_path, rows), Budget(48, 32), NOTHING),
+        accuracy.accuracy_vs_budget(summary, sheet(tmp_path, rows), Budget(48, 32)),
+    ):
+        assert figure.png.read_bytes().startswith(PNG)
+        assert figure.svg.read_text().startswith("<?xml")
+        assert set(pl.read_csv(figure.data)["model"]) == set(rows["model"])
 
 
 def test_a_figure_says_its_counts_its_band_and_its_lines(texts: list[str], tmp_path: Path) -> None:
-    accuracy_vs_tokens(summarize(make_rows(num_problems=5, num_samples=3)), tmp_path / "figure.png", Budget(48, 32))
+    rows = make_rows(num_problems=5, num_samples=3)
+    figure = accuracy.accuracy_vs_tokens(summarize(rows), sheet(tmp_path, rows), Budget(48, 32), NOTHING)
     assert "hard (5 problems × 3 samples)" in texts
-    assert any("95 % Wilson intervals, clustered by problem" in text and "48+32" in text for text in texts)
+    assert figure.caption in texts
+    assert "95 % intervals, clustered by problem" in figure.caption
+    assert "48+32" in figure.caption
     assert {"base, separate (s = 32)", "trained, budget forcing (s = 32)", "base, unconstrained"} <= set(texts)
 
 
-def test_counts_that_differ_between_cells_are_a_range(texts: list[str], tmp_path: Path) -> None:
+def test_cells_of_a_half_done_sweep_are_marked_and_counted(texts: list[str], tmp_path: Path) -> None:
     rows = make_rows(benchmarks=["hard"], num_problems=5)
-    summary = summarize(rows.filter((pl.col("strategy") != "vanilla") | (pl.col("problem") < "003")))
-    accuracy_vs_budget(summary, tmp_path / "figure.png")
+    half = rows.filter((pl.col("strategy") != "vanilla") | (pl.col("problem") < "003"))
+    figure = accuracy.accuracy_vs_budget(summarize(half), sheet(tmp_path, rows), None)
     assert "hard (3 to 5 problems × 4 samples)" in texts
+    assert "Hollow" in figure.caption
+    assert "Hollow" not in accuracy.accuracy_vs_budget(summarize(rows), sheet(tmp_path, rows), None).caption
+
+
+def test_of_many_models_one_strategy_is_drawn_and_the_caption_says_so(texts: list[str], tmp_path: Path) -> None:
+    rows = make_rows(models=["base", "a", "b", "c"], budgets=[16, 48], num_problems=3)
+    figure = accuracy.accuracy_vs_tokens(summarize(rows), sheet(tmp_path, rows), None, NOTHING)
+    assert "only separate budgeting is drawn" in figure.caption
+    assert not any("vanilla" in text for text in texts)
+
+
+def test_published_numbers_are_called_published_and_name_their_source(texts: list[str], tmp_path: Path) -> None:
+    rows = make_rows(num_problems=3).with_columns(benchmark=pl.col("benchmark").replace({"hard": "aime-2024"}))
+    figure = accuracy.accuracy_vs_tokens(summarize(rows), sheet(tmp_path, rows), None, published(["aime-2024", "easy"]))
+    assert "published: E1-Math-1.5B" in texts
+    assert "not measured here" in figure.caption
+    assert "arXiv 2505.05315" in figure.caption
+    data = pl.read_csv(figure.data)
+    theirs = data.filter(pl.col("source") != "measured")
+    assert theirs["source"].str.starts_with("published: ").all()
+    assert (35.0 / 100, 6825) in theirs.select("avg_at_k", "tokens_mean").rows()
 
 
 def test_equal_tables_make_equal_bytes(tmp_path: Path) -> None:
-    rows = make_rows(num_problems=3)
-    for name, table in (("a", rows), ("b", rows.sample(fraction=1, shuffle=True, seed=1))):
-        accuracy_vs_tokens(summarize(table), tmp_path / f"{name}.png")
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    rows = make_rows(num_problems=3, budgets=[0, 48])
+    shuffled = rows.sample(fraction=1, shuffle=True, seed=1)
+    figures = [
+        accuracy.accuracy_vs_tokens(summarize(table), sheet(tmp_path / name, rows), None, NOTHING)
+        for name, table in (("a", rows), ("b", shuffled))
+    ]
+    for first, second in zip(*((figure.png, figure.svg, figure.data) for figure in figures), strict=True):
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_trainings_stand_side_by_side_with_what_they_were_trained_under(texts: list[str], tmp_path: Path) -> None:
+    rows = make_rows(models=["base", "t24", "t96", "t24>base"], strategies=["separate"], num_problems=3)
+    trainings = {"t24": trained("24+32"), "t96": trained("24..96+32")}
+    figure = accuracy.training_ablation(summarize(rows), sheet(tmp_path, rows), trainings)
+    assert figure is not None
+    assert "t24 under 24+32, t96 under 24..96+32" in figure.caption
+    assert not any("t24>base" in text for text in texts)
+    assert accuracy.training_ablation(summarize(rows), sheet(tmp_path, rows), {"t24": trained("24+32")}) is None
 
 
 def test_tokens_by_phase_leaves_out_what_was_not_measured(texts: list[str], tmp_path: Path) -> None:
     rows = make_rows(num_problems=3).filter((pl.col("model") == "base") | (pl.col("benchmark") == "hard"))
-    tokens_by_phase(rows, tmp_path / "figure.png", "separate")
+    figure = lengths.tokens_by_phase(rows, sheet(tmp_path, rows), "separate")
+    assert figure is not None
     assert "easy, base (3 problems × 4 samples)" in texts
     assert not any(text.startswith("easy, trained") for text in texts)
-    with pytest.raises(ValueError, match="no rows of strategy beam"):
-        tokens_by_phase(rows, tmp_path / "none.png", "beam")
+    cell = rows.filter(benchmark="hard", model="trained", strategy="separate", think_budget=48)
+    data = pl.read_csv(figure.data).filter(benchmark="hard", model="trained", think_budget=48)
+    assert data["thinking_med"].to_list() == [cell["think_tokens"].median()]
+    assert lengths.tokens_by_phase(rows, sheet(tmp_path, rows), "beam") is None
 
 
-def test_training_draws_the_metrics_it_knows(metrics: pl.DataFrame, texts: list[str], tmp_path: Path) -> None:
-    training_curve(metrics, tmp_path / "figure.png")
-    assert {"mean reward", "tokens per response", "fraction not ended by the model", "thinking"} <= set(texts)
-    assert not any(text == "response" or "lr" in text for text in texts)
-    assert any(text.startswith("8 steps") for text in texts)
+def test_differences_are_those_of_the_statistics_and_none_without_a_pair(texts: list[str], tmp_path: Path) -> None:
+    rows = make_rows(num_problems=4, budgets=[16, 48])
+    paired = paired_differences(rows, "model", "base")
+    figure = differences.model_differences(paired, sheet(tmp_path, rows), "base")
+    assert figure is not None
+    assert "trained, separate (s = 32)" in texts
+    drawn = pl.read_csv(figure.data)
+    assert drawn["difference"].to_list() == pytest.approx(paired["difference"].to_list(), abs=1e-6)
+    strategies = paired_differences(rows, "strategy", "vanilla")
+    assert differences.strategy_differences(strategies, sheet(tmp_path, rows), "vanilla") is not None
+    assert differences.strategy_differences(strategies, sheet(tmp_path, rows), "beam") is None
 
 
-def test_training_without_any_known_metric_says_what_it_expected(metrics: pl.DataFrame, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"actor/lr.*expected.*critic/score/mean"):
-        training_curve(metrics.filter(name="actor/lr"), tmp_path / "figure.png")
+def test_forced_shares_marginal_gains_and_thinking_are_drawn_from_their_statistics(tmp_path: Path) -> None:
+    rows = make_rows(num_problems=6, budgets=[0, 32, 96])
+    summary, spent, place = summarize(rows), thinking_spent(rows), sheet(tmp_path, rows)
+    figures = [
+        lengths.forced_vs_accuracy(summary, place),
+        differences.marginal(marginal_accuracy(cell_problems(rows)), place),
+        thinking.thinking_spent(spent, place, "separate"),
+        thinking.sufficient_budgets(spent, place),
+    ]
+    assert all(figure is not None and figure.png.read_bytes().startswith(PNG) for figure in figures)
+    never = make_rows(models=["base"], strategies=["unconstrained"], num_problems=2)
+    nothing = thinking_spent(never)
+    assert lengths.forced_vs_accuracy(summarize(never), place) is None
+    assert differences.marginal(marginal_accuracy(cell_problems(never)), place) is None
+    assert thinking.thinking_spent(nothing, place, "separate") is None
+    assert thinking.sufficient_budgets(nothing, place) is None
 
 
-def test_a_figure_that_fails_leaves_the_earlier_one(metrics: pl.DataFrame, tmp_path: Path) -> None:
-    path = tmp_path / "figure.png"
-    path.write_bytes(b"earlier")
-    with pytest.raises(ValueError, match="expected"):
-        training_curve(metrics.clear(), path)
-    assert path.read_bytes() == b"earlier"
-    assert list(tmp_path.iterdir()) == [path]
+def test_training_draws_the_metrics_it_knows(texts: list[str], tmp_path: Path) -> None:
+    trainings = {"trained": trained("48+32", metrics=METRICS), "t24": trained("24+32", metrics=None)}
+    figure = training.training_curves(trainings, sheet(tmp_path, make_rows(num_problems=1), trainings))
+    assert figure is not None
+    assert {"validation accuracy (avg@k)", "mean reward", "tokens per response", "thinking", "trained"} <= set(texts)
+    assert not {"solution", "t24"} & set(texts)
+    assert "8 steps" in figure.caption
+    assert "validation on miniature" in figure.caption
+    assert "actor/lr" not in pl.read_csv(figure.data)["name"]
+
+
+def test_training_without_any_known_metric_is_no_figure(tmp_path: Path) -> None:
+    trainings = {"trained": trained("48+32", metrics=METRICS.filter(name="actor/lr"))}
+    assert training.training_curves(trainings, Sheet(tmp_path, model_colours(trainings))) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_models_have_colours_of_their_own_as_long_as_there_are_any() -> None:
+    names = [f"model {i}" for i in range(NUM_COLOURS - len(COLOURS))]
+    colours = model_colours(["trained", "base", *names])
+    assert colours == model_colours([*reversed(names), "base", "trained"])
+    assert len(set(colours.values())) == NUM_COLOURS

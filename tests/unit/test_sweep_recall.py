@@ -33,6 +33,8 @@ class _Tokenizer:
 
 
 class _Prompts:
+    strategies = STRATEGIES
+
     def ids(self, problem: Problem, strategy: str, budget: Budget) -> tuple[int, ...]:
         return prompt(strategy, budget)
 

@@ -1,0 +1,196 @@
+"""ReasonFlux-F1: a reasoning model fine-tuned on trajectories that were written with thought templates at hand.
+
+Data in the alpaca form (instruction, input, output) are built like every data set, into conversations; here they become
+rows of token ids with a loss mask, which `elastic_core.training.sft` trains on. The loss falls on the response and its
+end-of-text, and on nothing else.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+import polars as pl
+import pyarrow.parquet as pq
+
+from elastic_core.atomic import replacing
+from elastic_core.data.dataset import Dataset, Form, Local, SourceFile
+from elastic_core.data.mapping import reference
+from elastic_core.errors import UserError
+from elastic_core.fingerprint import sha256_file
+from elastic_core.reasonflux.f1_template import ChatTemplate, require_fit
+
+FILE_DATASET = "alpaca-file"
+"""What a user's own file is called among the data sets of a run."""
+_SUFFIXES = (".json", ".jsonl", ".parquet")
+_PIECE_ROWS = 512
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
+"""How alpaca files say that a row has no value."""
+ROWS = pl.Schema({"input_ids": pl.List(pl.Int32), "loss_mask": pl.List(pl.Int8)})
+"""What `elastic_core.training.sft.TokenRows` reads."""
+
+
+class Row(NamedTuple):
+    """One exchange in token ids; the mask is 1 on what is learnt."""
+
+    input_ids: list[int]
+    loss_mask: list[int]
+    truncated: bool
+
+
+@dataclass(frozen=True)
+class RowsReport:
+    """What became of the conversations.
+
+    Attributes:
+        num_rows: written.
+        num_truncated: of these, longer than the cutoff, and therefore without end-of-text.
+        num_unopened: of these, without the thought that the template's generation prompt opens.
+        num_marked: left out, as their text holds a marker of the template.
+        num_tokens, num_trained_tokens: of the rows written, and of these those that the loss falls on.
+    """
+
+    num_rows: int
+    num_truncated: int
+    num_unopened: int
+    num_marked: int
+    num_tokens: int
+    num_trained_tokens: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.num_rows} rows, {self.num_tokens} tokens, {self.num_trained_tokens} of them trained on; "
+            f"{self.num_truncated} cut at the cutoff, {self.num_unopened} without a thought; "
+            f"{self.num_marked} left out for a marker of the chat template in their text"
+        )
+
+
+def file_dataset(file: Path) -> Dataset:
+    """A user's own file in the alpaca form, as a data set that is built like those of the registry: rows that overlap
+    with a benchmark are left out of it, too.
+
+    Raises:
+        UserError: when there is no such file, or none of a format that is read.
+    """
+    if not file.is_file():
+        raise UserError(
+            f"{file}: no such file, and no data set of that name; `elastic data list` shows those there are"
+        )
+    if file.suffix not in _SUFFIXES:
+        raise UserError(f"{file}: unknown format; expected one of {', '.join(_SUFFIXES)} in the alpaca form")
+    return Dataset(
+        name=FILE_DATASET,
+        description="fine-tuning data of the user's own",
+        source=Local(file.resolve().parent),
+        files=(SourceFile(file.name, sha256_file(file)),),
+        licence="the user's own",
+        split="train",
+        domain="templates",
+        rows=None,
+        map=reference.alpaca,
+        fields=reference.ALPACA,
+        form=Form.CONVERSATIONS,
+    )
+
+
+def unused_fields(files: Iterable[Path]) -> dict[str, int]:
+    """Fields of alpaca files that training does not read, each with the number of rows that have a value there."""
+    counts: Counter[str] = Counter()
+    for file in files:
+        if file.suffix == ".parquet":
+            for name in set(pq.read_schema(file).names) - reference.ALPACA.keys():
+                counts[name] += pl.scan_parquet(file).select(pl.col(name).count()).collect().item()
+        else:
+            for row in _objects(file):
+                counts.update(row.keys() - reference.ALPACA.keys() - {name for name in row if row[name] in _EMPTY})
+    return dict(sorted(counts.items()))
+
+
+def _objects(file: Path) -> Iterator[dict[str, Any]]:
+    data = file.read_bytes().removeprefix(codecs.BOM_UTF8)
+    yield from orjson.loads(data) if file.suffix == ".json" else map(orjson.loads, filter(None, data.splitlines()))
+
+
+def kept_lengths(prompt: int, response: int, cutoff: int) -> tuple[int, int]:
+    """Tokens that are kept of a prompt and its response, at most `cutoff` together: whichever is short stays whole, and
+    of two long ones each loses in proportion. LLaMA-Factory's rule, which F1 was trained under."""
+    if 2 * response < cutoff:
+        room = cutoff
+    elif 2 * prompt < cutoff:
+        room = cutoff - prompt
+    else:
+        room = cutoff * response // (prompt + response)
+    kept = min(response, room)
+    return min(prompt, cutoff - kept), kept
+
+
+def encode(tokenizer: Any, template: ChatTemplate, exchanges: Sequence[tuple[str, str]], cutoff: int) -> list[Row]:
+    """Rows of questions with their responses. What is too long loses its end.
+
+    Args:
+        cutoff: tokens of a row at most.
+    """
+    prompts = _ids(tokenizer, [template.prompt(question) for question, _ in exchanges])
+    responses = _ids(tokenizer, [response + template.end for _, response in exchanges])
+    rows = []
+    for prompt, response in zip(prompts, responses, strict=True):
+        num_prompt, num_response = kept_lengths(len(prompt), len(response), cutoff)
+        rows.append(
+            Row(
+                prompt[:num_prompt] + response[:num_response],
+                [0] * num_prompt + [1] * num_response,
+                (num_prompt, num_response) != (len(prompt), len(response)),
+            )
+        )
+    return rows
+
+
+def _ids(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+    # The template writes every marker itself.
+    ids: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    return ids
+
+
+def write_rows(conversations: Path, tokenizer: Any, template: ChatTemplate, cutoff: int, target: Path) -> RowsReport:
+    """Write rows for `elastic_core.training.sft` from built conversations, and their report beside them; what is there
+    already is kept.
+
+    Args:
+        conversations: parquet with a column `messages`, a question and a response each.
+        tokenizer: the model's, from transformers.
+
+    Raises:
+        UserError: when the template is not the model's, or no row is left.
+    """
+    file = target.with_suffix(".json")
+    if target.exists() and file.exists():
+        return RowsReport(**json.loads(file.read_text()))
+    require_fit(template, tokenizer)
+    messages = pl.read_parquet(conversations, columns=["messages"])["messages"]
+    exchanges = [(question["content"], response["content"]) for question, response in messages]
+    kept = [pair for pair in exchanges if not any(marker in text for text in pair for marker in template.markers)]
+    rows: list[Row] = []
+    for start in range(0, len(kept), _PIECE_ROWS):
+        rows += encode(tokenizer, template, kept[start : start + _PIECE_ROWS], cutoff)
+    if not rows:
+        raise UserError(f"{conversations}: no row is left to train on, of {len(exchanges)}")
+    report = RowsReport(
+        num_rows=len(rows),
+        num_truncated=sum(row.truncated for row in rows),
+        num_unopened=sum(not response.startswith(template.opening) for _, response in kept),
+        num_marked=len(exchanges) - len(kept),
+        num_tokens=sum(len(row.input_ids) for row in rows),
+        num_trained_tokens=sum(sum(row.loss_mask) for row in rows),
+    )
+    with replacing(target) as temporary:
+        columns = {"input_ids": [row.input_ids for row in rows], "loss_mask": [row.loss_mask for row in rows]}
+        pl.DataFrame(columns, schema=ROWS).write_parquet(temporary)
+    with replacing(file) as temporary:
+        temporary.write_text(json.dumps(asdict(report), indent=2) + "\n")
+    return report

@@ -1,0 +1,174 @@
+"""The text side of ReasonFlux-Zero: what the strategy asks in token ids is written, searched for and read here.
+
+Navigator and solver share one conversation. A request is a user turn through the model's own chat template, whose
+thought is closed at once, so that the reply says what was asked. Nothing that a model wrote is ever encoded again: its
+tokens stay in the conversation as they are.
+"""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elastic_core.markers import Markers
+from elastic_core.reasonflux.plan import MAX_STEPS, parse_plan, parse_steps
+from elastic_core.reasonflux.template import Template
+
+if TYPE_CHECKING:
+    from elastic_core.reasonflux.retrieval import Retriever
+
+SCRIPTS = Path(__file__).with_name("scripts")
+
+Ids = tuple[int, ...]
+
+# Stand for the texts of two turns in a rendered conversation.
+_REPLY, _REQUEST = "ELASTIC-REPLY", "ELASTIC-REQUEST"
+
+
+@dataclass(frozen=True)
+class Script:
+    """The wording of every request, as jinja2 templates. See scripts/reasonflux.toml."""
+
+    plan: str
+    plan_again: str
+    adjust: str
+    extract: str
+    extract_again: str
+    instruct: str
+    solve: str
+    final: str
+
+
+def load_script(name: str) -> Script:
+    """A script by name: "reasonflux" or "miniature"."""
+    return Script(**tomllib.loads((SCRIPTS / f"{name}.toml").read_text(encoding="utf-8")))
+
+
+class Guide:
+    """Answers what the strategy asks between two replies. All requests are token ids that follow the conversation so
+    far, up to where the next reply begins.
+
+    Args:
+        tokenizer: of navigator and solver.
+        library: the templates that `retriever` searches.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        markers: Markers,
+        library: Mapping[str, Template],
+        retriever: Retriever,
+        script: Script,
+    ) -> None:
+        # A copy: one tokenizer must not encode here while another thread decodes with it.
+        self._tokenizer = copy.deepcopy(tokenizer)
+        self._markers = markers
+        self._library = library
+        self._retriever = retriever
+        self._script = script
+        self._retrieved = lru_cache(maxsize=65_536)(self._retrieve)
+        self._adjustments: dict[str, Ids] = {}
+        self._fixed: dict[tuple[str, int, int], Ids] = {}
+
+    @property
+    def plan_request(self) -> str:
+        """What is added to the question in the first turn."""
+        return self._script.plan.strip()
+
+    @cached_property
+    def opening(self) -> Ids:
+        """After the first turn: the thought that its generation prompt opens is closed."""
+        start = () if self._markers.template_opens_thinking else (self._markers.think_start,)
+        return (*start, self._markers.think_end)
+
+    def has_plan(self, reply: Ids) -> bool:
+        """Whether a plan can be read from the reply."""
+        return parse_plan(self._text(reply)) is not None
+
+    def num_steps(self, reply: Ids) -> int:
+        """Steps that can be read from the reply."""
+        return len(parse_steps(self._text(reply)))
+
+    def template(self, prompt: Ids, reply: Ids) -> Template:
+        """The template for the reply's plan; for the reply itself, or the prompt, where there is no plan in it."""
+        text = self._text(reply)
+        plan = parse_plan(text)
+        return self._retrieved(plan.query if plan else text.strip() or self._text(prompt))
+
+    def adjust(self, template: Template) -> Ids:
+        """The request to adjust the plan's flow to a template."""
+        if template.id not in self._adjustments:
+            self._adjustments[template.id] = self._turn(_rendered(self._script.adjust, template=template))
+        return self._adjustments[template.id]
+
+    def request(self, name: str, step: int = 0, num_steps: int = 0) -> Ids:
+        """One of the script's other requests, by its name."""
+        key = name, step, num_steps
+        if key not in self._fixed:
+            text = _rendered(getattr(self._script, name), step=step, num_steps=num_steps, max_steps=MAX_STEPS)
+            self._fixed[key] = self._turn(text)
+        return self._fixed[key]
+
+    def without_end(self, request: Ids) -> Ids:
+        """A request after a reply whose end-of-text the model wrote itself."""
+        return request[1:] if request[0] in self._markers.end_of_text else request
+
+    @cached_property
+    def most_forced(self) -> int:
+        """Most tokens that all requests of one conversation together can have."""
+        steps = sum(len(self.request(name, MAX_STEPS, MAX_STEPS)) for name in ("instruct", "solve"))
+        others = sum(len(self.request(name)) for name in ("plan_again", "extract", "extract_again", "final"))
+        longest = max(len(self.adjust(template)) for template in self._library.values())
+        return len(self.opening) + others + longest + MAX_STEPS * steps
+
+    def _retrieve(self, query: str) -> Template:
+        return self._retriever.retrieve([query])[0][0].template
+
+    def _turn(self, text: str) -> Ids:
+        """End of the reply, a user turn, and the beginning of the next reply with its thought closed."""
+        before, after = self._glue
+        ids = (*before, *self._encoded(text.strip()), *after)
+        return (*ids, *self.opening)
+
+    @cached_property
+    def _glue(self) -> tuple[Ids, Ids]:
+        """What the chat template puts between a reply and the next user message, and between that and its reply."""
+        rendered = self._tokenizer.apply_chat_template(
+            [
+                {"role": "user", "content": "?"},
+                {"role": "assistant", "content": _REPLY},
+                {"role": "user", "content": _REQUEST},
+            ],
+            add_generation_prompt=True,
+            tokenize=False,
+        )
+        before, _, after = rendered.partition(_REPLY)[2].partition(_REQUEST)
+        encode = self._tokenizer.encode
+        return tuple(encode(before, add_special_tokens=False)), tuple(encode(after, add_special_tokens=False))
+
+    def _encoded(self, text: str) -> Ids:
+        """A request's text, which may come from somebody's library: a control token spelled out in it is left out."""
+        markers = self._markers
+        control = {*self._tokenizer.all_special_ids, markers.think_start, markers.think_end, *markers.end_of_text}
+        return tuple(i for i in self._tokenizer.encode(text, add_special_tokens=False) if i not in control)
+
+    def _text(self, ids: Ids) -> str:
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
+
+def _rendered(source: str, **values: Any) -> str:
+    return _compiled(source).render(**values)
+
+
+@lru_cache
+def _compiled(source: str) -> Any:
+    from jinja2 import Environment, StrictUndefined
+
+    return Environment(undefined=StrictUndefined, autoescape=False).from_string(source)

@@ -1,0 +1,119 @@
+"""ReasonFlux-Zero (Yang et al. 2025, "ReasonFlux: Hierarchical LLM reasoning via scaling thought templates", section
+3.3): a navigator plans, a template is retrieved, and the solver is led through it step by step.
+
+The plan (category, direction, method, knowledge, flow) finds a template; the navigator adjusts its flow to it and
+extracts the steps; for each it instructs and the solver works; then the solver states the final answer, which the
+original never asks for. Both take part in one conversation, so each sample's state is its tokens.
+
+A budget binds the whole: all replies before the final one share t, the final answer has s. When t is spent the solver
+closes with what there is. Replies stay in the conversation, unreadable ones too, and every sampled token counts.
+"""
+
+from collections.abc import Callable, Generator
+
+from elastic_core.budget import Budget
+from elastic_core.markers import Markers
+from elastic_core.reasonflux.guide import Guide
+from elastic_core.reasonflux.plan import MAX_STEPS
+from elastic_core.strategies.base import Completion, Draft, Generate, Rollout, Sampling, Strategy, solve
+from elastic_core.trajectory import NAVIGATOR, ThinkFinish
+
+SOLVER = "solver"
+
+REPLY_TOKENS = 3072
+"""Most tokens of one reply, as published."""
+ATTEMPTS = 2
+"""Replies that a plan, or a list of steps, is looked for in."""
+
+Replies = Generator[Generate, Completion, bool]
+
+
+def reasonflux_zero(guide: Guide) -> Strategy:
+    """The strategy over one library and model."""
+
+    def decode(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> Rollout:
+        talk = _Conversation(guide, Draft(prompt_ids, sampling.logprobs), budget.think, markers, sampling)
+        complete = yield from _plan_and_solve(talk, guide)
+        talk.ask(guide.request("final"))
+        start = len(talk.draft.tokens)
+        talk.draft.turn(SOLVER)
+        solution = yield from solve(talk.draft, budget.solution, markers, sampling)
+        thinking = ThinkFinish.CLOSED if complete else ThinkFinish.FORCED
+        return talk.draft.finish(start, thinking, solution).check(budget)
+
+    return Strategy(
+        decode, instruction=lambda budget: guide.plan_request, roles=(NAVIGATOR, SOLVER), most_forced=guide.most_forced
+    )
+
+
+def _no_library(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> Rollout:
+    raise TypeError("reasonflux_zero needs a library of templates: make it with reasonflux_zero(guide)")
+
+
+WITHOUT_LIBRARY = Strategy(_no_library, roles=(NAVIGATOR, SOLVER))
+"""Stands for the strategy where only its name and roles count."""
+
+
+class _Conversation:
+    """Requests and replies in one draft, with what is left of the budget for the latter."""
+
+    def __init__(self, guide: Guide, draft: Draft, left: int | None, markers: Markers, sampling: Sampling) -> None:
+        self.draft = draft
+        self._guide = guide
+        self._left = left
+        self._markers = markers
+        self._sampling = sampling
+        self._ended = False
+        """Whether the model ended the last reply itself."""
+        draft.force(guide.opening)
+
+    def ask(self, request: tuple[int, ...]) -> None:
+        self.draft.force(self._guide.without_end(request) if self._ended else request)
+
+    def reply(self, role: str) -> Generator[Generate, Completion, tuple[int, ...] | None]:
+        """A reply's tokens; None when the budget is spent, before it or in the middle of it."""
+        if self._left == 0:
+            return None
+        limit = REPLY_TOKENS if self._left is None else min(REPLY_TOKENS, self._left)
+        self.draft.turn(role)
+        reply = yield Generate(self.draft.prefix, limit, self._markers.end_of_text, self._sampling, role)
+        self.draft.sampled(reply)
+        self._ended = bool(reply.tokens) and reply.tokens[-1] in self._markers.end_of_text
+        if self._left is not None:
+            self._left -= len(reply.tokens)
+        return reply.tokens if self._ended or self._left != 0 else None
+
+    def until(
+        self, readable: Callable[[tuple[int, ...]], object], again: str
+    ) -> Generator[Generate, Completion, tuple[int, ...] | None]:
+        """The navigator's reply, asked for once more while it cannot be read."""
+        reply = yield from self.reply(NAVIGATOR)
+        for _ in range(ATTEMPTS - 1):
+            if reply is None or readable(reply):
+                break
+            self.ask(self._guide.request(again))
+            reply = yield from self.reply(NAVIGATOR)
+        return reply
+
+
+def _plan_and_solve(talk: _Conversation, guide: Guide) -> Replies:
+    """Everything before the final answer; False as soon as the budget is spent."""
+    plan = yield from talk.until(guide.has_plan, "plan_again")
+    if plan is None:
+        return False
+    template = guide.template(talk.draft.prompt_ids, plan)
+    talk.ask(guide.adjust(template))
+    if (yield from talk.reply(NAVIGATOR)) is None:
+        return False
+    talk.ask(guide.request("extract"))
+    steps = yield from talk.until(guide.num_steps, "extract_again")
+    if steps is None:
+        return False
+    # Without a readable list the template's own steps are gone through.
+    num_steps = guide.num_steps(steps) or min(MAX_STEPS, len(template.reason_flow))
+    for step in range(1, num_steps + 1):
+        for request, role in (("instruct", NAVIGATOR), ("solve", SOLVER)):
+            talk.ask(guide.request(request, step, num_steps))
+            if (yield from talk.reply(role)) is None:
+                return False
+    return True

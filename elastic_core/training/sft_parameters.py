@@ -1,0 +1,116 @@
+"""Settings of supervised fine-tuning on conversations, and the warm start that they describe."""
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from elastic_core.errors import UserError
+from elastic_core.reasonflux.f1_template import CHAT_TEMPLATES
+from elastic_core.training.sft import WarmStart
+
+_BETAS = (0.9, 0.999)
+"""AdamW's in LLaMA-Factory, and so in the published recipes."""
+
+
+class SftParameters(BaseModel):
+    """Defaults are those of ReasonFlux-F1 (ReasonFlux_F1/README.md: batch 1 × accumulation 2 × 8 GPUs, no packing)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: str = Field(
+        description="What to imitate: a data set of conversations (`elastic data list`), or a JSON, JSONL or parquet "
+        "file of one's own with the fields instruction, input and output."
+    )
+    chat_template: str = Field(
+        description="Form that questions and responses are put in: deepseekr1, qwen or miniature. It must be the "
+        "initial model's own."
+    )
+    epochs: int = Field(5, ge=1, description="Passes over the data.")
+    cutoff: int = Field(16384, ge=8, description="Longest row in tokens; what is longer loses its end.")
+    batch_size: int = Field(16, ge=1, description="Rows per optimiser step, over all devices.")
+    learning_rate: float = Field(1e-5, gt=0, description="AdamW's; falls to 0 along a cosine.")
+    warmup_steps: int = Field(0, ge=0, description="Optimiser steps of linear warm-up.")
+    weight_decay: float = Field(0.0, ge=0, description="AdamW's.")
+    clip_grad: float = Field(1.0, gt=0, description="Largest gradient norm.")
+    precision: Literal["bf16", "fp32"] = Field(
+        "bf16", description="Of parameters in forward and backward; master weights are always fp32."
+    )
+    seed: int = Field(0, ge=0, lt=2**31, description="Of the data order.")
+    save_every: int = Field(100, ge=1, description="Steps between checkpoints: what a crash can cost.")
+    device: Literal["gpu", "cpu"] = Field("gpu", description="What trains: of the machine that runs the flow.")
+    gpus: int = Field(8, ge=1, description="Accelerators; divides batch_size. 1 on a CPU.")
+    tokens_per_device: int = Field(
+        16384, ge=8, description="Most tokens in one forward pass; a batch with more is split, a row never."
+    )
+    offload: bool = Field(False, description="Keep parameters and optimiser state in the host's memory.")
+    attention: Literal["sdpa", "flash_attention_2"] = Field(
+        "sdpa", description="Attention's kernel; flash_attention_2 must be installed."
+    )
+
+    @field_validator("chat_template")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in CHAT_TEMPLATES:
+            raise ValueError(f"no such chat template; expected one of {', '.join(CHAT_TEMPLATES)}")
+        return name
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.batch_size % self.gpus:
+            raise ValueError(f"batch_size = {self.batch_size} is not a multiple of gpus = {self.gpus}")
+        if self.tokens_per_device < self.cutoff:
+            raise ValueError(
+                f"tokens_per_device = {self.tokens_per_device} cannot hold a row of cutoff = {self.cutoff}"
+            )
+        if self.device == "cpu" and self.gpus != 1:
+            raise ValueError(f"device = cpu trains in one process; gpus = {self.gpus}, expected 1")
+        return self
+
+    def total_steps(self, num_rows: int) -> int:
+        """Optimiser steps; the rows that fill no batch are left to the next epoch's order.
+
+        Raises:
+            UserError: when there are too few rows for one step.
+        """
+        if num_rows < self.batch_size:
+            raise UserError(
+                f"{num_rows} rows of {self.data} are fewer than warm_start.sft.batch_size, {self.batch_size}"
+            )
+        return self.epochs * (num_rows // self.batch_size)
+
+    def warm_start(self, model: Path, rows: Path, num_rows: int, work_dir: Path, output_dir: Path) -> WarmStart:
+        """The training that makes `output_dir` from `model`.
+
+        Args:
+            rows: parquet of token ids, as `elastic_core.reasonflux.f1.write_rows` leaves it.
+
+        Raises:
+            UserError: as `total_steps`.
+        """
+        return WarmStart(
+            model=model,
+            train_file=rows,
+            work_dir=work_dir,
+            output_dir=output_dir,
+            total_steps=self.total_steps(num_rows),
+            batch_size=self.batch_size,
+            micro_batch_tokens=self.tokens_per_device,
+            max_length=self.cutoff,
+            keep_order=False,
+            learning_rate=self.learning_rate,
+            warmup_steps=self.warmup_steps,
+            min_learning_rate_ratio=0,
+            betas=_BETAS,
+            weight_decay=self.weight_decay,
+            clip_grad=self.clip_grad,
+            dtype=self.precision,
+            gradient_checkpointing=self.device == "gpu",
+            fused_loss=True,
+            offload=self.offload,
+            attention=self.attention,
+            save_every=self.save_every,
+            seed=self.seed,
+            loggers=("console", "mlflow"),
+            log_every=1,
+        )

@@ -1,0 +1,9 @@
+"""`elastic playground`: a page to try a model under token budgets, strategies side by side.
+
+The strategies, the engine and the grader are those of training and sweeps. What is drawn of a sample is remembered, so
+that another budget cuts the same thought.
+
+Promised: loopback only unless there is a password; bounded input, concurrency and time; model text is shown as text;
+nothing is asked of any other host. Not promised: encryption (put a proxy in front that adds TLS), and protection of the
+engine against those who know the password.
+"""

@@ -1,0 +1,121 @@
+"""Who may use the playground, and what any of its requests may be."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from elastic_core.errors import UserError
+
+USER = "elastic"
+"""Who logs in, as at the services of `elastic up`."""
+PASSWORD_VARIABLE = "ELASTIC_PLAYGROUND_PASSWORD"
+MIN_PASSWORD = 12
+"""Characters of a password that is to keep others out."""
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+_HEADERS = {
+    # Gradio renders its components with functions made of text. Nothing is fetched from, or sent to, any other host.
+    "content-security-policy": "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; worker-src 'self' blob:; "
+    "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+
+def read_password(file: Path | None) -> str | None:
+    """The first line of the file, or without a file what the environment says; None without either.
+
+    Raises:
+        UserError: when it cannot be read or is too short to keep anybody out.
+    """
+    try:
+        password = os.environ.get(PASSWORD_VARIABLE, "") if file is None else file.read_text().partition("\n")[0]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise UserError(f"--password-file {file}: {reason}; expected a file whose first line is the password") from None
+    password = password.strip()
+    if file is None and not password:
+        return None
+    if len(password) < MIN_PASSWORD:
+        where = PASSWORD_VARIABLE if file is None else f"--password-file {file}"
+        raise UserError(f"{where}: a password of {len(password)} characters; expected {MIN_PASSWORD} or more")
+    return password
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there.
+
+    Raises:
+        UserError: when this machine has no such address.
+    """
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise UserError(f"no address {host!r} on this machine ({error.strerror}); use 127.0.0.1") from None
+    return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
+
+
+def require_password(host: str, password: str | None) -> None:
+    """Raises UserError when others could reach the page without a password."""
+    if password is None and not is_loopback(host):
+        raise UserError(
+            f"others can reach the playground on {host}: give a password in {PASSWORD_VARIABLE} or --password-file, or "
+            "listen on 127.0.0.1"
+        )
+
+
+class Guard:
+    """Refuses requests with too large a body before anybody reads them, and all uploads; adds security headers."""
+
+    def __init__(self, app: App, max_body: int) -> None:
+        self._app, self._max_body = app, max_body
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            await _refuse(send, *refusal)
+            return
+        read = 0
+
+        async def limited() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > self._max_body:  # Its length was not announced, or wrong.
+                return {"type": "http.disconnect"}
+            return message
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                added = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+                message["headers"] = [*message.get("headers", []), *added]
+            await send(message)
+
+        await self._app(scope, limited, with_headers)
+
+    def _refusal(self, scope: Message) -> tuple[int, str] | None:
+        if scope["path"].rstrip("/").endswith("/upload"):
+            return 403, "the playground takes no files"
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        if not announced.isdigit() or int(announced) > self._max_body:
+            return 413, f"a request of {announced.decode('latin-1')} bytes; expected at most {self._max_body}"
+        return None
+
+
+async def _refuse(send: Send, status: int, sentence: str) -> None:
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": sentence.encode()})

@@ -1,0 +1,188 @@
+"""The page: fields on the left, strategies side by side on the right."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import gradio as gr
+
+from elastic_core.data.problems import Problem
+from elastic_core.errors import UserError
+from flows.playground.asked import (
+    Asked,
+    kept_reference,
+    read_budget,
+    read_problem,
+    read_sample,
+    read_strategies,
+    shown_reference,
+    taken_problem,
+)
+from flows.playground.choices import FIRST_STRATEGIES, STRATEGY_NAMES
+from flows.playground.session import Run, Session
+from flows.playground.view import message, render
+
+_log = logging.getLogger(__name__)
+
+_TITLE = "Elastic Reasoning playground"
+_UPDATE_SECONDS = 0.15
+_SLIDER_STEPS = 512
+_WELCOME = "Take a problem or type one, set the budget, and run: t tokens to think, s tokens for the solution."
+_DEFECT = "This run failed for a reason that is not yours; the terminal of the playground says which."
+
+Taken = tuple[str, int] | None
+"""Benchmark and number of the problem that was taken."""
+
+
+def build(session: Session) -> gr.Blocks:
+    """The page of a session; `gr.mount_gradio_app` serves it."""
+    choices, parameters = session.choices, session.parameters
+    budget, largest = choices.budget, choices.largest
+    benchmarks = list(choices.problems)
+    first = _take(session, benchmarks[0], 1) if benchmarks else ("", "", None)
+    with gr.Blocks(title=_TITLE, analytics_enabled=False, fill_width=True) as page:
+        taken = gr.State(first[2])
+        gr.HTML(f"<h2>{_TITLE}</h2>")
+        with gr.Row():
+            with gr.Column(scale=1, min_width=300):
+                model = gr.Dropdown(list(choices.models), value=next(iter(choices.models)), label="Model")
+                with gr.Group(visible=bool(benchmarks)):
+                    benchmark = gr.Dropdown(benchmarks, value=next(iter(benchmarks), None), label="Benchmark")
+                    number = gr.Number(1, label="Its problem number")
+                question = gr.Textbox(
+                    first[0], label="Problem", lines=3, max_lines=12, max_length=parameters.max_question
+                )
+                reference = gr.Textbox(
+                    first[1], label="Reference answer, if known", max_length=parameters.max_reference
+                )
+                strategies = gr.Dropdown(
+                    list(STRATEGY_NAMES), value=list(FIRST_STRATEGIES), multiselect=True, label="Strategies"
+                )
+                sample = gr.Number(0, label="Sample")
+            with gr.Column(scale=3, min_width=320):
+                with gr.Row(equal_height=True):
+                    with gr.Group():
+                        think = _slider("Thinking budget t, in tokens", 0, budget.think, largest.think)
+                        think_unlimited = gr.Checkbox(False, label="t unlimited")
+                    with gr.Group():
+                        solution = _slider("Solution budget s, in tokens", 1, budget.solution, largest.solution)
+                        solution_unlimited = gr.Checkbox(False, label="s unlimited")
+                with gr.Row():
+                    run = gr.Button("Run", variant="primary", min_width=80)
+                    another = gr.Button("Next sample", min_width=80)
+                    stop = gr.Button("Stop", min_width=80)
+                shown = gr.HTML(message(_WELCOME))
+
+        fields = [
+            *(model, question, reference, taken, strategies),
+            *(think, think_unlimited, solution, solution_unlimited, sample),
+        ]
+
+        async def run_it(*values: Any) -> AsyncIterator[str]:
+            async for html in _run(session, *values):
+                yield html
+
+        async def cut_elsewhere(*values: Any) -> AsyncIterator[str]:
+            """A moved slider runs again what can be run, and says nothing where there is no problem yet."""
+            if str(values[1] or "").strip():
+                async for html in _run(session, *values):
+                    yield html
+
+        answering: dict[str, Any] = {
+            "concurrency_limit": parameters.concurrent,
+            "concurrency_id": "run",
+            "show_progress": "hidden",
+            "trigger_mode": "always_last",
+            "api_visibility": "private",
+        }
+        quick = {name: value for name, value in answering.items() if not name.startswith("concurrency")}
+        quick["queue"] = False
+        runs = [
+            gr.on([run.click, question.submit], run_it, fields, shown, **answering),
+            gr.on(
+                [think.release, solution.release, think_unlimited.input, solution_unlimited.input],
+                cut_elsewhere,
+                fields,
+                shown,
+                **answering,
+            ),
+            another.click(lambda now: int(now or 0) + 1, sample, sample, **quick).then(
+                run_it, fields, shown, **answering
+            ),
+        ]
+        stop.click(lambda: message("stopped"), None, shown, cancels=runs, **quick)
+        if benchmarks:
+
+            def take(name: str, place: Any) -> tuple[Any, ...]:
+                try:
+                    return *_take(session, name, place), gr.skip()
+                except UserError as error:
+                    return gr.skip(), gr.skip(), gr.skip(), message(str(error), "error")
+
+            gr.on(
+                [benchmark.input, number.change],
+                take,
+                [benchmark, number],
+                [question, reference, taken, shown],
+                **quick,
+            )
+            question.change(
+                lambda asked, known, place: kept_reference(asked, known, _taken(session, place)),
+                [question, reference, taken],
+                reference,
+                **quick,
+            )
+        page.queue(max_size=parameters.waiting, default_concurrency_limit=parameters.concurrent, api_open=False)
+    return page
+
+
+def _slider(label: str, least: int, value: int | None, most: int | None) -> gr.Slider:
+    assert value is not None and most is not None, "the page begins with a limited budget"
+    return gr.Slider(least, most, value, step=max(1, most // _SLIDER_STEPS), label=label)
+
+
+def _take(session: Session, benchmark: str, number: Any) -> tuple[str, str, Taken]:
+    problem = taken_problem(session.choices.problems[benchmark], number)
+    return problem.question, shown_reference(problem), (benchmark, int(number))
+
+
+def _taken(session: Session, taken: Taken) -> Problem | None:
+    return taken_problem(session.choices.problems[taken[0]], taken[1]) if taken else None
+
+
+async def _run(
+    session: Session, model: str, question: Any, reference: Any, taken: Taken, strategies: Any, *numbers: Any
+) -> AsyncIterator[str]:
+    """The page's right side, again and again until the run is over. Whatever fails becomes a sentence."""
+    *budget, sample = numbers
+    try:
+        asked = Asked(
+            model,
+            read_problem(question, reference, _taken(session, taken), session.parameters),
+            read_strategies(strategies),
+            read_budget(*budget),
+            read_sample(sample),
+        )
+        async for html in _answers(session, session.begin(asked)):
+            yield html
+    except UserError as error:
+        yield message(str(error), "error")
+    except Exception:
+        _log.exception("a run of the playground failed")
+        yield message(_DEFECT, "error")
+
+
+async def _answers(session: Session, run: Run) -> AsyncIterator[str]:
+    work = asyncio.ensure_future(session.call(session.perform(run)))
+    try:
+        while not (await asyncio.wait({work}, timeout=_UPDATE_SECONDS))[0]:
+            if run.loaded is not None:  # Before that the session's loop may be busy with an engine that starts.
+                await session.call(session.look(run))
+            yield render(run, finished=False)
+        work.result()
+        yield render(run, finished=True)
+    finally:
+        work.cancel()

@@ -1,0 +1,104 @@
+"""The playground as a server, in the foreground until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from elastic_core.errors import UserError
+from flows.playground.access import USER, Guard, is_loopback, read_password, require_password
+from flows.playground.choices import Choices
+from flows.playground.parameters import PlaygroundParameters
+from flows.ports import reachable, require_free_port
+
+if TYPE_CHECKING:
+    from flows.playground.session import Session
+
+_FAREWELL_SECONDS = 2
+"""Open pages hold a connection for ever; when the server stops they get so long."""
+
+
+def require_gradio() -> None:
+    """Raises UserError when the extra `ui` is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("gradio") is None:
+        raise UserError('the playground needs gradio, of the extra ui: run `make install`, or pip install "gradio>=6"')
+
+
+def require_access(parameters: PlaygroundParameters, password_file: Path | None) -> str | None:
+    """The password that the page asks for, if any.
+
+    Raises:
+        UserError: when others could reach the page without one, or the port is taken.
+    """
+    password = read_password(password_file)
+    require_password(parameters.host, password)
+    require_free_port(parameters.host, parameters.port, "playground", "--port")
+    return password
+
+
+def serve(choices: Choices, parameters: PlaygroundParameters, password: str | None) -> None:
+    """Show the page until SIGINT or SIGTERM; the first model's engine starts meanwhile."""
+    import uvicorn
+
+    from flows.playground.session import Session
+
+    # Uvicorn hands on what stopped it; the engine's processes must be stopped then, and not left behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt), Session(choices, parameters) as session:
+        session.preload(next(iter(choices.models)))
+        config = uvicorn.Config(
+            application(session, password),
+            host=parameters.host,
+            port=parameters.port,
+            log_level="warning",
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=_FAREWELL_SECONDS,
+        )
+        login = f" (user {USER}, password as given)" if password else ""
+        click.echo(f"playground: http://{reachable(parameters.host)}:{parameters.port}{login}; Ctrl-C stops it")
+        asyncio.run(uvicorn.Server(config).serve())
+
+
+def application(session: Session, password: str | None) -> Guard:
+    """The page of a session as an ASGI application."""
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # Read when gradio is imported and later.
+    import gradio as gr
+    from fastapi import FastAPI
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+    from flows.playground.page import build
+    from flows.playground.style import CSS
+
+    parameters = session.parameters
+    app = gr.mount_gradio_app(
+        FastAPI(docs_url=None, redoc_url=None, openapi_url=None),
+        build(session),
+        path="/",
+        server_name=parameters.host,
+        server_port=parameters.port,
+        auth=(USER, password) if password else None,
+        show_error=False,
+        max_file_size=1,
+        footer_links=[],
+        run_history=False,
+        ssr_mode=False,
+        enable_monitoring=False,
+        pwa=False,
+        mcp_server=False,
+        theme=gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
+        css=CSS,
+    )
+    if is_loopback(parameters.host):
+        # A page elsewhere whose name is made to point here must not be answered.
+        names = ["127.0.0.1", "localhost", "[::1]", reachable(parameters.host)]
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=names)
+    return Guard(app, parameters.max_body)

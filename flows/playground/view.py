@@ -1,0 +1,207 @@
+"""A run as HTML. Everything that a model or a visitor wrote is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from elastic_core.markers import Markers
+from elastic_core.rewards import Grade, GradeStatus
+from elastic_core.strategies import STRATEGIES
+from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
+from flows.playground.session import Attempt, Run
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+_GRADES = {
+    GradeStatus.CORRECT: "✓ correct",
+    GradeStatus.WRONG: "✗ wrong",
+    GradeStatus.NO_ANSWER: "✗ no answer could be read",
+    GradeStatus.TRUNCATED: "✗ the thinking never ended",
+    GradeStatus.TIMEOUT: "✗ took too long",
+    GradeStatus.RUNTIME_ERROR: "✗ the program failed",
+}
+_THINKING = {
+    ThinkFinish.CLOSED: "thinking closed by the model",
+    ThinkFinish.FORCED: "thinking cut after {think} tokens, closed by us",
+    ThinkFinish.END_OF_TEXT: "the model stopped inside its thinking",
+    ThinkFinish.LENGTH: "cut after {total} tokens, inside the thinking",
+}
+_SOLUTION = {
+    SolutionFinish.STOP: "solution ended by the model",
+    SolutionFinish.LENGTH: "solution cut after {solution} tokens",
+    SolutionFinish.NOT_APPLICABLE: "no solution",
+}
+_CUT_THOUGHT = (ThinkFinish.FORCED, ThinkFinish.LENGTH)
+
+
+class Piece(NamedTuple):
+    """Text of one phase that came from one source."""
+
+    text: str
+    solution: bool
+    forced: bool
+
+
+def message(sentence: str, kind: str = "note") -> str:
+    """A line instead of a result: "note" or "error"."""
+    role = "alert" if kind == "error" else "status"
+    return f'<div class="pg-message pg-{kind}" role="{role}">{escape(sentence)}</div>'
+
+
+def render(run: Run, finished: bool) -> str:
+    """Every attempt side by side, its bar on the scale of the longest."""
+    if run.loaded is None:
+        return message(f"waiting for the engine of {run.asked.model}; it takes half a minute to start")
+    scale = max(1, *(_extent(attempt) for attempt in run.attempts))
+    cards = "".join(_card(attempt, run, scale) for attempt in run.attempts)
+    return f'<div class="pg-cards">{cards}</div>{_footer(run) if finished else ""}'
+
+
+def pieces(tokenizer: Any, markers: Markers, trajectory: Trajectory) -> list[Piece]:
+    """The response as text, piece by piece, think-end included, without a last end-of-text.
+
+    Prefixes are decoded and compared, as some tokenizers drop the space before the first token that they decode.
+    """
+    ids = trajectory.response_ids
+    end = len(ids) - bool(ids and ids[-1] in markers.end_of_text)
+    start = end if trajectory.solution_start is None else trajectory.solution_start
+    origins = [(i >= start, trajectory.forced[i]) for i in range(end)]
+    found, at, before = [], 0, ""
+    for (solution, forced), run in groupby(origins):
+        at += len(list(run))
+        text = tokenizer.decode(ids[:at], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        # The bytes of a character may come in several tokens: the last one is shown when it is whole.
+        text = text.rstrip(_REPLACEMENT) if at == end else text
+        found.append(Piece(text[len(before) :], solution, forced))
+        before = text
+    return found
+
+
+def _by_phase(attempt: Attempt) -> bool:
+    """Whether the budget binds thinking and solution apart, and not only their sum."""
+    return "thinker" in STRATEGIES[attempt.strategy].roles
+
+
+def _limit(attempt: Attempt) -> int | None:
+    """Where the first cut falls, in tokens."""
+    return attempt.budget.think if _by_phase(attempt) else attempt.budget.total
+
+
+def _extent(attempt: Attempt) -> int:
+    """Tokens that the attempt's bar has to have room for."""
+    used = len(attempt.trajectory.response_ids) if attempt.trajectory else 0
+    return max(used, _limit(attempt) or 0)
+
+
+def _card(attempt: Attempt, run: Run, scale: int) -> str:
+    name = escape(attempt.strategy.replace("_", " "))
+    head = (
+        f'<header><h3>{name}</h3><span class="pg-budget">{escape(str(attempt.budget))}</span></header>{_badge(attempt)}'
+    )
+    if attempt.trajectory is None or run.loaded is None:
+        body = f'<p class="pg-finish">{escape(attempt.sentence or "waiting")}</p>'
+    else:
+        body = (
+            _bar(attempt, attempt.trajectory, scale)
+            + _counts(attempt, attempt.trajectory)
+            + _text(attempt, attempt.trajectory, run.loaded.tokenizer, run.loaded.markers)
+            + f'<p class="pg-finish">{escape(_finish(attempt, attempt.trajectory))}</p>'
+        )
+    place = f'class="pg-card pg-{attempt.state}" data-strategy="{escape(attempt.strategy)}"'
+    return f"<section {place}>{head}{body}</section>"
+
+
+def _badge(attempt: Attempt) -> str:
+    if attempt.grade is not None:
+        verdict = "right" if attempt.grade.status is GradeStatus.CORRECT else "wrong"
+        return f'<div><span class="pg-badge pg-{verdict}">{escape(_graded(attempt.grade))}</span></div>'
+    shown = {"running": "…", "waiting": "…", "done": "not graded", "failed": "did not run"}[attempt.state]
+    return f'<div><span class="pg-badge">{shown}</span></div>'
+
+
+def _graded(grade: Grade) -> str:
+    answer = f": {grade.answer[:80]}" if grade.answer else ""
+    return f"{_GRADES.get(grade.status, grade.status)}{answer}"
+
+
+def _bar(attempt: Attempt, trajectory: Trajectory, scale: int) -> str:
+    """Tokens in their order, one colour per phase and one for what was forced, and a line where the budget cuts."""
+    start = len(trajectory.response_ids) if trajectory.solution_start is None else trajectory.solution_start
+    origins = [
+        "forced" if forced else "solution" if i >= start else "thinking" for i, forced in enumerate(trajectory.forced)
+    ]
+    parts = "".join(
+        f'<i class="pg-{origin}" style="width:{100 * len(list(part)) / scale:.3f}%"></i>'
+        for origin, part in groupby(origins)
+    )
+    limit = _limit(attempt)
+    line = (
+        ""
+        if limit is None
+        else f'<b class="pg-limit" data-limit="{limit}" style="left:{100 * limit / scale:.3f}%"></b>'
+    )
+    return f'<div class="pg-bar" role="img" aria-label="{len(origins)} tokens of {scale}">{parts}{line}</div>'
+
+
+def _counts(attempt: Attempt, trajectory: Trajectory) -> str:
+    """Tokens by phase, and of how many where the budget says so."""
+    think, solution = trajectory.think_tokens, trajectory.solution_tokens
+    counts = {"thinking": think, "solution": solution, "forced": trajectory.forced_tokens}
+    limits = {"thinking": attempt.budget.think, "solution": attempt.budget.solution} if _by_phase(attempt) else {}
+    shown = [
+        f'<span class="pg-key pg-{name}">{name} <b data-count="{name}">{count}</b>{_of(limits.get(name))}</span>'
+        for name, count in counts.items()
+    ]
+    if not _by_phase(attempt) and attempt.budget.total is not None:
+        shown.append(f"<span>together {think + solution}{_of(attempt.budget.total)}</span>")
+    return f'<p class="pg-counts">{"".join(shown)}</p>'
+
+
+def _of(limit: int | None) -> str:
+    return "" if limit is None else f" of {limit}"
+
+
+def _text(attempt: Attempt, trajectory: Trajectory, tokenizer: Any, markers: Markers) -> str:
+    """Thinking and solution below each other; the cut where the budget ended one of them."""
+    found = pieces(tokenizer, markers, trajectory)
+    cut_thought = attempt.state == "done" and trajectory.think_finish in _CUT_THOUGHT
+    cut_solution = attempt.state == "done" and trajectory.solution_finish is SolutionFinish.LENGTH
+    thinking = _marked([piece for piece in found if not piece.solution], cut_thought)
+    solution = _marked([piece for piece in found if piece.solution], cut_solution)
+    if trajectory.solution_start is None:
+        return f'<div class="pg-text pg-thought">{thinking}</div>'
+    return f'<div class="pg-text pg-thought">{thinking}</div><div class="pg-text pg-answer">{solution}</div>'
+
+
+def _marked(found: Sequence[Piece], cut: bool) -> str:
+    """The cut comes after the last sampled piece: what follows is ours."""
+    last = max((i for i, piece in enumerate(found) if not piece.forced), default=-1)
+    mark = '<span class="pg-cut">✂ cut here</span>' if cut else ""
+    parts = [] if last >= 0 else [mark]
+    for i, piece in enumerate(found):
+        text = escape(piece.text)
+        parts.append(f'<mark title="forced">{text}</mark>' if piece.forced else text)
+        parts += [mark] if i == last else []
+    return "".join(parts)
+
+
+def _finish(attempt: Attempt, trajectory: Trajectory) -> str:
+    if attempt.state != "done":
+        return attempt.sentence or "drawing"
+    used = {
+        "think": trajectory.think_tokens,
+        "solution": trajectory.solution_tokens,
+        "total": trajectory.think_tokens + trajectory.solution_tokens,
+    }
+    finishes = (_THINKING.get(trajectory.think_finish, ""), _SOLUTION[trajectory.solution_finish])
+    return "; ".join(part for part in (*(text.format(**used) for text in finishes), attempt.sentence) if part)
+
+
+def _footer(run: Run) -> str:
+    sentence = f"sample {run.asked.sample}: {run.generated:,} tokens drawn"
+    if run.reused:
+        sentence += f", {run.reused:,} answered from the same thought"
+    return message(f"{sentence}. Move a slider to cut the same thought elsewhere.")

@@ -1,0 +1,34 @@
+"use strict";
+
+/** The query as a pattern: its characters as they are, whichever case. Null for nothing to look for. */
+function patternOf(query) {
+  return query.trim() ? new RegExp(query.trim().replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "giu") : null;
+}
+
+/**
+ * Look for a pattern in thoughts, solutions and answers, problem by problem. Yields after each with `found`, which has a
+ * 1 for every matching row so far, so that the page stays usable and the search can be left.
+ */
+async function* search(trajectories, chunks, pattern) {
+  const found = new Uint8Array(trajectories.count);
+  for (let problem = 0; problem < trajectories.firstRow.length; problem++) {
+    const chunk = await chunks.load(problem);
+    const ends = chunk.texts.map((text) => firstEnd(text, pattern));
+    const isIn = (text, length) => text >= 0 && ends[text] <= length;
+    for (let i = 0; i < trajectories.problems.rows[problem]; i++) {
+      const answer = chunk.answer[i];
+      const isFound =
+        isIn(chunk.thinking[i], chunk.thinking_length[i]) ||
+        isIn(chunk.solution[i], chunk.solution_length[i]) ||
+        (answer !== null && firstEnd(answer, pattern) < Infinity);
+      if (isFound) found[trajectories.firstRow[problem] + i] = 1;
+    }
+    yield { found, searched: problem + 1 };
+  }
+}
+
+/** Where the first match ends: texts are stored once for all that begin alike, and a row's may end before it. */
+function firstEnd(text, pattern) {
+  pattern.lastIndex = 0;
+  return pattern.test(text) ? pattern.lastIndex : Infinity;
+}

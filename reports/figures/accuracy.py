@@ -1,0 +1,157 @@
+"""Accuracy over tokens spent and over the thinking budget (Elastic Reasoning, Figures 1, 4, 5 and 6)."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from elastic_core.budget import Budget
+from reports.claims import TRAINED
+from reports.content import ReportFigure
+from reports.drawing import (
+    BAND,
+    FREE,
+    INK,
+    PARTIAL,
+    Sheet,
+    accuracy_axis,
+    benchmark_panels,
+    budget_axis,
+    distinct,
+    draw_free,
+    draw_lines,
+    figure_files,
+    ladder_of,
+    log2_axis,
+    place_on,
+)
+from reports.published import ACCURACY, sources
+from reports.summary import CELL, is_partial
+from reports.training import Training
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DRAWN = [*CELL, "num_problems", "num_samples", "num_trajectories", "avg_at_k", "ci_low", "ci_high"]
+_MARKS = ("X", "P", "v", "<", ">", "p", "h", "8")
+
+
+def accuracy_vs_tokens(
+    summary: pl.DataFrame, sheet: Sheet, trained_budget: Budget | None, published: pl.DataFrame
+) -> ReportFigure:
+    """avg@k over the mean sampled tokens of both phases, a panel per benchmark; the trained budget is ringed.
+
+    Args:
+        published: in schema `reports.published.PUBLISHED`; those with tokens and an accuracy are drawn.
+    """
+    summary, left_out = distinct(summary)
+    ringed = summary.filter(_trained_at(trained_budget))
+    theirs = published.filter(pl.col("tokens").is_not_null(), pl.col("metric").is_in(ACCURACY))
+    caption = _caption(summary) + left_out
+    if not ringed.is_empty():
+        caption += f" Ring: the trained budget, {trained_budget}."
+    if not theirs.is_empty():
+        caption += f" Grey: published, not measured here ({sources(theirs)})."
+    target = figure_files(sheet, "accuracy_vs_tokens", "Accuracy over tokens spent", caption)
+    ours = summary.select(*DRAWN, "tokens_mean", "tokens_mean_low", "tokens_mean_high", source=pl.lit("measured"))
+    data = pl.concat([ours, _as_cells(theirs)], how="diagonal")
+    colours = sheet.colours
+    x = pl.col("tokens_mean")
+    marks = dict(zip(theirs["model"].unique().sort(), cycle(_MARKS), strict=False))
+    with benchmark_panels(summary, target, data) as panels:
+        for axes, cells in panels:
+            draw_lines(axes, cells, x, colours)
+            draw_free(axes, cells, x, colours)
+            ring = cells.filter(_trained_at(trained_budget))
+            axes.plot(ring["tokens_mean"], 100 * ring["avg_at_k"], "o", ms=13, mfc="none", mec=INK, mew=1.3, zorder=6)
+            beside = theirs.filter(benchmark=cells["benchmark"][0])
+            _draw_published(axes, beside, marks)
+            tokens = [*cells["tokens_mean"], *beside["tokens"]]
+            log2_axis(axes, min(tokens), max(tokens))
+            axes.set_xlabel("mean tokens sampled, thinking + solution")
+            accuracy_axis(axes)
+    return target
+
+
+def accuracy_vs_budget(summary: pl.DataFrame, sheet: Sheet, trained_budget: Budget | None) -> ReportFigure:
+    """avg@k over the thinking budget t, evenly spaced, so that models are compared at equal budgets."""
+    summary, left_out = distinct(summary)
+    ladder = ladder_of(summary)
+    star = None if trained_budget is None else trained_budget.think
+    caption = _caption(summary) + left_out
+    if "vanilla" in summary["strategy"]:
+        caption += " Vanilla is cut after t + s tokens in all."
+    if star is not None and star in ladder:
+        caption += f" Dotted: the trained t* = {star}."
+    target = figure_files(sheet, "accuracy_vs_budget", "Accuracy by thinking budget", caption)
+    _draw_by_budget(summary, target, sheet, star)
+    return target
+
+
+def training_ablation(summary: pl.DataFrame, sheet: Sheet, trainings: dict[str, Training]) -> ReportFigure | None:
+    """Models trained under different budgets side by side, under separate budgeting (Figure 6).
+
+    None when fewer than two trained models were measured so.
+    """
+    trained = [model for model in trainings if model in summary["model"]]
+    single = ~pl.col("model").str.contains(">", literal=True)
+    cells = summary.filter(single, pl.col("strategy").is_in(["separate", FREE]))
+    if len(set(trained) & set(cells.filter(strategy="separate")["model"])) < 2:
+        return None
+    trained_under = ", ".join(f"{model} under {trainings[model].shown}" for model in sorted(trained))
+    caption = f"{_caption(cells)} Separate budgeting. Trained: {trained_under}."
+    target = figure_files(sheet, "training_ablation", "Training budgets side by side", caption)
+    _draw_by_budget(cells, target, sheet, None)
+    return target
+
+
+def _draw_by_budget(cells: pl.DataFrame, target: ReportFigure, sheet: Sheet, star: int | None) -> None:
+    ladder, colours = ladder_of(cells), sheet.colours
+    place = place_on(ladder)
+    spread = max(1, cells.filter(strategy=FREE)["model"].n_unique() - 1)
+    with benchmark_panels(cells, target, cells.select(DRAWN)) as panels:
+        for axes, part in panels:
+            draw_lines(axes, part, place, colours)
+            # Beside each other, because models without a budget tend to be equally good.
+            draw_free(axes, part, place + 0.5 * (pl.col("model").rank("dense") - 1) / spread - 0.25, colours)
+            if star is not None and star in ladder:
+                axes.axvline(ladder.index(star), color=INK, lw=1.2, ls=":", zorder=0)
+            budget_axis(axes, ladder)
+            accuracy_axis(axes)
+
+
+def _caption(summary: pl.DataFrame) -> str:
+    return f"{BAND} {PARTIAL}" if is_partial(summary) else BAND
+
+
+def _draw_published(axes: Axes, rows: pl.DataFrame, marks: dict[str, str]) -> None:
+    for part in rows.sort("model").partition_by("model", maintain_order=True):
+        model = part["model"][0]
+        label = f"published: {model}"
+        mark = marks[model]
+        axes.plot(part["tokens"], part["value"], ls="", marker=mark, ms=7, c="0.55", mec="white", mew=0.5, label=label)
+
+
+def _as_cells(rows: pl.DataFrame) -> pl.DataFrame:
+    """Published rows as cells of the figure's data."""
+    return rows.select(
+        "model",
+        "benchmark",
+        avg_at_k=pl.col("value") / 100,
+        tokens_mean=pl.col("tokens").cast(pl.Float64),
+        source=pl.lit("published: ") + pl.col("source"),
+    )
+
+
+def _trained_at(budget: Budget | None) -> pl.Expr:
+    """Whether a cell is the trained model's under the budget that it was trained at."""
+    if budget is None:
+        return pl.lit(False)
+    return (
+        (pl.col("model") == TRAINED)
+        & (pl.col("strategy") == "separate")
+        & pl.col("think_budget").eq_missing(pl.lit(budget.think))
+        & pl.col("solution_budget").eq_missing(pl.lit(budget.solution))
+    )

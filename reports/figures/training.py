@@ -1,0 +1,109 @@
+"""What training moved, over its steps (Elastic Reasoning, Figure 3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from reports.content import ReportFigure
+from reports.drawing import INK, Sheet, figure_files, figure_of, legend_below
+from reports.training import Training
+
+SMOOTHING_STEPS = 5
+
+
+class Series(NamedTuple):
+    """A metric in a panel."""
+
+    panel: str
+    metric: re.Pattern[str]
+    series: str
+
+
+SERIES = (
+    Series("validation accuracy (avg@k)", re.compile(r"val-core/.+/acc/mean(@|_at_)\d+"), "validation"),
+    Series("mean reward", re.compile(r"critic/score/mean"), "reward"),
+    Series("tokens per response", re.compile(r"response_length/mean"), "response"),
+    Series("tokens per response", re.compile(r"rollout/think_tokens"), "thinking"),
+    Series("tokens per response", re.compile(r"rollout/solution_tokens"), "solution"),
+    Series("fraction not ended by the model", re.compile(r"rollout/forced"), "thinking"),
+    Series("fraction not ended by the model", re.compile(r"rollout/solution_cut"), "solution"),
+)
+"""What is drawn, in order. `rollout/*` are metrics of elastic_core.training; the others are verl's own."""
+STYLES = {"validation": "-", "reward": "-", "response": "-", "thinking": "--", "solution": ":"}
+
+
+def training_curves(trainings: Mapping[str, Training], sheet: Sheet) -> ReportFigure | None:
+    """Validation accuracy, reward and lengths over the steps of every training, a colour each. None when no training
+    left a metric that is known here."""
+    data = _data(trainings)
+    if data.is_empty():
+        return None
+    steps = data["step"].unique().sort().to_list()
+    validated = sorted({name.split("/")[1] for name in data.filter(series="validation")["name"]})
+    caption = (
+        f"{len(steps)} steps. Thin: the mean of one training batch; bold: centred mean of {SMOOTHING_STEPS} steps. "
+        "Batches differ in their problems: no intervals."
+    )
+    if validated:
+        caption += f" Dots: validation on {', '.join(validated)}."
+    target = figure_files(sheet, "training_curves", "Training under the budget", caption)
+    panels = data["panel"].unique(maintain_order=True).to_list()
+    across = min(len(panels), 2)
+    with figure_of(-(-len(panels) // across), across, target, data) as (figure, grid):
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            lines = data.filter(panel=panel).partition_by("model", "series", "name", as_dict=True, maintain_order=True)
+            for (model, series, _), points in lines.items():
+                style, colour = STYLES[str(series)], sheet.colours[str(model)]
+                if series == "validation":
+                    axes.plot(points["step"], points["value"], ls=style, marker="o", ms=4, color=colour)
+                    continue
+                trend = points["value"].rolling_mean(SMOOTHING_STEPS, min_samples=1, center=True)
+                axes.plot(points["step"], points["value"], ls=style, color=colour, lw=0.7, alpha=0.4)
+                axes.plot(points["step"], trend, ls=style, color=colour, lw=2)
+            axes.set_title(panel)
+            axes.set_xlabel("training step")
+            axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.set_xlim(steps[0] - 0.5, steps[-1] + 0.5)
+            if axes.dataLim.ymin >= 0:
+                axes.set_ylim(bottom=0)
+        legend_below(figure, _legend(data, sheet), caption, num_columns=6)
+    return target
+
+
+def _legend(data: pl.DataFrame, sheet: Sheet) -> dict[str, Any]:
+    """Colour is the model, line style the phase."""
+    from matplotlib.lines import Line2D
+
+    models = data["model"].unique(maintain_order=True)
+    phases = [name for name in ("response", "thinking", "solution") if name in data["series"]]
+    return {model: Line2D([], [], color=sheet.colours[model], lw=2) for model in models} | {
+        phase: Line2D([], [], color=INK, ls=STYLES[phase]) for phase in phases
+    }
+
+
+def _data(trainings: Mapping[str, Training]) -> pl.DataFrame:
+    """Columns: panel, series, model, name, step, value; in the order of SERIES."""
+    schema = {"panel": pl.String, "series": pl.String, "model": pl.String, "name": pl.String}
+    parts = [pl.DataFrame(schema=schema | {"step": pl.Int64, "value": pl.Float64})]
+    for series in SERIES:
+        for model, training in trainings.items():
+            if training.metrics is None:
+                continue
+            known = [name for name in training.metrics["name"].unique().sort() if series.metric.fullmatch(name)]
+            found = training.metrics.filter(pl.col("name").is_in(known)).sort("name", "step")
+            labels = {"panel": series.panel, "series": series.series, "model": model}
+            parts.append(
+                found.select(
+                    **{name: pl.lit(text) for name, text in labels.items()},
+                    name="name",
+                    step=pl.col("step").cast(pl.Int64),
+                    value="value",
+                )
+            )
+    return pl.concat(parts)

@@ -1,0 +1,136 @@
+"""The page: one HTML file with everything in it. It asks the network for nothing, and its policy forbids it to."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from elastic_core.atomic import replacing
+from reports.content import ReportContent, ReportFigure
+from reports.html.payload import Problems, build_payload
+from reports.html.sampling import draw_problems
+from reports.summary import is_partial
+from reports.tables import every_cell
+
+TITLE = "Accuracy under a token budget"
+_STYLE = "report.css"
+_SCRIPTS = (
+    "elements.js",
+    "tables.js",
+    "payload.js",
+    "trajectories.js",
+    "search.js",
+    "text.js",
+    "list.js",
+    "detail.js",
+    "reader.js",
+)
+"""Each may use what those before it define."""
+_VERDICTS = {
+    True: {"text": "holds", "style": "right"},
+    False: {"text": "does not hold", "style": "wrong"},
+    None: {"text": "not measured", "style": "unknown"},
+}
+
+
+def write_page(content: ReportContent, rows: pl.LazyFrame, problems: Problems, path: Path) -> None:
+    """Write the report as one HTML file; an earlier one is replaced.
+
+    Args:
+        rows: the trajectory table that `content` is about; read twice, and never wholly in memory.
+        problems: questions and reference answers that the reader shows, of problems where they are known.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("reports"),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    drawing = draw_problems(rows)
+    payload = build_payload(rows, drawing.problems, problems)
+    style, scripts = _asset(_STYLE), [_asset(name) for name in _SCRIPTS]
+    page = environment.get_template("report.html.j2").render(
+        title=TITLE,
+        policy=_policy(style, scripts),
+        style=style,
+        scripts=scripts,
+        content=content,
+        verdicts=_VERDICTS,
+        totals=_totals(content.summary),
+        figures=[_figure(figure, content.directory) for figure in content.figures],
+        tables=[*content.tables, every_cell(content.summary)],
+        partial=is_partial(content.summary),
+        remarks=[(name, _html(remark)) for name, remark in content.remarks.items()],
+        provenance=[(name, _pairs(value)) for name, value in content.provenance.items()],
+        documents=[
+            (name, json.dumps(value, indent=2, ensure_ascii=False)) for name, value in content.documents.items()
+        ],
+        held=drawing.note(len(payload.chunks), payload.num_trajectories),
+        payload=payload,
+    )
+    with replacing(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+
+
+def _asset(name: str) -> str:
+    return (files("reports") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, scripts: Iterable[str]) -> str:
+    """Nothing but the page's own style, scripts and pictures: what slipped through escaping could still not run."""
+    return (
+        f"default-src 'none'; img-src data:; style-src {_digest(style)}; "
+        f"script-src {' '.join(map(_digest, scripts))}; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(source: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
+
+
+def _totals(summary: pl.DataFrame) -> list[tuple[str, str]]:
+    counts = {
+        ("trajectory", "trajectories"): summary["num_trajectories"].sum(),
+        ("benchmark", "benchmarks"): summary.n_unique("benchmark"),
+        ("model", "models"): summary.n_unique("model"),
+        ("strategy", "strategies"): summary.n_unique("strategy"),
+        ("budget", "budgets"): summary.n_unique(["think_budget", "solution_budget"]),
+    }
+    return [(one if count == 1 else many, f"{count:,}") for (one, many), count in counts.items()]
+
+
+def _figure(figure: ReportFigure, directory: Path) -> dict[str, str]:
+    """The smaller of its files, as an address that holds it."""
+    file = min(figure.svg, figure.png, key=lambda file: file.stat().st_size)
+    kind = {".svg": "image/svg+xml", ".png": "image/png"}[file.suffix]
+    return {
+        "title": figure.title,
+        "caption": figure.caption,
+        "source": f"data:{kind};base64,{base64.b64encode(file.read_bytes()).decode()}",
+        "file": str(figure.data.relative_to(directory)),
+    }
+
+
+def _html(markdown: str) -> str:
+    from markdown_it import MarkdownIt
+
+    return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown))
+
+
+def _pairs(value: Any) -> str:
+    """A value of the provenance on one line."""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name} {_pairs(item)}" for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_pairs, value))
+    return str(value)

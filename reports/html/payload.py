@@ -1,0 +1,227 @@
+"""The trajectories as the page carries them: an index of what lists and filters need, and a chunk of texts per problem.
+
+Both are JSON, deflated and in base64. The page reads the index when its reader comes into view, and a chunk when a
+problem of it is opened or searched.
+
+The responses of a track, which is one sample under one strategy and model, have most of their text in common: under a
+smaller budget the same thought is cut earlier. A text that is the beginning of another is stored as that one's number
+and its own length, and the page can show how the thought went on.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+import polars as pl
+
+from elastic_core.data.problems import Problem
+from elastic_core.markers import FINAL_ANSWER_AFTER, FINAL_ANSWER_BEFORE
+from elastic_core.trajectory import ThinkFinish
+from reports.html.sampling import PROBLEM
+from reports.html.wording import WORDING
+
+_NUMBERS = (
+    "sample",
+    "think_budget",
+    "solution_budget",
+    "prompt_tokens",
+    "think_tokens",
+    "forced_tokens",
+    "solution_tokens",
+    "score",
+)
+_NAMES = ("model", "strategy", "think_finish", "solution_finish", "grade_status")
+_ORDER = ("sample", "model", "strategy", "think_budget", "solution_budget")
+
+MAX_BYTES = 16 * 2**20
+"""Of all chunks: what a browser opens in a second."""
+
+Key = tuple[str, str]
+"""Benchmark and problem."""
+Problems = Mapping[Key, Problem]
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What the page carries.
+
+    Attributes:
+        index: a row per trajectory, problem by problem.
+        chunks: the texts of each problem, in the index' order of problems.
+        num_trajectories: how many there are.
+    """
+
+    index: str
+    chunks: list[str]
+    num_trajectories: int
+
+
+class _Text(NamedTuple):
+    """A beginning of one of a chunk's texts; its length is in JavaScript's units."""
+
+    number: int
+    length: int
+
+
+def build_payload(rows: pl.LazyFrame, drawn: pl.DataFrame, problems: Problems, max_bytes: int = MAX_BYTES) -> Payload:
+    """The trajectories of the drawn problems, from the first one on until the limit is reached.
+
+    Args:
+        rows: the trajectory table. It is read once, and only what was drawn stays in memory.
+        drawn: of `reports.html.sampling.draw_problems`.
+        problems: questions and reference answers, of those problems where they are known.
+    """
+    frame = (
+        rows.filter(pl.col("problem").is_in(drawn["problem"].unique().to_list()))
+        .select(*PROBLEM, *_NUMBERS, *_NAMES, "answer", "thinking", "solution", _forced_after(), _num_dropped())
+        .join(drawn.lazy().select(PROBLEM), on=PROBLEM, how="semi")
+        .sort(_ORDER, nulls_last=True)
+        .collect(engine="streaming")
+    )
+    parts = frame.partition_by(PROBLEM, as_dict=True, maintain_order=True)
+    chunks: dict[Key, str] = {}
+    room = max_bytes
+    for benchmark, problem, turn in drawn.iter_rows():
+        key = (benchmark, problem)
+        chunk = _packed(_chunk(parts[key].to_dicts(), problems.get(key)))
+        room -= len(chunk)
+        if room < 0 and turn > 1:
+            break
+        chunks[key] = chunk
+    held = sorted(chunks, key=_natural)
+    index = pl.concat(parts[key] for key in held)
+    return Payload(_packed(_index(held, parts, index)), [chunks[key] for key in held], index.height)
+
+
+def _index(held: Sequence[Key], parts: Mapping[Any, pl.DataFrame], rows: pl.DataFrame) -> dict[str, Any]:
+    return {
+        "problems": {
+            "benchmark": [benchmark for benchmark, _ in held],
+            "id": [problem for _, problem in held],
+            "rows": [parts[key].height for key in held],
+        },
+        "numbers": {name: rows[name].to_list() for name in _NUMBERS},
+        "names": {name: _coded(rows[name]) for name in _NAMES},
+        "phrase": {"before": FINAL_ANSWER_BEFORE, "after": FINAL_ANSWER_AFTER},
+        "wording": WORDING,
+    }
+
+
+def _forced_after() -> pl.Expr:
+    """For each token that we wrote, how many had been sampled before it."""
+    at = pl.element().arg_true().cast(pl.Int64)
+    return pl.col("forced").list.eval(at - pl.int_range(0, at.len())).alias("forced_after")
+
+
+def _num_dropped() -> pl.Expr:
+    return pl.col("dropped").list.len().alias("dropped")
+
+
+def _coded(names: pl.Series) -> dict[str, list[Any]]:
+    """Each name once, and the number of every row's."""
+    values = names.unique().sort().to_list()
+    numbers = {name: number for number, name in enumerate(values)}
+    return {"values": values, "rows": [numbers[name] for name in names]}
+
+
+def _chunk(rows: list[dict[str, Any]], problem: Problem | None) -> dict[str, Any]:
+    """Columns of one problem's rows.
+
+    A solution that was not begun has the text -1. `closing` counts the tokens that we wrote at the end of the thought;
+    `phrase` tells that they are budget forcing's, which are left out of both texts. `interruptions` are the numbers of
+    thinking tokens after which we wrote something and the thought went on.
+    """
+    phrases = [_has_phrase(row) for row in rows]
+    thoughts = [
+        row["thinking"].removesuffix(FINAL_ANSWER_BEFORE) if phrase else row["thinking"]
+        for row, phrase in zip(rows, phrases, strict=True)
+    ]
+    solutions = [
+        row["solution"].removeprefix(FINAL_ANSWER_AFTER) if phrase else row["solution"]
+        for row, phrase in zip(rows, phrases, strict=True)
+    ]
+    texts: dict[str, int] = {}
+    tracks = [(row["sample"], row["model"], row["strategy"]) for row in rows]
+    thinking, solving = _shared(thoughts, tracks, texts), _shared(solutions, tracks, texts)
+    return {
+        "question": problem.question if problem else None,
+        "reference": reference_answer(problem) if problem else None,
+        "texts": list(texts),
+        "thinking": [text.number for text in thinking],
+        "thinking_length": [text.length for text in thinking],
+        "solution": [text.number for text in solving],
+        "solution_length": [text.length for text in solving],
+        "answer": [row["answer"] for row in rows],
+        "phrase": phrases,
+        "closing": [(row["forced_after"] or []).count(row["think_tokens"]) for row in rows],
+        "interruptions": [
+            sorted({after for after in row["forced_after"] or () if after < row["think_tokens"]}) for row in rows
+        ],
+        "dropped": [row["dropped"] or 0 for row in rows],
+    }
+
+
+def _has_phrase(row: Mapping[str, Any]) -> bool:
+    """Whether budget forcing asked for the final answer: other strategies write the think-end only."""
+    return (
+        row["think_finish"] == ThinkFinish.FORCED
+        and row["forced_tokens"] > 1
+        and (row["thinking"] or "").endswith(FINAL_ANSWER_BEFORE)
+        and (row["solution"] or "").startswith(FINAL_ANSWER_AFTER)
+    )
+
+
+def _shared(texts: Sequence[str | None], tracks: Sequence[Hashable], known: dict[str, int]) -> list[_Text]:
+    """Every text as the beginning of the longest one of its track that begins with it; those are added to `known`."""
+    by_track: dict[Hashable, set[str]] = {}
+    for text, track in zip(texts, tracks, strict=True):
+        if text is not None:
+            by_track.setdefault(track, set()).add(text)
+    whole: dict[tuple[Hashable, str], str] = {}
+    for track, own in by_track.items():
+        longest: list[str] = []
+        for text in sorted(own, key=lambda text: (-len(text), text)):
+            holder = next((other for other in longest if other.startswith(text)), text)
+            if holder is text:
+                longest.append(text)
+                known.setdefault(text, len(known))
+            whole[track, text] = holder
+    return [
+        _Text(-1, 0) if text is None else _Text(known[whole[track, text]], _javascript_length(text))
+        for text, track in zip(texts, tracks, strict=True)
+    ]
+
+
+def _javascript_length(text: str) -> int:
+    """In UTF-16 units."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+
+
+def reference_answer(problem: Problem) -> str | None:
+    """The right answer as people write it; None where there is none but tests."""
+    from elastic_core.rewards.truth import MathTruth
+
+    if problem.grader == "code":
+        return None
+    if problem.grader != "math":
+        return problem.truth
+    truth = MathTruth.decode(problem.truth)
+    text = (" or " if truth.match == "any" else " and ").join(truth.answers)
+    unit = f" {truth.unit}" if truth.unit else ""
+    return f"{text}{unit} ± {truth.tolerance:g}" if truth.tolerance else f"{text}{unit}"
+
+
+def _natural(names: Sequence[str]) -> list[list[int | str]]:
+    """Sorts "problem 9" before "problem 10"."""
+    return [[int(part) if part.isdecimal() else part for part in re.split(r"([0-9]+)", name)] for name in names]
+
+
+def _packed(value: Any) -> str:
+    # The names of wordings are enumerations.
+    return base64.b64encode(zlib.compress(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS), 6)).decode()

@@ -1,0 +1,319 @@
+"""The tables of a report. Shares are in percent, differences in points, lengths in tokens per trajectory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import polars as pl
+
+from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
+from elastic_core.statistics import MARGIN, SUFFICIENT
+from reports.content import HIGH, LOW, ReportTable
+from reports.drawing import FREE, plain
+from reports.published import ACCURACY
+from reports.summary import partial
+from reports.training import Training
+
+SWAP = ">"
+SEPARATE = "separate"
+_N = "problems × samples"
+
+
+def model_comparison(summary: pl.DataFrame, published: pl.DataFrame) -> ReportTable | None:
+    """Models side by side under separate budgeting and without a budget (Table 1). None without such cells."""
+    ours = _cells(summary.filter(pl.col("strategy").is_in(["separate", FREE])))
+    if ours.is_empty():
+        return None
+    theirs = published.filter(pl.col("metric").is_in(ACCURACY))
+    stated = pl.when(pl.col("think_budget").is_null()).then(pl.lit("not stated"))
+    free = pl.when((pl.col("think_budget") == "unlimited") & (pl.col("solution_budget") == "unlimited"))
+    budget = stated.otherwise(
+        free.then(pl.lit("unlimited")).otherwise(pl.format("{}+{}", "think_budget", "solution_budget"))
+    )
+    beside = theirs.select(
+        "benchmark",
+        "model",
+        budget=budget,
+        **{"accuracy (%)": pl.col("value"), "tokens": pl.col("tokens").cast(pl.Float64)},
+        source=pl.format("published ({}): {}", "metric", "source"),
+    )
+    frame = pl.concat([ours.with_columns(source=pl.lit("measured")), beside], how="diagonal")
+    caption = (
+        "Separate budgeting and unconstrained responses. Published numbers are others', and none was measured here."
+    )
+    if theirs.is_empty():
+        frame, caption = frame.drop("source"), "Separate budgeting, and unconstrained responses."
+    return ReportTable("model_comparison", "Models side by side", caption, frame)
+
+
+def swap_ablation(summary: pl.DataFrame) -> ReportTable | None:
+    """Who thinks and who solves (Table 2): pairs of models, and each of their models alone. None without a pair."""
+    pairs = [model for model in summary["model"].unique() if SWAP in model]
+    if not pairs:
+        return None
+    involved = {name for pair in pairs for name in (pair, *pair.split(SWAP))}
+    roles = pl.col("model").str.split(SWAP)
+    frame = _cells(summary.filter(pl.col("model").is_in(involved), strategy="separate"))
+    frame = frame.with_columns(thinks=roles.list.first(), solves=roles.list.last())
+    frame = frame.select(
+        "benchmark", "budget", "thinks", "solves", pl.exclude("benchmark", "budget", "thinks", "solves", "model")
+    )
+    caption = "Separate budgeting: one model thinks, the other goes on from its thought and solves."
+    return ReportTable("swap_ablation", "Who thinks, who solves", caption, frame.sort("benchmark", maintain_order=True))
+
+
+def trainings_side_by_side(summary: pl.DataFrame, trainings: Mapping[str, Training]) -> ReportTable | None:
+    """What each training led to, under separate budgeting: other budgets (Figure 6), iterative training (Table 3). None
+    without a measured training."""
+    under = {model: training.shown for model, training in trainings.items()}
+    base = {model: training.base for model, training in trainings.items() if training.base is not None}
+    cells = _cells(summary.filter(pl.col("model").is_in(list(trainings)), strategy="separate"))
+    if cells.is_empty():
+        return None
+    frame = cells.select(
+        "benchmark",
+        "model",
+        pl.col("model").replace_strict(under, default=None).alias("trained under"),
+        pl.col("model").replace_strict(base, default=None, return_dtype=pl.String).alias("from"),
+        pl.exclude("benchmark", "model"),
+    )
+    caption = "Separate budgeting. A training that begins with another's model is iterative training."
+    return ReportTable("trainings", "What each training led to", caption, frame)
+
+
+def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTable | None:
+    """Models or strategies against `baseline`. None without a pair.
+
+    Args:
+        differences: of `elastic_core.statistics.paired_differences`.
+    """
+    pairs = differences.filter(first=baseline)
+    if pairs.is_empty():
+        return None
+    other = "strategy" if between == "model" else "model"
+    name = f"difference from {plain(baseline)}"
+    frame = pairs.select(
+        "benchmark",
+        pl.col("second").alias(between),
+        other,
+        budget=_budget(),
+        **_estimate(name, "difference", "low", "high", 100),
+        problems="num_problems",
+        trajectories="num_trajectories",
+    )
+    caption = "avg@k, paired by problem, at equal budget; in points."
+    title = f"{'Models' if between == 'model' else 'Strategies'} against {plain(baseline)}"
+    return ReportTable(f"{between}_differences", title, caption, _readable(frame), frozenset({name}))
+
+
+def templates(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable | None:
+    """Thought templates against separate budgeting, both held to the same t + s. None without a pair.
+
+    Args:
+        differences: of `elastic_core.statistics.paired_differences`, between strategies.
+    """
+    pairs = differences.filter(first=REASONFLUX_ZERO, second=SEPARATE)
+    if pairs.is_empty():
+        return None
+    cell = ["benchmark", "model", "think_budget", "solution_budget"]
+    thrifty, guided = (summary.filter(strategy=name) for name in (SEPARATE, REASONFLUX_ZERO))
+    spent = thrifty.select(*cell, separate_tokens="tokens_mean")
+    joined = pairs.join(guided, on=cell, nulls_equal=True).join(spent, on=cell, nulls_equal=True)
+    name = "difference from separate"
+    frame = joined.sort(cell, nulls_last=True).select(
+        "benchmark",
+        "model",
+        budget=_budget(),
+        **_estimate("accuracy (%)", "avg_at_k", "ci_low", "ci_high", 100),
+        # The pair is kept the other way round.
+        **{name: -100 * pl.col("difference"), name + LOW: -100 * pl.col("high"), name + HIGH: -100 * pl.col("low")},
+        **{
+            "tokens": "tokens_mean",
+            "of the navigator": "navigator_tokens_mean",
+            "written by us": "forced_tokens_mean",
+            "tokens of separate": "separate_tokens",
+        },
+        problems=joined["num_problems"],
+        trajectories=joined["num_trajectories"],
+    )
+    caption = (
+        "ReasonFlux-Zero at equal budget; differences of avg@k in points, paired by problem. Tokens are sampled ones, "
+        "of navigator and solver together; what we wrote between them is counted apart."
+    )
+    return ReportTable("templates", "Thought templates against separate budgeting", caption, frame, frozenset({name}))
+
+
+def marginal(gains: pl.DataFrame) -> ReportTable | None:
+    """What the next tokens buy. None where no two budgets are neighbours.
+
+    Args:
+        gains: of `elastic_core.statistics.marginal_accuracy`.
+    """
+    if gains.is_empty():
+        return None
+    name = "points per 100 tokens"
+    steps = pl.col("think_budget").cast(pl.String), pl.col("next_budget").cast(pl.String).fill_null("unlimited")
+    frame = gains.select(
+        "benchmark",
+        "model",
+        "strategy",
+        pl.format("{} → {}", *steps).alias("thinking budget"),
+        pl.col("tokens").alias("tokens before"),
+        pl.col("next_tokens").alias("tokens after"),
+        **_estimate(name, "gain", "low", "high", 100),
+        problems="num_problems",
+    )
+    caption = "Accuracy gained from one thinking budget to the next, over the tokens that it costs; problems resampled."
+    return ReportTable("marginal_accuracy", "What the next tokens buy", caption, _readable(frame), frozenset({name}))
+
+
+def advice(budgets: pl.DataFrame) -> ReportTable | None:
+    """The cheapest budget within the margin of unconstrained accuracy, per benchmark and model. None where there are no
+    unconstrained responses to hold budgets against.
+
+    Args:
+        budgets: of `elastic_core.statistics.budget_advice`.
+    """
+    if budgets.is_empty():
+        return None
+    margin = f"{100 * MARGIN:.0f} points"
+    chosen = []
+    asked = budgets.select("benchmark", "model").unique().sort("benchmark", "model")
+    for column, meaning in (("within", "as measured"), ("surely_within", "with its whole interval")):
+        cheapest = budgets.filter(column).group_by("benchmark", "model", maintain_order=True).first()
+        chosen.append(asked.join(cheapest, on=["benchmark", "model"], how="left").with_columns(meaning=pl.lit(meaning)))
+    name = "difference from unconstrained"
+    frame = pl.concat(chosen).select(
+        "benchmark",
+        "model",
+        pl.col("meaning").alias(f"within {margin}"),
+        cheapest=pl.when(pl.col("strategy").is_null())
+        .then(pl.lit("no measured budget"))
+        .otherwise(pl.format("{} {}", pl.col("strategy").str.replace_all("_", " "), _budget())),
+        tokens="tokens",
+        **{
+            "unconstrained tokens": pl.col("free_tokens"),
+            "tokens saved (%)": 100 * (1 - pl.col("tokens") / pl.col("free_tokens")),
+            **_estimate(name, "difference", "low", "high", 100),
+        },
+        problems="num_problems",
+    )
+    caption = (
+        f"The budget of fewest mean tokens whose accuracy is at most {margin} below unconstrained, paired by problem: "
+        "once by the measured difference, once by the lower end of its 95 % interval. The first was picked among many "
+        "with the luck of its samples; the second is the safer choice."
+    )
+    order = ["benchmark", "model"]
+    return ReportTable(
+        "budget_advice", "Which budget to set", caption, frame.sort(order, maintain_order=True), frozenset({name})
+    )
+
+
+def thinking(spent: pl.DataFrame) -> ReportTable | None:
+    """What the thinking went into. None without a complete ladder of budgets.
+
+    Args:
+        spent: of `elastic_core.statistics.thinking_spent`.
+    """
+    if spent.is_empty():
+        return None
+    frame = spent.select(
+        "benchmark",
+        "model",
+        "strategy",
+        budget=_budget(),
+        **{
+            column: expression
+            for name in ("needed", "overthinking", "futile")
+            for column, expression in _estimate(name, name, f"{name}_low", f"{name}_high", 1).items()
+        },
+        **_estimate("starved (%)", "starved", "starved_low", "starved_high", 100),
+        **_estimate("solved within t (%)", "solved_within", "solved_within_low", "solved_within_high", 100),
+        problems="num_problems",
+        trajectories="num_trajectories",
+    )
+    caption = (
+        "Thinking tokens per trajectory. b* of a problem is its smallest thinking budget at which its samples score "
+        f"{SUFFICIENT:g} or more on average. Needed: tokens up to b*; overthinking: tokens past it; futile: tokens on "
+        "problems that no budget solves; starved: thoughts cut below b*. Unlimited: unconstrained responses."
+    )
+    return ReportTable("thinking_spent", "Where the thinking goes", caption, _readable(frame))
+
+
+def costs(summary: pl.DataFrame, price: float | None) -> ReportTable:
+    """Sampled tokens of every cell, and what they cost.
+
+    Args:
+        price: per million output tokens, in any currency; None leaves money out.
+    """
+    columns = {
+        **_estimate("tokens per response", "tokens_mean", "tokens_mean_low", "tokens_mean_high", 1),
+        **_estimate("accuracy (%)", "avg_at_k", "ci_low", "ci_high", 100),
+    }
+    if price is not None:
+        bounds = ("tokens_mean", "tokens_mean_low", "tokens_mean_high")
+        columns |= _estimate("cost of a million responses", *bounds, price)
+    frame = summary.select(
+        "benchmark", "model", "strategy", budget=_budget(), **columns, trajectories="num_trajectories"
+    )
+    caption = "Tokens are those sampled, thinking and solution; prompts and forced tokens are not in them."
+    if price is not None:
+        caption += f" Cost at {price:g} per million output tokens."
+    return ReportTable("costs", "What a response costs", caption, _readable(frame))
+
+
+def every_cell(summary: pl.DataFrame) -> ReportTable:
+    """What `summary.json` says, for a reader who sorts."""
+    shares = {"pass@k (%)": "pass_at_k", "maj@k (%)": "maj_at_k", "forced (%)": "forced_fraction"}
+    tokens = {"thinking tokens": "think_tokens_mean", "solution tokens": "solution_tokens_mean"}
+    columns = _estimate("accuracy (%)", "avg_at_k", "ci_low", "ci_high", 100)
+    for scale, names in ((100, shares), (1, tokens)):
+        for shown, name in names.items():
+            columns |= _estimate(shown, name, f"{name}_low", f"{name}_high", scale)
+    frame = summary.select(
+        "benchmark", "model", "strategy", budget=_budget(), **columns, problems="num_problems", k="num_samples"
+    )
+    caption = "Accuracy is avg@k. Forced: thoughts whose think-end the pipeline wrote."
+    return ReportTable("cells", "Every cell", caption, _readable(frame))
+
+
+def _cells(summary: pl.DataFrame) -> pl.DataFrame:
+    """Cells in display units, from the smallest budget up within a benchmark."""
+    marked = summary.with_columns(partial=partial())
+    counts = pl.format(
+        "{} × {}{}", "num_problems", "num_samples", pl.when("partial").then(pl.lit(" †")).otherwise(pl.lit(""))
+    )
+    return marked.sort("benchmark", "think_budget", "solution_budget", "model", nulls_last=True).select(
+        "benchmark",
+        "model",
+        budget=_budget(),
+        **_estimate("accuracy (%)", "avg_at_k", "ci_low", "ci_high", 100),
+        **_estimate("tokens", "tokens_mean", "tokens_mean_low", "tokens_mean_high", 1),
+        **_estimate("forced (%)", "forced_fraction", "forced_fraction_low", "forced_fraction_high", 100),
+        **{_N: counts},
+    )
+
+
+def _budget() -> pl.Expr:
+    """As `Budget` is written."""
+    t, s = (pl.col(name).cast(pl.String).fill_null("unlimited") for name in ("think_budget", "solution_budget"))
+    unlimited = pl.col("think_budget").is_null() & pl.col("solution_budget").is_null()
+    return pl.when(unlimited).then(pl.lit("unlimited")).otherwise(pl.format("{}+{}", t, s))
+
+
+def _estimate(name: str, mean: str, low: str, high: str, scale: float) -> dict[str, pl.Expr]:
+    """The three columns of an estimate, see `ReportTable.frame`. A bound that is null is infinite."""
+    known = pl.when(pl.col(mean).is_not_null())
+    return {
+        name: scale * pl.col(mean),
+        name + LOW: known.then(scale * pl.col(low).fill_null(-math.inf)),
+        name + HIGH: known.then(scale * pl.col(high).fill_null(math.inf)),
+    }
+
+
+def _readable(frame: pl.DataFrame) -> pl.DataFrame:
+    """By benchmark, then model, and strategies as words."""
+    return frame.sort("benchmark", "model", maintain_order=True).with_columns(
+        pl.col("strategy").str.replace_all("_", " ")
+    )

@@ -1,0 +1,84 @@
+"""The report in one sentence, computed from paired differences and claims: it says no more than its numbers."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from elastic_core.statistics import Estimate, score_difference
+from reports.claims import BASE, TRAINED, Claim
+
+
+def verdict(problems: pl.DataFrame, claims: list[Claim]) -> str:
+    """What training changed under separate budgeting; without a trained model, what separate budgeting changes over
+    vanilla truncation; without either, what was measured.
+
+    Args:
+        problems: of `reports.summary.cell_problems`.
+    """
+    limited = problems.filter(pl.col("think_budget").is_not_null())
+    separate, vanilla = limited.filter(strategy="separate"), limited.filter(strategy="vanilla")
+    models = sorted(problems["model"].unique(), key=lambda name: (name != BASE, name))
+    sides = [("Training", "trained over base", separate.filter(model=TRAINED), separate.filter(model=BASE))] + [
+        (
+            "Separate budgeting",
+            f"over vanilla truncation of {name}",
+            separate.filter(model=name),
+            vanilla.filter(model=name),
+        )
+        for name in models
+    ]
+    for subject, pair, ours, theirs in sides:
+        if found := _by_benchmark(ours, theirs):
+            compared = f"{pair}, separate budgeting" if subject == "Training" else pair
+            return f"{_headline(subject, found)} ({compared}, paired): {_listed(found)}.{_held(claims)}"
+    cells = problems.select("model", "benchmark", "strategy", "think_budget", "solution_budget").n_unique()
+    return f"Nothing can be held against anything else in the {cells} cells of {', '.join(models)}.{_held(claims)}"
+
+
+def _by_benchmark(ours: pl.DataFrame, theirs: pl.DataFrame) -> dict[str, tuple[Estimate, int]]:
+    """The paired difference on each benchmark, averaged over the budgets that both have, and how many those are."""
+    budget = ["think_budget", "solution_budget"]
+    place = ["benchmark", "problem", *budget]
+    shared = ours.select(place).join(theirs.select(place), on=place, nulls_equal=True)
+    found = {}
+    for (benchmark,), places in shared.sort("benchmark").partition_by("benchmark", as_dict=True).items():
+        first, second = (_means(side.join(places, on=place, how="semi", nulls_equal=True)) for side in (ours, theirs))
+        found[str(benchmark)] = score_difference(first, second), places.n_unique(budget)
+    return found
+
+
+def _means(cells: pl.DataFrame) -> pl.DataFrame:
+    """A row per problem: its mean score over cells."""
+    return cells.group_by("problem").agg(pl.col("score").mean(), pl.col("num_samples").sum()).sort("problem")
+
+
+def _headline(subject: str, found: dict[str, tuple[Estimate, int]]) -> str:
+    """Gains and losses are those whose interval excludes zero."""
+    gains = [name for name, (estimate, _) in found.items() if estimate.low > 0]
+    losses = [name for name, (estimate, _) in found.items() if estimate.high < 0]
+    total = f"{len(found)} benchmark{'s' if len(found) > 1 else ''}"
+    if len(gains) == len(found):
+        return f"{subject} raises accuracy under a thinking budget on {'all ' if len(found) > 1 else ''}{total}"
+    if len(losses) == len(found):
+        return f"{subject} lowers accuracy under a thinking budget on {'all ' if len(found) > 1 else ''}{total}"
+    if not gains and not losses:
+        return f"{subject} makes no difference to accuracy under a thinking budget that {total} could show"
+    return (
+        f"{subject} raises accuracy under a thinking budget on {len(gains)} of {total} and lowers it on {len(losses)}"
+    )
+
+
+def _listed(found: dict[str, tuple[Estimate, int]]) -> str:
+    return ", ".join(
+        f"{name} {100 * one.mean:+.1f} [{100 * one.low:+.1f}, {100 * one.high:+.1f}] points "
+        f"({one.num_problems} problems, {budgets} budget{'s' if budgets > 1 else ''})"
+        for name, (one, budgets) in found.items()
+    )
+
+
+def _held(claims: list[Claim]) -> str:
+    measured = [claim for claim in claims if claim.holds is not None]
+    if not measured:
+        return ""
+    held = sum(claim.holds is True for claim in measured)
+    return f" {held} of {len(measured)} measurable expectations hold."

@@ -1,0 +1,133 @@
+"""What a report is made of, found from the place of the trajectory table: `runs/<preset>/sweep/<key>/table`.
+
+The table says what its rows were made from, by content hashes. The problems and the trainings of the same preset are
+recognised by these, so that a table that was moved has fewer of them, never wrong ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from elastic_core.budget import TrainingBudget, parse_grid
+from elastic_core.data.lock import HashCache
+from elastic_core.data.manifest import MANIFEST
+from elastic_core.data.problems import Problem, read_problems
+from elastic_core.errors import UserError
+from elastic_core.fingerprint import hash_files, model_fingerprint
+from elastic_core.sweep.grid import build_cells
+from elastic_core.sweep.manifest import Manifest, ManifestMismatch
+from elastic_core.sweep.store import TrajectoryStore
+from reports.build import ReportSources
+from reports.coverage import Asked
+from reports.training import Training
+from tasks.stage import METRICS, MODEL, TABLE
+
+_INPUTS = "inputs.json"
+
+
+def report_sources(directory: Path, provenance: Mapping[str, Any], price: float | None = None) -> ReportSources:
+    """Everything that can be found of a trajectory table.
+
+    Args:
+        directory: of the table, or of the sweep that holds it.
+        provenance: what the report says of its own making.
+        price: as in `ReportSources`.
+
+    Raises:
+        UserError: when there is no table, or no row in it.
+    """
+    table = directory / TABLE if (directory / TABLE).is_dir() else directory
+    try:
+        manifest = Manifest.load(table / MANIFEST)
+    except (OSError, ManifestMismatch) as error:
+        raise UserError(f"{directory} is no trajectory table ({error}); expected runs/PRESET/sweep/KEY/table") from None
+    rows = TrajectoryStore(table).scan()
+    if rows.head(1).collect().is_empty():
+        raise UserError(f"{table}: the table has no rows yet; nothing to report")
+    preset = (table / "../../..").resolve()
+    files = _benchmark_files(preset, manifest)
+    problems = {(name, problem.id): problem for name, file in files.items() for problem in read_problems(file)}
+    sweep = _inputs(table.parent)
+    trainings, trained_by = _trainings(preset, manifest)
+    documents: dict[str, Any] = {"trajectory table": asdict(manifest)}
+    if sweep is not None:
+        documents["sweep"] = sweep
+    documents |= {f"training of {name}": inputs for name, inputs in trained_by.items()}
+    documents |= {f"data of {file.parent.name}": _read(file.parent / MANIFEST) for file in files.values()}
+    return ReportSources(
+        rows=rows,
+        trainings=trainings,
+        asked=None if sweep is None else _asked(sweep, rows, problems),
+        problems=problems,
+        price=price,
+        provenance={
+            "models": manifest.models,
+            "benchmarks": manifest.benchmarks,
+            "sampling": manifest.settings,
+            **provenance,
+            "table": str(table),
+        },
+        documents=documents,
+    )
+
+
+def _benchmark_files(preset: Path, manifest: Manifest) -> dict[str, Path]:
+    """The built data set of each benchmark, of those that the rows were made with and that are still there."""
+    found = {}
+    for name, sha256 in manifest.benchmarks.items():
+        for file in sorted(preset.glob(f"data/*/{name}.parquet")):
+            if hash_files([file]) == sha256:
+                found[name] = file
+                break
+    return found
+
+
+def _asked(sweep: Mapping[str, Any], rows: pl.LazyFrame, problems: Mapping[tuple[str, str], Problem]) -> Asked:
+    request, benchmarks = sweep["request"], list(sweep["inputs"]["benchmarks"])
+    # Where the data is not there any more, the problems that were begun are all that is known.
+    begun = rows.select("benchmark", "problem").unique().collect()
+    return Asked(
+        build_cells(request["models"], benchmarks, request["strategies"], parse_grid(request["budgets"])),
+        {name: sum(key[0] == name for key in problems) or begun.filter(benchmark=name).height for name in benchmarks},
+        request["samples"],
+    )
+
+
+def _trainings(preset: Path, manifest: Manifest) -> tuple[dict[str, Training], dict[str, Any]]:
+    """The trainings that left a model of the table, by its name there, and what each was made from."""
+    names: dict[str, list[str]] = {}
+    for name, fingerprint in manifest.models.items():
+        names.setdefault(fingerprint, []).append(name)
+    hashes = HashCache(preset.parent / "hashes.json")
+    trainings, documents = {}, {}
+    for stage in sorted(preset.glob("train/*")):
+        inputs = _inputs(stage)
+        try:
+            fingerprint = model_fingerprint(stage / MODEL, hashes.sha256)
+        except ValueError:  # It has not left a model yet.
+            continue
+        for name in names.get(fingerprint, []) if inputs is not None else []:
+            settings = inputs["inputs"]["train"]
+            trainings[name] = Training(
+                budget=TrainingBudget.parse(settings["budget"]),
+                asks_length=bool(settings.get("l1")),
+                base=next(iter(names.get(inputs["inputs"]["base"], [])), None),
+                metrics=pl.read_parquet(stage / METRICS) if (stage / METRICS).exists() else None,
+            )
+            documents[name] = inputs["inputs"]
+    return trainings, documents
+
+
+def _inputs(stage: Path) -> Any:
+    """What a stage was made from and asked for; None where that is not recorded."""
+    return _read(stage / _INPUTS) if (stage / _INPUTS).exists() else None
+
+
+def _read(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))

@@ -1,0 +1,220 @@
+"""`elastic playground` in a browser: a process of its own, a problem run, a slider moved, nothing asked of any other
+host. `page` fails its test on an error in the console and on a request to anywhere else."""
+
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.browser import watched
+from tests.elastic_command import ELASTIC, environment
+
+pytestmark = pytest.mark.timeout(600)
+
+PASSWORD = "of the playground's test"
+ENGINE_MS = 240_000
+"""An engine starts in half a minute on an idle machine."""
+RUN_MS = 60_000
+HOSTILE = '<img src=x onerror="document.title=1"> ${document.title=2} {{value}} 12+3=?'
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def start(runs: Path, *arguments: str, **variables: str) -> tuple[subprocess.Popen[str], str]:
+    """The process and the address of its page, once that answers."""
+    port = free_port()
+    process = subprocess.Popen(
+        [ELASTIC, "playground", "--port", str(port), *arguments],
+        env={**environment(runs), "PYTHONUNBUFFERED": "1", **variables},
+        stdout=subprocess.PIPE,
+        stderr=(runs / "playground.log").open("w"),
+        text=True,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith("playground: http"), (runs / "playground.log").read_text()[-3000:]
+    address = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            httpx.get(address, trust_env=False, timeout=10)
+            return process, address
+        except httpx.HTTPError:
+            assert time.monotonic() < deadline, "the page does not answer"
+            time.sleep(0.2)
+
+
+def stopped(process: subprocess.Popen[str], number: int) -> None:
+    """It ends in time, and its engine with it."""
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
+    assert process.wait(120) == 0
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    process, address = start(tmp_path_factory.mktemp("runs"))
+    yield address
+    stopped(process, signal.SIGTERM)
+
+
+def card(page: Page, strategy: str) -> Locator:
+    return page.locator(f".pg-card[data-strategy={strategy}]")
+
+
+def count(page: Page, strategy: str, name: str) -> int:
+    return int(card(page, strategy).locator(f"[data-count={name}]").inner_text())
+
+
+def run(page: Page) -> None:
+    """Press the button, and wait for the end."""
+    before = page.locator(".pg-cards").count()
+    page.get_by_role("button", name="Run", exact=True).click()
+    if not before:
+        expect(page.locator(".pg-cards")).to_be_visible(timeout=ENGINE_MS)
+    finished(page)
+
+
+def finished(page: Page) -> None:
+    page.wait_for_timeout(500)  # The answer before this one is still shown.
+    expect(page.locator(".pg-note", has_text="tokens drawn")).to_be_visible(timeout=RUN_MS)
+
+
+def cut(page: Page, strategy: str) -> float:
+    """Where the bar says that the budget cuts, in pixels."""
+    limit = card(page, strategy).locator(".pg-limit").bounding_box()
+    assert limit is not None
+    return limit["x"]
+
+
+def test_a_problem_runs_and_a_moved_slider_moves_the_cut(page: Page, address: str, tmp_path: Path) -> None:
+    page.goto(address)
+    page.get_by_label("Benchmark").click()
+    page.get_by_role("option", name=re.compile("miniature-hard")).click()
+    expect(page.get_by_label("Problem", exact=True)).to_have_value(re.compile(r"^\d+([+-]\d){7,11}=\?$"))
+    run(page)
+    assert count(page, "separate", "thinking") == 48
+    assert count(page, "separate", "forced") == 1 and count(page, "vanilla", "forced") == 0
+    assert "thinking cut after 48 tokens, closed by us" in card(page, "separate").inner_text()
+    assert card(page, "separate").locator("mark").inner_text() == "</think>"
+    expect(card(page, "budget_forcing").locator(".pg-badge")).to_have_text(re.compile("^[✓✗]"))
+    page.screenshot(path=tmp_path / "48.png", full_page=True)
+
+    before, thought = cut(page, "separate"), card(page, "separate").locator(".pg-thought").inner_text()
+    slider = page.get_by_role("slider").first
+    box = slider.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 48 / 384, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 24 / 384, box["y"] + box["height"] / 2, steps=4)
+    page.mouse.up()
+    t = int(page.get_by_label("number input for Thinking budget t, in tokens").input_value())
+    assert 16 <= t <= 32
+    expect(card(page, "separate").locator("[data-count=thinking]")).to_have_text(str(t), timeout=RUN_MS)
+    finished(page)
+    assert f"thinking cut after {t} tokens, closed by us" in card(page, "separate").inner_text()
+    assert cut(page, "separate") < before
+    shorter = card(page, "separate").locator(".pg-thought").inner_text().partition("✂")[0].strip()
+    assert thought.startswith(shorter), "the same thought, cut earlier"
+    page.screenshot(path=tmp_path / "24.png", full_page=True)
+
+    page.get_by_label("t unlimited").check()
+    expect(card(page, "separate")).to_contain_text("thinking closed by the model", timeout=RUN_MS)
+    assert count(page, "separate", "forced") == 0 and count(page, "separate", "thinking") > 48
+
+
+def test_what_is_typed_and_what_the_model_says_is_text(page: Page, address: str) -> None:
+    page.goto(address)
+    page.get_by_label("Problem", exact=True).fill(HOSTILE)
+    expect(page.get_by_label("Reference answer, if known")).to_have_value("")
+    run(page)
+    expect(card(page, "separate").locator(".pg-badge")).to_have_text("not graded")
+    assert page.locator(".pg-cards img").count() == 0
+    assert page.title() == "Elastic Reasoning playground"
+    page.get_by_label("Reference answer, if known").fill("15")
+    run(page)
+    expect(card(page, "separate").locator(".pg-badge")).to_have_text(re.compile("^[✓✗]"), timeout=RUN_MS)
+
+
+def test_mistakes_are_sentences(page: Page, address: str) -> None:
+    page.goto(address)
+    for field, value, sentence in (
+        ("Its problem number", "4711", "the problem's number is 4711; expected a whole number of 1 to 100"),
+        ("Sample", "-3", "the sample is -3; expected a whole number of 0 to 2,147,483,647"),
+    ):
+        page.get_by_label(field).fill(value)
+        page.get_by_label(field).press("Tab")
+        page.get_by_role("button", name="Run", exact=True).click()
+        expect(page.get_by_role("alert").filter(has_text=sentence)).to_be_visible(timeout=ENGINE_MS)
+    page.get_by_label("Problem", exact=True).fill("  ")
+    page.get_by_label("Sample").fill("0")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_role("alert").filter(has_text="there is no problem yet")).to_be_visible(timeout=ENGINE_MS)
+    assert "Traceback" not in page.content()
+
+
+def test_other_names_large_requests_and_files_are_refused(address: str) -> None:
+    with httpx.Client(base_url=address, trust_env=False, timeout=60) as client:
+        assert client.get("/", headers={"host": "evil.example"}).status_code == 400
+        assert client.post("/gradio_api/queue/join", content=b"x" * 2_000_000).status_code == 413
+        assert client.post("/gradio_api/upload", files={"files": b"x"}).status_code == 403
+        assert "default-src 'self'" in client.get("/").headers["content-security-policy"]
+
+
+def test_more_runs_than_may_queue_are_refused(address: str) -> None:
+    """Two at a time and eight in the queue by default; whoever joins does not wait for an answer here."""
+    fields = ["base", "12+3=?", "", None, ["unconstrained"], 48, False, 32, False]
+    with httpx.Client(base_url=address, trust_env=False, timeout=60) as client:
+        answers = [
+            client.post(
+                "/gradio_api/queue/join",
+                json={"data": [*fields, sample], "fn_index": 0, "session_hash": f"visitor{sample}"},
+            )
+            for sample in range(1000, 1040)
+        ]
+    refused = [answer for answer in answers if answer.status_code != 200]
+    assert len(answers) - len(refused) >= 10
+    assert refused and all(answer.status_code == 503 and "full" in answer.text for answer in refused)
+
+
+def test_a_password_keeps_others_out(browser: Browser, tmp_path: Path) -> None:
+    process, address = start(
+        tmp_path, "--model", "nothing=" + str(checkpoint(tmp_path)), ELASTIC_PLAYGROUND_PASSWORD=PASSWORD
+    )
+    try:
+        with httpx.Client(base_url=address, trust_env=False, timeout=60) as client:
+            assert client.get("/config").status_code == 401
+            assert client.post("/gradio_api/queue/join", json={}).status_code == 401
+            assert client.post("/login", data={"username": "elastic", "password": "wrong"}).status_code == 400
+            assert client.post("/login", data={"username": "elastic", "password": PASSWORD}).status_code == 200
+        assert PASSWORD not in " ".join(psutil.Process(process.pid).cmdline())
+        with watched(browser) as page:
+            page.goto(address)
+            page.get_by_label("username").fill("elastic")
+            page.get_by_label("password").fill(PASSWORD)
+            page.get_by_role("button", name="Login").click()
+            expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible(timeout=RUN_MS)
+    finally:
+        stopped(process, signal.SIGINT)
+
+
+def checkpoint(directory: Path) -> Path:
+    """A model that cannot be loaded: this test needs no engine."""
+    model = directory / "nothing"
+    model.mkdir()
+    (model / "model.safetensors").touch()
+    return model

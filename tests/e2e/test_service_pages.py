@@ -1,0 +1,177 @@
+"""What people see of a sweep on the pages of MLflow and Prefect: a tiny recorded run on the servers of `elastic up`."""
+
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from mlflow import MlflowClient
+from playwright.sync_api import Browser, Page, expect
+
+from tests.integration.test_services import (
+    DEPLOYMENTS,
+    FLOW,
+    clean_environment,
+    clients,
+    free_port,
+    lines_until,
+    start,
+)
+
+pytestmark = pytest.mark.timeout(600)
+
+PAGE_MS = 60_000
+"""These pages are megabytes of script."""
+
+NUM_CELLS = 2 * (3 * 2 + 1)
+"""Of two models: three strategies under two budgets, and one without."""
+
+RECORD = """
+    import os
+    from pathlib import Path
+
+    from prefect import flow, task
+
+    from reports.summary import summarize
+    from tasks.progress import progress
+    from tasks.sweep_record import record_cells
+    from tasks.tracking import Tracker
+    from tests.unit.test_report_summary import make_rows
+
+    LABEL = "embedded/sweep/tiny"
+
+    @task
+    def measure() -> None:
+        tracker = Tracker("embedded", Path(os.environ["ELASTIC_RUNS"]))
+        run_id = tracker.ensure(LABEL, "sweep")
+        with tracker.running(run_id), progress("sweep", 8, "rows") as shown:
+            shown.reach(8)
+            rows = make_rows(benchmarks=["easy"], budgets=[16, 48], num_problems=6, num_samples=2)
+            record_cells(tracker, run_id, LABEL, summarize(rows))
+
+    @flow(name="sweep")
+    def sweep() -> None:
+        measure()
+
+    sweep()
+"""
+
+
+class Servers(NamedTuple):
+    """Where both are, and what their clients are told."""
+
+    prefect: str
+    mlflow: str
+    variables: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    project = tmp_path_factory.mktemp("project")
+    (project / "flow.py").write_text(textwrap.dedent(FLOW))
+    (project / "prefect.yaml").write_text(textwrap.dedent(DEPLOYMENTS))
+    ports = free_port(), free_port()
+    process = start(project, clean_environment(), *ports)
+    try:
+        lines_until(process, "Ctrl-C")
+        variables = clients(project / "runs")
+        result = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(RECORD)],
+            env={**clean_environment(), **variables, "ELASTIC_RUNS": str(project / "runs")},
+            cwd=Path(__file__).parents[2],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=300,
+            check=False,
+        )
+        assert result.returncode == 0, result.stdout[-3000:]
+        yield Servers(*(f"http://127.0.0.1:{port}" for port in ports), variables)
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@contextmanager
+def visited(browser: Browser, **context: Any) -> Iterator[Page]:
+    """A page that asks nothing of another host. Its console is that of MLflow and Prefect, not ours."""
+    outside: list[str] = []
+    with browser.new_context(viewport={"width": 1500, "height": 950}, **context) as tabs:
+        page = tabs.new_page()
+        page.set_default_timeout(PAGE_MS)
+        page.on("request", lambda asked: outside.append(asked.url) if not _is_inside(asked.url) else None)
+        yield page
+    assert not outside
+
+
+def _is_inside(url: str) -> bool:
+    return url.startswith(("http://127.0.0.1:", "data:", "blob:"))
+
+
+@pytest.fixture
+def mlflow_page(browser: Browser, servers: Servers) -> Iterator[Page]:
+    user, password = (servers.variables[f"MLFLOW_TRACKING_{name}"] for name in ("USERNAME", "PASSWORD"))
+    with visited(browser, http_credentials={"username": user, "password": password}) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def sweep_run(servers: Servers) -> tuple[str, str]:
+    """Ids of the experiment and of the sweep's run."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in servers.variables.items():
+            patch.setenv(name, value)
+        client = MlflowClient()
+        experiment = client.get_experiment_by_name("embedded")
+        assert experiment is not None
+        (run,) = client.search_runs([experiment.experiment_id], "tags.stage = 'sweep'")
+        cells = client.search_runs([experiment.experiment_id], "tags.stage = 'cell' and tags.t = '48'")
+    assert len(cells) == 6
+    # Numbers, so that charts have axes of numbers.
+    assert {(cell.data.params["t"], cell.data.params["s"]) for cell in cells} == {("48", "32")}
+    return experiment.experiment_id, run.info.run_id
+
+
+def test_mlflow_charts_accuracy_over_tokens(
+    mlflow_page: Page, servers: Servers, sweep_run: tuple[str, str], tmp_path: Path
+) -> None:
+    page, run = mlflow_page, f"{servers.mlflow}/#/experiments/{sweep_run[0]}/runs/{sweep_run[1]}"
+    page.goto(run)
+    expect(page.get_by_text("Accuracy over tokens")).to_be_visible(timeout=PAGE_MS)
+    page.goto(f"{run}/model-metrics")
+    expect(page.get_by_text("accuracy/easy/base").first).to_be_visible(timeout=PAGE_MS)
+    expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=PAGE_MS)
+    page.screenshot(path=tmp_path / "charts.png")
+    page.goto(f"{run}/artifacts/cells.json")
+    expect(page.get_by_text("View as table")).to_be_visible(timeout=PAGE_MS)
+    expect(page.get_by_text("budget_forcing").first).to_be_visible(timeout=PAGE_MS)
+
+
+def test_mlflow_lists_cells_to_be_compared(mlflow_page: Page, servers: Servers, sweep_run: tuple[str, str]) -> None:
+    """The filter of the sweep's description finds the cells, below the sweep itself."""
+    page = mlflow_page
+    page.goto(f"{servers.mlflow}/#/experiments/{sweep_run[0]}/runs?searchFilter=tags.stage%20%3D%20%22cell%22")
+    expect(page.get_by_text("matching runs")).to_have_text(f"{NUM_CELLS + 1} matching runs", timeout=PAGE_MS)
+    expect(page.get_by_text("sweep", exact=True).first).to_be_visible(timeout=PAGE_MS)
+
+
+def test_prefect_shows_table_link_and_progress(browser: Browser, servers: Servers, tmp_path: Path) -> None:
+    with visited(browser) as page:
+        page.goto(servers.prefect)
+        page.locator("input[type=password]").fill(servers.variables["PREFECT_API_AUTH_STRING"])
+        page.get_by_role("button", name="Login").click()
+        expect(page.get_by_text("Flow Runs").first).to_be_visible(timeout=PAGE_MS)
+        page.goto(f"{servers.prefect}/artifacts")
+        for key in ("sweep", "sweep-progress", "sweep-mlflow"):
+            expect(page.get_by_text(key, exact=True)).to_be_visible(timeout=PAGE_MS)
+        page.screenshot(path=tmp_path / "artifacts.png")
+        page.goto(f"{servers.prefect}/artifacts/key/sweep")
+        page.get_by_role("link", name=re.compile("^[0-9a-f]{8}$")).first.click()
+        expect(page.get_by_text("accuracy, % [95 %]")).to_be_visible(timeout=PAGE_MS)
+        expect(page.get_by_text("budget_forcing").first).to_be_visible(timeout=PAGE_MS)
+        page.screenshot(path=tmp_path / "table.png", full_page=True)

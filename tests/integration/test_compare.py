@@ -1,0 +1,106 @@
+"""`elastic compare` on sweeps on disk and in a real MLflow: what it takes, what it keeps, what it refuses."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import click.testing
+import pytest
+from mlflow import MlflowClient
+
+from elastic_core.errors import UserError
+from elastic_core.sweep.manifest import Manifest
+from elastic_core.sweep.store import TrajectoryStore
+from flows.cli import cli
+from flows.compare import compare
+from reports.pairs import paired_cells
+from tasks.tracking import Result, Tracker
+from tests.unit.test_compare import rows
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A runs directory and its MLflow database, which takes seconds to be made."""
+    directory = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{directory / 'mlflow.db'}")
+        patch.setenv("ELASTIC_RUNS", str(directory))
+        yield directory
+
+
+def sweep(runs: Path, key: str, sha256: str = "h", **options: object) -> Path:
+    """A finished sweep's directory."""
+    directory = runs / "embedded" / "sweep" / key
+    store = TrajectoryStore(directory / "table")
+    with store.writing(Manifest({}, {}, {"easy": sha256}, {"preset": "embedded"})):
+        store.append(rows(**options).drop("tokens"))
+    return directory
+
+
+def record(runs: Path, key: str, name: str, model: str) -> tuple[str, str]:
+    """Ids of a sweep's run and of one of its cells'."""
+    tracker = Tracker("embedded", runs)
+    label = f"embedded/sweep/{key}"
+    pipeline = tracker.ensure(f"embedded/pipeline/{key}", f"pipeline {name}")
+    run_id = tracker.ensure(label, name, pipeline)
+    tags = dict(zip(("model", "benchmark", "strategy", "t", "s"), (model, "easy", "separate", "48", "32"), strict=True))
+    tracker.record(run_id, [Result(f"{label}/cell", f"cell of {name}", tags, {}, {})])
+    found = tracker.find(f"{label}/cell")
+    assert found is not None
+    return run_id, found
+
+
+def test_runs_are_found_by_id_name_pipeline_cell_and_directory(runs: Path) -> None:
+    first, second = sweep(runs, "a", models=["base"]), sweep(runs, "b", models=["trained"])
+    (id_a, cell_a), (id_b, cell_b) = record(runs, "a", "first", "base"), record(runs, "b", "second", "trained")
+    whole = {
+        compare(*pair, runs).split("\n", 2)[2].rpartition("\n")[0]
+        for pair in (
+            (str(first), str(second / "table")),
+            (id_a, id_b),
+            ("first", "second"),
+            ("pipeline first", "pipeline second"),
+        )
+    }
+    assert len(whole) == 1 and whole.pop().count("base → trained") == 7
+    assert compare(cell_a, cell_b, runs).count("base → trained") == 1
+
+
+def test_mlflow_keeps_the_table_and_the_differences_over_tokens(runs: Path) -> None:
+    directories = [str(sweep(runs, key)) for key in "cd"]
+    shown = compare(*directories, runs)
+    run_id = shown.rpartition(" ")[2]
+    assert compare(*directories, runs).rpartition(" ")[2] == run_id, "the same comparison is the same run"
+    client = MlflowClient()
+    run = client.get_run(run_id)
+    assert run.data.tags["stage"] == "compare" and run.info.status == "FINISHED"
+    table = json.loads(Path(client.download_artifacts(run_id, "comparison.json", str(runs))).read_text())
+    assert len(table["data"]) == 14 and {"difference", "difference_low", "num_problems"} <= set(table["columns"])
+    assert json.loads(run.data.tags["mlflow.loggedArtifacts"]) == [{"path": "comparison.json", "type": "table"}]
+    assert "difference/easy/trained/separate" in run.data.metrics
+    history = client.get_metric_history(run_id, "difference/easy/trained/separate")
+    assert {metric.step for metric in history} == {
+        round(row["tokens_a"])
+        for row in paired_cells(rows(), rows()).filter(model="trained", strategy="separate").to_dicts()
+    }
+
+
+def refusal(*arguments: str) -> str:
+    error = click.testing.CliRunner().invoke(cli, ["compare", *arguments]).exception
+    assert isinstance(error, UserError), error
+    return str(error)
+
+
+def test_what_cannot_be_compared_is_one_sentence(runs: Path) -> None:
+    directory = str(sweep(runs, "e"))
+    assert "no directory, MLflow run id or MLflow run name 'nowhere'" in refusal(directory, "nowhere")
+    assert "no trajectory table" in refusal(directory, str(runs))
+    other = str(sweep(runs, "f", sha256="of other problems"))
+    assert "easy is not the same in both" in refusal(directory, other)
+    tracker = Tracker("embedded", runs)
+    for label in ("x", "y"):
+        tracker.ensure(label, "twice")
+    assert "2 MLflow runs are called 'twice'; give an id: " in refusal(directory, "twice")
+    tracker.ensure("embedded/train/z", "train")
+    assert "is no sweep, has none below it" in refusal(directory, "train")
+    assert "no directory" in refusal(directory, 'it\'s "quoted"')

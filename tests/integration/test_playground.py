@@ -1,0 +1,192 @@
+"""The playground's session on a real engine, started once: what streams is what comes, budgets hold to the token, and
+strategies side by side draw what they draw alone."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from elastic_core.budget import Budget
+from elastic_core.engines.base import drive
+from elastic_core.errors import UserError
+from elastic_core.markers import chat_prompt
+from elastic_core.rewards import GradeStatus
+from elastic_core.strategies import STRATEGIES, Generate, Sampling
+from elastic_core.sweep.rows import sample_seed
+from elastic_core.trajectory import Trajectory
+from flows.playground.asked import Asked
+from flows.playground.choices import Choices, find_choices
+from flows.playground.parameters import PlaygroundParameters
+from flows.playground.session import Run, Session
+from flows.playground.view import render
+
+pytestmark = pytest.mark.timeout(600)
+
+STRATEGY_NAMES = ("vanilla", "separate", "budget_forcing", "budget_forcing_wait1", "l1_exact")
+
+
+@pytest.fixture(scope="module")
+def choices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Choices]:
+    runs = tmp_path_factory.mktemp("runs")
+    (runs / "broken").mkdir()
+    (runs / "broken" / "model.safetensors").touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ELASTIC_RUNS", str(runs))
+        patch.setenv("PREFECT_HOME", str(runs / "prefect"))
+        found = find_choices("embedded", {}, [f"broken={runs / 'broken'}"])
+        yield replace(found, models=dict(sorted(found.models.items())))
+
+
+@pytest.fixture(scope="module")
+def session(choices: Choices) -> Iterator[Session]:
+    with Session(choices, PlaygroundParameters(run_seconds=300)) as session:
+        yield session
+
+
+def asked(choices: Choices, budget: Budget, strategies: tuple[str, ...] = STRATEGY_NAMES, sample: int = 0) -> Asked:
+    return Asked("base", choices.problems["miniature-hard, generated"][6], strategies, budget, sample)
+
+
+def performed(session: Session, what: Asked) -> Run:
+    async def perform() -> Run:
+        run = session.begin(what)
+        await session.call(session.perform(run))
+        return run
+
+    return asyncio.run(perform())
+
+
+def trajectories(run: Run) -> dict[str, Trajectory]:
+    found = {attempt.strategy: attempt.trajectory for attempt in run.attempts if attempt.trajectory is not None}
+    assert len(found) == len(run.attempts), [attempt.sentence for attempt in run.attempts]
+    return found
+
+
+def test_streamed_tokens_are_the_completion_s(session: Session, choices: Choices) -> None:
+    """Also beside others, and with log-probabilities: streaming changes nothing of what is drawn."""
+    loaded = performed(session, asked(choices, Budget(8, 8))).loaded
+    assert loaded is not None
+    prompt = chat_prompt(loaded.tokenizer, "36+6-4+8=?")
+    requests = [
+        Generate(prompt, 60, (loaded.markers.think_end,), Sampling(0.8, 1.0, logprobs=logprobs))
+        for logprobs in (False, True)
+    ]
+
+    async def both_ways() -> None:
+        for request in requests:
+            streamed: list[list[int]] = []
+            whole, watched = await asyncio.gather(
+                loaded.engine.generate(request, 3), loaded.engine.generate(request, 3, streamed.append)
+            )
+            assert whole.tokens == watched.tokens and whole.finish == watched.finish
+            assert (
+                whole.logprobs == pytest.approx(watched.logprobs) if request.sampling.logprobs else not whole.logprobs
+            )
+            assert tuple(token for part in streamed for token in part) == watched.tokens
+            assert len(streamed) > len(watched.tokens) / 4, "they come as they are drawn"
+
+    asyncio.run(session.call(both_ways()))
+
+
+def test_what_is_seen_on_the_way_is_what_comes(session: Session, choices: Choices) -> None:
+    """In the session's loop as the page looks at it, at every turn."""
+
+    async def watch() -> tuple[Run, list[list[tuple[int, ...]]]]:
+        run = session.begin(asked(choices, Budget(96, 32), ("separate", "budget_forcing", "vanilla"), sample=1))
+        work = asyncio.ensure_future(session.perform(run))
+        seen: list[list[tuple[int, ...]]] = [[] for _ in run.attempts]
+        while not work.done():
+            await session.look(run)
+            for attempt, views in zip(run.attempts, seen, strict=True):
+                if attempt.state == "running" and attempt.trajectory is not None:
+                    views.append(attempt.trajectory.response_ids)
+            await asyncio.sleep(0.002)
+        work.result()
+        return run, seen
+
+    async def in_session() -> tuple[Run, list[list[tuple[int, ...]]]]:
+        return await session.call(watch())
+
+    run, seen = asyncio.run(in_session())
+    for attempt, views in zip(run.attempts, seen, strict=True):
+        assert attempt.trajectory is not None
+        response = attempt.trajectory.response_ids
+        assert len({len(view) for view in views}) > 10, f"{attempt.strategy} was not seen growing"
+        assert all(view == response[: len(view)] for view in views)
+
+
+@pytest.mark.parametrize("budget", [Budget(0, 32), Budget(1, 1), Budget(48, 32), Budget(130, 5), Budget(512, 64)])
+def test_budgets_hold_to_the_token_and_a_thought_is_what_it_is_alone(
+    session: Session, choices: Choices, budget: Budget
+) -> None:
+    """Alone, on the bare engine and with a sweep's seed, a strategy draws the thought that it drew side by side."""
+    what = asked(choices, budget, sample=10 + (budget.think or 0))  # A sample of its own: nothing is known of it.
+    run = performed(session, what)
+    loaded, settings = run.loaded, choices.settings.sweep
+    assert loaded is not None
+    seed = sample_seed(settings.seed, what.problem.benchmark, what.problem.id, what.sample)
+
+    async def alone(name: str) -> Trajectory:
+        strategy = STRATEGIES[name]
+        prompt = chat_prompt(loaded.tokenizer, strategy.prompt(what.problem.question, budget))
+        sampling = Sampling(settings.temperature, settings.top_p)
+        return await drive(strategy.decode(prompt, budget, loaded.markers, sampling), {"policy": loaded.engine}, seed)
+
+    first = trajectories(run)
+    for name in ("separate", "budget_forcing", "budget_forcing_wait1"):
+        first[name].check(budget)
+    first["vanilla"].check_total(budget.total)
+    for name in ("separate", "budget_forcing"):
+        thought = asyncio.run(session.call(alone(name))).response_ids[: budget.think]
+        assert first[name].response_ids[: len(thought)] == thought
+    assert first["vanilla"].response_ids[: budget.think] == first["separate"].response_ids[: budget.think]
+
+
+def test_a_smaller_budget_cuts_the_same_thought(session: Session, choices: Choices) -> None:
+    large = performed(session, asked(choices, Budget(100, 32), ("separate",), sample=2))
+    small = performed(session, asked(choices, Budget(40, 32), ("separate",), sample=2))
+    assert small.generated <= 32 and small.reused == 40, "only the solution is drawn"
+    (long, short) = (trajectories(run)["separate"].response_ids for run in (large, small))
+    assert short[:40] == long[:40]
+    again = performed(session, asked(choices, Budget(40, 32), ("separate",), sample=2))
+    assert again.generated == 0 and trajectories(again) == trajectories(small)
+
+
+def test_solutions_are_graded_where_there_is_a_reference(session: Session, choices: Choices) -> None:
+    runs = [performed(session, asked(choices, Budget(None, 32), ("separate",), sample)) for sample in range(4)]
+    grades = [run.attempts[0].grade for run in runs]
+    assert any(grade is not None and grade.status is GradeStatus.CORRECT for grade in grades)
+    what = asked(choices, Budget(48, 32), ("separate",))
+    typed = replace(what, problem=replace(what.problem, truth=""))
+    assert performed(session, typed).attempts[0].grade is None
+
+
+def test_what_cannot_run_is_said_beside_what_can(session: Session, choices: Choices) -> None:
+    run = performed(session, asked(choices, Budget(None, 32), ("separate", "l1_exact")))
+    refused = run.attempts[1]
+    assert refused.state == "failed" and refused.sentence.startswith("l1_exact cannot run under unlimited+32; expected")
+    run = performed(session, asked(choices, Budget(2000, 32), ("separate", "unconstrained")))
+    assert "do not fit the model's context of 1,024 tokens" in run.attempts[0].sentence
+    assert run.attempts[1].state == "done"
+    assert "do not fit" in render(run, finished=True)
+
+
+def test_a_run_that_is_given_up_leaves_the_engine_free(session: Session, choices: Choices) -> None:
+    async def give_up() -> None:
+        run = session.begin(asked(choices, Budget(900, 32), ("unconstrained",), sample=3))
+        work = asyncio.ensure_future(session.call(session.perform(run)))
+        await asyncio.sleep(0.3)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+    asyncio.run(give_up())
+    assert performed(session, asked(choices, Budget(4, 4), ("separate",))).attempts[0].state == "done"
+
+
+def test_a_model_that_cannot_be_loaded_is_one_sentence(session: Session, choices: Choices) -> None:
+    """Last, as the engine of the others is stopped for it."""
+    what = replace(asked(choices, Budget(4, 4)), model="broken")
+    with pytest.raises(UserError, match=r"^broken cannot be loaded: .+") as error:
+        performed(session, what)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,41 @@
+"""`elastic report --from TABLE` as a user runs it, on the table of a half-done sweep."""
+
+import json
+from pathlib import Path
+
+from tests.bench.bench_report import Shape, write_table
+from tests.elastic_command import elastic
+
+SHAPE = Shape({"hard": 6}, samples=2, thought=48, solution=32, max_seconds=0, max_gib=0)
+
+
+def test_a_half_done_sweep_is_reported_and_says_how_much_of_it_is_there(tmp_path: Path) -> None:
+    sweep = tmp_path / "runs" / "mine" / "sweep" / "key"
+    rows = write_table(SHAPE, sweep / "table")
+    request = {
+        "models": ["base", "trained"],
+        "strategies": ["separate", "unconstrained"],
+        "budgets": ["12+32", "48+32"],
+        "samples": 4,
+    }
+    (sweep / "inputs.json").write_text(json.dumps({"inputs": {"benchmarks": {"hard": ""}}, "request": request}))
+    out = tmp_path / "out"
+    done = elastic("report", "--from", str(sweep / "table"), "--to", str(out), "--price", "2", runs=tmp_path / "runs")
+    assert done.returncode == 0, done.stdout
+    verdict, coverage, *files = done.stdout.splitlines()
+    assert rows == 2 * 25 * 12
+    assert verdict.startswith("Training ")
+    assert coverage.startswith("The sweep is not complete: 72 of 144 trajectories (50 %) are there, 0 of 6 cells")
+    text = (out / "report.md").read_text()
+    assert str(out / "report.md") in files
+    assert verdict in text
+    assert coverage in text
+    assert "Cost at 2 per million output tokens." in text
+    assert (out / "figures" / "thinking_spent.svg").exists()
+
+
+def test_what_is_no_table_is_one_sentence(tmp_path: Path) -> None:
+    done = elastic("report", "--from", str(tmp_path), runs=tmp_path / "runs")
+    assert done.returncode == 2
+    assert done.stdout.startswith(f"error: {tmp_path} is no trajectory table")
+    assert len(done.stdout.splitlines()) == 1

@@ -1,0 +1,129 @@
+"""ReasonFlux-F1's presets: complete, as published, and refused with a sentence where a setting is wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from elastic_core.errors import UserError
+from elastic_core.training.sft import compose_config
+from elastic_core.training.sft_parameters import SftParameters
+from flows import presets
+from flows.data_sources import chosen_datasets
+from flows.run import FlowRun
+from tasks.warm_start import Launch
+
+NAMES = ("reasonflux-f1-7b", "reasonflux-f1-14b", "reasonflux-f1-32b")
+
+
+def sft(**changes: Any) -> SftParameters:
+    return SftParameters(**{"data": "reasonflux-f1-sft", "chat_template": "deepseekr1"} | changes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fine_tuning_is_as_published(name: str) -> None:
+    settings = presets.resolve(name)
+    parameters = settings.warm_start.sft
+    assert parameters is not None and parameters.chat_template == "deepseekr1"
+    size = name.rpartition("-")[2].upper()
+    assert settings.warm_start.initial == f"deepseek-ai/DeepSeek-R1-Distill-Qwen-{size}"
+    assert settings.sweep.checkpoints["R1-Distill-Qwen"] == settings.warm_start.initial
+    assert settings.data.benchmarks == ["aime-2024", "aime-2025", "math500", "gpqa-diamond"]
+    config = compose_config(parameters.warm_start(Path("model"), Path("rows"), 1000, Path("work"), Path("out")))
+    assert config.trainer.total_training_steps == 5 * (1000 // 16)
+    assert (config.data.train_batch_size, config.data.max_length, config.optim.lr) == (16, 16384, 1e-5)
+    optimiser = config.optim
+    assert (optimiser.lr_scheduler_type, optimiser.lr_warmup_steps, optimiser.min_lr_ratio) == ("cosine", 0, 0)
+    assert (list(optimiser.betas), optimiser.weight_decay, optimiser.clip_grad) == ([0.9, 0.999], 0, 1)
+    assert (config.engine.mixed_precision.param_dtype, config.engine.model_dtype) == ("bf16", "fp32")
+    assert config.model.enable_gradient_checkpointing and config.model.use_fused_kernels
+    assert config.engine.offload_policy == (size == "32B")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_of_the_cutoff_fits_a_device_and_engines_fill_the_node(name: str) -> None:
+    settings = presets.resolve(name)
+    assert settings.warm_start.sft is not None
+    assert settings.warm_start.sft.tokens_per_device >= settings.warm_start.sft.cutoff
+    assert (
+        settings.engine.tensor_parallel_size * settings.engine.data_parallel_size == settings.warm_start.sft.gpus == 8
+    )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"warm_start.sft.chat_template": "r1"}, r"chat_template: no such chat template; .*deepseekr1.*found 'r1'"),
+        ({"warm_start.sft.epochs": 0}, r"--set warm_start\.sft\.epochs: input should be greater than or equal to 1"),
+        ({"warm_start.sft.epoch": 3}, r'--set warm_start\.sft\.epoch: unknown key, did you mean "epochs"'),
+        ({"warm_start.sft.batch_size": 12}, r"batch_size = 12 is not a multiple of gpus = 8"),
+        ({"warm_start.sft.cutoff": 32768}, r"tokens_per_device = 16384 cannot hold a row of cutoff = 32768"),
+        ({"warm_start.sft.device": "cpu"}, r"device = cpu trains in one process; gpus = 8, expected 1"),
+        ({"warm_start.sft.precision": "fp16"}, r"--set warm_start\.sft\.precision: .*found 'fp16'"),
+        ({"warm_start.initial": "random"}, r"sft goes on from a model"),
+        ({"warm_start.steps": 3}, r"steps has no effect beside sft"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(overrides: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        presets.resolve("reasonflux-f1-7b", overrides)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_chat_template_has_no_default() -> None:
+    with pytest.raises(ValidationError, match=r"chat_template\n  Field required"):
+        SftParameters(data="reasonflux-f1-sft")
+
+
+def test_the_miniatures_warm_start_takes_no_model_of_others() -> None:
+    with pytest.raises(UserError, match=r'initial = "me/model" is neither'):
+        presets.resolve("smoke", {"warm_start.initial": "me/model"})
+
+
+def test_what_is_imitated_is_built_with_the_benchmarks(tmp_path: Path) -> None:
+    built = chosen_datasets(FlowRun(presets.resolve("reasonflux-f1-7b"), tmp_path))
+    assert [entry.name for entry in built] == [
+        "aime-2024", "aime-2025", "math500", "gpqa-diamond", "reasonflux-f1-sft",
+    ]  # fmt: skip
+    (tmp_path / "mine.jsonl").touch()
+    own = presets.resolve("reasonflux-f1-7b", {"warm_start.sft.data": str(tmp_path / "mine.jsonl")})
+    assert chosen_datasets(FlowRun(own, tmp_path))[-1].files[0].path == "mine.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("math500", r"warm_start\.sft\.data: math500 holds no conversations; expected reasonflux-f1-sft, .* or a file"),
+        ("reasonflux-f1-stf", r"reasonflux-f1-stf: no such file, and no data set of that name"),
+    ],
+)
+def test_what_cannot_be_imitated_is_refused(data: str, message: str, tmp_path: Path) -> None:
+    settings = presets.resolve("reasonflux-f1-7b", {"warm_start.sft.data": data})
+    with pytest.raises(UserError, match=message):
+        chosen_datasets(FlowRun(settings, tmp_path))
+
+
+def test_rows_that_fill_no_batch_are_refused() -> None:
+    assert sft(epochs=3, batch_size=16).total_steps(47) == 6
+    with pytest.raises(UserError, match=r"15 rows of reasonflux-f1-sft are fewer than warm_start\.sft\.batch_size, 16"):
+        sft().total_steps(15)
+
+
+def test_several_gpus_are_a_process_each_and_a_cpu_is_one() -> None:
+    assert "--nproc-per-node 8 -m elastic_core.training.sft c.json" in " ".join(
+        Launch(cpu=False, num_processes=8).command(Path("c.json"))
+    )
+    assert Launch(cpu=False, num_processes=8).environment() == {}
+    assert Launch().command(Path("c.json"))[-3:] == ["-m", "elastic_core.training.sft", "c.json"]
+    assert Launch().environment()["VERL_PLATFORM"] == "cpu"
+
+
+def test_a_dry_run_shows_the_fine_tuning() -> None:
+    from flows import train_settings
+
+    shown = yaml.safe_load(train_settings.composed(presets.resolve("reasonflux-f1-7b")))
+    assert shown["trainer"]["total_training_steps"] == "5 * (rows // 16)"
+    assert (shown["trainer"]["device"], shown["trainer"]["n_gpus_per_node"]) == ("cuda", 8)
+    assert shown["model"]["path"] == "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"

@@ -1,0 +1,99 @@
+"""Benchmarks as tasks of lm-evaluation-harness: the same prompts, sampling and grades as the sweep's."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from elastic_core import lm_eval, lm_eval_utils
+from elastic_core.data.problems import Problem
+from elastic_core.errors import UserError
+from elastic_core.miniature.tokenizer import build_tokenizer
+
+SETTINGS = lm_eval.TaskSettings(context=32768, samples=16, temperature=0.6, top_p=0.95)
+PROBLEMS = [Problem("aime-2024", "0", "What is 1+1? Put it in \\boxed{}.\u2028{{ x }}", "2", "math")]
+
+
+class _Loader(yaml.SafeLoader):
+    pass
+
+
+_Loader.add_constructor("!function", lambda loader, node: f"function {node.value}")
+
+
+def exported(directory: Path, settings: lm_eval.TaskSettings = SETTINGS) -> dict[str, Any]:
+    [file] = lm_eval.write_tasks(directory, {"aime-2024": PROBLEMS}, {"aime-2024": 68}, settings, "# Read me\n")
+    assert file.name == "elastic_aime_2024.yaml"
+    task: dict[str, Any] = yaml.load(file.read_text(), _Loader)
+    return task
+
+
+def test_a_task_generates_as_the_sweep_does(tmp_path: Path) -> None:
+    task = exported(tmp_path)
+    assert task["generation_kwargs"] == {
+        "until": [], "do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 0, "max_gen_toks": 32700,
+    }  # fmt: skip
+    assert task["repeats"] == 16
+    assert task["filter_list"][0]["filter"] == [{"function": "take_first_k", "k": 16}]
+    assert (task["custom_dataset"], task["process_results"]) == (
+        "function utils.problems", "function utils.process_results",
+    )  # fmt: skip
+    assert (task["doc_to_text"], task["num_fewshot"]) == ("question", 0)
+
+
+def test_greedy_sampling_has_no_settings_of_sampling(tmp_path: Path) -> None:
+    task = exported(tmp_path, lm_eval.TaskSettings(32768, 1, temperature=0.0, top_p=1.0))
+    assert task["generation_kwargs"] == {"until": [], "do_sample": False, "max_gen_toks": 32700}
+
+
+def test_problems_are_written_with_the_sweeps_own_prompts(tmp_path: Path) -> None:
+    exported(tmp_path)
+    [line] = (tmp_path / "aime-2024.jsonl").read_text().splitlines()
+    assert json.loads(line) == {
+        "id": "0", "question": PROBLEMS[0].question, "truth": "2", "grader": "math",
+    }  # fmt: skip
+    assert (tmp_path / "utils.py").read_text() == Path(lm_eval_utils.__file__).read_text()
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "README.md", "aime-2024.jsonl", "elastic_aime_2024.yaml", "utils.py",
+    ]  # fmt: skip
+
+
+def test_a_problems_score_is_the_mean_over_its_responses() -> None:
+    doc = {"truth": "2", "grader": "math"}
+    responses = ["1+1</think>\\boxed{2}", "</think>\\boxed{3}", "\\boxed{2}", "</think>so \\boxed{2}"]
+    assert lm_eval_utils.process_results(doc, [responses]) == {"avg_at_k": 0.5}
+
+
+def test_a_think_end_that_the_harness_leaves_out_is_noticed() -> None:
+    tokenizer = build_tokenizer()
+    end = tokenizer.convert_tokens_to_ids("</think>")
+    assert lm_eval.survives_decoding(tokenizer, end)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["</think>"]})
+    assert not lm_eval.survives_decoding(tokenizer, end)
+
+
+def test_the_readme_says_what_can_be_checked_and_how() -> None:
+    models = {"base": "/models/base", "trained": None}
+    text = lm_eval.readme("embedded", models, ["miniature-easy"], SETTINGS, ",dtype=float32")
+    for part in (
+        "- base: `/models/base`",
+        "- trained: `not there yet`",
+        "--model_args pretrained=MODEL,max_model_len=32768,dtype=float32",
+        "--tasks elastic_miniature_easy",
+        "| `separate`, `budget_forcing` | no",
+    ):
+        assert part in text
+
+
+def test_tasks_are_not_mixed_with_exports_of_a_model(tmp_path: Path) -> None:
+    from flows.cli import cli
+
+    with pytest.raises(UserError, match="--lm-eval writes tasks and no model"):
+        cli.main(["export", "--lm-eval", str(tmp_path), "--to", "model"], standalone_mode=False)
+
+
+@pytest.mark.parametrize(("benchmark", "name"), [("math500", "elastic_math500"), ("aime-2024", "elastic_aime_2024")])
+def test_names_of_tasks(benchmark: str, name: str) -> None:
+    assert lm_eval.task_name(benchmark) == name

@@ -1,0 +1,322 @@
+"""The playground without an engine: what it refuses, who gets in, and what its page says."""
+
+import asyncio
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, ClassVar
+
+import click.testing
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_core.budget import Budget
+from elastic_core.data.problems import Problem
+from elastic_core.errors import UserError
+from elastic_core.rewards import Grade, GradeStatus
+from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
+from flows.cli import cli
+from flows.playground import access, asked
+from flows.playground.parameters import PlaygroundParameters
+from flows.playground.session import Attempt, Loaded, Run
+from flows.playground.view import message, pieces, render
+from tests.unit.test_playground_live import END, EOS, MARKERS, WORD
+
+PARAMETERS = PlaygroundParameters(max_question=100, max_reference=20)
+TAKEN = Problem("aime", "7", "What is 6 times 7?", "42", "math")
+
+
+# What is asked.
+
+
+def test_budgets_are_read_from_the_sliders() -> None:
+    assert asked.read_budget(48, False, 32, False) == Budget(48, 32)
+    assert asked.read_budget(0, False, 32.0, True) == Budget(0, None)
+    assert asked.read_budget("whatever", True, None, True) == Budget(None, None)
+
+
+@given(st.one_of(st.none(), st.text(), st.floats(), st.integers(max_value=-1), st.booleans(), st.lists(st.integers())))
+def test_a_budget_that_is_no_number_of_tokens_is_one_sentence(value: Any) -> None:
+    if isinstance(value, float) and value >= 0 and value.is_integer() and value <= 2**24:
+        return
+    with pytest.raises(UserError, match=r"^the thinking budget t is .*; expected a whole number of 0 to "):
+        asked.read_budget(value, False, 32, False)
+
+
+def test_a_solution_needs_a_token() -> None:
+    with pytest.raises(UserError, match="the solution budget s is 0; expected a whole number of 1 to"):
+        asked.read_budget(48, False, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("names", "found"), [([], "no strategy is chosen"), (["x" * 99], "no strategy"), ("vanilla", "no")]
+)
+def test_strategies_are_those_of_the_page(names: Any, found: str) -> None:
+    with pytest.raises(UserError, match=found) as error:
+        asked.read_strategies(names)
+    assert len(str(error.value)) < 300
+    assert asked.read_strategies(["separate", "vanilla"]) == ("vanilla", "separate")
+
+
+def test_a_problem_that_was_taken_is_graded_as_its_benchmark_is() -> None:
+    assert asked.read_problem(TAKEN.question, "42", TAKEN, PARAMETERS) == TAKEN
+    for reference in ("", "42"):
+        changed = asked.read_problem(TAKEN.question + "!", reference, TAKEN, PARAMETERS)
+        assert (changed.benchmark, changed.truth) == (asked.TYPED, ""), "it is another problem, with another answer"
+    assert asked.read_problem(TAKEN.question + "!", "43", TAKEN, PARAMETERS).truth == "43"
+    assert asked.read_problem("1+1?", " 2 ", None, PARAMETERS).truth == "2"
+
+
+def test_a_reference_that_looks_like_an_encoded_truth_is_text() -> None:
+    from elastic_core.rewards.truth import MathTruth
+
+    text = '{"answers":'
+    assert MathTruth.decode(asked.read_problem("1+1?", text, None, PARAMETERS).truth).answers == (text,)
+
+
+@pytest.mark.parametrize(
+    ("question", "reference", "sentence"),
+    [
+        ("", "", "there is no problem yet"),
+        ("  \n", "", "there is no problem yet"),
+        (None, "", "there is no problem yet"),
+        ("x" * 101, "", "the problem has 101 characters; expected at most 100"),
+        ("1+1", "x" * 21, "the reference answer has 21 characters; expected at most 20"),
+    ],
+)
+def test_problems_are_bounded(question: Any, reference: str, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        asked.read_problem(question, reference, None, PARAMETERS)
+
+
+def test_problems_are_counted_from_one() -> None:
+    assert asked.taken_problem([TAKEN], 1) == TAKEN
+    for number in (0, 2, 1.5, None, "1", True):
+        with pytest.raises(UserError, match=r"the problem's number is .*; expected a whole number of 1 to 1$"):
+            asked.taken_problem([TAKEN], number)
+
+
+# Who gets in.
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1", "localhost"])
+def test_loopback_needs_no_password(host: str) -> None:
+    access.require_password(host, None)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_elsewhere_needs_one(host: str) -> None:
+    with pytest.raises(UserError, match=f"others can reach the playground on {host}: give a password in ELASTIC_PLAY"):
+        access.require_password(host, None)
+    access.require_password(host, "a password of the user")
+
+
+def test_an_address_of_no_machine_is_refused() -> None:
+    with pytest.raises(UserError, match=r"no address 'nowhere\.invalid'"):
+        access.is_loopback("nowhere.invalid")
+
+
+def test_passwords_come_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(access.PASSWORD_VARIABLE, raising=False)
+    assert access.read_password(None) is None
+    monkeypatch.setenv(access.PASSWORD_VARIABLE, "of the environment")
+    assert access.read_password(None) == "of the environment"
+    file = tmp_path / "password"
+    file.write_text("of the file, first line\nnot this\n")
+    assert access.read_password(file) == "of the file, first line"
+
+
+def test_a_password_that_keeps_nobody_out_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(access.PASSWORD_VARIABLE, "short")
+    with pytest.raises(UserError, match="ELASTIC_PLAYGROUND_PASSWORD: a password of 5 characters; expected 12 or more"):
+        access.read_password(None)
+    (tmp_path / "empty").touch()
+    with pytest.raises(UserError, match="a password of 0 characters"):
+        access.read_password(tmp_path / "empty")
+    with pytest.raises(UserError, match="No such file or directory; expected a file whose first line is the password"):
+        access.read_password(tmp_path / "none")
+
+
+def test_no_option_takes_a_password() -> None:
+    shown = click.testing.CliRunner().invoke(cli, ["playground", "--help"]).output
+    assert "--password-file" in shown and "--password " not in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--host", "0.0.0.0"], "others can reach the playground on 0.0.0.0"),
+        (["--model", "nowhere/at/all"], "no model checkpoint"),
+        (["--preset", "embeded"], 'did you mean "embedded"'),
+    ],
+)
+def test_bad_input_is_refused_before_anything_starts(
+    arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(access.PASSWORD_VARIABLE, raising=False)
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
+    result = click.testing.CliRunner().invoke(cli, ["playground", "--port", "7999", *arguments])
+    assert isinstance(result.exception, UserError) and sentence in str(result.exception)
+
+
+def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = click.testing.CliRunner().invoke(cli, ["playground"])
+    assert isinstance(result.exception, UserError) and "make install" in str(result.exception)
+
+
+# What a request may be.
+
+
+def guarded(scope: dict[str, Any], chunks: list[bytes] = []) -> tuple[list[dict[str, Any]], bytes]:  # noqa: B006
+    """What is sent back by an application that reads its whole request and answers 200, and what it read."""
+    sent: list[Any] = []
+    waiting = list(chunks)
+    read = bytearray()
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": waiting.pop(0), "more_body": bool(waiting)}
+
+    async def send(reply: Any) -> None:
+        sent.append(reply)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        more = bool(chunks)
+        while more:
+            part = await receive()
+            if part["type"] == "http.disconnect":
+                return
+            read.extend(part["body"])
+            more = part["more_body"]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    asyncio.run(access.Guard(app, max_body=10)({"type": "http", "path": "/", "headers": [], **scope}, receive, send))
+    return sent, bytes(read)
+
+
+def test_small_requests_pass_and_get_a_policy_that_names_no_other_host() -> None:
+    (start,), read = guarded({"headers": [(b"content-length", b"4")]}, [b"ab", b"cd"])
+    assert read == b"abcd" and start["status"] == 200
+    policy = dict(start["headers"])[b"content-security-policy"].decode()
+    assert "default-src 'self'" in policy and "//" not in policy
+
+
+@pytest.mark.parametrize("length", [b"11", b"-1", b"many"])
+def test_large_requests_are_refused_unread(length: bytes) -> None:
+    (start, body), read = guarded({"headers": [(b"content-length", length)]}, [b"x" * 11])
+    assert start["status"] == 413 and b"expected at most 10" in body["body"] and read == b""
+
+
+def test_a_request_that_is_longer_than_it_said_is_cut_off() -> None:
+    sent, read = guarded({}, [b"x" * 8, b"x" * 8])
+    assert sent == [] and len(read) == 8
+
+
+def test_no_files_are_taken() -> None:
+    (start, _), _ = guarded({"path": "/gradio_api/upload"})
+    assert start["status"] == 403
+
+
+# What the page says.
+
+
+class Letters:
+    """A tokenizer whose words are hostile and whose first token loses its leading space, as some do."""
+
+    texts: ClassVar = {
+        END: "</think>",
+        EOS: "<eos>",
+        WORD: " <img src=x onerror=alert(1)>",
+        3: "\n",
+        4: " ${Final}",
+        5: " {{Wait}}",
+    }
+
+    def decode(self, ids: tuple[int, ...], **_: Any) -> str:
+        return "".join(self.texts.get(i, f" {i}") for i in ids).removeprefix(" ")
+
+
+def shown(attempt: Attempt) -> str:
+    loaded = Loaded("base", None, Letters(), MARKERS)  # type: ignore[arg-type]
+    problem = Problem("b", "1", "<script>alert(1)</script>", "42", "math")
+    return render(Run(asked.Asked("base", problem, ("separate",), attempt.budget, 0), [attempt], loaded), finished=True)
+
+
+def trajectory(*ids: int, forced: tuple[int, ...] = (), start: int | None = None) -> Trajectory:
+    flags = tuple(i in forced for i in range(len(ids)))
+    finish = ThinkFinish.FORCED if forced else ThinkFinish.CLOSED
+    return Trajectory((7,), ids, flags, start, finish, SolutionFinish.STOP)
+
+
+class Tags(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.found.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_model_text_is_text() -> None:
+    grade = Grade(0.0, GradeStatus.WRONG, "<b>1</b>")
+    attempt = Attempt(
+        "separate", Budget(2, 8), "done", trajectory(WORD, WORD, END, 4, EOS, forced=(2,), start=3), grade, "<i>why</i>"
+    )
+    page = Tags(shown(attempt))
+    assert page.found <= {"div", "section", "header", "h3", "span", "p", "b", "i", "mark"}
+    assert page.attributes <= {"class", "role", "style", "title", "aria-label"} | {
+        name for name in page.attributes if name.startswith("data-")
+    }
+    for text in ("<img src=x onerror=alert(1)>", "${Final}", "<b>1</b>", "<i>why</i>"):
+        assert text in page.text
+    assert Tags(message("<script>x</script>", "error")).found == {"div"}
+
+
+def test_the_cut_is_where_the_thinking_was_cut_and_what_we_wrote_is_marked() -> None:
+    html = shown(Attempt("separate", Budget(2, 8), "done", trajectory(9, 9, END, 9, EOS, forced=(2,), start=3)))
+    assert '9 9<span class="pg-cut">✂ cut here</span><mark title="forced">&lt;/think&gt;</mark>' in html
+    assert "thinking cut after 2 tokens, closed by us; solution ended by the model" in html
+    counts = {
+        name: f'data-count="{name}">{count}<' for name, count in (("thinking", 2), ("solution", 2), ("forced", 1))
+    }
+    assert all(count in html for count in counts.values())
+    assert 'data-limit="2" style="left:40.000%"' in html
+
+
+def test_a_thought_of_no_tokens_is_cut_before_its_first() -> None:
+    html = shown(Attempt("separate", Budget(0, 8), "done", trajectory(END, 9, EOS, forced=(0,), start=1)))
+    assert '<span class="pg-cut">✂ cut here</span><mark title="forced">&lt;/think&gt;</mark>' in html
+
+
+def test_vanilla_is_cut_by_the_sum() -> None:
+    cut = Trajectory((7,), (9, 9, 9), (False,) * 3, None, ThinkFinish.LENGTH, SolutionFinish.NOT_APPLICABLE)
+    html = shown(Attempt("vanilla", Budget(2, 1), "done", cut))
+    assert "together 3 of 3" in html and 'data-limit="3"' in html
+    assert "cut after 3 tokens, inside the thinking; no solution" in html
+
+
+def test_pieces_are_the_text_without_the_last_end_of_text() -> None:
+    whole = trajectory(9, 9, 3, END, 3, 4, 9, EOS, forced=(2, 3, 4, 5), start=4)
+    found = pieces(Letters(), MARKERS, whole)
+    assert [(piece.text, piece.solution, piece.forced) for piece in found] == [
+        ("9 9", False, False),
+        ("\n</think>", False, True),
+        ("\n ${Final}", True, True),
+        (" 9", True, False),
+    ]
+
+
+@pytest.mark.parametrize("state", ["waiting", "running", "failed"])
+def test_whatever_has_not_begun_says_so(state: Any) -> None:
+    html = shown(
+        Attempt("l1_exact", Budget(None, 8), state, sentence="it needs a limited budget" if state == "failed" else "")
+    )
+    assert ("it needs a limited budget" if state == "failed" else "waiting") in unescape(html)

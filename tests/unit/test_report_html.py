@@ -1,0 +1,236 @@
+"""The page as a file: which trajectories it holds, that they come out as they went in, and that nothing in it runs."""
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_core.data.problems import Problem
+from elastic_core.rewards.grade import GradeStatus
+from elastic_core.rewards.truth import MathTruth
+from elastic_core.trajectory import SolutionFinish, ThinkFinish
+from reports.claims import Claim
+from reports.content import ReportContent, ReportFigure, ReportTable
+from reports.html.page import write_page
+from reports.html.payload import Payload, build_payload, reference_answer
+from reports.html.sampling import draw_problems
+from reports.html.wording import WORDING
+from reports.summary import summarize
+from tests.report_tables import HOSTILE, PHRASE, cut, row, small_table, table, with_phrase
+
+
+def unpack(packed: str) -> Any:
+    return json.loads(zlib.decompress(base64.b64decode(packed)))
+
+
+def payload_of(rows: pl.DataFrame) -> Payload:
+    return build_payload(rows.lazy(), draw_problems(rows.lazy()).problems, {})
+
+
+def texts_of(payload: Payload) -> list[tuple[str | None, str | None]]:
+    """Thinking and solution of every row, as the page puts them together."""
+    found = []
+    for chunk in map(unpack, payload.chunks):
+        for i, phrase in enumerate(chunk["phrase"]):
+            pair = [_text(chunk, phase, i) for phase in ("thinking", "solution")]
+            found.append((pair[0] + PHRASE[0], PHRASE[1] + pair[1]) if phrase else (pair[0], pair[1]))
+    return found
+
+
+def _text(chunk: dict[str, Any], phase: str, i: int) -> Any:
+    """JavaScript counts in UTF-16 units."""
+    if chunk[phase][i] < 0:
+        return None
+    units = chunk["texts"][chunk[phase][i]].encode("utf-16-le")[: 2 * chunk[f"{phase}_length"][i]]
+    return units.decode("utf-16-le")
+
+
+def test_a_small_table_is_held_whole() -> None:
+    drawing = draw_problems(small_table().lazy())
+    assert drawing.problems.height == 6
+    assert drawing.note(6, 72) == "Holds all 72 trajectories of 6 problems."
+
+
+def test_of_a_large_table_whole_problems_are_held_and_the_page_says_so() -> None:
+    rows = small_table(num_problems=10)
+    drawing = draw_problems(rows.lazy(), max_trajectories=70)
+    assert drawing.problems["benchmark"].to_list() == ["easy", "hard", "easy", "hard", "easy"]
+    payload = build_payload(rows.lazy(), drawing.problems, {})
+    assert (len(payload.chunks), payload.num_trajectories) == (5, 60)
+    assert drawing.note(5, 60).startswith("Shows 60 of 240 trajectories: every one of 5 of the 20 problems")
+
+
+def test_which_problems_are_held_depends_on_their_names_alone() -> None:
+    rows = small_table(num_problems=10)
+    other = rows.with_columns(score=1 - pl.col("score")).sample(fraction=1, shuffle=True, seed=0)
+    assert draw_problems(rows.lazy(), 70).problems.equals(draw_problems(other.lazy(), 70).problems)
+
+
+def test_few_tokens_or_bytes_hold_few_problems_but_one_of_each_benchmark() -> None:
+    rows = small_table().lazy()
+    drawn = draw_problems(rows).problems
+    assert draw_problems(rows, max_tokens=1).problems.equals(drawn.head(2))
+    assert len(build_payload(rows, drawn, {}, max_bytes=1).chunks) == 2
+    size = len(build_payload(rows, drawn.head(3), {}).chunks[0])
+    assert len(build_payload(rows, drawn, {}, max_bytes=4 * size).chunks) in (3, 4)
+
+
+def test_problems_are_in_natural_order_and_rows_by_budget_with_unlimited_last() -> None:
+    rows = table(*(row(problem=name, think_budget=t) for name in ("p10", "p9") for t in (None, 16, 4)))
+    index = unpack(payload_of(rows).index)
+    assert index["problems"] == {"benchmark": ["easy", "easy"], "id": ["p9", "p10"], "rows": [3, 3]}
+    assert index["numbers"]["think_budget"] == [4, 16, None] * 2
+
+
+text = st.text(st.sampled_from("ab\n<é😀\u202e"), max_size=6)
+
+
+@given(st.lists(st.tuples(text, st.none() | text), min_size=1, max_size=8))
+def test_texts_come_out_as_they_went_in(pairs: list[tuple[str, str | None]]) -> None:
+    rows = table(*(row(think_budget=t, thinking=a, solution=b) for t, (a, b) in enumerate(pairs)))
+    assert texts_of(payload_of(rows)) == pairs
+
+
+def test_a_thought_that_was_cut_is_stored_as_the_beginning_of_the_longest() -> None:
+    (chunk,) = map(unpack, payload_of(small_table(1, 1).filter(benchmark="easy")).chunks)
+    assert len(chunk["texts"]) == 3  # the longest thought, and two solutions
+    assert len(set(chunk["thinking_length"])) == 3
+
+
+@pytest.mark.parametrize("other", [{"sample": 1}, {"strategy": "l1_exact"}, {"model": "trained"}])
+def test_other_samples_strategies_and_models_share_no_thought(other: dict[str, Any]) -> None:
+    (chunk,) = map(unpack, payload_of(table(row(thinking="abc"), row(thinking="ab", **other))).chunks)
+    assert {"abc", "ab"} < set(chunk["texts"])
+
+
+def test_what_the_pipeline_wrote_is_told_from_what_the_model_wrote() -> None:
+    forced = cut(8, True)
+    prolonged = row(think_tokens=18, forced=[False] * 4 + [True] + [False] * 14 + [True] + [False] * 3, forced_tokens=2)
+    rows = [
+        forced,
+        with_phrase(forced) | {"think_budget": 9},
+        prolonged | {"dropped": [{"at": 4, "id": 1}]},
+        row(think_budget=33),
+    ]
+    payload = payload_of(table(*rows))
+    (chunk,) = map(unpack, payload.chunks)
+    assert chunk["phrase"] == [False, True, False, False]
+    assert chunk["closing"] == [1, 4, 1, 0]
+    assert chunk["interruptions"] == [[], [], [4], []]
+    assert chunk["dropped"] == [0, 0, 1, 0]
+    assert texts_of(payload) == [(one["thinking"], one["solution"]) for one in rows]
+
+
+def test_a_phrase_of_the_models_own_stays_in_its_text() -> None:
+    own = row(thinking="so\n", solution=f"{PHRASE[1]} 4")
+    assert unpack(payload_of(table(own)).chunks[0])["phrase"] == [False]
+
+
+def test_every_name_of_a_row_is_explained() -> None:
+    names = {"think_finish": ThinkFinish, "solution_finish": SolutionFinish, "grade_status": GradeStatus}
+    assert {column: set(explained) for column, explained in WORDING.items()} == {
+        column: set(values) for column, values in names.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("grader", "truth", "shown"),
+    [
+        ("math", "42", "42"),
+        ("math", MathTruth(("1", "2")).encode(), "1 or 2"),
+        ("math", MathTruth(("1", "2"), match="all", unit="m").encode(), "1 and 2 m"),
+        ("math", MathTruth(("3.5",), tolerance=0.1).encode(), "3.5 ± 0.1"),
+        ("choice", "C", "C"),
+        ("code", '{"tests": []}', None),
+    ],
+)
+def test_the_reference_is_shown_as_people_write_it(grader: str, truth: str, shown: str | None) -> None:
+    assert reference_answer(Problem("b", "1", "?", truth, grader)) == shown
+
+
+class Page(HTMLParser):
+    """What of a page a browser would run or ask for."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.sources: list[str] = []
+        self.handlers: list[str] = []
+        self.scripts: list[str] = []
+        self.policy = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        given = dict(attributes)
+        self.handlers += [name for name in given if name.startswith("on") or name == "style"]
+        self.sources += [given[name] or "" for name in ("src", "href", "srcset", "action") if name in given]
+        if given.get("http-equiv") == "Content-Security-Policy":
+            self.policy = given["content"] or ""
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1] in ("script", "style") and data.strip():
+            self.scripts.append(data)
+
+
+@pytest.fixture(scope="module")
+def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A report whose every text was written by someone unfriendly, a problem and a remark included."""
+    bad = "".join(HOSTILE)
+    rows = table(
+        *(
+            row(model=bad, benchmark=bad, problem=bad, think_budget=t, thinking=bad, solution=bad, answer=bad)
+            for t in (4, 8)
+        )
+    )
+    directory = tmp_path_factory.mktemp("report")
+    figure = directory / "figure.svg"
+    figure.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    content = ReportContent(
+        directory=directory,
+        verdict=bad,
+        coverage=bad,
+        summary=summarize(rows),
+        claims=[Claim(bad, bad, True, bad)],
+        tables=[ReportTable("table", bad, bad, pl.DataFrame({bad: [bad]}))],
+        figures=[ReportFigure("figure", bad, bad, png=figure, svg=figure, data=directory / "figure.csv")],
+        provenance={bad: bad, "models": {bad: [bad]}},
+        documents={bad: {bad: bad}},
+        remarks={bad: f"**{bad}** [link](javascript:alert(1))"},
+    )
+    write_page(content, rows.lazy(), {(bad, bad): Problem(bad, bad, bad, bad, "choice")}, directory / "report.html")
+    return (directory / "report.html").read_text()
+
+
+def test_hostile_text_adds_no_element_and_no_handler(hostile_page: str) -> None:
+    page = Page(hostile_page)
+    assert page.handlers == []
+    assert "owned" not in "".join(page.scripts)
+    assert hostile_page.count("<script") == hostile_page.count("</script")
+    assert all(source.startswith(("data:image/", "#")) for source in page.sources)
+
+
+def test_the_policy_allows_the_pages_own_scripts_and_nothing_else(hostile_page: str) -> None:
+    page = Page(hostile_page)
+    allowed = set(re.findall(r"'sha256-([^']+)'", page.policy))
+    own = {base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in page.scripts}
+    assert allowed <= own
+    assert len(allowed) == 1 + 9  # the style, and every script; what is left are the trajectories, which do not run
+    assert page.policy.startswith("default-src 'none'; img-src data:;")
+    assert "unsafe" not in page.policy
+
+
+def test_the_scripts_never_write_markup() -> None:
+    for script in Path("reports/assets").glob("*.js"):
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?:", script.read_text()
+        )

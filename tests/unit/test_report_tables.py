@@ -1,0 +1,160 @@
+"""The tables of a report, how their places read, and the numbers that others published."""
+
+import csv
+from pathlib import Path
+
+import polars as pl
+import pytest
+from test_report_summary import make_rows
+
+import reports.published
+from elastic_core.budget import TrainingBudget
+from elastic_core.statistics import budget_advice, marginal_accuracy, paired_differences, thinking_spent
+from reports import tables
+from reports.content import ReportTable, Shown
+from reports.published import PUBLISHED, published
+from reports.summary import cell_problems, summarize
+from reports.training import Training
+
+
+@pytest.fixture(scope="module")
+def rows() -> pl.DataFrame:
+    return make_rows(models=["base", "trained", "base>trained"], num_problems=6, budgets=[16, 64])
+
+
+@pytest.fixture(scope="module")
+def summary(rows: pl.DataFrame) -> pl.DataFrame:
+    return summarize(rows)
+
+
+def test_an_estimate_is_one_place_and_is_sorted_by_its_mean() -> None:
+    frame = pl.DataFrame(
+        {"a": [1234.56, None], "a low": [1000.0, None], "a high": [float("inf"), None], "n": [5000, 2]}
+    )
+    table = ReportTable("t", "T", "", frame, signed=frozenset({"a"}))
+    assert table.header == ["a", "n"]
+    assert table.lines[0] == [Shown("+1,234.6 [+1,000.0, ∞]", 1234.56), Shown("5,000", 5000)]
+    assert table.lines[1] == [Shown("", None), Shown("2", 2)]
+
+
+def test_a_published_number_has_no_interval_and_no_brackets() -> None:
+    frame = pl.DataFrame({"a": [12.0, 35.0], "a low": [10.0, None], "a high": [14.0, None]})
+    assert [line[0].text for line in ReportTable("t", "T", "", frame).lines] == ["12.0 [10.0, 14.0]", "35.0"]
+
+
+def test_models_side_by_side_with_what_was_published(summary: pl.DataFrame) -> None:
+    summary = summary.with_columns(benchmark=pl.col("benchmark").replace({"hard": "aime-2024"}))
+    table = tables.model_comparison(summary, published(["aime-2024", "easy"]))
+    assert table is not None
+    sources = table.frame["source"]
+    assert (sources == "measured").sum() == 2 * (3 * 2 + 3)
+    theirs = table.frame.filter(pl.col("source") != "measured")
+    assert theirs["source"].str.starts_with("published (").all()
+    assert theirs["accuracy (%) low"].null_count() == theirs.height
+    assert {"not stated", "1024+1024", "unlimited"} <= set(theirs["budget"])
+    assert "source" not in getattr(tables.model_comparison(summary, published([])), "header", ["source"])
+
+
+def test_templates_are_held_against_separate_budgeting(rows: pl.DataFrame, summary: pl.DataFrame) -> None:
+    assert tables.templates(paired_differences(rows, "strategy", "vanilla"), summary) is None
+    separate = rows.filter(strategy="separate")
+    guided = separate.with_columns(
+        strategy=pl.lit("reasonflux_zero"), score=pl.lit(1.0), navigator_tokens=pl.lit(3, pl.Int32)
+    )
+    both = pl.concat([rows, guided.select(rows.columns)], how="vertical_relaxed")
+    table = tables.templates(paired_differences(both, "strategy", "vanilla"), summarize(both))
+    assert table is not None
+    assert (table.frame["difference from separate"] >= 0).all()
+    wrong = 1 - separate.filter(model="base", benchmark="hard", think_budget=16)["score"].mean()
+    (line,) = table.frame.filter(pl.col("budget").str.starts_with("16+"), model="base", benchmark="hard").to_dicts()
+    assert line["difference from separate"] == pytest.approx(100 * wrong)
+    assert (
+        line["difference from separate low"]
+        <= line["difference from separate"]
+        <= line["difference from separate high"]
+    )
+    assert (line["of the navigator"], line["tokens"]) == (3, line["tokens of separate"])
+
+
+def test_pairs_say_who_thinks_and_who_solves(summary: pl.DataFrame) -> None:
+    table = tables.swap_ablation(summary)
+    assert table is not None
+    roles = set(table.frame.select("thinks", "solves").rows())
+    assert roles == {("base", "base"), ("trained", "trained"), ("base", "trained")}
+    assert tables.swap_ablation(summary.filter(pl.col("model") == "base")) is None
+
+
+def test_a_training_that_began_with_another_model_says_so(summary: pl.DataFrame) -> None:
+    trainings = {"trained": Training(TrainingBudget.parse("96+32"), asks_length=False, base="base", metrics=None)}
+    table = tables.trainings_side_by_side(summary, trainings)
+    assert table is not None
+    assert set(table.frame.select("model", "trained under", "from").rows()) == {("trained", "96+32", "base")}
+    assert tables.trainings_side_by_side(summary, {}) is None
+
+
+def test_cells_of_a_half_done_sweep_are_marked(rows: pl.DataFrame) -> None:
+    half = summarize(rows.filter((pl.col("model") != "trained") | (pl.col("problem") < "003")))
+    table = tables.model_comparison(half, published([]))
+    assert table is not None
+    counts = table.frame.select("model", "problems × samples")
+    assert set(counts.filter(model="trained")["problems × samples"]) == {"3 × 4 †"}
+    assert set(counts.filter(model="base")["problems × samples"]) == {"6 × 4"}
+
+
+def test_differences_are_in_points_and_signed(rows: pl.DataFrame) -> None:
+    paired = paired_differences(rows, "model", "base")
+    table = tables.paired(paired, "model", "base")
+    assert table is not None
+    name = "difference from base"
+    assert table.frame[name].sum() == pytest.approx(100 * paired.filter(first="base")["difference"].sum())
+    assert all(line[table.header.index(name)].text[0] in "+-" for line in table.lines)
+    assert tables.paired(paired, "model", "nobody") is None
+
+
+def test_the_advice_names_one_budget_per_meaning_of_within(rows: pl.DataFrame) -> None:
+    budgets = budget_advice(cell_problems(rows))
+    table = tables.advice(budgets)
+    assert table is not None
+    assert table.frame.height == 2 * budgets.n_unique(["benchmark", "model"])
+    line = table.frame.filter(benchmark="easy", model="trained").row(0, named=True)
+    assert line["within 2 points"] == "as measured"
+    cheapest = budgets.filter(pl.col("within"), benchmark="easy", model="trained").row(0, named=True)
+    assert line["cheapest"] == f"{cheapest['strategy'].replace('_', ' ')} {cheapest['think_budget']}+32"
+    assert line["tokens saved (%)"] == pytest.approx(100 * (1 - cheapest["tokens"] / cheapest["free_tokens"]))
+    assert tables.advice(budgets.clear()) is None
+
+
+def test_costs_have_money_only_with_a_price(summary: pl.DataFrame) -> None:
+    assert not any("cost" in name for name in tables.costs(summary, None).header)
+    priced = tables.costs(summary, 2.5)
+    assert priced.frame["cost of a million responses"].to_list() == pytest.approx(
+        (2.5 * priced.frame["tokens per response"]).to_list()
+    )
+    assert "2.5 per million output tokens" in priced.caption
+
+
+def test_thinking_and_marginal_tables_need_their_rows(rows: pl.DataFrame) -> None:
+    spent, gains = thinking_spent(rows), marginal_accuracy(cell_problems(rows))
+    assert getattr(tables.thinking(spent), "frame", pl.DataFrame()).height == spent.height
+    assert getattr(tables.marginal(gains), "frame", pl.DataFrame()).height == gains.height
+    assert tables.thinking(spent.clear()) is None
+    assert tables.marginal(gains.clear()) is None
+
+
+def test_every_published_number_is_complete_and_stands_there_once() -> None:
+    file = Path(reports.published.__file__).with_name("results.csv")
+    with file.open(newline="") as stream:
+        benchmarks = {row["benchmark"] for row in csv.DictReader(stream)}
+    rows = published(sorted(benchmarks))
+    assert rows.schema == PUBLISHED
+    for column in ("model", "benchmark", "metric", "value", "source"):
+        assert rows[column].null_count() == 0
+    assert not rows.is_duplicated().any()
+    shares = rows.filter(pl.col("metric") != "rating")
+    assert shares["value"].is_between(0, 100).all()
+    budgets = set(rows["think_budget"].drop_nulls()) | set(rows["solution_budget"].drop_nulls())
+    assert all(budget == "unlimited" or budget.isdigit() for budget in budgets)
+
+
+def test_nothing_is_published_about_a_benchmark_of_ones_own() -> None:
+    assert published(["miniature-easy"]).is_empty()

@@ -1,0 +1,85 @@
+"""The sentence at the top: it says what the paired differences say; and how much of a sweep is there."""
+
+import polars as pl
+import pytest
+from test_report_summary import make_rows
+
+from elastic_core.budget import Budget
+from elastic_core.statistics import paired_difference
+from elastic_core.sweep.grid import build_cells
+from reports.claims import Claim
+from reports.coverage import Asked, coverage
+from reports.summary import cell_problems, summarize
+from reports.verdict import verdict
+
+
+def scored(ours: float, theirs: float) -> pl.DataFrame:
+    """`trained` and `base` under separate budgeting, each with one score throughout."""
+    rows = make_rows(strategies=["separate"], budgets=[16, 64], num_problems=40)
+    return rows.with_columns(score=pl.when(pl.col("model") == "trained").then(ours).otherwise(theirs))
+
+
+def said(rows: pl.DataFrame, claims: list[Claim] | None = None) -> str:
+    return verdict(cell_problems(rows), claims or [])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "beginning"),
+    [
+        (1.0, 0.0, "Training raises accuracy under a thinking budget on all 2 benchmarks ("),
+        (0.0, 1.0, "Training lowers accuracy under a thinking budget on all 2 benchmarks ("),
+        (0.5, 0.5, "Training makes no difference to accuracy under a thinking budget that 2 benchmarks could show ("),
+    ],
+)
+def test_a_verdict_follows_the_intervals(ours: float, theirs: float, beginning: str) -> None:
+    assert said(scored(ours, theirs)).startswith(beginning)
+
+
+def test_benchmarks_that_disagree_are_counted_apart() -> None:
+    better, worse = scored(1, 0).filter(benchmark="easy"), scored(0, 1).filter(benchmark="hard")
+    assert "on 1 of 2 benchmarks and lowers it on 1 (" in said(pl.concat([better, worse]))
+
+
+def test_its_numbers_are_those_of_the_paired_difference() -> None:
+    rows = make_rows(benchmarks=["hard"], strategies=["separate"], budgets=[48], num_problems=30)
+    difference = paired_difference(rows.filter(model="trained"), rows.filter(model="base"))
+    assert f"hard {100 * difference.mean:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]" in said(
+        rows
+    )
+    assert "(30 problems, 1 budget)" in said(rows)
+
+
+def test_only_problems_and_budgets_that_both_have_are_compared() -> None:
+    rows = scored(1, 0).filter(benchmark="easy")
+    more = rows.filter((pl.col("model") == "base") | ((pl.col("problem") < "010") & (pl.col("think_budget") == 16)))
+    assert "easy +100.0" in said(more)
+    assert "(10 problems, 1 budget)" in said(more)
+
+
+def test_without_a_trained_model_strategies_are_held_against_vanilla() -> None:
+    rows = make_rows(models=["base"], benchmarks=["hard"], num_problems=10)
+    assert said(rows).startswith("Separate budgeting ")
+    assert "over vanilla truncation of base" in said(rows)
+
+
+def test_with_nothing_to_compare_it_says_so_and_counts_what_holds() -> None:
+    rows = make_rows(models=["base"], benchmarks=["hard"], strategies=["unconstrained"], num_problems=2)
+    claims = [Claim("hard", "", holds, "") for holds in (True, False, None)]
+    assert said(rows, claims) == (
+        "Nothing can be held against anything else in the 1 cells of base. 1 of 2 measurable expectations hold."
+    )
+
+
+def test_coverage_counts_what_was_asked_for_and_no_more() -> None:
+    cells = build_cells(["base"], ["easy", "hard"], ["separate", "unconstrained"], [Budget(16, 32), Budget(64, 32)])
+    asked = Asked(cells, {"easy": 10, "hard": 10}, num_samples=4)
+    table = {"models": ["base"], "strategies": ["separate", "unconstrained"], "budgets": [16, 64], "num_problems": 10}
+    whole = make_rows(**table)
+    assert coverage(summarize(whole), asked) == "The sweep is complete: 240 trajectories in 6 cells."
+    large = pl.col("think_budget").eq_missing(64)
+    begun = whole.filter(~large | (pl.col("problem") < "005"), benchmark="easy", strategy="separate")
+    assert coverage(summarize(begun), asked) == (
+        "The sweep is not complete: 60 of 240 trajectories (25 %) are there, 1 of 6 cells are complete and 4 are empty."
+    )
+    beyond = make_rows(**{**table, "num_samples": 8})
+    assert coverage(summarize(beyond), asked).startswith("The sweep is complete: 240 ")

@@ -1,0 +1,143 @@
+"""Where the thinking goes: b* of a problem, and the three parts of its tokens."""
+
+import math
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from elastic_core.statistics import sufficient_budgets, thinking_spent
+
+
+def ladder(scores: dict[str, dict[int | None, list[float]]], thought: int = 100) -> pl.DataFrame:
+    """Rows of one model under `separate` by problem and budget: a score per sample, every thought of one length.
+
+    A budget of None is the unconstrained cell.
+    """
+    rows = []
+    for problem, rungs in scores.items():
+        for t, samples in rungs.items():
+            for sample, score in enumerate(samples):
+                cut = t is not None and thought > t
+                rows.append(
+                    {
+                        "model": "base",
+                        "benchmark": "hard",
+                        "problem": problem,
+                        "sample": sample,
+                        "strategy": "unconstrained" if t is None else "separate",
+                        "think_budget": t,
+                        "solution_budget": None if t is None else 32,
+                        "think_tokens": t if cut else thought,
+                        "forced_tokens": int(cut),
+                        "think_finish": "forced" if cut else "closed",
+                        "score": score,
+                    }
+                )
+    integers = ("sample", "think_budget", "solution_budget", "think_tokens", "forced_tokens")
+    return pl.DataFrame(rows, schema_overrides=dict.fromkeys(integers, pl.Int32))
+
+
+def needs(rows: pl.DataFrame) -> dict[str, float | None]:
+    return dict(sufficient_budgets(rows).select("problem", "sufficient_budget").iter_rows())
+
+
+def test_the_smallest_budget_at_which_half_of_the_samples_are_right() -> None:
+    rows = ladder({"a": {16: [0, 0], 32: [1, 0], 64: [1, 1]}, "b": {16: [0.5, 0.4], 32: [0, 0], 64: [1, 1]}})
+    assert needs(rows) == {"a": 32, "b": 64}
+
+
+def test_a_tie_between_budgets_goes_to_the_smaller_one_even_when_a_larger_one_fails() -> None:
+    assert needs(ladder({"a": {16: [1, 1], 32: [0, 0], 64: [1, 1]}})) == {"a": 16}
+
+
+def test_unlimited_thinking_is_the_last_rung_and_never_solved_has_no_budget() -> None:
+    rows = ladder({"free": {16: [0], None: [1]}, "never": {16: [0], None: [0]}})
+    assert needs(rows) == {"free": math.inf, "never": None}
+
+
+def test_a_problem_that_a_rung_lacks_is_left_out() -> None:
+    assert needs(ladder({"a": {16: [1], 32: [1]}, "b": {16: [1]}})) == {"a": 16}
+
+
+def test_tokens_past_what_was_needed_are_overthinking_and_those_of_the_unsolved_futile() -> None:
+    rows = ladder({"solved": {16: [0], 64: [1], None: [1]}, "never": {16: [0], 64: [0], None: [0]}})
+    spent = thinking_spent(rows)
+    # Two problems: every part is halved by the mean over them.
+    assert spent["think_budget"].to_list() == [16, 64, None]
+    assert spent["needed"].to_list() == [8, 32, 32]
+    assert spent["overthinking"].to_list() == [0, 0, 18]
+    assert spent["futile"].to_list() == [8, 32, 50]
+    assert spent["starved"].to_list() == [0.5, 0, 0]
+    assert spent["solved_within"].to_list() == [0, 0.5, 0.5]
+    assert spent["num_problems"].to_list() == [2, 2, 2]
+
+
+def test_a_thought_that_ended_by_itself_is_not_starved() -> None:
+    rows = ladder({"a": {16: [0], 64: [1]}}, thought=10)
+    assert thinking_spent(rows)["starved"].to_list() == [0, 0]
+
+
+def test_vanilla_truncation_starves_too() -> None:
+    rows = ladder({"a": {16: [0], 64: [1]}}).with_columns(
+        strategy=pl.lit("vanilla"), forced_tokens=pl.lit(0, pl.Int32), think_finish=pl.lit("length")
+    )
+    assert thinking_spent(rows)["starved"].to_list() == [1, 0]
+
+
+def test_without_a_ladder_there_is_nothing_to_say() -> None:
+    assert thinking_spent(ladder({"a": {None: [1]}})).is_empty()
+
+
+def test_scores_outside_0_and_1_are_refused() -> None:
+    with pytest.raises(ValueError, match="outside"):
+        thinking_spent(ladder({"a": {16: [2]}}))
+
+
+BUDGETS = (0, 16, 64, None)
+tables = st.dictionaries(
+    st.sampled_from("abcdef"),
+    st.fixed_dictionaries({t: st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=2, max_size=2) for t in BUDGETS}),
+    min_size=1,
+)
+
+
+@given(tables, st.integers(0, 200))
+def test_the_parts_add_up_to_the_thinking(scores: dict[str, dict[int | None, list[float]]], thought: int) -> None:
+    rows = ladder(scores, thought)
+    spent = thinking_spent(rows)
+    total = spent["needed"] + spent["overthinking"] + spent["futile"]
+    assert total.to_list() == pytest.approx([thought if t is None else min(t, thought) for t in BUDGETS])
+    for name in ("needed", "overthinking", "futile", "starved", "solved_within"):
+        known = spent.drop_nulls(f"{name}_low")
+        assert (known[f"{name}_low"] <= known[name] + 1e-9).all()
+        assert (known[name] <= known[f"{name}_high"] + 1e-9).all()
+
+
+@given(tables)
+def test_more_budget_never_solves_fewer_problems_nor_needs_less(
+    scores: dict[str, dict[int | None, list[float]]],
+) -> None:
+    spent = thinking_spent(ladder(scores))
+    for name in ("solved_within", "needed", "overthinking", "futile"):
+        assert spent[name].is_sorted()
+    # What is starved is solved, and not within this budget.
+    assert (spent["starved"] <= spent["solved_within"].last() - spent["solved_within"] + 1e-9).all()
+
+
+@given(tables, st.sampled_from([0.25, 0.5, 0.75, 1.0]), st.sampled_from([0.25, 0.5, 0.75, 1.0]))
+def test_asking_for_more_never_needs_less(
+    scores: dict[str, dict[int | None, list[float]]], one: float, other: float
+) -> None:
+    rows = ladder(scores)
+    lenient, strict = (sufficient_budgets(rows, bar)["sufficient_budget"] for bar in sorted((one, other)))
+    never = 1e9
+    assert (lenient.fill_null(never).clip(0, never) <= strict.fill_null(never).clip(0, never)).all()
+
+
+@given(tables)
+def test_the_order_of_rows_does_not_matter(scores: dict[str, dict[int | None, list[float]]]) -> None:
+    rows = ladder(scores)
+    assert_frame_equal(thinking_spent(rows), thinking_spent(rows.sample(fraction=1, shuffle=True, seed=1)))
