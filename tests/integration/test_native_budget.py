@@ -19,7 +19,7 @@ from elastic_core.trajectory import ThinkFinish, Trajectory
 
 MODEL = Path(elastic_core.miniature.__file__).parent / "base"
 TOKENIZER, MARKERS = load_markers(MODEL)
-PROMPTS = [chat_prompt(TOKENIZER, row["question"]) for row in evaluation_rows("hard", 64, seed=5, split="tune")]
+PROMPTS = [chat_prompt(TOKENIZER, row["question"]) for row in evaluation_rows("hard", 192, seed=5, split="tune")]
 SOLUTION_BUDGET = 24
 SAMPLING = Sampling(temperature=0.8, top_p=0.95, logprobs=True)
 # At twice the temperature the miniature also opens thoughts of its own, which vLLM would close again.

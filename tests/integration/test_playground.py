@@ -2,8 +2,10 @@
 strategies side by side draw what they draw alone."""
 
 import asyncio
+import os
 from collections.abc import Iterator
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
@@ -31,9 +33,8 @@ def choices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Choices]:
     runs = tmp_path_factory.mktemp("runs")
     (runs / "broken").mkdir()
     (runs / "broken" / "model.safetensors").touch()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ELASTIC_RUNS", str(runs))
-        patch.setenv("PREFECT_HOME", str(runs / "prefect"))
+    # What a command sets for its process, Ray's token among it, must not outlive this module.
+    with patch.dict(os.environ, ELASTIC_RUNS=str(runs), PREFECT_HOME=str(runs / "prefect")):
         found = find_choices("embedded", {}, [f"broken={runs / 'broken'}"])
         yield replace(found, models=dict(sorted(found.models.items())))
 
