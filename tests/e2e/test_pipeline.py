@@ -35,7 +35,7 @@ def test_every_stage_tells_its_time(first: subprocess.CompletedProcess[str]) -> 
 def test_the_table_holds_every_cell_once_and_no_budget_is_exceeded(table: pl.DataFrame) -> None:
     assert table.schema == SCHEMA
     assert table.height == table.n_unique(KEY) > 0
-    assert set(table["strategy"]) == {"vanilla", "budget_forcing", "separate", "unconstrained"}
+    assert set(table["strategy"]) == {"vanilla", "budget_forcing", "separate", "reasonflux_zero", "unconstrained"}
     assert set(table["model"]) == {"base", "trained"}
     assert broken_rules(table) == {}
 

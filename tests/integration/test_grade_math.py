@@ -250,7 +250,8 @@ def test_workers_end_with_a_parent_that_is_killed(answer: str) -> None:
         "pool = Pool(1, deadline=100)\n"
         "thread = threading.Thread(target=pool.accepts, args=(sys.argv[1], '46'), daemon=True)\n"
         "thread.start()\n"
-        "time.sleep(2)\n"
+        "while len(psutil.Process().children(recursive=True)) < 2: time.sleep(0.1)\n"
+        "time.sleep(1)\n"
         "print(*[p.pid for p in psutil.Process().children(recursive=True)], flush=True)\n"
         "time.sleep(60)\n"
     )
