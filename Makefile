@@ -49,7 +49,7 @@ bench: install ## Measure: each script in tests/bench
 
 chaos: install ## Kill processes in the middle of their work and check what is left
 	$(BIN)/pytest tests/chaos --timeout 1800
-	$(BIN)/pytest tests/e2e -m slow --timeout 1800
+	$(BIN)/pytest tests/integration tests/e2e -m slow --timeout 1800
 
 lock: install ## Renew infra/requirements from pyproject.toml; LOCK_ARGS=--upgrade moves every pin
 	$(BIN)/python infra/lock.py $(LOCK_ARGS)

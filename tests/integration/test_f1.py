@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 SETTINGS = (
     "warm_start.initial=shipped", "warm_start.sft.chat_template=miniature", "warm_start.sft.device=cpu",
@@ -58,6 +59,7 @@ def kill_after_step(process: subprocess.Popen[str], step: int, runs: Path) -> Pa
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_fine_tuning_on_an_alpaca_file_is_resumed_after_a_kill_and_learns(tmp_path: Path) -> None:
     file, runs = tmp_path / "alpaca.json", tmp_path / "runs"
     rows = [
