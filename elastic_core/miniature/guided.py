@@ -13,18 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from pathlib import Path
 
 from elastic_core.budget import Budget
 from elastic_core.markers import chat_prompt, resolve_markers
 from elastic_core.miniature.problems import Problem
 from elastic_core.miniature.tokenizer import EOS, NEWLINE, OPERATIONS, build_tokenizer
-from elastic_core.reasonflux.embedders import TfidfEmbedder
-from elastic_core.reasonflux.guide import Guide, load_script
 from elastic_core.reasonflux.library import read_library
 from elastic_core.reasonflux.miniature import LIBRARY_FILE, divided, plan_of
-from elastic_core.reasonflux.retrieval import Retriever, level_names
+from elastic_core.reasonflux.parameters import TemplateParameters, Templates
 from elastic_core.strategies.base import Completion, Finish, Sampling
-from elastic_core.strategies.reasonflux_zero import SOLVER, reasonflux_zero
+from elastic_core.strategies.reasonflux_zero import SOLVER
 from elastic_core.trajectory import Trajectory
 
 
@@ -39,10 +38,10 @@ class GuidedChains:
         self._encode = encode
         self._tokenizer = build_tokenizer()
         self._markers = resolve_markers(self._tokenizer)
-        library = read_library(LIBRARY_FILE)
-        retriever = Retriever(library, TfidfEmbedder(level_names(library)))
-        guide = Guide(self._tokenizer, self._markers, library, retriever, load_script("miniature"))
-        self._strategy = reasonflux_zero(guide)
+        parameters = TemplateParameters(library="miniature", wording="miniature")
+        # TF-IDF keeps nothing in a cache.
+        templates = Templates(read_library(LIBRARY_FILE), parameters, cache=Path())
+        self._strategy = templates.strategy(self._tokenizer, self._markers)
         self._operations = {token for operation in OPERATIONS for token in encode(operation)}
 
     def run(self, problem: Problem, think: int | None, solution: Callable[[int], str]) -> Trajectory:

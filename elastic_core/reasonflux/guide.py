@@ -133,8 +133,7 @@ class Guide:
     def _turn(self, text: str) -> Ids:
         """End of the reply, a user turn, and the beginning of the next reply with its thought closed."""
         before, after = self._glue
-        ids = (*before, *self._encoded(text.strip()), *after)
-        return (*ids, *self.opening)
+        return (*before, *self._encoded(text.strip()), *after, *self.opening)
 
     @cached_property
     def _glue(self) -> tuple[Ids, Ids]:
