@@ -34,8 +34,8 @@ doctor: install ## Check that this machine can run the pipeline
 
 test: INSTALL_FOR = for-tests
 test: lint ## Lint, then unit, integration and end-to-end tests
-	$(BIN)/pytest tests/unit --timeout 120
-	$(BIN)/pytest tests/integration tests/e2e -m "not slow" --timeout 900
+	$(BIN)/pytest tests/unit --timeout 120 -n auto
+	$(BIN)/pytest tests/integration tests/e2e -m "not slow" --timeout 900 -n 2 --dist loadgroup
 
 lint: install ## ruff and mypy
 	$(BIN)/ruff check .

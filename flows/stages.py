@@ -58,7 +58,10 @@ def train_stage(run: FlowRun) -> Stage:
 
 
 def sweep_stage(run: FlowRun) -> Stage:
-    """One trajectory table per set of models, problems and sampling settings; cells and samples may be added to it."""
+    """One trajectory table per set of models, problems and sampling settings; cells and samples may be added to it.
+
+    Thought templates are part of the request, as they decide the rows of one strategy alone.
+    """
     settings = run.settings.sweep
     templates = sweep_templates(run)
     return run.stage(
@@ -68,9 +71,9 @@ def sweep_stage(run: FlowRun) -> Stage:
             "benchmarks": {name: hash_files([file]) for name, file in benchmark_files(run).items()},
             "engine": run.settings.engine.fingerprint,
             "sampling": settings.model_dump(include={"temperature", "top_p", "seed", "sharing"}),
-            **({"templates": templates.fingerprint} if templates else {}),
         },
-        settings.model_dump(include={"models", "strategies", "budgets", "samples", "until_ci", "max_samples"}),
+        settings.model_dump(include={"models", "strategies", "budgets", "samples", "until_ci", "max_samples"})
+        | {"templates": {REASONFLUX_ZERO: templates.fingerprint} if templates else {}},
     )
 
 

@@ -70,6 +70,7 @@ def report_sources(directory: Path, provenance: Mapping[str, Any], price: float 
             "models": manifest.models,
             "benchmarks": manifest.benchmarks,
             "sampling": manifest.settings,
+            **({"templates": manifest.templates} if manifest.templates else {}),
             **provenance,
             "table": str(table),
         },

@@ -20,7 +20,7 @@ from elastic_core.reasonflux.parameters import Templates
 from elastic_core.strategies import Sampling
 from elastic_core.sweep.contenders import Contender, contenders
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
-from elastic_core.sweep.manifest import Manifest
+from elastic_core.sweep.manifest import Manifest, ManifestMismatch
 from elastic_core.sweep.plan import SweepPlan, plan_sweep
 from elastic_core.sweep.store import TableLocked, TrajectoryStore
 from elastic_core.sweep.throughput import Throughput, bytes_per_token
@@ -78,11 +78,15 @@ def measure(
 
 @contextmanager
 def _writing(store: TrajectoryStore, manifest: Manifest) -> Iterator[None]:
-    """Runs of deployments queue for a table; a user at a terminal is told who is writing it."""
+    """Runs of deployments queue for a table; a user at a terminal is told who is writing it.
+
+    Raises:
+        UserError: when someone else is, or when the table's rows were made from something else.
+    """
     try:
         with store.writing(manifest, wait_seconds=-1 if runtime.deployment.id else 0):
             yield
-    except TableLocked as error:
+    except (TableLocked, ManifestMismatch) as error:
         raise UserError(str(error)) from None
 
 
@@ -92,6 +96,7 @@ def _manifest(stage: Stage, checkpoints: Mapping[str, Path], engine: EngineParam
         engines=dict.fromkeys(checkpoints, engine.fingerprint),
         benchmarks=stage.inputs["benchmarks"],
         settings={"preset": stage.preset, "vllm": vllm_version(), **stage.inputs["sampling"]},
+        templates=stage.request["templates"],
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, WebSocket, sync_playwright
+from playwright.sync_api import Browser, Page, Route, WebSocketRoute, sync_playwright
 
 _FLAGS = [
     "--no-sandbox",
@@ -70,18 +70,24 @@ def watched(browser: Browser, **context: Any) -> Iterator[Page]:
             outside.append(route.request.url)
             route.abort()
 
-    def note_socket(socket: WebSocket) -> None:
-        if not _is_inside(socket.url):
+    def keep_socket_inside(socket: WebSocketRoute) -> None:
+        if _is_inside(socket.url):
+            socket.connect_to_server()
+        else:
             outside.append(socket.url)
+            socket.close()
 
     with browser.new_context(**context) as tabs:
         tabs.route("**/*", keep_inside)
+        tabs.route_web_socket("**/*", keep_socket_inside)
         page = tabs.new_page()
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("websocket", note_socket)
         try:
             yield page
+            # Events arrive in order: after an answer of the page, all that it did before is known.
+            if not page.is_closed():
+                page.evaluate("0")
         except Exception as error:
             error.add_note(f"the page reported {errors} and asked for {outside}")
             raise

@@ -50,8 +50,8 @@ def _no_library(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, s
     raise TypeError("reasonflux_zero needs a library of templates: make it with reasonflux_zero(guide)")
 
 
-WITHOUT_LIBRARY = Strategy(_no_library, roles=(NAVIGATOR, SOLVER))
-"""Stands for the strategy where only its name and roles count."""
+WITHOUT_LIBRARY = Strategy(_no_library, roles=(NAVIGATOR, SOLVER), shares=False)
+"""Stands for the strategy where only its name and roles count. What its rows drew followed a prompt unknown here."""
 
 
 class _Conversation:

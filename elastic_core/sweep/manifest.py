@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +21,22 @@ class Manifest:
         engines: model name → fingerprint of the engine that ran it.
         benchmarks: benchmark name → hash of its file.
         settings: sampling temperature, top_p, seed and whatever else changes a row without being part of its key.
+        templates: strategy name → fingerprint of the thought templates it searched; of the strategies that have any.
     """
 
     models: dict[str, str]
     engines: dict[str, str]
     benchmarks: dict[str, str]
     settings: dict[str, Any]
+    templates: dict[str, str] = field(default_factory=dict)
 
     def joined_with(self, new: Manifest, table: Path) -> Manifest:
-        """Both together: a table may gain models and benchmarks, but nothing that it has may change.
+        """Both together: a table may gain models, benchmarks and strategies, but nothing that it has may change.
 
         Raises:
             ManifestMismatch: naming what changed.
         """
-        for section in ("models", "engines", "benchmarks", "settings"):
+        for section in asdict(self):
             before, now = getattr(self, section), getattr(new, section)
             names = before.keys() | now.keys() if section == "settings" else before.keys() & now.keys()
             for name in sorted(names):
@@ -43,9 +45,7 @@ class Manifest:
                         f"{table}: its rows were made with {section[:-1]} {name} = {before.get(name)}, now it is "
                         f"{now.get(name)}; restore that, write to another directory, or delete this one to start over"
                     )
-        return Manifest(
-            self.models | new.models, self.engines | new.engines, self.benchmarks | new.benchmarks, self.settings
-        )
+        return Manifest(**{section: getattr(self, section) | getattr(new, section) for section in asdict(self)})
 
     def dumps(self) -> str:
         return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"

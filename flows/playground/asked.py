@@ -109,5 +109,5 @@ def _tokens(value: Any, name: str, least: int) -> int:
 def _whole(value: Any, name: str, *, least: int, most: int, unit: str = "") -> int:
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
     if number is None or number != number // 1 or not least <= number <= most:
-        raise UserError(f"{name} is {str(value)[:40]}; expected a whole number of {least:,} to {most:,}{unit}")
+        raise UserError(f"{name} is {value!r:.40}; expected a whole number of {least:,} to {most:,}{unit}")
     return int(number)

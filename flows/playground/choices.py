@@ -13,7 +13,6 @@ from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.miniature.problems import DATA_SOURCE, LEVELS, generate
 from elastic_core.strategies import STRATEGIES
-from elastic_core.trajectory import NAVIGATOR
 from flows.data_sources import data_stage
 from flows.run import FlowRun
 from flows.settings import Settings
@@ -23,9 +22,7 @@ from tasks.stage import MODEL
 
 NUM_GENERATED = 100
 """Problems of each level of the miniature that are offered where no benchmark is built."""
-STRATEGY_NAMES = tuple(
-    name for name, strategy in STRATEGIES.items() if strategy.shares and NAVIGATOR not in strategy.roles
-)
+STRATEGY_NAMES = tuple(name for name, strategy in STRATEGIES.items() if strategy.shares)
 """Strategies that cut or prolong one thought: neither cross-checks of these, nor what needs a library of templates."""
 FIRST_STRATEGIES = ("vanilla", "budget_forcing", "separate")
 """Those that are side by side at first."""

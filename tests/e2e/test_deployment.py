@@ -20,6 +20,8 @@ from flows.passwords import read_variables
 from tests.e2e.conftest import read_table
 from tests.elastic_command import ELASTIC, environment
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[2]
 FINISHED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
@@ -122,7 +124,6 @@ def test_the_nightly_sweep_is_scheduled(server: Server) -> None:
     assert [schedule["schedule"]["cron"] for schedule in deployment["schedules"]] == ["0 3 * * *"]
 
 
-@pytest.mark.slow
 def test_a_scheduled_sweep_runs_and_appears_in_mlflow(
     server: Server, runs_with_models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,7 +158,6 @@ def test_a_scheduled_sweep_runs_and_appears_in_mlflow(
     assert any(run.info.end_time > began * 1000 and run.data.metrics.get("rows_written") for run in sweeps)
 
 
-@pytest.mark.slow
 def test_two_sweeps_of_one_table_queue(server: Server, runs_with_models: Path) -> None:
     parameters = {"preset": "smoke", "overrides": {"sweep.samples": 4}}
     both = [server.start("sweep/nightly", **parameters) for _ in range(2)]
@@ -173,7 +173,6 @@ def test_two_sweeps_of_one_table_queue(server: Server, runs_with_models: Path) -
     assert set(table["sample"]) == {0, 1, 2, 3}
 
 
-@pytest.mark.slow
 def test_cancelling_stops_the_ray_job(server: Server, runs_with_models: Path) -> None:
     with local_cluster() as cluster:
         joined = {"ray.address": cluster.gcs, "ray.dashboard": cluster.dashboard}

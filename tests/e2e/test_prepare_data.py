@@ -45,42 +45,52 @@ def datasets_in_mlflow(runs: Path) -> dict[str, str]:
     return {given.dataset.name: given.dataset.digest for given in run.inputs.dataset_inputs}
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of everything in the mirror, built without interruption."""
+    built = elastic(*COMMAND, runs=tmp_path_factory.mktemp("whole"))
+    assert built.returncode == 0, built.stdout
+    return directory(built.stdout)
+
+
 @needs_upstream
-def test_everything_in_the_mirror_is_built_and_a_kill_in_the_middle_loses_nothing(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    whole = elastic(*COMMAND, runs=tmp_path_factory.mktemp("whole"))
-    assert whole.returncode == 0, whole.stdout
-    manifest = json.loads((directory(whole.stdout) / "manifest.json").read_text())
+def test_everything_in_the_mirror_is_built_and_recorded(whole: Path) -> None:
+    manifest = json.loads((whole / "manifest.json").read_text())
     assert {name: manifest["datasets"][name]["rows"] for name in README_ROWS} == README_ROWS
     for name, entry in manifest["datasets"].items():
-        rows = pl.read_parquet(directory(whole.stdout) / entry["file"]).height
+        rows = pl.read_parquet(whole / entry["file"]).height
         assert rows == entry["kept_rows"] == entry["rows"] - sum(entry["removed"].values())
         assert bool(entry["removed"]) <= (REGISTRY[name].split == "train")
 
-    recorded = datasets_in_mlflow(directory(whole.stdout).parents[2])
+    recorded = datasets_in_mlflow(whole.parents[2])
     assert recorded == {name: entry["sha256"][:36] for name, entry in manifest["datasets"].items()}
 
-    runs = tmp_path_factory.mktemp("killed")
+
+@needs_upstream
+def test_what_is_built_is_not_built_again(whole: Path) -> None:
+    again = elastic(*COMMAND, runs=whole.parents[2])
+    assert "nothing to do" in again.stdout and directory(again.stdout) == whole
+
+
+@pytest.mark.slow
+@needs_upstream
+def test_a_kill_in_the_middle_loses_nothing(whole: Path, tmp_path: Path) -> None:
     flow = subprocess.Popen(
-        [ELASTIC, *COMMAND], env=environment(runs), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [ELASTIC, *COMMAND], env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     deadline = time.monotonic() + 120
-    while len(list(runs.glob("embedded/data/*/clean/*.parquet"))) < 5:
+    while len(list(tmp_path.glob("embedded/data/*/clean/*.parquet"))) < 5:
         assert flow.poll() is None and time.monotonic() < deadline, "the flow ended before it could be killed"
         time.sleep(0.002)
     flow.send_signal(signal.SIGKILL)
     flow.wait()
-    assert not list(runs.glob("embedded/data/*/manifest.json"))
-    (killed,) = runs.glob("embedded/data/*")
+    assert not list(tmp_path.glob("embedded/data/*/manifest.json"))
+    (killed,) = tmp_path.glob("embedded/data/*")
     finished = {file: file.stat().st_mtime_ns for file in (killed / "clean").glob("[a-z]*.parquet")}
-    again = elastic(*COMMAND, runs=runs)
+    again = elastic(*COMMAND, runs=tmp_path)
     assert again.returncode == 0, again.stdout
-    assert contents(directory(again.stdout)) == contents(directory(whole.stdout))
+    assert contents(directory(again.stdout)) == contents(whole)
     assert finished and all(file.stat().st_mtime_ns == before for file, before in finished.items())
-
-    third = elastic(*COMMAND, runs=runs)
-    assert "nothing to do" in third.stdout and directory(third.stdout) == directory(again.stdout)
 
 
 @needs_upstream

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from importlib import resources
 from pathlib import Path
 
 import polars as pl
@@ -12,8 +13,8 @@ from tests.e2e.conftest import read_table
 from tests.elastic_command import elastic
 from tests.exactness import broken_rules
 
-MODELS = ("--set", 'sweep.models=["base","trained","trained>base"]')
-MORE = (*MODELS, "--set", "sweep.max_samples=3", "--until", "ci=5")
+FEWER = ("--set", 'sweep.models=["base","trained>base"]', "--set", 'sweep.strategies=["separate","unconstrained"]')
+MORE = (*FEWER, "--set", "sweep.max_samples=3", "--until", "ci=5")
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +37,10 @@ def test_a_pair_of_models_and_more_samples_join_the_table(
     assert now.join(table, on=KEY, how="semi", nulls_equal=True).sort(KEY).equals(table.sort(KEY))
     assert broken_rules(now) == {}
     assert set(now["model"]) == {"base", "trained", "trained>base"}
-    # Six problems cannot bring an interval to ±5 points, so every cell has as many samples as the cap allows.
-    assert set(now.group_by(*CELL, "problem").len()["len"]) == {3}
+    # Six problems cannot bring an interval to ±5 points, so every cell asked for has as many samples as the cap allows.
+    asked = pl.col("model").is_in(["base", "trained>base"]) & pl.col("strategy").is_in(["separate", "unconstrained"])
+    for cells, num_samples in ((asked, 3), (~asked, 2)):
+        assert set(now.filter(cells).group_by(*CELL, "problem").len()["len"]) == {num_samples}
     assert "3 samples: the widest interval is" in more.stdout
     assert "the cap" in more.stdout
 
@@ -48,11 +51,25 @@ def test_a_sweep_ends_with_the_comparison_of_its_models(more: subprocess.Complet
 
 
 def test_status_and_plan_say_that_nothing_is_missing(more: subprocess.CompletedProcess[str], more_runs: Path) -> None:
-    asked = ("--preset", "smoke", *MODELS, "--set", "sweep.samples=3")
+    asked = ("--preset", "smoke", *FEWER, "--set", "sweep.samples=3")
     assert "(100%)" in elastic("sweep", "status", *asked, runs=more_runs).stdout
+    without_templates = ("--set", 'sweep.strategies=["separate"]')
+    assert "(100%)" in elastic("sweep", "status", *asked, *without_templates, runs=more_runs).stdout
     plan = elastic("plan", "sweep", *asked, runs=more_runs)
     assert plan.returncode == 0
     assert "tokens/s, measured on 1 engine(s)" in plan.stdout
+
+
+def test_rows_of_other_thought_templates_do_not_join_the_table(more_runs: Path) -> None:
+    shipped = (resources.files("elastic_core.reasonflux") / "miniature.json").read_text()
+    library = more_runs / "library.json"
+    library.write_text(shipped.replace("maximum", "at most", 1))
+    refused = elastic(
+        "run", "sweep", "--preset", "smoke", "--set", f"sweep.templates.library={library}", runs=more_runs
+    )
+    assert refused.returncode == 2
+    assert "its rows were made with template reasonflux_zero = " in refused.stdout
+    assert "Traceback" not in refused.stdout
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,13 @@ from elastic_core.engines.base import Engine, RequestFailed, drive
 from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.engines.scripted import ScriptedEngine
 from elastic_core.markers import Markers
-from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.trajectory import Trajectory
 
 END, EOS, NEWLINE, FINAL, WAIT, WORD = 1, 2, 3, 4, 5, 6
 MARKERS = Markers(0, END, (EOS,), (NEWLINE,), (NEWLINE, FINAL), (WAIT,), template_opens_thinking=True)
 # ReasonFlux-Zero needs a tokenizer and a library: see test_reasonflux_zero.
-SHARING = [name for name, strategy in STRATEGIES.items() if strategy.shares and name != REASONFLUX_ZERO]
+SHARING = [name for name, strategy in STRATEGIES.items() if strategy.shares]
 Wanted = tuple[str, Budget]
 
 CELLS = st.sampled_from(SHARING).flatmap(

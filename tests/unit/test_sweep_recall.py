@@ -12,6 +12,7 @@ from elastic_core.data.problems import Problem
 from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.engines.scripted import ScriptedEngine
+from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.recall import draws, learn
@@ -107,5 +108,18 @@ def test_rows_that_an_engine_forced_itself_teach_nothing() -> None:
     cell = ("separate_native", Budget(1, 1))
     memo = ContinuationMemo(ScriptedEngine(token))
     learn({"base": memo}, rows([(cell, run(Native(token), cell))]), _Prompts(), PROBLEM, Sampling())  # type: ignore[arg-type]
+    assert knows_nothing(memo, cell)
+
+
+def test_rows_of_thought_templates_teach_nothing_to_a_sweep_that_has_none() -> None:
+    budget = Budget(1, 1)
+    done = run(ScriptedEngine(token), ("separate", budget))
+    memo = ContinuationMemo(ScriptedEngine(token))
+    learn({"base": memo}, rows([((REASONFLUX_ZERO, budget), done)]), _Prompts(), PROBLEM, Sampling())  # type: ignore[arg-type]
+    assert knows_nothing(memo, ("separate", budget))
+
+
+def knows_nothing(memo: ContinuationMemo, cell: Wanted) -> bool:
+    """Whether the first token is drawn by the engine."""
     asyncio.run(memo.generate(Generate(prompt(*cell), 1, (), Sampling()), 0))
-    assert (memo.counts.generated, memo.counts.reused) == (1, 0)
+    return (memo.counts.generated, memo.counts.reused) == (1, 0)

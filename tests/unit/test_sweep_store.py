@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from elastic_core.sweep.manifest import Manifest, ManifestMismatch
 from elastic_core.sweep.store import DuplicateKey, TableLocked, TrajectoryStore
 from elastic_core.trajectory import KEY, SCHEMA
 
-MANIFEST = Manifest({"base": "f1"}, {"base": "e1"}, {"easy": "h1"}, {"temperature": 0.8, "seed": 1})
+MANIFEST = Manifest(
+    {"base": "f1"}, {"base": "e1"}, {"easy": "h1"}, {"temperature": 0.8, "seed": 1}, {"reasonflux_zero": "t1"}
+)
 
 
 def rows(samples: list[int], think_budget: int | None = 16) -> pl.DataFrame:
@@ -138,6 +141,7 @@ def test_a_second_writer_is_told_who_holds_the_table_and_a_killed_one_does_not_b
         ({"settings": {"temperature": 0.6, "seed": 1}}, "setting temperature = 0.8, now it is 0.6"),
         ({"settings": {"temperature": 0.8}}, "setting seed"),
         ({"settings": {"temperature": 0.8, "seed": 1, "top_k": 5}}, "setting top_k"),
+        ({"templates": {"reasonflux_zero": "t2"}}, "template reasonflux_zero = t1, now it is t2"),
     ],
 )
 def test_rows_of_another_provenance_are_refused(tmp_path: Path, change: dict[str, Any], named: str) -> None:
@@ -153,8 +157,10 @@ def test_rows_of_another_provenance_are_refused(tmp_path: Path, change: dict[str
         pass
 
 
-def test_a_table_may_gain_models_and_benchmarks(tmp_path: Path) -> None:
+def test_a_table_may_gain_models_benchmarks_and_strategies(tmp_path: Path) -> None:
     store = TrajectoryStore(tmp_path)
+    with store.writing(replace(MANIFEST, templates={})):
+        pass
     with store.writing(MANIFEST):
         pass
     with store.writing(Manifest({"trained": "f9"}, {"trained": "e1"}, {"hard": "h2"}, MANIFEST.settings)):
@@ -162,6 +168,7 @@ def test_a_table_may_gain_models_and_benchmarks(tmp_path: Path) -> None:
     manifest = Manifest.load(tmp_path / "manifest.json")
     assert manifest.models == {"base": "f1", "trained": "f9"}
     assert manifest.benchmarks == {"easy": "h1", "hard": "h2"}
+    assert manifest.templates == {"reasonflux_zero": "t1"}
 
 
 def test_an_unreadable_manifest_is_named(tmp_path: Path) -> None:
