@@ -9,6 +9,7 @@ settings.register_profile("elastic", deadline=None, max_examples=50, suppress_he
 settings.load_profile("elastic")
 
 
+@pytest.hookimpl(tryfirst=True)  # Before xdist reads the groups.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share what is slow to make run in one process: those of a file its engine or server, and those of any
     file the smoke pipeline's results."""
