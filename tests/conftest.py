@@ -1,7 +1,10 @@
 """Settings of every test run."""
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 # How fast the machine is decides no test. Half of hypothesis' usual examples keep the unit tests under a minute; every
 # run draws others.
@@ -9,10 +12,14 @@ settings.register_profile("elastic", deadline=None, max_examples=50, suppress_he
 settings.load_profile("elastic")
 
 
-@pytest.hookimpl(tryfirst=True)  # Before xdist reads the groups.
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share what is slow to make run in one process: those of a file its engine or server, and those of any
-    file the smoke pipeline's results."""
-    for item in items:
-        shares_pipeline = "first" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("pipeline" if shares_pipeline else item.location[0]))
+class FilesTogether(LoadFileScheduling):
+    """The tests of a file run in one process, which has its engine or server; those of tests/e2e too, as they share the
+    smoke pipeline."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "tests/e2e" if file.startswith("tests/e2e/") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return FilesTogether(config, log) if config.getvalue("dist") == "loadfile" else None

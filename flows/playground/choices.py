@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,21 @@ from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.miniature.problems import DATA_SOURCE, LEVELS, generate
+from elastic_core.reasonflux.parameters import Templates
 from elastic_core.strategies import STRATEGIES
-from flows.data_sources import data_stage
+from elastic_core.strategies.separate import SEPARATE_NATIVE
+from flows.data_sources import data_stage, mirror
 from flows.run import FlowRun
 from flows.settings import Settings
 from flows.stages import base_model, benchmark_files, train_stage
+from flows.thought_templates import load_templates
 from tasks.export import BEST
 from tasks.stage import MODEL
 
 NUM_GENERATED = 100
 """Problems of each level of the miniature that are offered where no benchmark is built."""
-STRATEGY_NAMES = tuple(name for name, strategy in STRATEGIES.items() if strategy.shares)
-"""Strategies that cut or prolong one thought: neither cross-checks of these, nor what needs a library of templates."""
+STRATEGY_NAMES = tuple(name for name, strategy in STRATEGIES.items() if strategy is not SEPARATE_NATIVE)
+"""All but the cross-check of one of them."""
 FIRST_STRATEGIES = ("vanilla", "budget_forcing", "separate")
 """Those that are side by side at first."""
 
@@ -35,11 +38,13 @@ class Choices:
     Attributes:
         models: checkpoint directories by name.
         problems: by benchmark; their ids are unique within it.
+        templates: loads the preset's thought templates, fetched if need be; raises UserError when they cannot be had.
     """
 
     settings: Settings
     models: dict[str, Path]
     problems: dict[str, list[Problem]]
+    templates: Callable[[], Templates]
 
     @property
     def budget(self) -> Budget:
@@ -67,7 +72,12 @@ def find_choices(preset: str, overrides: Mapping[str, Any], models: Sequence[str
     """
     run = FlowRun.begin(preset, overrides)
     found = dict(_named(text) for text in models)
-    return Choices(run.settings, found | _models_of(run, required=not found), _problems(run))
+    return Choices(
+        run.settings,
+        found | _models_of(run, required=not found),
+        _problems(run),
+        lambda: load_templates(run.settings.sweep.templates, run.runs, mirror(run)),
+    )
 
 
 def _named(text: str) -> tuple[str, Path]:

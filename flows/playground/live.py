@@ -38,9 +38,15 @@ class Watched:
 
 
 class Follower:
-    """The engine of one strategy: asks the memo, and knows the response so far."""
+    """The engine of one strategy: asks the memo, and knows the response so far.
 
-    def __init__(self, memo: ContinuationMemo, drawing: Watched, prompt_ids: tuple[int, ...], think_end: int) -> None:
+    Args:
+        think_end: where the solution begins, as far as it can be known before the end.
+    """
+
+    def __init__(
+        self, memo: ContinuationMemo, drawing: Watched, prompt_ids: tuple[int, ...], think_end: int | None
+    ) -> None:
         self._memo, self._drawing, self._prompt, self._think_end = memo, drawing, prompt_ids, think_end
         self._request: Generate | None = None
         self._sequence = prompt_ids

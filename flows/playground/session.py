@@ -18,12 +18,13 @@ from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.engines.vllm import VllmEngine
 from elastic_core.errors import UserError
 from elastic_core.markers import Markers, chat_prompt, load_markers
+from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.rewards import Grade, GradingFailed, grade
 from elastic_core.rewards.response import response_text
-from elastic_core.strategies import STRATEGIES, Sampling
+from elastic_core.strategies import STRATEGIES, Sampling, Strategy
 from elastic_core.sweep.grid import UNLIMITED_BUDGET
 from elastic_core.sweep.rows import sample_seed
-from elastic_core.trajectory import Trajectory
+from elastic_core.trajectory import NAVIGATOR, Trajectory
 from flows.playground.asked import Asked
 from flows.playground.choices import Choices
 from flows.playground.live import Follower, Watched
@@ -99,6 +100,8 @@ class Session:
     _users: int = 0
     _starting: asyncio.Lock = field(default_factory=asyncio.Lock)
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _guided: dict[str, Strategy] = field(default_factory=dict)
     _thoughts: OrderedDict[tuple[Any, ...], _Thought] = field(default_factory=OrderedDict)
 
     def __enter__(self) -> Session:
@@ -169,13 +172,15 @@ class Session:
     async def _attempt(
         self, attempt: Attempt, asked: Asked, loaded: Loaded, thought: _Thought, sampling: Sampling, seed: int
     ) -> None:
-        strategy = STRATEGIES[attempt.strategy]
         try:
+            strategy = await self._strategy(attempt.strategy, loaded)
             if expected := strategy.refusal(attempt.budget):
                 raise UserError(f"{attempt.strategy} cannot run under {attempt.budget}; expected {expected}")
             prompt = chat_prompt(loaded.tokenizer, strategy.prompt(asked.problem.question, attempt.budget))
-            _check_context(len(prompt), attempt.budget, loaded.engine.max_model_len)
-            attempt.follower = Follower(thought.memo, thought.drawing, prompt, loaded.markers.think_end)
+            _check_context(len(prompt) + strategy.most_forced, attempt.budget, loaded.engine.max_model_len)
+            # In a conversation every turn has a think-end; which one the last is shows at the end.
+            think_end = loaded.markers.think_end if NAVIGATOR not in strategy.roles else None
+            attempt.follower = Follower(thought.memo, thought.drawing, prompt, think_end)
             attempt.state = "running"
             rollout = strategy.decode(prompt, attempt.budget, loaded.markers, sampling)
             attempt.trajectory = await drive(rollout, {"policy": attempt.follower}, seed)
@@ -189,6 +194,17 @@ class Session:
                 attempt.grade = await asyncio.to_thread(grade, asked.problem.grader, text, asked.problem.truth)
             except (UserError, GradingFailed, ValueError) as error:
                 attempt.sentence = f"not graded: {error}"
+
+    async def _strategy(self, name: str, loaded: Loaded) -> Strategy:
+        if name != REASONFLUX_ZERO:
+            return STRATEGIES[name]
+        async with self._reading:
+            if loaded.name not in self._guided:
+                templates = await asyncio.to_thread(self.choices.templates)
+                self._guided[loaded.name] = await asyncio.to_thread(
+                    templates.strategy, loaded.tokenizer, loaded.markers
+                )
+        return self._guided[loaded.name]
 
     def _thought(self, asked: Asked, loaded: Loaded) -> _Thought:
         """What an earlier run of the same sample knows, on the engine there is now."""

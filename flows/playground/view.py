@@ -82,7 +82,7 @@ def pieces(tokenizer: Any, markers: Markers, trajectory: Trajectory) -> list[Pie
 
 def _by_phase(attempt: Attempt) -> bool:
     """Whether the budget binds thinking and solution apart, and not only their sum."""
-    return "thinker" in STRATEGIES[attempt.strategy].roles
+    return STRATEGIES[attempt.strategy].roles != ("policy",)
 
 
 def _limit(attempt: Attempt) -> int | None:

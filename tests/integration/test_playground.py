@@ -13,6 +13,7 @@ from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
 from elastic_core.errors import UserError
 from elastic_core.markers import chat_prompt
+from elastic_core.reasonflux.parameters import Templates
 from elastic_core.rewards import GradeStatus
 from elastic_core.strategies import STRATEGIES, Generate, Sampling
 from elastic_core.sweep.rows import sample_seed
@@ -171,6 +172,28 @@ def test_what_cannot_run_is_said_beside_what_can(session: Session, choices: Choi
     assert "do not fit the model's context of 1,024 tokens" in run.attempts[0].sentence
     assert run.attempts[1].state == "done"
     assert "do not fit" in render(run, finished=True)
+
+
+def test_thought_templates_guide_a_conversation_beside_the_others(session: Session, choices: Choices) -> None:
+    budget = Budget(160, 32)
+    run = performed(session, asked(choices, budget, ("separate", "reasonflux_zero"), sample=4))
+    guided = trajectories(run)["reasonflux_zero"].check(budget)
+    assert {role for _, role in guided.turns} == {"navigator", "solver"}
+    assert run.attempts[1].grade is not None
+    assert 'data-strategy="reasonflux_zero"' in render(run, finished=True)
+
+
+def test_templates_that_cannot_be_had_fail_their_strategy_alone(
+    session: Session, choices: Choices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nowhere() -> Templates:
+        raise UserError("the library cannot be fetched")
+
+    monkeypatch.setattr(session, "choices", replace(choices, templates=nowhere))
+    monkeypatch.setattr(session, "_guided", {})
+    run = performed(session, asked(choices, Budget(48, 32), ("separate", "reasonflux_zero"), sample=4))
+    assert [attempt.state for attempt in run.attempts] == ["done", "failed"]
+    assert run.attempts[1].sentence == "the library cannot be fetched"
 
 
 def test_a_run_that_is_given_up_leaves_the_engine_free(session: Session, choices: Choices) -> None:
