@@ -12,6 +12,7 @@ from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.sweep.contenders import Contender, contenders
 from elastic_core.sweep.grid import Cell
+from elastic_core.sweep.manifest import ManifestMismatch
 from elastic_core.sweep.plan import Bound, SweepPlan, bound, plan_sweep
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.sweep.throughput import measured
@@ -21,6 +22,7 @@ from flows.run import FlowRun
 from flows.stages import benchmark_files, checkpoints, sweep_stage, sweep_templates
 from reports.text import render
 from tasks.stage import TABLE, Stage
+from tasks.sweep import sweep_manifest
 
 _BYTES_PER_TOKEN = 8.0
 """Of a table whose size has not been measured: four for the token's id, the rest for text and everything else."""
@@ -54,6 +56,10 @@ def costs(preset: str, overrides: Mapping[str, Any]) -> str:
         UserError: when the sweep could not be run, or its data or models are not there yet.
     """
     asked = _asked(preset, overrides)
+    try:
+        asked.store.joined_with(sweep_manifest(asked.stage, checkpoints(asked.run), asked.run.settings.engine))
+    except ManifestMismatch as error:
+        raise UserError(str(error)) from None
     finished = asked.store.finished()
     table = Table("model", "cells", "rows missing", "tokens at most", "without sharing", "time at most", "disk at most")
     remarks = set()

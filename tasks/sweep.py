@@ -59,7 +59,7 @@ def measure(
     except ValueError as error:
         raise UserError(str(error)) from None
     # All inside: whoever queues for the table must not record it at the same time.
-    with _writing(store, _manifest(stage, checkpoints, engine)):
+    with _writing(store, sweep_manifest(stage, checkpoints, engine)):
         began = time.monotonic()
         run_id = tracker.ensure(stage.label, "sweep", parent)
         with tracker.running(run_id):
@@ -90,7 +90,8 @@ def _writing(store: TrajectoryStore, manifest: Manifest) -> Iterator[None]:
         raise UserError(str(error)) from None
 
 
-def _manifest(stage: Stage, checkpoints: Mapping[str, Path], engine: EngineParameters) -> Manifest:
+def sweep_manifest(stage: Stage, checkpoints: Mapping[str, Path], engine: EngineParameters) -> Manifest:
+    """What the stage's rows are made from."""
     return Manifest(
         models=stage.inputs["models"],
         engines=dict.fromkeys(checkpoints, engine.fingerprint),

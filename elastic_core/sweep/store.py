@@ -19,6 +19,7 @@ from elastic_core.sweep.manifest import Manifest
 from elastic_core.trajectory import KEY, SCHEMA
 
 _SHARDS = "rows-*.parquet"
+_MANIFEST = "manifest.json"
 _TEMPORARY = ".tmp"
 _KEY = list(KEY)
 _TEXT = [name for name in _KEY if SCHEMA[name] == pl.String]
@@ -61,6 +62,15 @@ class TrajectoryStore:
         files = sorted(self.directory.glob(_SHARDS))
         keys = [_keys(pl.read_parquet(file, columns=_KEY), file.name) for file in files]
         return pl.concat([_keys(pl.DataFrame(schema=SCHEMA), ""), *keys])
+
+    def joined_with(self, manifest: Manifest) -> Manifest:
+        """What the table's manifest is when rows of this one join.
+
+        Raises:
+            ManifestMismatch: when the table's rows were made from something else.
+        """
+        file = self.directory / _MANIFEST
+        return Manifest.load(file).joined_with(manifest, self.directory) if file.exists() else manifest
 
     @contextmanager
     def writing(self, manifest: Manifest, wait_seconds: float = 0) -> Iterator[None]:
@@ -128,12 +138,11 @@ class TrajectoryStore:
         _publish(temporary, target)
 
     def _settle(self, manifest: Manifest) -> None:
-        file = self.directory / "manifest.json"
-        if file.exists():
-            manifest = Manifest.load(file).joined_with(manifest, self.directory)
+        file = self.directory / _MANIFEST
+        joined = self.joined_with(manifest)
         temporary = file.with_suffix(_TEMPORARY)
         with temporary.open("w") as stream:
-            stream.write(manifest.dumps())
+            stream.write(joined.dumps())
             stream.flush()
             os.fsync(stream.fileno())
         _publish(temporary, file)

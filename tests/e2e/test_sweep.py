@@ -64,12 +64,12 @@ def test_rows_of_other_thought_templates_do_not_join_the_table(more_runs: Path) 
     shipped = (resources.files("elastic_core.reasonflux") / "miniature.json").read_text()
     library = more_runs / "library.json"
     library.write_text(shipped.replace("maximum", "at most", 1))
-    refused = elastic(
-        "run", "sweep", "--preset", "smoke", "--set", f"sweep.templates.library={library}", runs=more_runs
-    )
-    assert refused.returncode == 2
-    assert "its rows were made with template reasonflux_zero = " in refused.stdout
-    assert "Traceback" not in refused.stdout
+    other = ("--preset", "smoke", "--set", f"sweep.templates.library={library}")
+    for command in ("plan", "run"):
+        refused = elastic(command, "sweep", *other, runs=more_runs)
+        assert refused.returncode == 2
+        assert "its rows were made with template reasonflux_zero = " in refused.stdout
+        assert "Traceback" not in refused.stdout
 
 
 @pytest.mark.parametrize(
