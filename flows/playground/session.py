@@ -4,6 +4,7 @@ holds its loop for half a minute and the page must answer meanwhile."""
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import threading
 from collections import OrderedDict
@@ -201,9 +202,9 @@ class Session:
         async with self._reading:
             if loaded.name not in self._guided:
                 templates = await asyncio.to_thread(self.choices.templates)
-                self._guided[loaded.name] = await asyncio.to_thread(
-                    templates.strategy, loaded.tokenizer, loaded.markers
-                )
+                # A copy, as this one is in use here while the thread reads the library.
+                tokenizer = copy.deepcopy(loaded.tokenizer)
+                self._guided[loaded.name] = await asyncio.to_thread(templates.strategy, tokenizer, loaded.markers)
         return self._guided[loaded.name]
 
     def _thought(self, asked: Asked, loaded: Loaded) -> _Thought:
