@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -16,6 +17,7 @@ from elastic_core.data.problems import Problem
 from elastic_core.engines.base import Engine, EngineLost
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.engines.ray_engine import RayEngine
+from elastic_core.engines.ray_pool import ray_pool
 from elastic_core.markers import load_markers
 from elastic_core.miniature.problems import evaluation_rows
 from elastic_core.strategies import Completion, Finish, Generate, Sampling
@@ -52,7 +54,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    ray.init(address="local", num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=3, num_gpus=0, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
 
@@ -77,8 +79,13 @@ def sweep(
     directory: Path,
     cells: Sequence[Cell] = CELLS,
     sharing: Sharing = "memo",
+    beside: Sequence[Engine] = (),
 ) -> tuple[pl.DataFrame, SweepResult]:
-    """The whole table, sorted, and what this run did."""
+    """The whole table, sorted, and what this run did.
+
+    Args:
+        beside: engines that share the samples with the first.
+    """
     tokenizer, markers = load_markers(MODEL)
     store = TrajectoryStore(directory)
     with store.writing(Manifest({"base": "model"}, {"base": PARAMETERS.fingerprint}, {}, {})):
@@ -88,7 +95,7 @@ def sweep(
                 plan,
                 sampling=SAMPLING,
                 prompts=Prompts(tokenizer),
-                replicas=[{"base": engine, "twin": engine}],
+                replicas=[{"base": each, "twin": each} for each in (engine, *beside)],
                 rows=RowBuilder(tokenizer, markers, "model", PARAMETERS.fingerprint),
                 store=store,
             )
@@ -145,6 +152,29 @@ def test_the_same_seed_gives_the_same_table(
     table: pl.DataFrame, runner: asyncio.Runner, engine: RayEngine, tmp_path: Path
 ) -> None:
     assert sweep(runner, engine, tmp_path)[0].equals(table)
+
+
+@dataclass
+class Counted:
+    engine: Engine
+    requests: int = 0
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        self.requests += 1
+        return await self.engine.generate(request, seed)
+
+
+def test_two_engines_share_the_samples_and_make_the_same_table(
+    table: pl.DataFrame, runner: asyncio.Runner, engine: RayEngine, tmp_path: Path
+) -> None:
+    pool = ray_pool({"base": str(MODEL)}, PARAMETERS.model_copy(update={"data_parallel_size": 2}))
+    replicas = [Counted(replica["base"]) for replica in runner.run(pool.__aenter__())]
+    try:
+        pooled, _ = sweep(runner, replicas[0], tmp_path, beside=replicas[1:])
+    finally:
+        runner.run(pool.__aexit__(None, None, None))
+    assert len(replicas) == 2 and min(replica.requests for replica in replicas) > 50
+    assert pooled.equals(table)
 
 
 def test_exactly_the_stop_ids_end_a_completion(runner: asyncio.Runner, engine: RayEngine) -> None:
