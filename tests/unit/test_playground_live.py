@@ -20,7 +20,7 @@ from flows.playground.live import Follower, Watched
 END, EOS, NEWLINE, FINAL, WAIT, WORD = 1, 2, 3, 4, 5, 6
 MARKERS = Markers(0, END, (EOS,), (NEWLINE,), (NEWLINE, FINAL), (WAIT,), template_opens_thinking=True)
 PROMPT = (7, 8)
-SIDE_BY_SIDE = [name for name in STRATEGY_NAMES if not name.startswith(("l1", "unconstrained"))]
+SIDE_BY_SIDE = [name for name in STRATEGY_NAMES if not name.startswith(("l1", "unconstrained", "reasonflux"))]
 
 
 class Streaming:
