@@ -16,6 +16,7 @@ from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.engines.scripted import ScriptedEngine
 from elastic_core.markers import Markers
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
+from elastic_core.sweep.grid import build_cells
 from elastic_core.trajectory import Trajectory
 
 END, EOS, NEWLINE, FINAL, WAIT, WORD = 1, 2, 3, 4, 5, 6
@@ -87,6 +88,25 @@ def test_no_draw_begins_where_something_is_known(cells: list[Wanted], seed: int)
         known |= {request.prefix + completion.tokens[:i] for i in range(len(completion.tokens))}
         num_drawn += len(completion.tokens)
     assert memo.counts.generated == num_drawn
+
+
+@given(st.lists(CELLS, min_size=1, max_size=12), st.integers(0, 9))
+def test_in_a_sweep_s_order_nothing_known_is_drawn_again(cells: list[Wanted], seed: int) -> None:
+    finite = [cell for cell in cells if cell[1].total is not None]
+    budgets = list(dict.fromkeys(budget for _, budget in finite)) or [Budget(1, 1)]
+    names = {name for name, _ in finite if not any(STRATEGIES[name].refusal(budget) for budget in budgets)}
+    grid = build_cells(["base"], ["easy"], [*sorted(names), "unconstrained"], budgets)
+    table = Table(seed)
+    memo = ContinuationMemo(table)
+    draw(memo, [(cell.strategy, cell.budget) for cell in grid])
+    drawn = set()
+    for request in table.engine.requests:
+        completion = asyncio.run(Table(seed).generate(request, 5))
+        for i in range(len(completion.tokens)):
+            after = request.prefix + completion.tokens[:i]
+            assert after not in drawn
+            drawn.add(after)
+    assert memo.counts.generated == len(drawn)
 
 
 @given(st.lists(CELLS, min_size=1, max_size=8), st.integers(0, 9))
