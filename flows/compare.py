@@ -12,7 +12,7 @@ import polars as pl
 
 from elastic_core.errors import UserError
 from elastic_core.statistics import sampled_tokens
-from elastic_core.sweep.manifest import Manifest, ManifestMismatch
+from elastic_core.sweep.manifest import MANIFEST, Manifest, ManifestMismatch
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.trajectory import CELL
 from reports.pairs import metric_name, paired_cells, render_pairs
@@ -154,7 +154,7 @@ def find_side(name: str, runs: Path, tracking_uri: str | None = None) -> Side:
 
 def _side(name: str, table: Path) -> Side:
     try:
-        return Side(name, table, Manifest.load(table / "manifest.json"))
+        return Side(name, table, Manifest.load(table / MANIFEST))
     except (OSError, ManifestMismatch) as error:
         raise UserError(
             f"{name}: no trajectory table at {table} ({error}); expected runs/PRESET/sweep/KEY or an MLflow run of a "

@@ -10,7 +10,7 @@ from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files
 from elastic_core.rewards.sandbox import require_sandbox
-from elastic_core.sweep.manifest import Manifest, ManifestMismatch
+from elastic_core.sweep.manifest import MANIFEST, Manifest, ManifestMismatch
 from elastic_core.sweep.regrade import regrade
 from elastic_core.sweep.store import TableLocked, TrajectoryStore
 
@@ -51,7 +51,7 @@ def problems_of(table: Path, data: Path | None) -> dict[str, dict[str, Problem]]
         UserError: when the table or its problems are not there.
     """
     try:
-        manifest = Manifest.load(table / "manifest.json")
+        manifest = Manifest.load(table / MANIFEST)
     except (OSError, ManifestMismatch) as error:
         raise UserError(f"{table} is not a trajectory table ({error}); expected runs/PRESET/sweep/KEY/table") from None
     return {name: _problems(name, sha256, table, data) for name, sha256 in manifest.benchmarks.items()}

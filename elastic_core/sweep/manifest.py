@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+MANIFEST = "manifest.json"
+"""File in the table's directory."""
+
 
 class ManifestMismatch(ValueError):
     """The table on disk was made from something else."""

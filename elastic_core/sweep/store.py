@@ -15,11 +15,10 @@ from pathlib import Path
 
 import polars as pl
 
-from elastic_core.sweep.manifest import Manifest
+from elastic_core.sweep.manifest import MANIFEST, Manifest
 from elastic_core.trajectory import KEY, SCHEMA
 
 _SHARDS = "rows-*.parquet"
-_MANIFEST = "manifest.json"
 _TEMPORARY = ".tmp"
 _KEY = list(KEY)
 _TEXT = [name for name in _KEY if SCHEMA[name] == pl.String]
@@ -69,7 +68,7 @@ class TrajectoryStore:
         Raises:
             ManifestMismatch: when the table's rows were made from something else.
         """
-        file = self.directory / _MANIFEST
+        file = self.directory / MANIFEST
         return Manifest.load(file).joined_with(manifest, self.directory) if file.exists() else manifest
 
     @contextmanager
@@ -138,7 +137,7 @@ class TrajectoryStore:
         _publish(temporary, target)
 
     def _settle(self, manifest: Manifest) -> None:
-        file = self.directory / _MANIFEST
+        file = self.directory / MANIFEST
         joined = self.joined_with(manifest)
         temporary = file.with_suffix(_TEMPORARY)
         with temporary.open("w") as stream:
