@@ -13,7 +13,7 @@ a thought that is known up to a forgotten think-end, and drawn on from there, wo
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from elastic_core.engines.base import Engine
@@ -54,12 +54,9 @@ class ContinuationMemo:
         if request.think_budget is not None:  # The engine forces tokens of its own: those are no draws.
             return await self._asked(request, seed)
         async with self._one_at_a_time:
-            known = self.known(request)
-            finish = _finish(known, request)
-            self.counts.reused += len(known.ids)
-            if finish is not None:
-                return Completion(known.ids, finish, known.logprobs)
-            return await self._draw_on(request, known, seed)
+            answer, num_drawn = await self._answer(request, seed)
+        self.counts.reused += len(answer.tokens) - num_drawn
+        return answer
 
     def learn(self, prefix: tuple[int, ...], ids: tuple[int, ...], sampling: Sampling) -> None:
         """Enter a sequence drawn earlier after `prefix`, as a resumed run finds it in the table.
@@ -79,18 +76,33 @@ class ContinuationMemo:
         stops = [known.ids.index(token) for token in request.stop if token in known.ids]
         return _cut(known, min(stops) + 1) if stops else known
 
-    async def _draw_on(self, request: Generate, known: Tokens, seed: int) -> Completion:
-        left = None if request.max_tokens is None else request.max_tokens - len(known.ids)
-        rest = await self._asked(
-            Generate(
-                request.prefix + known.ids, left, request.stop, request.sampling, request.role, request.draw
-            ),
-            seed,
-        )  # fmt: skip
-        drawn = Tokens(rest.tokens, rest.logprobs)
-        if drawn.ids:
-            self._enter((request.sampling, request.draw), request.prefix + known.ids, drawn)
-        return Completion(known.ids + drawn.ids, rest.finish, _joined(known.logprobs, drawn.logprobs))
+    async def _answer(self, request: Generate, seed: int) -> tuple[Completion, int]:
+        """The completion, and how many of its tokens were drawn for it."""
+        num_drawn = 0
+        while True:
+            known = self.known(request)
+            finish = _finish(known, request)
+            if finish is not None:
+                return Completion(known.ids, finish, known.logprobs), num_drawn
+            prefix = request.prefix + known.ids
+            left = None if request.max_tokens is None else request.max_tokens - len(known.ids)
+            limit = self._limit(request, prefix, left)
+            rest = await self._asked(replace(request, prefix=prefix, max_tokens=limit), seed)
+            drawn = Tokens(rest.tokens, rest.logprobs)
+            num_drawn += len(drawn.ids)
+            if drawn.ids:
+                self._enter((request.sampling, request.draw), prefix, drawn)
+            context_ended = rest.finish is Finish.LENGTH and len(drawn.ids) != limit
+            if limit == left or context_ended:
+                logprobs = _joined(known.logprobs, drawn.logprobs)
+                return Completion(known.ids + drawn.ids, rest.finish, logprobs), num_drawn
+
+    def _limit(self, request: Generate, prefix: tuple[int, ...], left: int | None) -> int | None:
+        """How many tokens to draw at most, where `left` are asked for. Past tokens that a strategy forced another draw
+        may begin; one that happens to take the same way ends there, or what follows would be drawn twice."""
+        starts = [start for start, _ in self._draws.get((request.sampling, request.draw), ())]
+        ahead = [len(start) - len(prefix) for start in starts if start[: len(prefix)] == prefix]
+        return min(ahead if left is None else [*ahead, left], default=None)
 
     async def _asked(self, request: Generate, seed: int) -> Completion:
         completion = await self._engine.generate(request, seed)
