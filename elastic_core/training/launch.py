@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 FINISHED_STEP = re.compile(r"\bstep:(\d+) - ")
 """How verl's console logger begins the line of a finished step."""
 _UNFINISHED = ("PENDING", "RUNNING")
+LOOK_SECONDS = 1.0
+"""Between two looks at a job."""
 
 
 class Deadlines(NamedTuple):
@@ -201,7 +203,7 @@ async def _follow(
                 step, until = log.step, time.monotonic() + deadlines.step
             if time.monotonic() > until:
                 raise TimeoutError(_overdue(job, status, step, deadlines, log))
-            await asyncio.sleep(1)
+            await asyncio.sleep(LOOK_SECONDS)
         # The rest of the log arrives after the end of the job.
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(reader), 10)
@@ -232,7 +234,7 @@ async def _read(client: "JobSubmissionClient", job: str, log: _Log) -> None:
         with suppress(OSError, RuntimeError):
             if await asyncio.to_thread(_status, client, job) not in _UNFINISHED:
                 return
-        await asyncio.sleep(1)
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _chunks(client: "JobSubmissionClient", job: str) -> AsyncIterator[str]:

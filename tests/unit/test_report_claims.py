@@ -2,7 +2,6 @@
 
 import polars as pl
 import pytest
-from test_report_summary import make_rows
 
 from elastic_core.budget import Budget
 from reports.claims import (
@@ -16,6 +15,7 @@ from reports.claims import (
     log_law,
     separate_leads,
 )
+from tests.unit.test_report_summary import make_rows
 
 BUDGETS = (16, 32, 64, 128, 256, 512)
 

@@ -2,9 +2,9 @@
 
 import polars as pl
 import pytest
-from test_report_summary import make_rows
 
 from reports.comparison import render_comparison
+from tests.unit.test_report_summary import make_rows
 
 
 def lines_of(text: str, title: str) -> list[list[str]]:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from test_report_summary import make_rows
 
 from elastic_core.data.problems import VERL_SCHEMA
 from elastic_core.errors import UserError
@@ -13,6 +12,7 @@ from elastic_core.fingerprint import hash_files, model_fingerprint
 from elastic_core.sweep.manifest import Manifest
 from elastic_core.sweep.store import TrajectoryStore
 from tasks.report_sources import report_sources
+from tests.unit.test_report_summary import make_rows
 
 REQUEST = {"models": ["base", "trained"], "strategies": ["separate"], "budgets": ["16+32", "64+32"], "samples": 2}
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from test_report_summary import make_rows
 
 import reports.published
 from elastic_core.budget import TrainingBudget
@@ -15,6 +14,7 @@ from reports.content import ReportTable, Shown
 from reports.published import PUBLISHED, published
 from reports.summary import cell_problems, summarize
 from reports.training import Training
+from tests.unit.test_report_summary import make_rows
 
 
 @pytest.fixture(scope="module")

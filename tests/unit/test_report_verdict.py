@@ -2,7 +2,6 @@
 
 import polars as pl
 import pytest
-from test_report_summary import make_rows
 
 from elastic_core.budget import Budget
 from elastic_core.statistics import paired_difference
@@ -11,6 +10,7 @@ from reports.claims import Claim
 from reports.coverage import Asked, coverage
 from reports.summary import cell_problems, summarize
 from reports.verdict import verdict
+from tests.unit.test_report_summary import make_rows
 
 
 def scored(ours: float, theirs: float) -> pl.DataFrame:

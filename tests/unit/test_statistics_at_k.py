@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
-from test_statistics import clustered, table
 
 from elastic_core.statistics import avg_at_k, maj_at_k, pass_at_k, problem_maj_at_k, problem_pass_at_k
+from tests.unit.test_statistics import clustered, table
 
 # A problem's samples: an answer has one score, and none, when it could not be read.
 SCORES = {"a": 1.0, "b": 0.0, "c": 0.0, "d": 0.5, None: 0.0}

@@ -3,9 +3,9 @@
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
-from test_report_summary import make_rows
 
 from elastic_core.statistics import Estimate, paired_difference, paired_differences
+from tests.unit.test_report_summary import make_rows
 
 
 @pytest.fixture(scope="module")

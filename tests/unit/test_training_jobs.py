@@ -9,10 +9,15 @@ import pytest
 from omegaconf import OmegaConf
 
 from elastic_core.errors import UserError
-from elastic_core.training import train_main
+from elastic_core.training import launch, train_main
 from elastic_core.training.launch import Deadlines, TrainingFailed, follow
 
 AWAY = "AWAY"
+
+
+@pytest.fixture(autouse=True)
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "LOOK_SECONDS", 0.01)
 
 
 class Client:

@@ -8,11 +8,11 @@ from typing import Any
 
 import polars as pl
 import pytest
-from test_report_summary import make_rows
 
 from elastic_core.budget import TrainingBudget
 from reports.build import ReportSources, build_report, files_of
 from reports.training import Training
+from tests.unit.test_report_summary import make_rows
 
 PROVENANCE: dict[str, Any] = {
     "preset": "embedded",

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
-from test_report_summary import make_rows
 
 from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.statistics import marginal_accuracy, paired_differences, thinking_spent
@@ -18,6 +17,7 @@ from reports.figures import accuracy, differences, lengths, thinking, training
 from reports.published import published
 from reports.summary import cell_problems, summarize
 from reports.training import Training
+from tests.unit.test_report_summary import make_rows
 
 pytestmark = pytest.mark.filterwarnings("error::UserWarning")
 PNG = b"\x89PNG\r\n\x1a\n"
