@@ -36,6 +36,11 @@ class Budget:
             return None
         return self.think + self.solution
 
+    @property
+    def limited(self) -> int:
+        """Tokens that the limited phases can take; an unlimited one takes what the context leaves, at least 1."""
+        return (1 if self.think is None else self.think) + (1 if self.solution is None else self.solution)
+
     def __str__(self) -> str:
         if self.think is None and self.solution is None:
             return UNLIMITED

@@ -146,10 +146,9 @@ class _Sweep:
         target, cap = self.stage.request["until_ci"], self.stage.request["max_samples"]
         if target is None:
             return []
-        names = [model.name for model in models]
         # Samples beyond this round's are of a run that asked for more, or was killed: they decide nothing here.
-        rows = self.store.scan().filter(pl.col("model").is_in(names), pl.col("sample") < self.samples)
-        found = widest(rows.select("problem", "score", *CELL).collect())
+        rows = self.store.scan().filter(pl.col("sample") < self.samples).select("problem", "score", *CELL)
+        found = widest(rows.collect(), [cell for model in models for cell in model.cells])
         narrow = found.half_width <= target
         following = next_samples(self.samples, cap)
         then = "narrow enough" if narrow else "the cap" if self.samples >= cap else f"going on to {following}"

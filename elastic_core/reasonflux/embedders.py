@@ -71,7 +71,7 @@ class SentenceTransformerEmbedder:
         except ImportError:
             raise UserError(f"embedder {model} needs sentence-transformers; install it: {EXTRA}") from None
         try:
-            self.name = _versioned(model)
+            self.name = versioned(model)
             self._model: Any = SentenceTransformer(model, trust_remote_code=trust_remote_code)
         except (OSError, ValueError) as error:
             raise UserError(f"embedder {model}: cannot be loaded: {str(error).splitlines()[0]}") from None
@@ -93,8 +93,8 @@ def embed_cached(embedder: Embedder, texts: Sequence[str], directory: Path) -> V
     return vectors
 
 
-def _versioned(model: str) -> str:
-    """A model in a directory changes under its name when it is trained on."""
+def versioned(model: str) -> str:
+    """An embedder's name, with its content where it is a directory: it changes under its name when it is trained on."""
     directory = Path(model)
     return f"{model}@{model_fingerprint(directory)}" if directory.is_dir() else model
 

@@ -57,11 +57,12 @@ class Templates:
     @property
     def fingerprint(self) -> str:
         """Of everything that can change a response."""
+        from elastic_core.reasonflux.embedders import versioned
         from elastic_core.reasonflux.guide import load_script
 
         library = [asdict(template) for template in self.library.values()]
         script: dict[str, Any] = asdict(load_script(self.parameters.wording))
-        return hash_value([library, script, self.parameters.embedder])
+        return hash_value([library, script, versioned(self.parameters.embedder)])
 
     def strategy(self, tokenizer: Any, markers: Markers) -> Strategy:
         """ReasonFlux-Zero for the models of a tokenizer.

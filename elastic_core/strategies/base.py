@@ -77,7 +77,7 @@ class Strategy:
         roles: who is asked, "policy" alone or several that may be different models.
         prolongs: whether it goes on thinking after the model ended the thought.
         shares: whether its sampled tokens are draws that the continuation memo may hand to others.
-        most_forced: most tokens that it writes itself, where they are more than a phrase and need room in the context.
+        most_forced: most tokens that it writes itself; they need room in the context beside the budget.
     """
 
     decode: Decode
@@ -86,7 +86,7 @@ class Strategy:
     roles: tuple[str, ...] = ("policy",)
     prolongs: bool = False
     shares: bool = True
-    most_forced: int = 0
+    most_forced: Callable[[Markers], int] = lambda markers: 0
 
     def prompt(self, question: str, budget: Budget) -> str:
         """The user's message."""

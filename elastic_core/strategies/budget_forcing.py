@@ -42,7 +42,10 @@ def extrapolated(num_waits: int) -> Strategy:
         thinking = yield from _prolonged(draft, num_waits, budget.think, markers, sampling)
         return (yield from _answer(draft, thinking, budget, markers, sampling))
 
-    return Strategy(decode, roles=_ROLES, prolongs=True)
+    def most_forced(markers: Markers) -> int:
+        return num_waits * len(markers.wait) + _phrase(markers)
+
+    return Strategy(decode, roles=_ROLES, prolongs=True, most_forced=most_forced)
 
 
 def _prolonged(
@@ -74,4 +77,9 @@ def _answer(draft: Draft, thinking: ThinkFinish, budget: Budget, markers: Marker
     return draft.finish(start, thinking, solution).check(budget)
 
 
-BUDGET_FORCING = Strategy(budget_forcing, roles=_ROLES)
+def _phrase(markers: Markers) -> int:
+    """Tokens that close an exhausted thought."""
+    return len(markers.final_answer_before) + 1 + len(markers.final_answer_after)
+
+
+BUDGET_FORCING = Strategy(budget_forcing, roles=_ROLES, most_forced=_phrase)

@@ -42,7 +42,10 @@ def reasonflux_zero(guide: Guide) -> Strategy:
         return talk.draft.finish(start, thinking, solution).check(budget)
 
     return Strategy(
-        decode, instruction=lambda budget: guide.plan_request, roles=(NAVIGATOR, SOLVER), most_forced=guide.most_forced
+        decode,
+        instruction=lambda budget: guide.plan_request,
+        roles=(NAVIGATOR, SOLVER),
+        most_forced=lambda markers: guide.most_forced,
     )
 
 
@@ -70,10 +73,15 @@ class _Conversation:
     def ask(self, request: tuple[int, ...]) -> None:
         self.draft.force(self._guide.without_end(request) if self._ended else request)
 
-    def reply(self, role: str) -> Generator[Generate, Completion, tuple[int, ...] | None]:
-        """A reply's tokens; None when the budget is spent, before it or in the middle of it."""
+    def reply(
+        self, role: str, request: tuple[int, ...] = ()
+    ) -> Generator[Generate, Completion, tuple[int, ...] | None]:
+        """A reply's tokens; None when the budget is spent, before it or in the middle of it. Nothing is asked that
+        nobody could answer."""
         if self._left == 0:
             return None
+        if request:
+            self.ask(request)
         limit = REPLY_TOKENS if self._left is None else min(REPLY_TOKENS, self._left)
         self.draft.turn(role)
         reply = yield Generate(self.draft.prefix, limit, self._markers.end_of_text, self._sampling, role)
@@ -84,15 +92,14 @@ class _Conversation:
         return reply.tokens if self._ended or self._left != 0 else None
 
     def until(
-        self, readable: Callable[[tuple[int, ...]], object], again: str
+        self, readable: Callable[[tuple[int, ...]], object], again: str, request: tuple[int, ...] = ()
     ) -> Generator[Generate, Completion, tuple[int, ...] | None]:
         """The navigator's reply, asked for once more while it cannot be read."""
-        reply = yield from self.reply(NAVIGATOR)
+        reply = yield from self.reply(NAVIGATOR, request)
         for _ in range(ATTEMPTS - 1):
             if reply is None or readable(reply):
                 break
-            self.ask(self._guide.request(again))
-            reply = yield from self.reply(NAVIGATOR)
+            reply = yield from self.reply(NAVIGATOR, self._guide.request(again))
         return reply
 
 
@@ -102,18 +109,15 @@ def _plan_and_solve(talk: _Conversation, guide: Guide) -> Replies:
     if plan is None:
         return False
     template = guide.template(talk.draft.prompt_ids, plan)
-    talk.ask(guide.adjust(template))
-    if (yield from talk.reply(NAVIGATOR)) is None:
+    if (yield from talk.reply(NAVIGATOR, guide.adjust(template))) is None:
         return False
-    talk.ask(guide.request("extract"))
-    steps = yield from talk.until(guide.num_steps, "extract_again")
+    steps = yield from talk.until(guide.num_steps, "extract_again", guide.request("extract"))
     if steps is None:
         return False
     # Without a readable list the template's own steps are gone through.
     num_steps = guide.num_steps(steps) or min(MAX_STEPS, len(template.reason_flow))
     for step in range(1, num_steps + 1):
         for request, role in (("instruct", NAVIGATOR), ("solve", SOLVER)):
-            talk.ask(guide.request(request, step, num_steps))
-            if (yield from talk.reply(role)) is None:
+            if (yield from talk.reply(role, guide.request(request, step, num_steps))) is None:
                 return False
     return True

@@ -17,7 +17,7 @@ def separate(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, samp
     return draft.finish(start, thinking, solution).check(budget)
 
 
-SEPARATE = Strategy(separate, roles=("thinker", "solver"))
+SEPARATE = Strategy(separate, roles=("thinker", "solver"), most_forced=lambda markers: 1)
 
 
 def separate_native(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> Rollout:
@@ -65,4 +65,4 @@ def _left(limit: int | None, used: int) -> int | None:
     return None if limit is None else max(0, limit - used)
 
 
-SEPARATE_NATIVE = Strategy(separate_native, roles=("policy",), shares=False)
+SEPARATE_NATIVE = Strategy(separate_native, roles=("policy",), shares=False, most_forced=lambda markers: 1)

@@ -12,7 +12,7 @@ from elastic_core.budget import parse_grid
 from elastic_core.data.problems import Problem
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.fingerprint import tokenizer_fingerprint
-from elastic_core.markers import load_markers
+from elastic_core.markers import Markers, load_markers
 from elastic_core.reasonflux.parameters import REASONFLUX_ZERO, Templates
 from elastic_core.strategies import STRATEGIES
 from elastic_core.sweep.grid import Cell, build_cells, checkpoints, split_model
@@ -90,7 +90,7 @@ def _contender(
     strategies = STRATEGIES | ({REASONFLUX_ZERO: templates.strategy(tokenizer, markers)} if templates else {})
     prompts = Prompts(tokenizer, strategies)
     context = min(engine.context(str(paths[checkpoint])) for checkpoint in names)
-    _check_context(cells, problems, prompts, context)
+    _check_context(cells, problems, prompts, markers, context)
     fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
     return Contender(
         name,
@@ -103,16 +103,19 @@ def _contender(
 
 
 def _check_context(
-    cells: Sequence[Cell], problems: Mapping[str, Sequence[Problem]], prompts: Prompts, context: int
+    cells: Sequence[Cell],
+    problems: Mapping[str, Sequence[Problem]],
+    prompts: Prompts,
+    markers: Markers,
+    context: int,
 ) -> None:
     for cell in cells:
-        total = cell.budget.total
         longest = max(len(prompts.ids(problem, cell.strategy, cell.budget)) for problem in problems[cell.benchmark])
-        forced = prompts.strategies[cell.strategy].most_forced
-        if longest + forced + (total or 1) > context:
-            between = f", {forced} of the requests between navigator and solver" if forced else ""
+        forced = prompts.strategies[cell.strategy].most_forced(markers)
+        if longest + forced + cell.budget.limited > context:
+            written = f", {forced} that the strategy writes itself" if forced else ""
             raise ValueError(
-                f"{cell}: {longest} tokens of the longest prompt{between} and a budget of {cell.budget} do not fit the "
+                f"{cell}: {longest} tokens of the longest prompt{written} and a budget of {cell.budget} do not fit the "
                 f"model's context of {context} tokens; lower sweep.budgets, or raise engine.max_model_len where the "
                 "model can"
             )

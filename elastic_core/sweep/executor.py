@@ -150,22 +150,25 @@ class _Run:
 
     async def work(self, units: Iterator[Work], replica: Replica) -> None:
         for unit in units:
-            engines = self.engines(unit, replica)
+            sharing, alone = self.engines(unit, replica)
             for cell in unit.cells:
                 sample = Sample(cell, unit.problem, unit.number, unit.seed)
-                trajectory = await self.attempt(sample, engines)
+                shares = self.prompts.strategies[cell.strategy].shares
+                trajectory = await self.attempt(sample, sharing if shares else alone)
                 if trajectory is not None:
                     await self.finish(sample, trajectory)
 
-    def engines(self, unit: Work, replica: Replica) -> Mapping[str, Engine]:
-        """By role; a checkpoint's memo is one, whatever roles it has."""
+    def engines(self, unit: Work, replica: Replica) -> tuple[Mapping[str, Engine], Mapping[str, Engine]]:
+        """By role, for strategies that share and for those that do not. A checkpoint's memo is one, whatever roles it
+        has; it holds what its rows can tell again, so nothing of a strategy that does not share."""
         names = checkpoints(self.plan.model)
+        alone = {role: _Counted(replica[name], self.counts) for role, name in names.items()}
         if self.plan.sharing == "independent":
-            return {role: _Counted(replica[name], self.counts) for role, name in names.items()}
+            return alone, alone
         memos = {name: ContinuationMemo(replica[name], self.counts) for name in set(names.values())}
         if unit.recall:
             learn(memos, self.recall.rows(unit), self.prompts, unit.problem, self.sampling)
-        return {role: memos[name] for role, name in names.items()}
+        return {role: memos[name] for role, name in names.items()}, alone
 
     async def attempt(self, sample: Sample, engines: Mapping[str, Engine]) -> Trajectory | None:
         strategy = self.prompts.strategies[sample.cell.strategy]

@@ -116,7 +116,7 @@ def bound(
     """Upper bound of the tokens that a plan draws, found by running its cells on an engine that never stops by itself.
 
     A thought that ends early saves tokens in every strategy but one that prolongs it: "Wait" makes a second path beside
-    the thought's own, so each such strategy is counted as if it shared with nobody.
+    the thought's own, so each such strategy is counted as if it shared with no other.
 
     Args:
         prompt_ids: of a problem under a strategy and budget.
@@ -146,10 +146,10 @@ async def _bound(
     shared, independent = MemoCounts(), MemoCounts()
     memos: dict[str, ContinuationMemo] = {}
     special = {markers.think_start, markers.think_end, *markers.end_of_text}
-    endless = _Endless(context, next(token for token in count() if token not in special))
+    endless = _Endless(context, next(token for token in count() if token not in special), markers.think_end)
     for cell in cells:
         strategy = strategies[cell.strategy]
-        group = cell.strategy if strategy.prolongs else ""
+        group = str(cell) if not strategy.shares else cell.strategy if strategy.prolongs else ""
         memo = memos.setdefault(group, ContinuationMemo(endless, shared))
         for engine in (memo, ContinuationMemo(endless, independent)):
             rollout = strategy.decode(prompts[cell], cell.budget, markers, Sampling())
@@ -159,15 +159,19 @@ async def _bound(
 
 @dataclass(frozen=True)
 class _Endless:
-    """Writes up to every limit and never stops."""
+    """Writes up to every limit and never stops; it closes a thought where the engine is asked to."""
 
     context: int
     token: int
+    think_end: int
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         room = max(0, self.context - len(request.prefix))
         count = room if request.max_tokens is None else min(room, request.max_tokens)
-        return Completion((self.token,) * count, Finish.LENGTH)
+        tokens = [self.token] * count
+        if request.think_budget is not None and request.think_budget < count:
+            tokens[request.think_budget] = self.think_end
+        return Completion(tuple(tokens), Finish.LENGTH)
 
 
 def _apart(work: Sequence[Work], cells: Sequence[Cell]) -> Iterator[Work]:

@@ -6,15 +6,14 @@ writer at a time. Not promised: an order of rows.
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
 
+from elastic_core.exclusive import Occupied, exclusive
 from elastic_core.sweep.manifest import MANIFEST, Manifest
 from elastic_core.trajectory import KEY, SCHEMA
 
@@ -148,24 +147,13 @@ class TrajectoryStore:
 
     @contextmanager
     def _locked(self, wait_seconds: float = 0) -> Iterator[None]:
-        from filelock import FileLock, Timeout
-
-        # Who holds it goes to a second file: trying the lock may empty the first.
-        owner = self.directory / ".writer.json"
-        lock = FileLock(self.directory / ".lock")
         try:
-            lock.acquire(timeout=wait_seconds, poll_interval=0.5)
-        except Timeout:
+            with exclusive(self.directory, wait_seconds):
+                yield
+        except Occupied as holder:
             raise TableLocked(
-                f"{self.directory}: {_holder(owner)} is writing this table; wait for it, stop it, or use another "
-                "directory"
+                f"{self.directory}: {holder} is writing this table; wait for it, stop it, or use another directory"
             ) from None
-        try:
-            owner.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
-            yield
-        finally:
-            owner.unlink(missing_ok=True)
-            lock.release()
 
 
 def _keys(rows: pl.DataFrame, shard: str) -> pl.DataFrame:
@@ -182,11 +170,3 @@ def _publish(temporary: Path, target: Path) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
-
-
-def _holder(owner: Path) -> str:
-    try:
-        holder = json.loads(owner.read_text())
-        return f"process {holder['pid']} on {holder['host']}"
-    except (OSError, ValueError, KeyError, TypeError):  # It may be starting or ending at this moment.
-        return "another process"

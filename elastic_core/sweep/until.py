@@ -7,11 +7,13 @@ have the same number of samples, its effect on coverage is small, and it is reco
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import polars as pl
 
 from elastic_core.statistics import avg_at_k
+from elastic_core.sweep.grid import Cell
 from elastic_core.trajectory import CELL
 
 GROWTH = 1.5
@@ -25,15 +27,25 @@ class Widest(NamedTuple):
     half_width: float
 
 
-def widest(rows: pl.DataFrame) -> Widest:
-    """Of the rows of a trajectory table. The half-width is that of avg@k, the larger side of the interval.
+def widest(rows: pl.DataFrame, cells: Iterable[Cell]) -> Widest:
+    """The half-width is that of avg@k, the larger side of the interval.
+
+    Args:
+        rows: of a trajectory table.
+        cells: that are asked for. A table may hold others of earlier requests, which get no more samples.
 
     Raises:
-        ValueError: on no rows.
+        ValueError: on no rows of these cells.
     """
-    if rows.is_empty():
+    asked = pl.DataFrame(
+        [(cell.model, cell.benchmark, cell.strategy, cell.budget.think, cell.budget.solution) for cell in cells],
+        {name: rows.schema[name] for name in CELL},
+        orient="row",
+    )
+    mine = rows.join(asked, on=CELL, how="semi", nulls_equal=True)
+    if mine.is_empty():
         raise ValueError("no rows, so no interval; expected at least one finished cell")
-    return max((_half_width(cell) for cell in rows.partition_by(CELL)), key=lambda found: found.half_width)
+    return max((_half_width(cell) for cell in mine.partition_by(CELL)), key=lambda found: found.half_width)
 
 
 def next_samples(now: int, cap: int) -> int:

@@ -178,7 +178,8 @@ class Session:
             if expected := strategy.refusal(attempt.budget):
                 raise UserError(f"{attempt.strategy} cannot run under {attempt.budget}; expected {expected}")
             prompt = chat_prompt(loaded.tokenizer, strategy.prompt(asked.problem.question, attempt.budget))
-            _check_context(len(prompt) + strategy.most_forced, attempt.budget, loaded.engine.max_model_len)
+            forced = strategy.most_forced(loaded.markers)
+            _check_context(len(prompt) + forced, attempt.budget, loaded.engine.max_model_len)
             # In a conversation every turn has a think-end; which one the last is shows at the end.
             think_end = loaded.markers.think_end if NAVIGATOR not in strategy.roles else None
             attempt.follower = Follower(thought.memo, thought.drawing, prompt, think_end)
@@ -273,7 +274,7 @@ class Session:
 
 
 def _check_context(prompt_tokens: int, budget: Budget, context: int) -> None:
-    if prompt_tokens + (budget.total or 1) > context:
+    if prompt_tokens + budget.limited > context:
         raise UserError(
             f"{prompt_tokens:,} tokens of the prompt and a budget of {budget} do not fit the model's context of "
             f"{context:,} tokens; shorten the problem or lower the budget"

@@ -88,13 +88,14 @@ def test_the_template_that_fits_the_plan_is_what_the_navigator_adjusts_to() -> N
     assert text(requests[1].prefix).endswith("<|user|>template: 4 steps, 1 steps<|assistant|><think></think>")
 
 
-def test_each_reply_begins_after_a_closed_thought_and_ends_with_one_end_of_text() -> None:
-    whole, _ = say(UNLIMITED, *CONVERSATION)
-    cut, _ = say(Budget(40, 32), *CONVERSATION)
-    for trajectory in (whole, cut):
-        conversation = text(trajectory.prompt_ids + trajectory.response_ids)
-        assert conversation.count("<think></think>") == conversation.count("<|user|>") == len(trajectory.turns)
-        assert conversation.count(EOS + "<|user|>") == len(trajectory.turns) - 1
+@pytest.mark.parametrize("budget", [UNLIMITED, *(Budget(think, 32) for think in range(80))], ids=str)
+def test_each_reply_begins_after_a_closed_thought_and_ends_with_one_end_of_text(budget: Budget) -> None:
+    trajectory, _ = say(budget, *CONVERSATION)
+    conversation = text(trajectory.prompt_ids + trajectory.response_ids)
+    asked_before_any_reply = budget.think == 0
+    assert conversation.count("<think></think>") == conversation.count("<|user|>")
+    assert conversation.count("<|user|>") == len(trajectory.turns) + asked_before_any_reply
+    assert conversation.count(EOS + "<|user|>") == len(trajectory.turns) - 1 + asked_before_any_reply
 
 
 def test_navigator_and_solver_are_metered_apart_and_together() -> None:
@@ -156,7 +157,7 @@ def test_what_it_forces_is_within_what_it_says() -> None:
     lists = "\n".join(f"{number}. 4 steps" for number in range(1, 40))
     trajectory, _ = say(UNLIMITED, "?", PLAN, "4", "?", lists)
     assert trajectory.turns and roles(trajectory).count("solver") == MAX_STEPS + 1
-    assert 0 < trajectory.forced_tokens <= strategy().most_forced
+    assert 0 < trajectory.forced_tokens <= strategy().most_forced(markers())
 
 
 # Whatever is said.

@@ -97,6 +97,13 @@ def test_vanilla_is_cut_at_the_sum_and_forces_nothing(tokens: tuple[int, ...], t
     assert (trajectory.solution_start is None) == (END not in trajectory.response_ids)
 
 
+@given(streams, budgets, st.sampled_from([name for name in STRATEGIES if name != REASONFLUX_ZERO]))
+def test_no_strategy_writes_more_than_it_says(tokens: tuple[int, ...], budget: Budget, name: str) -> None:
+    strategy = STRATEGIES[name]
+    if strategy.refusal(budget) is None:
+        assert run(name, budget, follow(tokens)).forced_tokens <= strategy.most_forced(MARKERS)
+
+
 def test_a_marker_as_the_very_last_allowed_token_closes_the_thought() -> None:
     trajectory = run("separate", Budget(3, 4), follow((WORD, WORD, END, WORD, EOS)))
     assert (trajectory.think_tokens, trajectory.forced_tokens, trajectory.solution_tokens) == (3, 0, 2)

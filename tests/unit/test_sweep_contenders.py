@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.fingerprint import model_fingerprint
@@ -41,6 +42,19 @@ def test_two_models_have_both_checkpoints_and_both_fingerprints() -> None:
 def test_a_budget_above_the_context_is_refused() -> None:
     with pytest.raises(ValueError, match=r"a budget of 280\+32 do not fit the model's context of 300 tokens; lower"):
         prepare("base", budget="280+32", max_model_len=300)
+
+
+def test_what_a_strategy_writes_itself_needs_room_too() -> None:
+    prompt = len(prepare("base")[0].prompts.ids(PROBLEMS["easy"][0], "separate", Budget(48, 32)))
+    prepare("base", max_model_len=prompt + 48 + 1 + 32)
+    with pytest.raises(ValueError, match=r"separate 48\+32: .*, 1 that the strategy writes itself and a budget"):
+        prepare("base", max_model_len=prompt + 48 + 32)
+
+
+@pytest.mark.parametrize("budget", ["280+unlimited", "unlimited+280"])
+def test_the_limited_half_of_a_budget_must_fit(budget: str) -> None:
+    with pytest.raises(ValueError, match="do not fit the model's context of 280 tokens"):
+        prepare("base", budget=budget, max_model_len=280)
 
 
 def test_a_model_nobody_named_is_refused() -> None:

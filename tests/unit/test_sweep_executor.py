@@ -44,12 +44,16 @@ WORDS = {
 MARKERS = Markers(START, END, (EOT,), (NEWLINE,), (NEWLINE, 9), (9,), True)
 MANIFEST = Manifest({"base": "f"}, {"base": "e"}, {"easy": "h"}, {"seed": 7})
 PROBLEMS = {"easy": [Problem("easy", str(i), f"{i}", "4", "math") for i in range(5)]}
-CELLS = build_cells(
-    ["base"],
-    ["easy"],
-    ["vanilla", "budget_forcing", "budget_forcing_wait2", "separate", "unconstrained"],
-    parse_grid(["0+6", "3+6", "20+6", "unlimited+6"]),
-) + build_cells(["base"], ["easy"], ["l1_exact"], parse_grid(["3+6", "10+2"]))
+GRIDS = [
+    ({"separate_native"}, "12+2 8+6"),
+    ({"vanilla", "budget_forcing", "budget_forcing_wait2", "separate", "unconstrained"}, "0+6 3+6 20+6 unlimited+6"),
+    ({"l1_exact"}, "3+6 10+2"),
+]
+CELLS = [
+    cell
+    for strategies, budgets in GRIDS
+    for cell in build_cells(["base"], ["easy"], sorted(strategies), parse_grid(budgets.split()))
+]
 
 
 class WordTokenizer:
@@ -79,6 +83,20 @@ def next_token(prefix: tuple[int, ...], seed: int) -> int:
     return {5: rng.choice([7, 8]), 7: 6, 8: 6}.get(prefix[-1], EOT)
 
 
+class Scripted(ScriptedEngine):
+    """Closes a thought itself where it is asked to."""
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        limit = request.think_budget
+
+        def closing(prefix: tuple[int, ...], seed: int) -> int:
+            thought = prefix[len(request.prefix) :]
+            return END if len(thought) == limit and END not in thought else self.next_token(prefix, seed)
+
+        self.requests.append(request)
+        return await ScriptedEngine(closing, self.context).generate(request, seed)
+
+
 def rows_builder() -> RowBuilder:
     return RowBuilder(WordTokenizer(), MARKERS, "f", "e")
 
@@ -97,7 +115,7 @@ def sweep(
             plan = plan_sweep(
                 cells, PROBLEMS, num_samples=num_samples, seed=7, finished=store.finished(), sharing=sharing
             )
-            replicas = [{"base": engine or ScriptedEngine(next_token, context=64)}]
+            replicas = [{"base": engine or Scripted(next_token, context=64)}]
             return await run_sweep(
                 plan, sampling=Sampling(), prompts=PROMPTS, replicas=replicas, rows=rows_builder(), store=store,
                 **options,
@@ -121,7 +139,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
 
 def test_a_second_run_generates_nothing(tmp_path: Path) -> None:
     sweep(tmp_path)
-    engine = ScriptedEngine(next_token)
+    engine = Scripted(next_token)
     result = sweep(tmp_path, engine)
     assert engine.requests == []
     assert (result.rows_written, result.rows_present, result.tokens_generated) == (0, len(CELLS) * 10, 0)
@@ -138,7 +156,7 @@ class Mortal:
 
     def __init__(self, life: int) -> None:
         self.life = life
-        self.inner = ScriptedEngine(next_token, context=64)
+        self.inner = Scripted(next_token, context=64)
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         await asyncio.sleep(0)
@@ -164,7 +182,7 @@ def test_an_interrupted_sweep_ends_with_the_table_of_an_uninterrupted_one(
 
 
 def test_what_was_finished_before_a_cancellation_is_stored(tmp_path: Path) -> None:
-    class Slow(ScriptedEngine):
+    class Slow(Scripted):
         async def generate(self, request: Generate, seed: int) -> Completion:
             if len(self.requests) >= 8:
                 await asyncio.sleep(60)
@@ -185,8 +203,17 @@ def test_what_was_finished_before_a_cancellation_is_stored(tmp_path: Path) -> No
     assert table(tmp_path).height >= 8
 
 
+def test_what_a_strategy_draws_that_shares_nothing_is_known_to_none(tmp_path: Path) -> None:
+    """Its rows do not tell it again, so a resumed sweep could not know it either."""
+    cells = [Cell("base", "easy", "separate_native", budget) for budget in parse_grid(["12+1", "8+6"])]
+    for part in (cells[:1], cells):
+        sweep(tmp_path / "interrupted", cells=part, num_samples=10)
+    sweep(tmp_path / "whole", cells=cells, num_samples=10)
+    assert table(tmp_path / "interrupted").equals(table(tmp_path / "whole"))
+
+
 def test_no_more_samples_are_in_flight_than_allowed(tmp_path: Path) -> None:
-    class Counting(ScriptedEngine):
+    class Counting(Scripted):
         now, most = 0, 0
 
         async def generate(self, request: Generate, seed: int) -> Completion:
@@ -202,14 +229,14 @@ def test_no_more_samples_are_in_flight_than_allowed(tmp_path: Path) -> None:
 
 
 def test_failing_samples_are_listed_with_their_keys_and_the_rest_is_stored(tmp_path: Path, whole: pl.DataFrame) -> None:
-    class Refusing(ScriptedEngine):
+    class Refusing(Scripted):
         async def generate(self, request: Generate, seed: int) -> Completion:
             if request.prefix == (13, START, END):
                 raise RequestFailed("no such luck")
             return await super().generate(request, seed)
 
     with pytest.raises(
-        SweepIncomplete, match=r"2 of 190 .*\n  base easy separate 0\+6 problem 3 sample 0: no such luck"
+        SweepIncomplete, match=r"2 of 210 .*\n  base easy separate 0\+6 problem 3 sample 0: no such luck"
     ) as e:
         sweep(tmp_path, Refusing(next_token, context=64))
     assert [str(sample) for sample, _ in e.value.failures] == [
@@ -223,7 +250,7 @@ def test_failing_samples_are_listed_with_their_keys_and_the_rest_is_stored(tmp_p
 def test_a_request_that_fails_once_is_tried_again(tmp_path: Path, whole: pl.DataFrame) -> None:
     failed: set[tuple[Generate, int]] = set()
 
-    class Flaky(ScriptedEngine):
+    class Flaky(Scripted):
         async def generate(self, request: Generate, seed: int) -> Completion:
             if (request, seed) not in failed:
                 failed.add((request, seed))

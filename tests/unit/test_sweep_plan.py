@@ -81,6 +81,15 @@ def test_the_bound_is_reached_by_a_model_that_never_stops() -> None:
     assert most.independent == 15 * (10 + 10 + 6 + 6)
 
 
+def test_a_thought_that_the_engine_closes_itself_is_counted_for_every_budget() -> None:
+    grid = build_cells(["base"], ["easy"], ["separate", "separate_native"], [Budget(8, 2), Budget(4, 2)])
+    plan = plan_sweep(grid, PROBLEMS, num_samples=1, seed=1, finished=NOTHING)
+    most = bound(plan, lambda *_: (7, 8), MARKERS, context=90)
+    # A thought of 8 and two solutions shared, and two native responses with the engine's own think-end.
+    assert most.shared == 3 * (8 + 2 + 2 + (8 + 1 + 2) + (4 + 1 + 2))
+    assert most.independent == 3 * (10 + 6 + 11 + 7)
+
+
 @pytest.mark.parametrize(
     "models, strategies, budgets, found",
     [
