@@ -123,7 +123,8 @@ def main() -> None:
     started = time.monotonic()
     engine = sys.argv[1]
     refuse_unfit_machine(engine)
-    with Path(__file__).open() as itself:
+    # Open for writing, as NFS wants it for an exclusive lock.
+    with Path(__file__).open("r+") as itself:
         fcntl.flock(itself, fcntl.LOCK_EX)  # Two commands started at once install one after the other.
         install_bubblewrap()
         install_postgresql()

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from elastic_core.errors import UserError
+from elastic_core.sweep.grid import checkpoints
 from elastic_core.training.resources import placement
 from flows.doctor import machine, services, software
 from flows.doctor.finding import Finding
@@ -44,11 +45,12 @@ def check_machine(
     memory_bytes: int = machine.NEEDED_MEMORY_BYTES,
     disk_bytes: int = machine.NEEDED_DISK_BYTES,
     gpus: int = 1,
+    demands: Sequence[machine.GpuDemand] = (),
 ) -> list[Finding]:
     """What a flow asks before it starts, in milliseconds: processor or accelerators, memory, disk.
 
     Args:
-        gpus: that it takes on this machine; a driver of a cluster takes none.
+        gpus: 0 for a driver of a cluster, which takes none of this machine's, unless `demands` says so.
     """
     import psutil
 
@@ -57,7 +59,7 @@ def check_machine(
     existing = next(path for path in (runs, *runs.resolve().parents) if path.exists())
     accelerator = [machine.check_processor(machine.processor_flags())]
     if software.installed_engine() == "gpu":
-        accelerator = [machine.check_gpus(machine.installed_gpus(), gpus)] if gpus else []
+        accelerator = [machine.check_gpus(machine.installed_gpus(), demands)] if gpus or demands else []
     return [
         *accelerator,
         machine.check_memory(total, memory.available, memory_bytes),
@@ -68,17 +70,15 @@ def check_machine(
 def run_checks(settings: Settings) -> list[Finding]:
     """Every check, in the order a new machine meets them."""
     runs = runs_directory()
-    # On a cluster the GPUs that training takes are elsewhere.
-    gpus = settings.train.gpus_per_node if settings.train and settings.ray.running is None else 1
-    base, sft = settings.base, settings.warm_start.sft
-    if base == "warm-start" and sft:  # It trains here, and keeps its tokenizer.
-        base, gpus = settings.warm_start.initial, max(gpus, sft.gpus)
+    base = settings.base
+    if base == "warm-start" and settings.warm_start.sft:  # Fine-tuning keeps its tokenizer.
+        base = settings.warm_start.initial
     plugin = software.start_probe(software.PLUGIN_PROBE)
     markers = software.start_probe(software.MARKERS_PROBE, base)
     return [
         software.check_python(sys.version_info[:2]),
-        software.check_compiler(shutil.which("cc") or shutil.which("gcc")),
-        *check_machine(runs, gpus=gpus),
+        software.check_compiler(software.compiler_files(software.installed_engine())),
+        *check_machine(runs, gpus=0 if settings.ray.running else 1, demands=gpu_demands(settings)),
         machine.check_cores(len(os.sched_getaffinity(0))),
         machine.check_shared_memory(shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else 0),
         *_check_packages(),
@@ -87,6 +87,26 @@ def run_checks(settings: Settings) -> list[Finding]:
         software.check_plugin(*software.finish_probe(plugin)),
         software.check_markers(base, *software.finish_probe(markers)),
     ]
+
+
+def gpu_demands(settings: Settings) -> list[machine.GpuDemand]:
+    """What takes GPUs of this machine. On a cluster only fine-tuning does."""
+    engine, train, sft = settings.engine, settings.train, settings.warm_start.sft
+    demands = []
+    if settings.base == "warm-start" and sft:
+        demands.append(machine.GpuDemand("warm_start.sft.gpus", sft.gpus, movable=False))
+    if settings.ray.running is None:
+        if train:
+            demands.append(machine.GpuDemand("train.gpus_per_node", train.gpus_per_node))
+        if engine.num_gpus:
+            gpus = engine.num_gpus * _engines_per_replica(settings)
+            demands.append(machine.GpuDemand("engine.data_parallel_size", engine.data_parallel_size, gpus))
+    return demands
+
+
+def _engines_per_replica(settings: Settings) -> int:
+    """A pair of models has an engine for each."""
+    return max(len(set(checkpoints(model).values())) for model in settings.sweep.models)
 
 
 def main(preset: str, overrides: Mapping[str, Any]) -> int:
@@ -120,8 +140,17 @@ def _check_services(settings: Settings, runs: Path) -> list[Finding]:
         services.check_prefect(os.environ.get("PREFECT_API_URL")),
         services.check_tracking(tracking or f"sqlite:///{runs / 'mlflow.db'}"),
     ]
-    cluster, train = settings.ray.running, settings.train
-    if cluster and train:
-        needed = placement(train.nodes, train.gpus_per_node, train.nodes)
-        findings.append(services.check_ray(cluster.dashboard, services.ray_nodes(cluster), needed))
+    return findings + _check_cluster(settings)
+
+
+def _check_cluster(settings: Settings) -> list[Finding]:
+    cluster, train, engine = settings.ray.running, settings.train, settings.engine
+    if cluster is None:
+        return []
+    nodes = services.ray_nodes(cluster)
+    needed = placement(train.nodes, train.gpus_per_node, train.nodes) if train else None
+    findings = [services.check_ray(cluster.dashboard, nodes, needed)]
+    if nodes is not None and engine.num_gpus:
+        engines = engine.data_parallel_size * _engines_per_replica(settings)
+        findings.append(services.check_engines(nodes, engines, engine.num_gpus))
     return findings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +29,22 @@ class Gpu(NamedTuple):
     driver: str
 
 
+class GpuDemand(NamedTuple):
+    """GPUs that a run takes on this machine."""
+
+    setting: str
+    """What `value` is the value of."""
+    value: int
+    gpus: int = 1
+    """For each 1 of `value`."""
+    movable: bool = True
+    """Whether a Ray cluster can give them instead."""
+
+    @property
+    def total(self) -> int:
+        return self.value * self.gpus
+
+
 def check_processor(flags: frozenset[str]) -> Finding:
     """The CPU build of vLLM is compiled for AVX2."""
     if "avx512f" in flags:
@@ -41,11 +58,11 @@ def check_processor(flags: frozenset[str]) -> Finding:
     )
 
 
-def check_gpus(gpus: list[Gpu], needed: int = 1) -> Finding:
+def check_gpus(gpus: list[Gpu], demands: Sequence[GpuDemand] = ()) -> Finding:
     """Asked where the CUDA build of vLLM is installed.
 
     Args:
-        needed: GPUs that a run takes on this machine.
+        demands: of a run's stages, which come one after the other; none is one GPU.
     """
     if not gpus:
         return Finding(
@@ -56,12 +73,24 @@ def check_gpus(gpus: list[Gpu], needed: int = 1) -> Finding:
         )
     found = "; ".join(f"{gpu.name}, {gpu.free / GIB:.1f} of {gpu.total / GIB:.1f} GiB free" for gpu in gpus)
     found = f"{found}; driver {gpus[0].driver}"
+    needed = max((demand.total for demand in demands), default=1)
     if len(gpus) < needed:
-        advice = f"run with `--set train.gpus_per_node={len(gpus)}`, or on a cluster with `--set ray.address=HOST:6379`"
+        advice = _advice([demand for demand in demands if demand.total > len(gpus)], len(gpus))
         return Finding("accelerator", "failure", f"{needed} GPUs are needed and this machine has {found}: {advice}")
     if any(gpu.free < _FREE_SHARE * gpu.total for gpu in gpus):
         return Finding("accelerator", "warning", f"{found}: `nvidia-smi` shows the programs to end")
     return Finding("accelerator", "ok", found)
+
+
+def _advice(unmet: Sequence[GpuDemand], gpus: int) -> str:
+    """What makes a run fit where there are only so many GPUs."""
+    larger = "on a machine with more"
+    if all(demand.movable for demand in unmet):
+        larger = "on a cluster with `--set ray.address=HOST:6379 --set ray.dashboard=http://HOST:8265`"
+    if any(demand.gpus > gpus for demand in unmet):
+        return f"run {larger}"
+    fewer = " ".join(f"--set {demand.setting}={gpus // demand.gpus}" for demand in unmet)
+    return f"run with `{fewer}`, or {larger}"
 
 
 def check_cores(cores: int) -> Finding:

@@ -48,24 +48,44 @@ def check_prefect(url: str | None) -> Finding:
     return Finding("prefect", "failure", message)
 
 
-def check_ray(dashboard: str, nodes: list[tuple[int, int]] | None, needed: Resources) -> Finding:
-    """Whether training fits on a running cluster.
+def check_ray(dashboard: str, nodes: list[tuple[int, int]] | None, needed: Resources | None) -> Finding:
+    """Whether a running cluster answers, and training fits on it.
 
     Args:
         nodes: GPUs and logical CPUs of each node; None when the cluster does not answer.
+        needed: what training reserves; None where there is no training.
     """
     if nodes is None:
         advice = "start it with `ray start --head`, or leave ray.address and ray.dashboard out to use this machine"
         return Finding("ray", "failure", f"{dashboard} does not answer: {advice}")
     try:
-        check_nodes(nodes, needed)
+        if needed:
+            check_nodes(nodes, needed)
     except InsufficientResources as error:
         advice = (
             "add nodes with `ray start --address=HOST:6379`, or lower train.nodes or train.gpus_per_node with `--set`"
         )
         return Finding("ray", "failure", f"{error}: {advice}")
-    gpus, cpus = (sum(column) for column in zip(*nodes, strict=True))
+    gpus, cpus = sum(gpus for gpus, _ in nodes), sum(cpus for _, cpus in nodes)
     return Finding("ray", "ok", f"{dashboard} has {len(nodes)} nodes, {gpus} GPUs and {cpus} logical CPUs")
+
+
+def check_engines(nodes: list[tuple[int, int]], engines: int, gpus: int) -> Finding:
+    """Whether a sweep's engines fit on a running cluster: one that does not is waited for until its deadline.
+
+    Args:
+        nodes: GPUs and logical CPUs of each node.
+        gpus: that each engine takes, on one node, beside one logical CPU.
+    """
+    fitting = sum(min(node_gpus // gpus, node_cpus) for node_gpus, node_cpus in nodes)
+    if fitting >= engines:
+        return Finding("engines", "ok", f"{engines} engines of {gpus} GPUs fit on the cluster")
+    return Finding(
+        "engines",
+        "failure",
+        f"{engines} engines of {gpus} GPUs are needed and {fitting} fit on the cluster: add nodes with "
+        "`ray start --address=HOST:6379`, or lower engine.data_parallel_size with `--set`",
+    )
 
 
 def ray_nodes(cluster: RayCluster) -> list[tuple[int, int]] | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import Literal
 
 from elastic_core.errors import UserError
@@ -37,12 +40,20 @@ def check_python(version: tuple[int, ...]) -> Finding:
     return Finding("python", "failure", f"Python 3.11 is needed and this is {found}: install it, then `make install`")
 
 
-def check_compiler(path: str | None) -> Finding:
-    """torch and Triton compile kernels at run time."""
-    if path:
-        return Finding("compiler", "ok", path)
+def check_compiler(found: Mapping[str, str | None]) -> Finding:
+    """torch and Triton compile kernels at run time.
+
+    Args:
+        found: as `compiler_files`.
+    """
+    missing = [package for package, file in found.items() if file is None]
+    if not missing:
+        return Finding("compiler", "ok", ", ".join(filter(None, found.values())))
     return Finding(
-        "compiler", "failure", "a C compiler is needed and neither cc nor gcc is on PATH: run `apt-get install gcc`"
+        "compiler",
+        "failure",
+        f"kernels are compiled at run time and {', '.join(missing)} must be installed for it: "
+        f"run `sudo apt-get install {' '.join(missing)}`",
     )
 
 
@@ -119,6 +130,20 @@ def expected_versions(engine: Literal["cpu", "gpu"]) -> dict[str, str]:
         if exact and requirement.marker and requirement.marker.evaluate({"extra": engine}):
             pins[_canonical(requirement.name)] = exact[0]
     return pins
+
+
+def compiler_files(engine: Literal["cpu", "gpu"], include: str | None = None) -> dict[str, str | None]:
+    """What compiling takes, by the package it comes in; None is missing.
+
+    Args:
+        include: directory of Python's headers; None is this Python's.
+    """
+    files = {"gcc": shutil.which("cc") or shutil.which("gcc")}
+    if engine == "gpu":
+        # torch calls g++ by name; Triton compiles a module for Python.
+        header = Path(include or sysconfig.get_paths()["include"]) / "Python.h"
+        files |= {"g++": shutil.which("g++"), "python3.11-dev": str(header) if header.exists() else None}
+    return files
 
 
 def installed_versions() -> dict[str, str]:

@@ -7,7 +7,7 @@ import pytest
 from elastic_core.errors import UserError
 from elastic_core.training.local_ray import RayCluster
 from elastic_core.training.resources import placement
-from flows import doctor
+from flows import doctor, presets
 from flows.doctor import machine, services, software
 from flows.doctor.finding import GIB, Finding
 
@@ -29,7 +29,7 @@ LISTED = "NVIDIA H200, 143771, 143000, 570.1\nNVIDIA H200, 143771, 143000, 570.1
 
 
 def test_gpus_are_listed_with_their_memory_and_driver() -> None:
-    found = machine.check_gpus(machine.parse_gpus(LISTED), needed=2)
+    found = machine.check_gpus(machine.parse_gpus(LISTED), [machine.GpuDemand("train.gpus_per_node", 2)])
     assert found.level == "ok"
     assert (
         found.message.startswith("NVIDIA H200, 139.6 of 140.4 GiB free; NVIDIA H200")
@@ -42,8 +42,11 @@ def test_the_cuda_build_needs_a_gpu() -> None:
 
 
 def test_too_few_gpus_are_a_failure_and_busy_ones_a_warning() -> None:
-    refused = machine.check_gpus(machine.parse_gpus(LISTED), needed=8)
-    assert refused.level == "failure" and "--set train.gpus_per_node=2" in refused.message
+    train = machine.GpuDemand("train.gpus_per_node", 2)
+    engines = machine.GpuDemand("engine.data_parallel_size", 4, gpus=2)
+    refused = machine.check_gpus(machine.parse_gpus(LISTED), [train, engines])
+    assert refused.level == "failure" and refused.message.startswith("8 GPUs are needed")
+    assert "run with `--set engine.data_parallel_size=1`, or on a cluster" in refused.message
     busy = machine.check_gpus(machine.parse_gpus("NVIDIA H200, 143771, 20000, 570.1\n"))
     assert busy.level == "warning" and "nvidia-smi" in busy.message
 
@@ -56,6 +59,42 @@ def test_a_cluster_is_held_against_what_training_reserves() -> None:
     assert "needs 2 node(s) with 8 GPUs and 24 logical CPUs each" in small.message and "ray start" in small.message
     away = services.check_ray("http://head:8265", services.ray_nodes(RayCluster("http://127.0.0.1:9")), needed)
     assert away.level == "failure" and away.message.startswith("http://head:8265 does not answer")
+
+
+def test_gpus_that_no_setting_makes_enough_want_another_machine() -> None:
+    engine = machine.GpuDemand("engine.data_parallel_size", 1, gpus=4)
+    message = machine.check_gpus(machine.parse_gpus(LISTED), [engine]).message
+    assert message.endswith("run on a cluster with `--set ray.address=HOST:6379 --set ray.dashboard=http://HOST:8265`")
+    sft = machine.GpuDemand("warm_start.sft.gpus", 8, movable=False)
+    message = machine.check_gpus(machine.parse_gpus(LISTED), [sft]).message
+    assert message.endswith("run with `--set warm_start.sft.gpus=2`, or on a machine with more")
+
+
+CLUSTER = {"ray.address": "head:6379", "ray.dashboard": "http://head:8265"}
+
+
+def test_engines_take_gpus_as_training_does() -> None:
+    (engines,) = doctor.gpu_demands(presets.resolve("evaluate-e1-math-1.5b", {"engine.tensor_parallel_size": 2}))
+    assert engines == machine.GpuDemand("engine.data_parallel_size", 8, gpus=2)
+    (pair,) = doctor.gpu_demands(presets.resolve("evaluate-e1-math-1.5b", {"sweep.models": ["base>E1-Math-1.5B"]}))
+    assert pair.gpus == 2, "one that thinks and one that solves"
+    trained = doctor.gpu_demands(presets.resolve("e1-math-1.5b"))
+    assert [demand.setting for demand in trained] == ["train.gpus_per_node", "engine.data_parallel_size"]
+    assert [demand.total for demand in doctor.gpu_demands(presets.resolve("embedded"))] == [1]
+
+
+def test_on_a_cluster_only_fine_tuning_takes_this_machine_s_gpus() -> None:
+    assert doctor.gpu_demands(presets.resolve("e1-math-1.5b", CLUSTER)) == []
+    (sft,) = doctor.gpu_demands(presets.resolve("reasonflux-f1-7b", CLUSTER))
+    assert (sft.setting, sft.movable) == ("warm_start.sft.gpus", False)
+
+
+def test_a_cluster_is_held_against_engines_too() -> None:
+    assert services.check_ray("http://head:8265", [(8, 64)], None).level == "ok"
+    assert services.check_engines([(4, 64), (4, 64)], engines=4, gpus=2).level == "ok"
+    refused = services.check_engines([(3, 64), (3, 64)], engines=3, gpus=2)
+    assert refused.level == "failure" and "2 fit" in refused.message, "an engine lies on one node"
+    assert services.check_engines([(8, 4)], engines=8, gpus=1).level == "failure", "each takes a CPU"
 
 
 def test_a_model_without_markers_cannot_be_used() -> None:
@@ -141,8 +180,18 @@ def test_a_plugin_that_fails_tells_why() -> None:
 
 
 def test_a_compiler_is_needed() -> None:
-    assert software.check_compiler("/usr/bin/cc").level == "ok"
-    assert "install gcc" in software.check_compiler(None).message
+    assert software.check_compiler({"gcc": "/usr/bin/cc"}).level == "ok"
+    assert "apt-get install gcc" in software.check_compiler({"gcc": None}).message
+
+
+def test_the_cuda_build_also_compiles_cpp_and_modules_for_python(tmp_path: Path) -> None:
+    assert software.compiler_files("cpu").keys() == {"gcc"}
+    found = software.compiler_files("gpu", str(tmp_path))
+    assert found.keys() == {"gcc", "g++", "python3.11-dev"} and found["python3.11-dev"] is None
+    refused = software.check_compiler(found | {"g++": None})
+    assert refused.level == "failure" and refused.message.endswith("`sudo apt-get install g++ python3.11-dev`")
+    (tmp_path / "Python.h").touch()
+    assert software.compiler_files("gpu", str(tmp_path))["python3.11-dev"] == str(tmp_path / "Python.h")
 
 
 def test_memory_limits_of_control_groups(tmp_path: Path) -> None:

@@ -90,12 +90,24 @@ def test_a_container_is_made_from_its_lock_and_files_that_exist(engine: str) -> 
     assert [name for name, _ in instructions[-2:]] == ["USER", "CMD"]
 
 
+def test_models_of_the_hub_lie_where_every_node_of_kubernetes_sees_them() -> None:
+    text = (INFRA / "containers" / "Containerfile.gpu").read_text()
+    (home,) = re.findall(r"HF_HOME=(\S+)", text)
+    cluster = load("kuberay/raycluster.yaml")["spec"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        shared = {volume["name"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume}
+        mounts = [mount for each in pod["containers"] for mount in each["volumeMounts"] if mount["name"] in shared]
+        assert any(Path(home).is_relative_to(mount["mountPath"]) for mount in mounts)
+
+
 def test_ray_takes_the_cluster_file() -> None:
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     prepared = prepare_config(load("ray-cluster.yaml"))
     validate_config(prepared)
     assert prepared["max_workers"] == len(prepared["provider"]["worker_ips"])
+    assert prepared["head_setup_commands"] and not prepared["worker_setup_commands"], "they share one environment"
 
 
 def test_nobody_reaches_the_cluster_without_a_token() -> None:
@@ -162,6 +174,27 @@ def test_prefect_takes_the_deployments() -> None:
         parameters = flow.validate_parameters(deployment.parameters)
         assert presets.resolve(parameters["preset"], parameters.get("overrides"))
     assert {deployment["parameters"]["preset"] for deployment in text["deployments"]} == set(presets.names())
+
+
+CLUSTER_PAGE = (REPOSITORY / "docs" / "cluster.md").read_text().replace("\\\n", " ")
+"""Commands on one line each."""
+
+
+def test_every_shell_of_the_cluster_page_downloads_models_to_the_shared_directory() -> None:
+    exports = re.findall(r"^ +export .*HF_HOME=/shared/", CLUSTER_PAGE, re.MULTILINE)
+    assert len(exports) == 3, "of the environment, of the services with their worker, of the run"
+
+
+def test_the_cluster_page_s_deployment_run_joins_the_cluster() -> None:
+    (run,) = re.findall(r"^ +prefect deployment run (.+)", CLUSTER_PAGE, re.MULTILINE)
+    name, option, parameter = shlex.split(run)
+    key, _, value = parameter.partition("=")
+    assert (option, key) == ("--param", "overrides")
+    deployed = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
+    (deployment,) = [each for each in deployed if f"pipeline/{each['name']}" == name]
+    settings = presets.resolve(deployment["parameters"]["preset"], json.loads(value))
+    (command,) = re.findall(r"^ +elastic (run .+)", CLUSTER_PAGE, re.MULTILINE)
+    assert {f"ray.address={settings.ray.address}", f"ray.dashboard={settings.ray.dashboard}"} <= set(command.split())
 
 
 def test_compose_and_up_beat_alike(compose: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """The locks hold all of pyproject.toml and say nothing of where it comes from; installing follows them."""
 
+import fcntl
 import importlib.util
 import re
 import subprocess
@@ -89,6 +90,13 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_installing_twice_does_nothing_the_second_time(install: ModuleType) -> None:
     install.main()
     assert install.steps == ["environment", "project"]
+    install.main()
+    assert install.steps == ["environment", "project"]
+
+
+def test_installing_works_over_nfs(install: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client makes a POSIX lock of flock (flock(2), "NFS details")."""
+    monkeypatch.setattr(install.fcntl, "flock", fcntl.lockf)
     install.main()
     assert install.steps == ["environment", "project"]
 
