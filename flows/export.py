@@ -125,12 +125,17 @@ def _made(run: FlowRun, name: str) -> str | None:
 
 
 def write_cards(run: FlowRun) -> None:
-    """The cards of everything that training left, with what the sweep measured; without training there is none."""
+    """The cards of everything that training left, with what the sweep measured, here and in MLflow's registry; without
+    training there is none."""
     if run.settings.train is None:
         return
-    for directory in (train_stage(run).directory / name for name in (MODEL, BEST)):
+    stage = train_stage(run)
+    training = run.tracker.find(stage.label)  # None when the tracking store was changed since.
+    for directory in (stage.directory / name for name in (MODEL, BEST)):
         if directory.exists():
-            model_card.write_card(directory, measured(run, directory))
+            card = model_card.write_card(directory, measured(run, directory))
+            if training is not None:
+                run.tracker.renew(training, card)
 
 
 def _copy(model: Path, to: Path) -> None:

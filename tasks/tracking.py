@@ -6,6 +6,7 @@ A run is found again by its label, so an interrupted stage goes on in the run it
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 
 from elastic_core.data.manifest import Manifest
 from elastic_core.fingerprint import model_fingerprint
+
+_log = logging.getLogger(__name__)
 
 LABEL = "elastic.label"
 _PARENT = "mlflow.parentRunId"
@@ -102,11 +105,17 @@ class Tracker:
     @contextmanager
     def running(self, run_id: str) -> Iterator[str]:
         """The run is RUNNING inside, FINISHED after, FAILED after an exception."""
+        from mlflow.exceptions import MlflowException
+
         self.client.update_run(run_id, "RUNNING")
         try:
             yield run_id
         except BaseException:
-            self.client.set_terminated(run_id, "FAILED")
+            try:
+                self.client.set_terminated(run_id, "FAILED")
+            except (MlflowException, OSError) as error:
+                # The reason of the failure may be that MLflow is away: that is what must be raised.
+                _log.warning("MLflow run %s could not be marked as failed: %s", run_id, error)
             raise
         self.client.set_terminated(run_id, "FINISHED")
 
@@ -195,6 +204,12 @@ class Tracker:
             version = made.version
         self.client.set_registered_model_alias(name, alias, version)
         return str(version)
+
+    def renew(self, run_id: str, file: Path) -> None:
+        """Replace the run's copy of a file of a registered model, if it has one: beside a database it has none."""
+        folder = file.parent.name
+        if any(Path(known.path).name == file.name for known in self.client.list_artifacts(run_id, folder)):
+            self.client.log_artifact(run_id, str(file), folder)
 
     def job_environment(self, run_id: str) -> dict[str, str]:
         """What a job needs to log to the run, wherever it runs."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from prefect import get_run_logger, task
+from prefect import get_run_logger, runtime, task
 from prefect.logging.handlers import APILogHandler
 
+from elastic_core.atomic import replacing
+from elastic_core.errors import UserError
+from elastic_core.exclusive import Occupied, exclusive
 from elastic_core.training.checkpoints import is_finished
 from elastic_core.training.config import GrpoParameters
 from elastic_core.training.local_ray import RayCluster
+from elastic_core.training.step_metrics import check_metrics
 from tasks.cluster import ray_cluster
 from tasks.export import publish
 from tasks.links import link_run
@@ -33,7 +38,11 @@ def train_policy(
     train_files: Sequence[Path],
     validation_files: Sequence[Path],
 ) -> dict[str, Any]:
-    """Train `base` on problems in verl's schema, resuming from the last checkpoint; leaves MODEL, BEST and METRICS."""
+    """Train `base` on problems in verl's schema, resuming from the last checkpoint; leaves MODEL, BEST and METRICS.
+
+    Raises:
+        UserError: when another process trains there, or MLflow lacks metrics of the finished training.
+    """
     from elastic_core.training import launch
     from elastic_core.training.config import compose
 
@@ -48,23 +57,60 @@ def train_policy(
         run_name=stage.label,
         mlflow=True,
     )
-    run_id = tracker.ensure(stage.label, "train", parent)
-    link_run(tracker, run_id, "train-mlflow")
-    with tracker.running(run_id):
-        tracker.log(run_id, params=flatten(stage.inputs))
-        if not is_finished(checkpoints, parameters.steps):
-            environment = launch.job_environment(config) | tracker.job_environment(run_id)
-            log_file = directory / "train.log"
-            with ray_cluster(cluster) as running, progress("train", parameters.steps, "steps") as shown:
-                job = launch.submit(running, config, directory / "verl.yaml", environment)
-                get_run_logger().info("following job %s at %s, log in %s", job, running.dashboard, log_file)
-                launch.follow(running, job, log_file=log_file, on_line=_job_logger().info, on_step=shown.reach)
-        publish(stage, tracker, run_id, checkpoints, base, train_files[0].parent)
-        history = pl.DataFrame(
-            tracker.history(run_id), schema={"step": pl.Int64, "name": pl.String, "value": pl.Float64}
-        )
-        history.sort("name", "step").write_parquet(directory / METRICS)
-    return {"model": str(directory / MODEL), "mlflow_run": run_id, "steps": parameters.steps}
+    # All inside: two trainings would delete each other's checkpoints, and log to one MLflow run.
+    with _alone(directory):
+        run_id = tracker.ensure(stage.label, "train", parent)
+        result = {"model": str(directory / MODEL), "mlflow_run": run_id, "steps": parameters.steps}
+        link_run(tracker, run_id, "train-mlflow")
+        with tracker.running(run_id):
+            if (directory / METRICS).exists():  # Whoever queued finds it done, and the model perhaps in use.
+                return result
+            tracker.log(run_id, params=flatten(stage.inputs))
+            if not is_finished(checkpoints, parameters.steps):
+                environment = launch.job_environment(config) | tracker.job_environment(run_id)
+                log_file = directory / "train.log"
+                with ray_cluster(cluster) as running, progress("train", parameters.steps, "steps") as shown:
+                    job = launch.submit(running, config, directory / "verl.yaml", environment)
+                    get_run_logger().info("following job %s at %s, log in %s", job, running.dashboard, log_file)
+                    launch.follow(running, job, log_file=log_file, on_line=_job_logger().info, on_step=shown.reach)
+            _require_metrics(tracker, run_id, parameters, directory)
+            publish(stage, tracker, run_id, checkpoints, base, train_files[0].parent)
+            _write_history(tracker, run_id, directory / METRICS)
+    return result
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Runs of deployments queue for a training; a user at a terminal is told who is at it.
+
+    The lock is that of the process that follows the job: when it was killed, the next one finds the job.
+
+    Raises:
+        UserError: when someone else is at it.
+    """
+    try:
+        with exclusive(directory, wait_seconds=-1 if runtime.deployment.id else 0):
+            yield
+    except Occupied as holder:
+        raise UserError(f"{directory}: {holder} is at this training; wait for it, or stop it") from None
+
+
+def _require_metrics(tracker: Tracker, run_id: str, parameters: GrpoParameters, directory: Path) -> None:
+    """Nothing, when MLflow holds every step once.
+
+    Raises:
+        UserError: when it does not; training, which is over, would not send them again.
+    """
+    try:
+        check_metrics(tracker.client, run_id, parameters.steps, parameters.validate_every)
+    except RuntimeError as error:
+        raise UserError(f"{error}; delete that run and {directory} to train anew") from error
+
+
+def _write_history(tracker: Tracker, run_id: str, file: Path) -> None:
+    history = pl.DataFrame(tracker.history(run_id), schema={"step": pl.Int64, "name": pl.String, "value": pl.Float64})
+    with replacing(file) as temporary:
+        history.sort("name", "step").write_parquet(temporary)
 
 
 def _job_logger() -> logging.Logger:

@@ -79,7 +79,7 @@ def recover(out_dir: Path) -> None:
     """Make what a killed run left ready to resume from: drop what was being saved, and name the newest checkpoint.
 
     Raises:
-        UserError: when that checkpoint would not bring the position in the data back.
+        UserError: when that checkpoint would not bring the position in the data back, or the disk is full.
     """
     for leftover in (out_dir / _SAVING, *out_dir.glob(f"{_DELETED}*")):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -89,7 +89,8 @@ def recover(out_dir: Path) -> None:
         return
     if not (newest / _DATA_STATE).exists():
         raise UserError(f"{newest} lacks {_DATA_STATE}; delete the folder to resume from the checkpoint before it")
-    _mark(out_dir, checkpoint_step(newest))
+    with enough_room(out_dir, checkpoint_step(newest)):
+        _mark(out_dir, checkpoint_step(newest))
 
 
 def require_resumed(out_dir: Path, step: int) -> None:
@@ -101,6 +102,21 @@ def require_resumed(out_dir: Path, step: int) -> None:
     steps = checkpoint_steps(out_dir)
     if step != (steps or [0])[-1]:
         raise RuntimeError(f"{out_dir} holds checkpoints of steps {steps}, but verl resumed from step {step}")
+
+
+@contextmanager
+def enough_room(out_dir: Path, step: int) -> Iterator[None]:
+    """What writes the checkpoint of `step`, or a model of it.
+
+    Raises:
+        UserError: when the disk is too full for it.
+    """
+    try:
+        yield
+    except Exception as error:
+        if _FULL.search(str(error)):
+            raise _disk_full(out_dir, step) from error
+        raise
 
 
 @contextmanager
@@ -116,24 +132,28 @@ def saving(out_dir: Path, step: int) -> Iterator[Path]:
     newest = latest_checkpoint(out_dir)
     if newest and shutil.disk_usage(out_dir).free < _size(newest):
         raise _disk_full(out_dir, step)
-    try:
-        yield temporary
-    except Exception as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if _FULL.search(str(error)):
-            raise _disk_full(out_dir, step) from error
-        raise
+    with enough_room(out_dir, step):
+        try:
+            yield temporary
+        except Exception:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
 
 
 def commit(out_dir: Path, step: int, validation: Validation | None, keep: int) -> None:
-    """Turn what was saved at `step` into the newest checkpoint; of the older ones `keep` - 1 stay, and the best."""
+    """Turn what was saved at `step` into the newest checkpoint; of the older ones `keep` - 1 stay, and the best.
+
+    Raises:
+        UserError: when the disk is too full for it.
+    """
     saved, checkpoint = _folder(out_dir / _SAVING, step), _folder(out_dir, step)
-    if validation is not None:
-        (saved / _VALIDATION).write_text(json.dumps(validation._asdict()) + "\n")
-    flush(saved)
-    saved.rename(checkpoint)
-    flush_directory(out_dir)
-    _mark(out_dir, step)
+    with enough_room(out_dir, step):
+        if validation is not None:
+            (saved / _VALIDATION).write_text(json.dumps(validation._asdict()) + "\n")
+        flush(saved)
+        saved.rename(checkpoint)
+        flush_directory(out_dir)
+        _mark(out_dir, step)
     shutil.rmtree(out_dir / _SAVING)
     prune_checkpoints(out_dir, keep)
 

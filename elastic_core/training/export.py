@@ -4,7 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-from elastic_core.training.checkpoints import flush
+from elastic_core.training.checkpoints import checkpoint_step, enough_room, flush
 
 _DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 """safetensors' names of number formats, and transformers'."""
@@ -18,6 +18,7 @@ def export(checkpoint: Path, output: Path) -> Path:
     Raises:
         FileNotFoundError: when the checkpoint holds no Hugging Face weights.
         ValueError: when the weights are of several number formats.
+        UserError: when the disk is too full for it.
     """
     source = checkpoint / "actor" / "huggingface"
     if not any(source.glob("*.safetensors")):
@@ -25,12 +26,13 @@ def export(checkpoint: Path, output: Path) -> Path:
     temporary = output.with_name(f".{output.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     output.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(source, temporary)
-    _correct_dtype(temporary)
-    for file in temporary.rglob("*"):
-        # safetensors writes files only their owner may read.
-        file.chmod(0o755 if file.is_dir() else 0o644)
-    flush(temporary)
+    with enough_room(checkpoint.parent, checkpoint_step(checkpoint)):
+        shutil.copytree(source, temporary)
+        _correct_dtype(temporary)
+        for file in temporary.rglob("*"):
+            # safetensors writes files only their owner may read.
+            file.chmod(0o755 if file.is_dir() else 0o644)
+        flush(temporary)
     shutil.rmtree(output, ignore_errors=True)
     return temporary.rename(output)
 

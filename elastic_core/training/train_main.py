@@ -4,7 +4,6 @@ CONFIG.yaml is what `config.compose` returned. Killed, the same command resumes 
 says so and does nothing.
 """
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -43,7 +42,6 @@ def main(arguments: list[str] | None = None) -> None:
     # verl's loop can end at once, and looks as if it had trained.
     if not is_finished(out_dir, steps):
         raise RuntimeError(f"verl returned, but {out_dir} holds no checkpoint of step {steps}")
-    check_mlflow(config, steps)
 
 
 def run(config: "DictConfig") -> None:
@@ -58,21 +56,6 @@ def run(config: "DictConfig") -> None:
     ray.init(runtime_env=environment)
     runner = ray.remote(ElasticTaskRunner).remote()
     ray.get(runner.run.remote(config))
-
-
-def check_mlflow(config: "DictConfig", steps: int) -> None:
-    """Nothing, when MLflow was not asked for or holds the metrics of every step once.
-
-    Raises:
-        RuntimeError: when it does not.
-    """
-    if "mlflow" not in config.trainer.logger:
-        return
-    from mlflow import MlflowClient
-
-    from elastic_core.training.step_metrics import check_metrics
-
-    check_metrics(MlflowClient(), os.environ["MLFLOW_RUN_ID"], steps, max(0, config.trainer.test_freq))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """Checkpoints on disk: whole or not there, wherever a training is killed; and their export."""
 
+import errno
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +131,36 @@ def test_a_disk_without_room_for_another_checkpoint_is_not_tried(
     monkeypatch.setattr("shutil.disk_usage", full)
     with pytest.raises(UserError, match="no room for the checkpoint of step 20"), checkpoints.saving(tmp_path, 20):
         raise AssertionError("not reached")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda out_dir: checkpoints.commit(out_dir, 20, Validation(0.5, 8), keep=2),
+        checkpoints.recover,
+        lambda out_dir: export(out_dir / "global_step_10", out_dir.parent / "model"),
+    ],
+    ids=["commit", "recover", "export"],
+)
+def test_a_disk_that_is_found_full_when_it_is_flushed_is_one_sentence(
+    work: Callable[[Path], Any], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out_dir = tmp_path / "out"
+    save(out_dir, 10)
+    with checkpoints.saving(out_dir, 20) as temporary:
+        write(temporary, 20)
+
+    def full(descriptor: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(UserError, match=r"no room for the checkpoint of step \d0: .* which goes on after step 10$"):
+            work(out_dir)
+    assert checkpoints.checkpoint_steps(out_dir) == [10] and not (tmp_path / "model").exists()
+    checkpoints.recover(out_dir)
+    save(out_dir, 20)  # Nothing is in its way.
 
 
 def test_another_error_while_saving_stays_what_it_is(tmp_path: Path) -> None:
