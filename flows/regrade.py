@@ -18,6 +18,8 @@ from elastic_core.sweep.store import TableLocked, TrajectoryStore
 def regrade_table(table: Path, data: Path | None) -> str:
     """Grade a table again and say what changed.
 
+    A sweep whose grades change is no longer finished: running it again generates nothing and records them in MLflow.
+
     Args:
         table: directory of a trajectory table.
         data: directory of built data sets; None looks for those that the table was made with, below its runs directory.
@@ -33,12 +35,31 @@ def regrade_table(table: Path, data: Path | None) -> str:
     total = store.scan().select("sample").collect().height
     with tqdm(total=total, unit="rows", desc="regrade") as bar:
         try:
-            changes = regrade(store, problems, bar.update)
+            # Before the rows, so that a run that is killed leaves no marker of grades that MLflow does not have.
+            changes = regrade(store, problems, bar.update, lambda: _unmark(table))
         except TableLocked as error:
             raise UserError(str(error)) from None
     changed = changes.filter(changes["before"] != changes["after"])
     lines = [f"{before} → {after}: {rows} rows" for before, after, rows in changed.iter_rows()]
-    return "\n".join([*lines, f"{total} rows graded, {changed['rows'].sum()} changed; next: elastic run report"])
+    return "\n".join([*lines, f"{total} rows graded, {changed['rows'].sum()} changed; next: {_next(table)}"])
+
+
+def _markers(table: Path) -> list[Path]:
+    """What says that the sweep's stage has succeeded; none for a table that lies elsewhere."""
+    stage = table.resolve().parent
+    return list(stage.glob("result-*.json")) if (stage / "inputs.json").is_file() else []
+
+
+def _unmark(table: Path) -> None:
+    for marker in _markers(table):
+        marker.unlink()
+
+
+def _next(table: Path) -> str:
+    stage = table.resolve().parent
+    if (stage / "inputs.json").is_file() and not _markers(table):
+        return "elastic run sweep, which records the grades in MLflow, then elastic run report"
+    return "elastic run report"
 
 
 def problems_of(table: Path, data: Path | None) -> dict[str, dict[str, Problem]]:

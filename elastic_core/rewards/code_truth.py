@@ -40,8 +40,9 @@ class CodeTruth:
         kind: "stdin" runs a program, "functional" calls a function, "check" runs a test program after the solution.
         tests: of "stdin" and "functional", at least one.
         method: of "functional": name of a function or of a method of `Solution`.
-        code: of "check": a test program that calls the solution and raises when it is wrong.
-        entry_point: of "check": the function that it tests, where the source names it.
+        code: of "check": a test program that calls the solution and raises when it is wrong, or has tests that do so
+            (functions `test_*`, methods of classes `Test*`).
+        entry_point: of "check": what a solution must define, where the source names it.
         time_limit: seconds for each test.
         memory_limit: MiB.
 

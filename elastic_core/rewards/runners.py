@@ -41,7 +41,7 @@ def run(program: str, truth: CodeTruth) -> GradeStatus:
         CORRECT, WRONG, TIMEOUT or RUNTIME_ERROR; SANDBOX_ERROR when the sandbox failed, not the program.
 
     Raises:
-        ValueError: when a test of a "functional" truth is no JSON.
+        ValueError: when a test of a "functional" truth is no JSON, or a test program tests nothing.
     """
     try:
         _RUNNERS[truth.kind](program, truth)
@@ -194,7 +194,9 @@ def _run_check(program: str, truth: CodeTruth) -> None:
         checker.watch_with(candidate)
         clock = _Clock(truth)
         names = _load(candidate, program, clock)
-        checker.send(json.dumps([truth.code, names]).encode(), clock.end)
+        if truth.entry_point is not None and truth.entry_point not in names:
+            raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"it does not define {truth.entry_point}")
+        checker.send(json.dumps([truth.code, names, truth.entry_point]).encode(), clock.end)
         while (message := checker.receive(clock.end))[:1] == CALL:
             deadline = clock.next()
             candidate.send(message[1:], deadline)
@@ -205,6 +207,8 @@ def _run_check(program: str, truth: CodeTruth) -> None:
 def _judge(message: bytes) -> None:
     verdicts = {"wrong": GradeStatus.WRONG, "error": GradeStatus.RUNTIME_ERROR}
     verdict = message.removeprefix(VERDICT).decode()
+    if verdict == "nothing":
+        raise ValueError("the test program asks nothing of a solution; expected one that calls it")
     if verdict != "correct":
         raise ProgramFailed(verdicts[verdict], "the test program failed")
 

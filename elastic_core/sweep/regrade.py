@@ -19,7 +19,10 @@ Problems = Mapping[str, Mapping[str, Problem]]
 
 
 def regrade(
-    store: TrajectoryStore, problems: Problems, on_rows: Callable[[int], None] = lambda rows: None
+    store: TrajectoryStore,
+    problems: Problems,
+    on_rows: Callable[[int], None] = lambda rows: None,
+    before_change: Callable[[], None] = lambda: None,
 ) -> pl.DataFrame:
     """Rewrite answer, score and status of every row, shard by shard; texts and tokens stay.
 
@@ -27,6 +30,7 @@ def regrade(
 
     Args:
         on_rows: called with the number of rows of each shard that is done.
+        before_change: called before each shard whose grades change is written, while no sweep writes the table.
 
     Returns:
         `CHANGES`.
@@ -43,6 +47,8 @@ def regrade(
         statuses = pl.DataFrame({"before": rows["grade_status"], "after": graded["grade_status"]})
         changes.append(statuses.group_by("before", "after").agg(pl.len().alias("rows")))
         on_rows(rows.height)
+        if not graded.equals(rows):
+            before_change()
         return graded
 
     store.rewrite(anew)

@@ -345,6 +345,85 @@ def test_test_programs(program: str, truth: CodeTruth, status: GradeStatus) -> N
     assert grade(program, truth) is status
 
 
+FUNCTION = "def test_f():\n    assert f(1) == 2\n\ndef test_g():\n    assert f(2) == 3\n"
+CLASS = """
+class TestF:
+    ones = []
+    def setup_method(self): self.ones = [*self.ones, 1]
+    def test_one(self): assert f(sum(self.ones)) == 2
+    def test_two(self): assert f(sum(self.ones) + 1) == 3
+"""
+UNITTEST = """
+import unittest
+class TestF(unittest.TestCase):
+    def setUp(self): self.two = 2
+    def test_f(self): self.assertEqual(f(1), self.two)
+    def test_raises(self):
+        with self.assertRaises(TypeError): f("1")
+"""
+SUCCESSOR = "def f(x): return x + 1"
+
+
+@pytest.mark.parametrize(
+    "program, truth, status",
+    [
+        (SUCCESSOR, check(FUNCTION), CORRECT),
+        ("def f(x): return 2", check(FUNCTION), WRONG),
+        ("def f(x): return 3 // (2 - x)", check(FUNCTION), WRONG),
+        ("def f(x): return 2 // (2 - x)", check(FUNCTION), RUNTIME_ERROR),
+        ("x = 0", check(FUNCTION), RUNTIME_ERROR),
+        ("def f(x): return x + 1\ndef test_f(): pass", check(FUNCTION), CORRECT),
+        ("def f(x): return x\ndef test_f(): pass\ndef test_g(): pass", check(FUNCTION), WRONG),
+        (SUCCESSOR, check("assert f(0) == 1\n" + FUNCTION), CORRECT),
+        ("def f(x): return not x", check("assert f(0) == 1\n" + FUNCTION), WRONG),
+        (SUCCESSOR, check(CLASS), CORRECT),
+        ("def f(x): return 2", check(CLASS), WRONG),
+        ("def f(x): raise AssertionError", check(CLASS), RUNTIME_ERROR),
+        ("class TestF: pass", check(CLASS), RUNTIME_ERROR),
+        (SUCCESSOR, check(UNITTEST), CORRECT),
+        ("def f(x): return 2", check(UNITTEST), WRONG),
+        (SUCCESSOR, check("async def test_h(): assert f(1) == 3\n" + FUNCTION), RUNTIME_ERROR),
+        (SUCCESSOR, check("def test_f(fixture): assert f(fixture) == 3"), RUNTIME_ERROR),
+    ],
+)
+def test_tests_as_pytest_finds_them(program: str, truth: CodeTruth, status: GradeStatus) -> None:
+    assert grade(program, truth) is status
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "pass",
+        "assert 1 + 1 == 2",
+        "def check(candidate): assert candidate(1) == 2",
+        "def test_f(): assert True",
+        "class TestF:\n    def test_f(self): assert True",
+        "def f(x): return x + 1\nassert f(1) == 2",
+        "def helper(f): return f(1)\nassert helper(lambda x: x)",
+    ],
+)
+def test_a_test_program_that_tests_nothing_is_an_error_not_a_pass(code: str) -> None:
+    for program in (SUCCESSOR, "x = 0"):
+        with pytest.raises(ValueError, match="asks nothing of a solution"):
+            grade(program, check(code))
+
+
+@pytest.mark.parametrize(
+    "code", ["try:\n    assert f(1) == 2\nexcept NameError: pass", "def test_f():\n    if False: f(1)", "f"]
+)
+def test_a_program_that_was_asked_nothing_has_not_passed(code: str) -> None:
+    assert grade("x = 0", check(code)) is RUNTIME_ERROR
+
+
+def test_the_entry_point_has_to_be_defined_and_may_be_named_as_a_builtin_is() -> None:
+    tolerant = "try:\n    assert f(1) == 2\nexcept NameError: assert g(1) == 2"
+    assert grade("def g(x): return 2", check(tolerant)) is CORRECT
+    assert grade("def g(x): return 2", check(tolerant, "f")) is RUNTIME_ERROR
+    for name in ("sum", "copy"):
+        assert grade(f"def {name}(x): return 7", check(f"assert {name}([1]) == 7", name)) is CORRECT
+        assert grade(f"def {name}(x): return 8", check(f"assert {name}([1]) == 7", name)) is WRONG
+
+
 def test_the_answer_is_the_program() -> None:
     assert graded("print(4)", stdin(("", "4"))) == (1.0, CORRECT, "print(4)")
     assert graded("print(5)", stdin(("", "4"))) == (0.0, WRONG, "print(5)")

@@ -5,11 +5,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from elastic_core.data.problems import Problem
+from elastic_core.data.problems import VERL_SCHEMA, Problem
 from elastic_core.sweep.manifest import Manifest
 from elastic_core.sweep.regrade import regrade
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.trajectory import SCHEMA
+from flows.regrade import regrade_table
+from tasks.stage import TABLE, Stage
 
 PROBLEMS = {"easy": {str(i): Problem("easy", str(i), "2+2=?", "4", "math") for i in range(4)}}
 TEXTS = [("hm", "\\boxed{4}"), ("hm", "\\boxed{5}"), ("hm", "four"), ("hm \\boxed{4}", None)]
@@ -42,13 +44,17 @@ def rows(status: str) -> pl.DataFrame:
     ).select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> TrajectoryStore:
-    store = TrajectoryStore(tmp_path / "table")
+def filled(directory: Path) -> TrajectoryStore:
+    store = TrajectoryStore(directory)
     with store.writing(MANIFEST):
         store.append(rows("wrong"))
         store.append(rows("correct").with_columns(pl.lit(1, pl.Int32).alias("sample")))
     return store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TrajectoryStore:
+    return filled(tmp_path / "table")
 
 
 def test_answers_scores_and_statuses_are_rewritten_and_nothing_else(store: TrajectoryStore) -> None:
@@ -89,3 +95,64 @@ def test_a_row_of_an_unknown_problem_is_an_error_before_anything_is_written(stor
     with pytest.raises(KeyError):
         regrade(store, {"easy": {"0": PROBLEMS["easy"]["0"]}})
     assert store.read().equals(before)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Directory of the problems as they are built."""
+    directory = tmp_path / "data"
+    directory.mkdir()
+    problems = [
+        {
+            "data_source": problem.benchmark,
+            "prompt": [{"role": "user", "content": problem.question}],
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": problem.truth},
+            "extra_info": {"split": "test", "index": index, "id": problem.id, "grader": problem.grader},
+        }
+        for index, problem in enumerate(PROBLEMS["easy"].values())
+    ]
+    pl.DataFrame(problems, schema=VERL_SCHEMA).write_parquet(directory / "easy.parquet")
+    return directory
+
+
+def test_a_sweep_whose_grades_change_is_to_be_recorded_again(tmp_path: Path, data: Path) -> None:
+    stages = [Stage(tmp_path / "runs", "smoke", "sweep", {"seed": 7}, {"samples": n}) for n in (1, 2)]
+    table = filled(stages[0].prepare() / TABLE).directory
+    for stage in stages:
+        stage.marker.touch()
+    said = regrade_table(table, data)
+    assert [stage.marker.exists() for stage in stages] == [False, False]
+    assert "8 rows graded, 6 changed; next: elastic run sweep, which records" in said
+    assert (stages[0].directory / "inputs.json").exists()
+
+
+def test_a_sweep_whose_grades_stay_remains_finished(tmp_path: Path, data: Path) -> None:
+    stage = Stage(tmp_path / "runs", "smoke", "sweep", {"seed": 7}, {"samples": 1})
+    store = filled(stage.prepare() / TABLE)
+    regrade(store, PROBLEMS)
+    stage.marker.touch()
+    said = regrade_table(store.directory, data)
+    assert stage.marker.exists()
+    assert said == "8 rows graded, 0 changed; next: elastic run report"
+
+
+def test_files_beside_a_table_that_is_no_sweeps_are_left(store: TrajectoryStore, data: Path, tmp_path: Path) -> None:
+    other = tmp_path / "result-of-mine.json"
+    other.touch()
+    assert regrade_table(store.directory, data).endswith("6 changed; next: elastic run report")
+    assert other.exists()
+
+
+def test_a_run_that_is_killed_leaves_no_marker(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(tmp_path / "runs", "smoke", "sweep", {"seed": 7}, {"samples": 1})
+    store = filled(stage.prepare() / TABLE)
+    stage.marker.touch()
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TrajectoryStore, "_write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        regrade_table(store.directory, data)
+    assert not stage.marker.exists()
