@@ -11,11 +11,12 @@ from elastic_core.data.problems import read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files
 from elastic_core.rewards.codeforces import split_id
-from flows.data_sources import data_files, sources_directory
+from flows.data_sources import data_files
 from flows.run import FlowRun
 from flows.stages import sweep_stage
 from reports.codeforces import BENCHMARK
 from tasks.report import write_report
+from tasks.report_sources import standings_directory
 from tasks.stage import TABLE
 from tasks.standings import fetch_standings
 
@@ -37,14 +38,14 @@ def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, pa
     if not swept.marker.exists():
         raise UserError(f"no finished sweep at {swept.directory}; run first: elastic run sweep --preset {preset}")
     table = swept.directory / TABLE
-    standings = codeforces_standings(run) if BENCHMARK in run.settings.data.benchmarks else None
+    rated = BENCHMARK in run.settings.data.benchmarks
     stage = run.stage(
         "report",
         {},
         {
             "table": str(table),
             "contents": hash_files(table.glob("*.parquet")),
-            "codeforces": standings,
+            "codeforces": codeforces_standings(run) if rated else None,
             "provenance": {"preset": preset, **swept.inputs},
             "settings": run.settings.model_dump(mode="json"),
         },
@@ -52,13 +53,13 @@ def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, pa
     return Path(run.perform(write_report, stage, run.tracker, run.parent))
 
 
-def codeforces_standings(run: FlowRun) -> dict[str, str]:
-    """Where the standings lie that ratings are computed from, fetched as far as they can be: the report names the
-    contests that it has to do without."""
-    directory = sources_directory(run.runs) / "codeforces-standings"
-    problems, users = data_files(run, [BENCHMARK, f"{BENCHMARK}-ratings"])
+def codeforces_standings(run: FlowRun) -> str:
+    """Fetch the standings that ratings are computed from, as far as they can be: the report names the contests that it
+    has to do without. Returns a hash of those that are there, so that with more of them it is made again."""
+    directory = standings_directory(run.runs)
+    (problems,) = data_files(run, [BENCHMARK])
     contests = {split_id(problem.id)[0] for problem in read_problems(problems)}
     state = fetch_standings(contests, directory, return_state=True)
     if state.is_failed():
         get_run_logger().warning("standings: %s", state.message)
-    return {"standings": str(directory), "users": str(users)}
+    return hash_files(directory.glob("*.json"))

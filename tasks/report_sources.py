@@ -20,9 +20,13 @@ from elastic_core.data.manifest import MANIFEST
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files, model_fingerprint
+from elastic_core.rewards.codeforces import split_id
+from elastic_core.rewards.standings import load
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.manifest import Manifest, ManifestMismatch
 from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.trajectory import KEY
+from reports import codeforces
 from reports.build import ReportSources
 from reports.coverage import Asked
 from reports.training import Training
@@ -75,7 +79,13 @@ def report_sources(directory: Path, provenance: Mapping[str, Any], price: float 
             "table": str(table),
         },
         documents=documents,
+        remarks=_remarks(rows, files, preset.parent),
     )
+
+
+def standings_directory(runs: Path) -> Path:
+    """Where the standings of Codeforces contests are kept: with what else is downloaded, for every preset."""
+    return runs / "sources" / "codeforces-standings"
 
 
 def _benchmark_files(preset: Path, manifest: Manifest) -> dict[str, Path]:
@@ -87,6 +97,20 @@ def _benchmark_files(preset: Path, manifest: Manifest) -> dict[str, Path]:
                 found[name] = file
                 break
     return found
+
+
+def _remarks(rows: pl.LazyFrame, files: Mapping[str, Path], runs: Path) -> dict[str, str]:
+    """The part of a benchmark that its trajectories alone do not tell, by its name."""
+    attempts = rows.filter(pl.col("benchmark") == codeforces.BENCHMARK).select(*KEY, "score").collect()
+    if attempts.is_empty():
+        return {}
+    contests = {split_id(problem)[0] for problem in attempts["problem"].unique()}
+    standings, _ = load(standings_directory(runs), contests)
+    users: dict[int, int] = {}
+    if problems := files.get(codeforces.BENCHMARK):
+        built = problems.with_name(f"{codeforces.BENCHMARK}-ratings.parquet")  # The data stage builds both together.
+        users = dict(pl.read_parquet(built, columns=["rating", "users"]).iter_rows()) if built.exists() else {}
+    return {codeforces.BENCHMARK: codeforces.section(attempts, standings, users)}
 
 
 def _asked(sweep: Mapping[str, Any], rows: pl.LazyFrame, problems: Mapping[tuple[str, str], Problem]) -> Asked:

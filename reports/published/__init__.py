@@ -31,6 +31,18 @@ def published(benchmarks: list[str]) -> pl.DataFrame:
         return pl.read_csv(stream, schema=PUBLISHED).filter(pl.col("benchmark").is_in(benchmarks))
 
 
+def stated_budget() -> pl.Expr:
+    """The budget of a published number, as `Budget` is written where the source states one."""
+    unlimited = (pl.col("think_budget") == "unlimited") & (pl.col("solution_budget") == "unlimited")
+    return (
+        pl.when(pl.col("think_budget").is_null())
+        .then(pl.lit("not stated"))
+        .when(unlimited)
+        .then(pl.lit("unlimited"))
+        .otherwise(pl.format("{}+{}", "think_budget", "solution_budget"))
+    )
+
+
 def sources(rows: pl.DataFrame) -> str:
     """Where published numbers come from, for the caption that they are under."""
     return "; ".join(rows["source"].unique().sort())

@@ -1,5 +1,5 @@
-"""The whole report of synthetic trajectory tables, of the embedded run's shape and of a million rows: seconds and peak
-memory. Writes runs/bench/report.json.
+"""The whole report of synthetic trajectory tables, of the embedded run's shape and of a million rows: seconds, peak
+memory, and seconds until its page is open in a browser. Writes runs/bench/report.json.
 
 Each is measured in a process of its own, because memory that Python has taken is seldom given back.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,7 @@ STRATEGIES = {"separate": 1.0, "budget_forcing": 0.4, "vanilla": 0.05}
 """What an unfinished thought is worth under each."""
 EFFORT = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 """Thinking budgets, relative to the mean thought."""
+MAX_OPEN_SECONDS = 2
 
 
 class Shape(NamedTuple):
@@ -135,14 +137,34 @@ def _cell(
 
 
 def build(table: Path) -> dict[str, float]:
-    """Seconds, imports included, and peak memory of one report, in this process."""
+    """Seconds, imports included, and peak memory of one report, in this process; seconds to open its page."""
     started = time.perf_counter()
     from reports.build import ReportSources, build_report
 
     with tempfile.TemporaryDirectory() as directory:
         build_report(ReportSources(TrajectoryStore(table).scan()), Path(directory))
-    gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return {"seconds": time.perf_counter() - started, "peak_gib": gib}
+        seconds = time.perf_counter() - started
+        gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        opening = open_page(Path(directory) / "report.html")
+    return {"seconds": seconds, "peak_gib": gib, "open_seconds": opening}
+
+
+def open_page(file: Path) -> float:
+    """Seconds until a browser that is running shows the page, its figures and the first trajectory."""
+    from playwright.sync_api import sync_playwright
+
+    from tests.browser import watched
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        with watched(chromium) as page:
+            started = time.perf_counter()
+            page.goto(file.as_uri())
+            page.locator(".list").get_by_role("option").first.wait_for()
+            page.evaluate("Promise.all(Array.from(document.images, image => image.decode()))")
+            seconds = time.perf_counter() - started
+        chromium.close()
+    return seconds
 
 
 def main(names: list[str], repeats: int) -> None:
@@ -155,11 +177,13 @@ def main(names: list[str], repeats: int) -> None:
             found = [json.loads(subprocess.check_output(command, text=True)) for _ in range(repeats)]
         seconds = sorted(one["seconds"] for one in found)
         gib = max(one["peak_gib"] for one in found)
+        opening = sorted(one["open_seconds"] for one in found)
         print(
             f"{name:<9} {rows:>9,} rows  {seconds[0]:5.1f} to {seconds[-1]:5.1f} s (limit {shape.max_seconds:g})  "
-            f"{gib:4.2f} GiB (limit {shape.max_gib:g})  n={repeats}"
+            f"{gib:4.2f} GiB (limit {shape.max_gib:g})  opens in {opening[0]:.2f} to {opening[-1]:.2f} s "
+            f"(limit {MAX_OPEN_SECONDS})  n={repeats}"
         )
-        figures[name] = {"rows": rows, "seconds": seconds, "peak_gib": gib}
+        figures[name] = {"rows": rows, "seconds": seconds, "peak_gib": gib, "open_seconds": opening}
     results.write("report", figures)
 
 

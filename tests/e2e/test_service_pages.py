@@ -1,4 +1,5 @@
-"""What people see of a sweep on the pages of MLflow and Prefect: a tiny recorded run on the servers of `elastic up`."""
+"""What people see of a sweep on the pages of MLflow and Prefect: a tiny recorded run and its report on the servers of
+`elastic up`."""
 
 import re
 import subprocess
@@ -37,26 +38,37 @@ RECORD = """
 
     from prefect import flow, task
 
+    from elastic_core.sweep.manifest import Manifest
+    from elastic_core.sweep.store import TrajectoryStore
     from reports.summary import summarize
     from tasks.progress import progress
+    from tasks.report import write_report
+    from tasks.stage import Stage
     from tasks.sweep_record import record_cells
     from tasks.tracking import Tracker
     from tests.unit.test_report_summary import make_rows
 
     LABEL = "embedded/sweep/tiny"
+    RUNS = Path(os.environ["ELASTIC_RUNS"])
+    TABLE = RUNS / LABEL / "table"
 
     @task
     def measure() -> None:
-        tracker = Tracker("embedded", Path(os.environ["ELASTIC_RUNS"]))
+        tracker = Tracker("embedded", RUNS)
         run_id = tracker.ensure(LABEL, "sweep")
         with tracker.running(run_id), progress("sweep", 8, "rows") as shown:
             shown.reach(8)
             rows = make_rows(benchmarks=["easy"], budgets=[16, 48], num_problems=6, num_samples=2)
             record_cells(tracker, run_id, LABEL, summarize(rows))
+        store = TrajectoryStore(TABLE)
+        with store.writing(Manifest({}, {}, {}, {})):
+            store.append(rows)
 
     @flow(name="sweep")
     def sweep() -> None:
         measure()
+        stage = Stage(RUNS, "embedded", "report", {}, {"table": str(TABLE), "provenance": {}, "settings": {}})
+        write_report(stage, Tracker("embedded", RUNS), None)
 
     sweep()
 """
@@ -158,6 +170,18 @@ def test_mlflow_lists_cells_to_be_compared(mlflow_page: Page, servers: Servers, 
     page.goto(f"{servers.mlflow}/#/experiments/{sweep_run[0]}/runs?searchFilter=tags.stage%20%3D%20%22cell%22")
     expect(page.get_by_text("matching runs")).to_have_text(f"{NUM_CELLS + 1} matching runs", timeout=PAGE_MS)
     expect(page.get_by_text("sweep", exact=True).first).to_be_visible(timeout=PAGE_MS)
+
+
+def test_mlflow_holds_the_page_and_the_figures_of_the_report(
+    servers: Servers, sweep_run: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in servers.variables.items():
+        monkeypatch.setenv(name, value)
+    client = MlflowClient()
+    (run,) = client.search_runs([sweep_run[0]], "tags.stage = 'report'")
+    assert "report.html" in {file.path for file in client.list_artifacts(run.info.run_id)}
+    figures = {file.path for file in client.list_artifacts(run.info.run_id, "figures")}
+    assert "figures/accuracy_vs_tokens.png" in figures
 
 
 def test_prefect_shows_table_link_and_progress(browser: Browser, servers: Servers, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from elastic_core.rewards.codeforces import SAMPLE_TESTS_NOTE, Standings
+from elastic_core.rewards.codeforces import SAMPLE_TESTS_NOTE, CodeforcesRating, Standings
 from reports.codeforces import ratings, section
 
 USERS = {800: 50, 1500: 40, 2500: 10}
@@ -43,17 +43,20 @@ TABLE = rows(
 )  # fmt: skip
 
 
+def rated(table: pl.DataFrame) -> dict[str, CodeforcesRating]:
+    """The ratings of a table's models."""
+    cells = ratings(table, {100: standings(100), 101: standings(101)}, USERS)
+    return {cell.name.split(",")[0]: cell.rating for cell in cells if cell.rating}
+
+
 def test_who_solves_more_is_rated_higher_and_samples_are_attempts_in_order() -> None:
-    found = dict(ratings(TABLE, {100: standings(100), 101: standings(101)}, USERS))
-    base, trained = found["base, separate, unlimited+32"], found["trained, separate, unlimited+32"]
+    found = rated(TABLE)
+    base, trained = found["base"], found["trained"]
     assert trained.rating > base.rating
     assert trained.num_contests == 2 and trained.without_data == (102,)
     # One failure before the first success costs something.
     shuffled = TABLE.with_columns(sample=1 - pl.col("sample")).sample(fraction=1, shuffle=True, seed=1)
-    assert (
-        dict(ratings(shuffled, {c: standings(c) for c in (100, 101)}, USERS))["base, separate, unlimited+32"].rating
-        < base.rating
-    )
+    assert rated(shuffled)["base"].rating < base.rating
 
 
 def test_the_section_says_what_the_tests_are_worth_and_what_is_missing() -> None:
@@ -65,4 +68,31 @@ def test_the_section_says_what_the_tests_are_worth_and_what_is_missing() -> None
 
 def test_without_standings_there_is_no_rating_and_that_is_said() -> None:
     text = section(TABLE, {}, USERS)
-    assert "Not measured" in text and "100, 101, 102" in text and "| rating |" not in text
+    assert "Not measured: none of 3 contests" in text and "100, 101, 102" in text and "| cell |" not in text
+    assert SAMPLE_TESTS_NOTE in text
+    assert "Not measured: the data set" in section(TABLE, {100: standings(100)}, {})
+
+
+def test_in_a_half_done_table_every_cell_counts_and_those_behind_are_marked() -> None:
+    """The first cell knows neither of the unknown problem nor of the contest without standings, the last no contest
+    that can be used."""
+    half = rows(
+        ("base", "100A", [1, 0]),
+        ("later", "100A", [1, 0]), ("later", "100X", [0, 0]), ("later", "102A", [0, 0]),
+        ("queued", "103A", [1, 0]),
+    )  # fmt: skip
+    lines = section(half, {100: standings(100)}, USERS).splitlines()
+    assert any(line.startswith("| base, separate, unlimited+32 † | ") for line in lines)
+    assert any(line.startswith("| later, separate, unlimited+32 | ") for line in lines)
+    assert "| queued, separate, unlimited+32 † | not measured | | 0 |" in lines
+    assert any("left out: 102, 103. Problems unknown to them: 100X." in line for line in lines)
+    assert any("counts as unsolved, which lowers those marked †" in line for line in lines)
+    assert "†" not in section(TABLE, {100: standings(100)}, USERS)
+
+
+def test_published_ratings_are_listed_as_published_with_or_without_ours() -> None:
+    for text in (section(TABLE, {100: standings(100)}, USERS), section(TABLE, {}, USERS)):
+        assert "Published, not measured here (Elastic Reasoning, arXiv 2505.05315):" in text
+        assert "| published: E1-Code-14B, 1024+1024 | 1457 | 78.1 |" in text
+        assert "| published: E1-Code-14B, unlimited | 1987 | 96.0 |" in text
+        assert text.count("| published: ") == 5
