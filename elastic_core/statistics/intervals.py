@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit
 
 Z95 = 1.959964
 """The standard normal quantile at 0.975."""
@@ -42,14 +43,5 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
 
 
 def t95(degrees: int) -> float:
-    """Student's t quantile at 0.975, by its expansion in 1 / degrees (Abramowitz and Stegun 26.7.5).
-
-    Within 0.3 % from 4 degrees of freedom up, and below the true value by 3 % at 2.
-    """
-    z, v = Z95, degrees
-    return (
-        z
-        + (z**3 + z) / (4 * v)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
-    )
+    """Student's t quantile at 0.975."""
+    return float(stdtrit(degrees, 0.975))
