@@ -154,6 +154,7 @@ def test_what_takes_too_long_is_a_timeout_and_the_worker_is_replaced(pool: Pool)
     started = time.monotonic()
     assert grade("math", boxed(ENDLESS), "46") == (0.0, GradeStatus.TIMEOUT, ENDLESS)
     assert pool.deadline <= time.monotonic() - started < pool.deadline + HANGS
+    pool.deadline = HANGS
     assert grade("math", boxed(r"\sin^2 x+\cos^2 x"), "1").score == 1
 
 
@@ -174,7 +175,9 @@ def test_a_worker_that_was_killed_is_replaced_and_the_answer_tried_again(pool: P
     pool.accepts("f(x)", "x")
     for process in psutil.Process(pool._idle[0].pid).parents()[0], psutil.Process(pool._idle[0].pid):
         process.kill()
+    short, pool.deadline = pool.deadline, HANGS
     assert pool.accepts(r"\sin^2 x+\cos^2 x", "1") is True
+    pool.deadline = short
 
     (worker,) = pool._idle
     first = worker.pid

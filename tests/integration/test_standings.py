@@ -308,13 +308,12 @@ def test_an_address_that_nobody_listens_at_is_named(tmp_path: Path, api: Api) ->
         fetch([1], tmp_path, "http://127.0.0.1:9/api", 0)
 
 
+@pytest.mark.timeout(120)
 def test_what_is_no_address_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standings, "NUM_ATTEMPTS", 2)
-    monkeypatch.setattr(standings, "FIRST_WAIT", 5.0)
-    started = time.monotonic()
+    monkeypatch.setattr(standings, "FIRST_WAIT", 3600.0)
     with pytest.raises(UserError, match=r"codeforces\.com/api is no address"):
         fetch([1], tmp_path, "codeforces.com/api", 0)
-    assert time.monotonic() - started < 4
 
 
 @pytest.mark.parametrize(
