@@ -93,11 +93,12 @@ def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
     """Have the source files of data sets NAMES, verified; `all` is every one."""
     from elastic_core.data.fetch import fetch
     from elastic_core.data.registry import select
-    from flows import data_sources, environment
+    from flows import environment
+    from tasks.data import sources_directory
 
     known = _known()
     entries = select(known if names == ("all",) else names, known)
-    sources = data_sources.sources_directory(environment.runs_directory())
+    sources = sources_directory(environment.runs_directory())
     fetched = fetch([entry for entry in entries if entry.files], sources=sources, mirror=mirror)
     for name, dataset in fetched.items():
         for file in dataset.files:
@@ -152,9 +153,10 @@ def _clean_frames(entry: Dataset, known: dict[str, Dataset], preset: str, mirror
     from elastic_core.data.clean import clean_batches, file_batches
     from elastic_core.data.fetch import fetch
     from elastic_core.data.prompts import TEMPLATES
-    from flows import data_sources, environment
+    from flows import environment
+    from tasks.data import sources_directory
 
-    sources = data_sources.sources_directory(environment.runs_directory())
+    sources = sources_directory(environment.runs_directory())
     if not entry.files:
         batches = _generated(entry, preset)
     else:

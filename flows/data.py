@@ -8,9 +8,9 @@ from typing import Any
 from prefect import flow
 
 from flows import environment, presets
-from flows.data_sources import chosen_datasets, data_build, data_stage, mirror, sources_directory
+from flows.data_sources import chosen_datasets, data_build, data_stage, mirror
 from flows.run import FlowRun
-from tasks.data import build_data, fetch_data
+from tasks.data import build_data, fetch_data, sources_directory
 
 
 @flow(name="prepare-data")

@@ -18,15 +18,11 @@ from elastic_core.miniature.warm_start import BASE
 from elastic_core.reasonflux.f1 import file_dataset
 from elastic_core.rewards.sandbox import require_sandbox
 from flows.run import FlowRun
+from tasks.data import sources_directory
 from tasks.stage import Stage
 
 MIRROR_VARIABLE = "ELASTIC_DATA_MIRROR"
 _CODE = Path(__file__).parent.parent / "elastic_core"
-
-
-def sources_directory(runs: Path) -> Path:
-    """Downloaded files, for every preset; laid out like a mirror, so that it can be one elsewhere."""
-    return runs / "sources"
 
 
 def own_directory(runs: Path) -> Path:

@@ -16,9 +16,8 @@ from flows.run import FlowRun
 from flows.stages import sweep_stage
 from reports.codeforces import BENCHMARK
 from tasks.report import write_report
-from tasks.report_sources import standings_directory
 from tasks.stage import TABLE
-from tasks.standings import fetch_standings
+from tasks.standings import fetch_standings, standings_directory
 
 
 @flow(name="report")

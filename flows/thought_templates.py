@@ -24,7 +24,7 @@ def load_templates(parameters: TemplateParameters, runs: Path, mirror: Path | No
         UserError: when there is no such library, or it is broken, or cannot be fetched.
     """
     from elastic_core.reasonflux.libraries import load_library
-    from flows.data_sources import sources_directory
+    from tasks.data import sources_directory
 
     library = load_library(parameters.library, own=own_file(runs), sources=sources_directory(runs), mirror=mirror)
     return Templates(library, parameters, embeddings_directory(runs))

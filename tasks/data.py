@@ -19,6 +19,11 @@ from tasks.stage import Stage, worth_retrying
 from tasks.tracking import Tracker, flatten
 
 
+def sources_directory(runs: Path) -> Path:
+    """Downloaded files, for every preset; laid out like a mirror, so that it can be one elsewhere."""
+    return runs / "sources"
+
+
 @task(name="fetch-data", cache_policy=NO_CACHE)
 def fetch_data(datasets: Sequence[Dataset], sources: Path, mirror: Path | None) -> None:
     """Have every source file, verified. Requests are retried one by one, so the task itself is not."""

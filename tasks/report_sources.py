@@ -31,6 +31,7 @@ from reports.build import ReportSources
 from reports.coverage import Asked
 from reports.training import Training
 from tasks.stage import METRICS, MODEL, TABLE
+from tasks.standings import standings_directory
 
 _INPUTS = "inputs.json"
 
@@ -81,11 +82,6 @@ def report_sources(directory: Path, provenance: Mapping[str, Any], price: float 
         documents=documents,
         remarks=_remarks(rows, files, preset.parent),
     )
-
-
-def standings_directory(runs: Path) -> Path:
-    """Where the standings of Codeforces contests are kept: with what else is downloaded, for every preset."""
-    return runs / "sources" / "codeforces-standings"
 
 
 def _benchmark_files(preset: Path, manifest: Manifest) -> dict[str, Path]:

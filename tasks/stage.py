@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prefect import Task
+from prefect import Task, runtime
 from prefect.serializers import JSONSerializer
 
 from elastic_core.atomic import replacing
@@ -80,6 +80,12 @@ def once(task: Task[..., Any], stage: Stage) -> Callable[..., Any]:
         result_serializer=JSONSerializer(),
         persist_result=True,
     )
+
+
+def seconds_to_queue() -> float:
+    """How long to wait for a process that works in the same directory: runs of deployments queue without end
+    (negative), a user at a terminal is told at once who is at it."""
+    return -1 if runtime.deployment.id else 0
 
 
 def worth_retrying(task: Any, run: Any, state: Any) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from prefect import get_run_logger, runtime, task
+from prefect import get_run_logger, task
 
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.engines.parameters import EngineParameters, vllm_version
@@ -30,7 +30,7 @@ from elastic_core.trajectory import CELL
 from reports.summary import COLUMNS, summarize
 from tasks.cluster import connected, ray_cluster
 from tasks.progress import Progress, progress
-from tasks.stage import TABLE, Stage, worth_retrying
+from tasks.stage import TABLE, Stage, seconds_to_queue, worth_retrying
 from tasks.sweep_record import record_cells
 from tasks.tracking import Tracker, flatten
 
@@ -78,13 +78,13 @@ def measure(
 
 @contextmanager
 def _writing(store: TrajectoryStore, manifest: Manifest) -> Iterator[None]:
-    """Runs of deployments queue for a table; a user at a terminal is told who is writing it.
+    """One process at a time at a table.
 
     Raises:
         UserError: when someone else is, or when the table's rows were made from something else.
     """
     try:
-        with store.writing(manifest, wait_seconds=-1 if runtime.deployment.id else 0):
+        with store.writing(manifest, seconds_to_queue()):
             yield
     except (TableLocked, ManifestMismatch) as error:
         raise UserError(str(error)) from None
@@ -148,7 +148,7 @@ class _Sweep:
             return []
         # Samples beyond this round's are of a run that asked for more, or was killed: they decide nothing here.
         rows = self.store.scan().filter(pl.col("sample") < self.samples).select("problem", "score", *CELL)
-        found = widest(rows.collect(), [cell for model in models for cell in model.cells])
+        found = widest(rows, [cell for model in models for cell in model.cells])
         narrow = found.half_width <= target
         following = next_samples(self.samples, cap)
         then = "narrow enough" if narrow else "the cap" if self.samples >= cap else f"going on to {following}"

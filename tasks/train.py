@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from prefect import get_run_logger, runtime, task
+from prefect import get_run_logger, task
 from prefect.logging.handlers import APILogHandler
 
 from elastic_core.atomic import replacing
@@ -23,7 +23,7 @@ from tasks.cluster import ray_cluster
 from tasks.export import publish
 from tasks.links import link_run
 from tasks.progress import progress
-from tasks.stage import METRICS, MODEL, Stage, worth_retrying
+from tasks.stage import METRICS, MODEL, Stage, seconds_to_queue, worth_retrying
 from tasks.tracking import Tracker, flatten
 
 
@@ -81,7 +81,7 @@ def train_policy(
 
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Runs of deployments queue for a training; a user at a terminal is told who is at it.
+    """One process at a time at a training.
 
     The lock is that of the process that follows the job: when it was killed, the next one finds the job.
 
@@ -89,7 +89,7 @@ def _alone(directory: Path) -> Iterator[None]:
         UserError: when someone else is at it.
     """
     try:
-        with exclusive(directory, wait_seconds=-1 if runtime.deployment.id else 0):
+        with exclusive(directory, seconds_to_queue()):
             yield
     except Occupied as holder:
         raise UserError(f"{directory}: {holder} is at this training; wait for it, or stop it") from None

@@ -27,22 +27,23 @@ class Widest(NamedTuple):
     half_width: float
 
 
-def widest(rows: pl.DataFrame, cells: Iterable[Cell]) -> Widest:
+def widest(rows: pl.LazyFrame, cells: Iterable[Cell]) -> Widest:
     """The half-width is that of avg@k, the larger side of the interval.
 
     Args:
-        rows: of a trajectory table.
+        rows: of a trajectory table; only those of the cells are read into memory.
         cells: that are asked for. A table may hold others of earlier requests, which get no more samples.
 
     Raises:
         ValueError: on no rows of these cells.
     """
+    schema = rows.collect_schema()
     asked = pl.DataFrame(
         [(cell.model, cell.benchmark, cell.strategy, cell.budget.think, cell.budget.solution) for cell in cells],
-        {name: rows.schema[name] for name in CELL},
+        {name: schema[name] for name in CELL},
         orient="row",
     )
-    mine = rows.join(asked, on=CELL, how="semi", nulls_equal=True)
+    mine = rows.join(asked.lazy(), on=CELL, how="semi", nulls_equal=True).collect()
     if mine.is_empty():
         raise ValueError("no rows, so no interval; expected at least one finished cell")
     return max((_half_width(cell) for cell in mine.partition_by(CELL)), key=lambda found: found.half_width)

@@ -19,12 +19,6 @@ from tasks.tracking import Tracker
 PARAMETERS = GrpoParameters(steps=3, validate_every=0)
 
 
-@pytest.fixture(scope="module")
-def tracker(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
-    runs = tmp_path_factory.mktemp("runs")
-    return Tracker("smoke", runs, f"sqlite:///{runs}/mlflow.db")
-
-
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     """A training whose last checkpoint is there, and that was not published."""

@@ -22,12 +22,6 @@ def rename(name: str) -> str:
     return name.replace("@", "_at_")
 
 
-@pytest.fixture(scope="module")
-def tracker(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
-    runs = tmp_path_factory.mktemp("runs")
-    return Tracker("smoke", runs, f"sqlite:///{runs}/mlflow.db")
-
-
 @pytest.fixture
 def run(tracker: Tracker, request: pytest.FixtureRequest) -> str:
     return tracker.ensure(request.node.name, "train")

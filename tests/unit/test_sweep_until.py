@@ -27,7 +27,7 @@ def cells(*strategies: str) -> list[Cell]:
 
 def test_the_widest_cell_is_named_with_its_half_width_in_points() -> None:
     split, sure = rows("vanilla", [0.0, 1.0] * 20), rows("separate", [1.0] * 40)
-    found = widest(pl.concat([split, sure]), cells("vanilla", "separate"))
+    found = widest(pl.concat([split, sure]).lazy(), cells("vanilla", "separate"))
     assert found.cell == "base easy vanilla 8+unlimited"
     accuracy = avg_at_k(split)
     assert found.half_width == pytest.approx(100 * (accuracy.high - accuracy.low) / 2)
@@ -35,14 +35,16 @@ def test_the_widest_cell_is_named_with_its_half_width_in_points() -> None:
 
 def test_a_lopsided_interval_counts_with_its_longer_side() -> None:
     accuracy = avg_at_k(rows("separate", [1.0] * 10))
-    assert widest(rows("separate", [1.0] * 10), cells("separate")).half_width == pytest.approx(100 * (1 - accuracy.low))
+    assert widest(rows("separate", [1.0] * 10).lazy(), cells("separate")).half_width == pytest.approx(
+        100 * (1 - accuracy.low)
+    )
 
 
 def test_a_cell_that_nobody_asks_for_any_more_decides_nothing() -> None:
     table = pl.concat([rows("vanilla", [0.0, 1.0]), rows("separate", [1.0] * 40)])
-    assert widest(table, cells("separate")) == widest(rows("separate", [1.0] * 40), cells("separate"))
+    assert widest(table.lazy(), cells("separate")) == widest(rows("separate", [1.0] * 40).lazy(), cells("separate"))
     with pytest.raises(ValueError, match="no rows"):
-        widest(table, cells("unconstrained"))
+        widest(table.lazy(), cells("unconstrained"))
 
 
 @given(st.integers(1, 1000), st.integers(1, 1000))
