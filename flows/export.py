@@ -20,8 +20,7 @@ from flows.data_sources import data_stage, tokenizer
 from flows.run import FlowRun
 from flows.stages import base_model, benchmark_files, fingerprint, sweep_stage, train_stage, trained_model
 from reports.summary import COLUMNS, summarize
-from tasks.export import BEST
-from tasks.stage import MODEL, TABLE
+from tasks.stage import BEST, MODEL, TABLE
 
 Model = Literal["trained", "best"]
 
@@ -58,10 +57,7 @@ def exported(run: FlowRun, model: Model) -> Path:
     if not data_stage(run).marker.exists():
         preset = run.settings.preset
         raise UserError(f"no data was built with these settings; run first: elastic run train --preset {preset}")
-    directory = trained_model(run).parent / {"trained": MODEL, "best": BEST}[model]
-    if not directory.exists():
-        raise UserError(f"{directory}: there is no best checkpoint, as none was validated (train.validate_every)")
-    return directory
+    return trained_model(run, model)
 
 
 def measured(run: FlowRun, model: Path) -> list[dict[str, Any]]:
@@ -119,7 +115,7 @@ def _places(run: FlowRun) -> dict[str, str | None]:
 
 def _made(run: FlowRun, name: str) -> str | None:
     try:
-        return str({"base": base_model, "trained": trained_model}[name](run))
+        return str(base_model(run) if name == "base" else trained_model(run, name))
     except UserError:
         return None
 

@@ -17,6 +17,9 @@ from elastic_core.training.config import GrpoParameters
 from elastic_core.training.local_ray import RayCluster
 from elastic_core.training.sft_parameters import SftParameters
 
+TRAINED = ("trained", "best")
+"""What training leaves: its last checkpoint, and the one with the highest validation accuracy."""
+
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -79,8 +82,8 @@ class SweepSettings(Section):
     """The grid: strategies × budgets × benchmarks × models."""
 
     models: list[str] = Field(["base", "trained"], min_length=1)
-    """Which models to measure: "base", "trained", a name of `checkpoints`, or a pair "A>B", where A thinks and B
-    solves."""
+    """Which models to measure: "base", "trained" (the last checkpoint), "best" (the one with the highest validation
+    accuracy), a name of `checkpoints`, or a pair "A>B", where A thinks and B solves."""
     checkpoints: dict[str, str] = {}
     """Further models by name: directories of Hugging Face checkpoints, or OWNER/NAME on the hub."""
     strategies: list[str] = Field(min_length=1)
@@ -119,11 +122,11 @@ class SweepSettings(Section):
     @model_validator(mode="after")
     def _grid(self) -> SweepSettings:
         build_cells(self.models, ["benchmark"], self.strategies, self.grid)
-        known = {"base", "trained", *self.checkpoints}
+        known = {"base", *TRAINED, *self.checkpoints}
         for name in self.checkpoint_names:
             if name not in known:
                 raise ValueError(f'no model "{name}"; expected {", ".join(sorted(known))}, or a pair of them "A>B"')
-        if reserved := {"base", "trained"} & self.checkpoints.keys():
+        if reserved := {"base", *TRAINED} & self.checkpoints.keys():
             raise ValueError(f'"{reserved.pop()}" is a name of its own; call the checkpoint something else')
         if self.until_ci is not None and self.max_samples < self.samples:
             raise ValueError(f"max_samples is {self.max_samples}, fewer than the {self.samples} samples to begin with")
@@ -209,13 +212,14 @@ class Settings(Section):
             raise ValueError("training needs data.train and data.validation, at least one data set each")
         if not self.train and (self.data.train or self.data.validation):
             raise ValueError("data.train and data.validation are read by training, and there is no section train")
-        if not self.train and "trained" in self.sweep.checkpoint_names:
-            raise ValueError('sweep.models: "trained" needs a section train')
+        for name in self.sweep.checkpoint_names:
+            if name in TRAINED and not self.train:
+                raise ValueError(f'sweep.models: "{name}" needs a section train')
         return self
 
     @model_validator(mode="after")
     def _variants(self) -> Settings:
-        known = {"base", "trained", *self.sweep.checkpoints}
+        known = {"base", *TRAINED, *self.sweep.checkpoints}
         for i, (name, variant) in enumerate(self.ablation.items()):
             earlier = list(self.ablation)[:i]
             if name in known or checkpoints(name) != {"policy": name}:

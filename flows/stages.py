@@ -13,8 +13,9 @@ from elastic_core.miniature.warm_start import BASE
 from elastic_core.reasonflux.parameters import REASONFLUX_ZERO, Templates
 from flows.data_sources import data_files, fine_tuning_data, initial_checkpoint, mirror
 from flows.run import FlowRun
+from flows.settings import TRAINED
 from flows.thought_templates import load_templates
-from tasks.stage import MODEL, Stage
+from tasks.stage import BEST, MODEL, Stage
 
 
 def warm_start_stage(run: FlowRun) -> Stage:
@@ -106,8 +107,8 @@ def checkpoints(run: FlowRun) -> dict[str, Path]:
 def _checkpoint(run: FlowRun, name: str) -> Path:
     if name == "base":
         return base_model(run)
-    if name == "trained":
-        return trained_model(run)
+    if name in TRAINED:
+        return trained_model(run, name)
     advice = f"sweep.checkpoints.{name} names it: give a directory, or OWNER/NAME on the hub"
     return _present(run, hub.locate(run.settings.sweep.checkpoints[name]), advice)
 
@@ -128,18 +129,21 @@ def base_model(run: FlowRun) -> Path:
     return _present(run, BASE if base == "shipped" else hub.locate(base), advice)
 
 
-def trained_model(run: FlowRun) -> Path:
-    """The checkpoint that training left.
+def trained_model(run: FlowRun, name: str = "trained") -> Path:
+    """The checkpoint that training left, by one of the names `TRAINED`.
 
     Raises:
-        UserError: when training has not finished under these settings.
+        UserError: when training has not finished under these settings, or without a best one.
     """
     stage = train_stage(run)
     if not stage.marker.exists():
         raise UserError(
             f"no trained checkpoint at {stage.directory}; run first: elastic run train --preset {run.settings.preset}"
         )
-    return stage.directory / MODEL
+    directory = stage.directory / {"trained": MODEL, "best": BEST}[name]
+    if not directory.exists():
+        raise UserError(f"{directory}: there is no {name} checkpoint, as none was validated (train.validate_every)")
+    return directory
 
 
 def fingerprint(run: FlowRun, checkpoint: Path) -> str:

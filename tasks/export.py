@@ -9,11 +9,8 @@ from elastic_core.data.manifest import MANIFEST
 from elastic_core.training import model_card
 from elastic_core.training.checkpoints import best_checkpoint, checkpoint_step, latest_checkpoint, validation_of
 from elastic_core.training.export import export
-from tasks.stage import MODEL, Stage
+from tasks.stage import BEST, MODEL, Stage
 from tasks.tracking import Tracker
-
-BEST = "best"
-"""Directory of the checkpoint with the highest validation accuracy, beside MODEL, which is the last."""
 
 
 def publish(stage: Stage, tracker: Tracker, run_id: str, checkpoints: Path, base: Path, data: Path) -> None:

@@ -22,6 +22,8 @@ from elastic_core.fingerprint import hash_value
 
 MODEL = "model"
 """Directory of the Hugging Face checkpoint that a training stage leaves."""
+BEST = "best"
+"""Directory of the checkpoint with the highest validation accuracy, beside MODEL, which is the last."""
 METRICS = "metrics.parquet"
 """Training metrics by step, as MLflow holds them: columns step, name, value."""
 TABLE = "table"

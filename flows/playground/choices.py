@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,9 @@ from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.separate import SEPARATE_NATIVE
 from flows.data_sources import data_stage, mirror
 from flows.run import FlowRun
-from flows.settings import Settings
-from flows.stages import base_model, benchmark_files, train_stage
+from flows.settings import TRAINED, Settings
+from flows.stages import base_model, benchmark_files, trained_model
 from flows.thought_templates import load_templates
-from tasks.export import BEST
-from tasks.stage import MODEL
 
 NUM_GENERATED = 100
 """Problems of each level of the miniature that are offered where no benchmark is built."""
@@ -97,9 +96,9 @@ def _models_of(run: FlowRun, required: bool) -> dict[str, Path]:
         if required:
             raise
     if run.settings.train is not None and "base" in found and data_stage(run).marker.exists():
-        stage = train_stage(run)
-        places = {"trained": stage.directory / MODEL, "best": stage.directory / BEST} if stage.marker.exists() else {}
-        found |= {name: place for name, place in places.items() if place.is_dir()}
+        for name in TRAINED:
+            with suppress(UserError):
+                found[name] = trained_model(run, name)
     named = {name: Path(place) for name, place in run.settings.sweep.checkpoints.items()}
     return found | {name: place.resolve() for name, place in named.items() if place.is_dir()}
 

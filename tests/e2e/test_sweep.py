@@ -78,7 +78,7 @@ def test_rows_of_other_thought_templates_do_not_join_the_table(more_runs: Path) 
         ("sweep.samples=0", "sweep.samples: input should be greater than 0, found 0"),
         ('sweep.strategies=["seperate"]', 'no strategy "seperate"; did you mean "separate"?'),
         ('sweep.models=["base>trained>base"]', "expected a name, or THINKER>SOLVER"),
-        ('sweep.models=["other"]', 'no model "other"; expected base, trained'),
+        ('sweep.models=["other"]', 'no model "other"; expected base, best, trained'),
         ('sweep.budgets=["4k+1k"]', "do not fit the model's context"),
         ('data.benchmarks=["nothing"]', "nothing"),
         ('base="nowhere"', "nowhere"),

@@ -12,7 +12,7 @@ from elastic_core.errors import UserError
 from elastic_core.fingerprint import model_fingerprint
 from elastic_core.training import model_card
 from elastic_core.training.model_card import TrainingRecord
-from flows import export
+from flows import export, stages
 from tasks.stage import TABLE, Stage
 from tests.unit.test_report_summary import make_rows
 
@@ -93,6 +93,21 @@ def test_a_hub_that_is_not_reached_is_one_sentence(model: Path, monkeypatch: pyt
     with pytest.raises(UserError, match=r"--push me/model: the hub refused or was not reached: .+") as refused:
         export._push(model, "me/model")
     assert "\n" not in str(refused.value)
+
+
+def test_a_sweep_finds_what_training_left_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(tmp_path, "smoke", "train", {"steps": 2})
+    monkeypatch.setattr(stages, "train_stage", lambda run: stage)
+    run: Any = SimpleNamespace(settings=SimpleNamespace(preset="smoke"))
+    with pytest.raises(UserError, match=r"run first: elastic run train --preset smoke"):
+        stages.trained_model(run, "best")
+    (stage.directory / "model").mkdir(parents=True)
+    stage.marker.write_text("{}")
+    assert stages.trained_model(run) == stage.directory / "model"
+    with pytest.raises(UserError, match=r"there is no best checkpoint, as none was validated"):
+        stages.trained_model(run, "best")
+    (stage.directory / "best").mkdir()
+    assert stages.trained_model(run, "best") == stage.directory / "best"
 
 
 def test_only_cells_of_these_weights_are_on_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,12 @@ def test_a_preset_that_extends_another_is_that_one_but_for_what_it_says() -> Non
 def test_a_preset_without_training_can_measure_no_trained_model() -> None:
     with pytest.raises(UserError, match="trains nothing"):
         _ = presets.resolve("evaluate-e1-math-7b").training
-    for override in ({"sweep.models": ["trained"]}, {"data.train": ["deepscaler"]}, {"train.steps": 3}):
+    for override in (
+        {"sweep.models": ["trained"]},
+        {"sweep.models": ["base", "best>base"]},
+        {"data.train": ["deepscaler"]},
+        {"train.steps": 3},
+    ):
         with pytest.raises(UserError, match=r"evaluate-e1-math-7b\.toml: .*train"):
             presets.resolve("evaluate-e1-math-7b", override)
 
