@@ -51,7 +51,7 @@ class Server(NamedTuple):
     def state(self, run: str) -> dict[str, Any]:
         return self.api.get(f"/flow_runs/{run}").json()["state"]
 
-    def finish(self, run: str, seconds: float = 420) -> dict[str, Any]:
+    def finish(self, run: str, seconds: float = 900) -> dict[str, Any]:
         """The state that the run ends in."""
         wait_for(lambda: self.state(run)["type"] in FINISHED, seconds, f"end of the run, {self.state(run)['name']}")
         return self.state(run)
@@ -164,7 +164,7 @@ def test_two_sweeps_of_one_table_queue(server: Server, runs_with_models: Path) -
     waited = []
     wait_for(
         lambda: waited.extend(run for run in both if server.state(run)["name"] == "AwaitingConcurrencySlot") or waited,
-        120,
+        300,
         "one of two runs to queue",
     )
     assert [server.finish(run)["type"] for run in both] == ["COMPLETED"] * 2
@@ -185,10 +185,10 @@ def test_cancelling_stops_the_ray_job(server: Server, runs_with_models: Path) ->
             logs = [stage / "train.log" for stage in set(runs_with_models.glob("smoke/train/*")) - before]
             return any("step:1 - " in log.read_text() for log in logs if log.exists())
 
-        wait_for(is_training, 240, "the first step of training")
+        wait_for(is_training, 900, "the first step of training")
         jobs = [job.submission_id for job in cluster.client().list_jobs() if job.status == "RUNNING"]
         cancelling = {"type": "CANCELLING", "name": "Cancelling"}
         assert server.api.post(f"/flow_runs/{run}/set_state", json={"state": cancelling}).status_code == 201
-        assert server.finish(run, 120)["type"] == "CANCELLED"
+        assert server.finish(run, 300)["type"] == "CANCELLED"
         (job,) = [job for job in jobs if job]
-        wait_for(lambda: cluster.client().get_job_status(job) == "STOPPED", 60, "the job to stop")
+        wait_for(lambda: cluster.client().get_job_status(job) == "STOPPED", 300, "the job to stop")
