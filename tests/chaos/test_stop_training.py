@@ -1,13 +1,17 @@
 """A training job on real Ray, verl and vLLM: refused where it cannot be placed, found again after its follower died,
-stopped when it is cancelled, resumed at the very next step."""
+stopped when it is cancelled, lost when Ray's head is restarted; resumed at the very next step."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from typing import NamedTuple
 
 import pytest
+from omegaconf import DictConfig
 
 import elastic_core.miniature
 from elastic_core.data.miniature import TRAIN, VALIDATION, MiniatureParameters
-from elastic_core.training import checkpoints, launch, train_main
+from elastic_core.training import checkpoints, launch, local_ray, train_main
 from elastic_core.training.config import GrpoParameters, compose
 from elastic_core.training.local_ray import local_cluster
 from elastic_core.training.resources import InsufficientResources, Resources, check_resources, required_resources
@@ -47,8 +51,16 @@ def cancel(step: int) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.timeout(900)
-def test_a_training_is_found_again_stopped_and_resumed(tmp_path: Path) -> None:
+class Job(NamedTuple):
+    config: DictConfig
+    file: Path
+    checkpoints: Path
+    log: Path
+    environment: dict[str, str]
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Job:
     data, out_dir = tmp_path / "data", tmp_path / "checkpoints"
     sizes = MiniatureParameters(num_train=24, hard_fraction=0, evaluation_seed=0, problems_per_benchmark=1)
     build_miniature(sizes, data)
@@ -60,8 +72,12 @@ def test_a_training_is_found_again_stopped_and_resumed(tmp_path: Path) -> None:
         out_dir=out_dir,
         run_name="test",
     )
-    environment = launch.job_environment(config)
-    file, log = tmp_path / "verl.yaml", tmp_path / "train.log"
+    return Job(config, tmp_path / "verl.yaml", out_dir, tmp_path / "train.log", launch.job_environment(config))
+
+
+@pytest.mark.timeout(900)
+def test_a_training_is_found_again_stopped_and_resumed(training: Job) -> None:
+    config, file, out_dir, log, environment = training
     # The fewest logical CPUs that training can be placed on.
     required = required_resources(config)
     with local_cluster(cpus=required.cpus + required.shared_cpus) as cluster:
@@ -85,3 +101,32 @@ def test_a_training_is_found_again_stopped_and_resumed(tmp_path: Path) -> None:
     assert steps == list(range(reached + 1, PARAMETERS.steps + 1)), log.read_text()
     assert checkpoints.checkpoint_steps(out_dir) == [PARAMETERS.steps - 1, PARAMETERS.steps]
     train_main.main([str(file)])  # Finished: it returns at once.
+
+
+@pytest.mark.timeout(1800)
+def test_a_head_that_is_restarted_has_lost_the_job_and_the_next_one_resumes_it(
+    training: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, file, out_dir, log, environment = training
+    ports = local_ray._free_ports(9)
+    monkeypatch.setattr(local_ray, "_free_ports", lambda count: ports)
+    begun = Event()
+    with ThreadPoolExecutor(1) as follower:
+        with local_cluster() as first:
+            # A cluster of one's own is known to have ended; another may come back.
+            remote = first._replace(head=None)
+            job = launch.submit(remote, config, file, environment)
+            following = follower.submit(
+                launch.follow, remote, job, log_file=log, on_step=lambda step: begun.set() if step == 2 else None
+            )
+            assert begun.wait(900), log.read_text()
+        assert not following.done(), "the head is away, and waited for"
+        reached = (checkpoints.checkpoint_steps(out_dir) or [0])[-1]
+        with local_cluster() as second:
+            assert second.dashboard == first.dashboard
+            with pytest.raises(launch.TrainingFailed, match="unknown to the cluster"):
+                following.result(300)
+            steps: list[int] = []
+            job = launch.submit(remote, config, file, environment)
+            launch.follow(remote, job, log_file=log, on_step=steps.append)
+    assert steps == list(range(reached + 1, PARAMETERS.steps + 1)), log.read_text()
