@@ -35,7 +35,7 @@ doctor: install ## Check that this machine can run the pipeline
 test: INSTALL_FOR = for-tests
 test: lint ## Lint, then unit, integration and end-to-end tests
 	$(BIN)/pytest tests/unit --timeout 120 -n auto
-	$(BIN)/pytest tests/integration tests/e2e -m "not slow" --timeout 900 -n 2 --dist loadfile
+	$(BIN)/pytest tests/integration tests/e2e -m "not slow" --timeout 1800 -n 2 --dist loadfile
 
 lint: install ## ruff and mypy
 	$(BIN)/ruff check .

@@ -14,7 +14,7 @@ def environment(runs: Path) -> dict[str, str]:
     return {**os.environ, "ELASTIC_RUNS": str(runs)}
 
 
-def elastic(*arguments: str, runs: Path, timeout: float = 900) -> subprocess.CompletedProcess[str]:
+def elastic(*arguments: str, runs: Path, timeout: float = 1700) -> subprocess.CompletedProcess[str]:
     """Run to the end; stdout and stderr together."""
     return subprocess.run(
         [ELASTIC, *arguments],
