@@ -9,8 +9,8 @@ from reports.claims import BASE, TRAINED, Claim
 
 
 def verdict(problems: pl.DataFrame, claims: list[Claim]) -> str:
-    """What training changed under separate budgeting; without a trained model, what separate budgeting changes over
-    vanilla truncation; without either, what was measured.
+    """What training changed under separate budgeting; without a trained model, how far other models are from base;
+    without these, what separate budgeting changes over vanilla truncation; without any, what was measured.
 
     Args:
         problems: of `reports.summary.cell_problems`.
@@ -18,19 +18,18 @@ def verdict(problems: pl.DataFrame, claims: list[Claim]) -> str:
     limited = problems.filter(pl.col("think_budget").is_not_null())
     separate, vanilla = limited.filter(strategy="separate"), limited.filter(strategy="vanilla")
     models = sorted(problems["model"].unique(), key=lambda name: (name != BASE, name))
-    sides = [("Training", "trained over base", separate.filter(model=TRAINED), separate.filter(model=BASE))] + [
-        (
-            "Separate budgeting",
-            f"over vanilla truncation of {name}",
-            separate.filter(model=name),
-            vanilla.filter(model=name),
-        )
-        for name in models
-    ]
-    for subject, pair, ours, theirs in sides:
-        if found := _by_benchmark(ours, theirs):
-            compared = f"{pair}, separate budgeting" if subject == "Training" else pair
-            return f"{_headline(subject, found)} ({compared}, paired): {_listed(found)}.{_held(claims)}"
+    base = separate.filter(model=BASE)
+    if found := _by_benchmark(separate.filter(model=TRAINED), base):
+        return _sentence("Training", "trained over base, separate budgeting", found) + _held(claims)
+    over_base = {name: _by_benchmark(separate.filter(model=name), base) for name in models if name != BASE}
+    others = {name: found for name, found in over_base.items() if found}
+    if len(others) > 1:
+        return _spread(others) + _held(claims)
+    for name, found in others.items():
+        return _sentence(name, f"{name} over base, separate budgeting", found) + _held(claims)
+    for name in models:
+        if found := _by_benchmark(separate.filter(model=name), vanilla.filter(model=name)):
+            return _sentence("Separate budgeting", f"over vanilla truncation of {name}", found) + _held(claims)
     cells = problems.select("model", "benchmark", "strategy", "think_budget", "solution_budget").n_unique()
     return f"Nothing can be held against anything else in the {cells} cells of {', '.join(models)}.{_held(claims)}"
 
@@ -52,6 +51,22 @@ def _means(cells: pl.DataFrame) -> pl.DataFrame:
     return cells.group_by("problem").agg(pl.col("score").mean(), pl.col("num_samples").sum()).sort("problem")
 
 
+def _sentence(subject: str, pair: str, found: dict[str, tuple[Estimate, int]]) -> str:
+    return f"{_headline(subject, found)} ({pair}, paired): {_listed(found)}."
+
+
+def _spread(others: dict[str, dict[str, tuple[Estimate, int]]]) -> str:
+    """The least and the greatest difference on each benchmark: naming only the best of many would flatter it."""
+    benchmarks = dict.fromkeys(benchmark for found in others.values() for benchmark in found)
+    ranges = []
+    for benchmark in benchmarks:
+        differences = {name: found[benchmark][0] for name, found in others.items() if benchmark in found}
+        ends = [pick(differences, key=lambda name: differences[name].mean) for pick in (min, max)]
+        low, high = (f"{_signed(differences[name])} ({name})" for name in ends)
+        ranges.append(f"{benchmark} from {low} to {high} points")
+    return f"{len(others)} models beside base (each over base, separate budgeting, paired): {', '.join(ranges)}."
+
+
 def _headline(subject: str, found: dict[str, tuple[Estimate, int]]) -> str:
     """Gains and losses are those whose interval excludes zero."""
     gains = [name for name, (estimate, _) in found.items() if estimate.low > 0]
@@ -70,10 +85,13 @@ def _headline(subject: str, found: dict[str, tuple[Estimate, int]]) -> str:
 
 def _listed(found: dict[str, tuple[Estimate, int]]) -> str:
     return ", ".join(
-        f"{name} {100 * one.mean:+.1f} [{100 * one.low:+.1f}, {100 * one.high:+.1f}] points "
-        f"({one.num_problems} problems, {budgets} budget{'s' if budgets > 1 else ''})"
+        f"{name} {_signed(one)} points ({one.num_problems} problems, {budgets} budget{'s' if budgets > 1 else ''})"
         for name, (one, budgets) in found.items()
     )
+
+
+def _signed(one: Estimate) -> str:
+    return f"{100 * one.mean:+.1f} [{100 * one.low:+.1f}, {100 * one.high:+.1f}]"
 
 
 def _held(claims: list[Claim]) -> str:

@@ -56,6 +56,26 @@ def test_only_problems_and_budgets_that_both_have_are_compared() -> None:
     assert "(10 problems, 1 budget)" in said(more)
 
 
+def test_another_model_is_held_against_base_by_name() -> None:
+    rows = scored(1, 0).with_columns(model=pl.col("model").replace("trained", "E1"))
+    assert said(rows).startswith("E1 raises accuracy under a thinking budget on all 2 benchmarks (E1 over base, ")
+
+
+def test_of_several_models_the_least_and_the_greatest_difference_are_told() -> None:
+    rows = scored(0.5, 0)
+    named = [
+        rows.filter(model="base"),
+        *(
+            rows.filter(model="trained").with_columns(model=pl.lit(name), score=pl.lit(score))
+            for name, score in {"t24": 0.25, "t48": 1.0, "drawn": 0.5}.items()
+        ),
+    ]
+    sentence = said(pl.concat(named))
+    assert sentence.startswith("3 models beside base (each over base, separate budgeting, paired): easy from +25.0 [")
+    assert "] (t24) to +100.0 [" in sentence and "] (t48) points, hard from" in sentence
+    assert "drawn" not in sentence
+
+
 def test_without_a_trained_model_strategies_are_held_against_vanilla() -> None:
     rows = make_rows(models=["base"], benchmarks=["hard"], num_problems=10)
     assert said(rows).startswith("Separate budgeting ")
