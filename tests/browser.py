@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, WebSocketRoute, sync_playwright
+from playwright.sync_api import Browser, Page, Route, WebSocketRoute, expect, sync_playwright
 
 _FLAGS = [
     "--no-sandbox",
@@ -25,6 +25,9 @@ _FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+PAGE_MS = 120_000
+"""How long a page may take to show what a test expects. Playwright's 5 s are too few where the machine is busy."""
+expect.set_options(timeout=PAGE_MS)
 _INSIDE_SCHEMES = ("file", "data", "blob", "about")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -80,6 +83,7 @@ def watched(browser: Browser, **context: Any) -> Iterator[Page]:
     with browser.new_context(**context) as tabs:
         tabs.route("**/*", keep_inside)
         tabs.route_web_socket("**/*", keep_socket_inside)
+        tabs.set_default_timeout(PAGE_MS)
         page = tabs.new_page()
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: errors.append(str(error)))

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(600)
 PASSWORD = "of the playground's test"
 ENGINE_MS = 240_000
 """An engine starts in half a minute on an idle machine."""
-RUN_MS = 60_000
+RUN_MS = 240_000
 HOSTILE = '<img src=x onerror="document.title=1"> ${document.title=2} {{value}} 12+3=?'
 
 

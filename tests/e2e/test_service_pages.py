@@ -14,6 +14,7 @@ import pytest
 from mlflow import MlflowClient
 from playwright.sync_api import Browser, Page, expect
 
+from tests.browser import PAGE_MS
 from tests.integration.test_services import (
     DEPLOYMENTS,
     FLOW,
@@ -25,9 +26,6 @@ from tests.integration.test_services import (
 )
 
 pytestmark = pytest.mark.timeout(600)
-
-PAGE_MS = 60_000
-"""These pages are megabytes of script."""
 
 NUM_CELLS = 2 * (3 * 2 + 1)
 """Of two models: three strategies under two budgets, and one without."""
@@ -154,22 +152,22 @@ def test_mlflow_charts_accuracy_over_tokens(
 ) -> None:
     page, run = mlflow_page, f"{servers.mlflow}/#/experiments/{sweep_run[0]}/runs/{sweep_run[1]}"
     page.goto(run)
-    expect(page.get_by_text("Accuracy over tokens")).to_be_visible(timeout=PAGE_MS)
+    expect(page.get_by_text("Accuracy over tokens")).to_be_visible()
     page.goto(f"{run}/model-metrics")
-    expect(page.get_by_text("accuracy/easy/base").first).to_be_visible(timeout=PAGE_MS)
-    expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=PAGE_MS)
+    expect(page.get_by_text("accuracy/easy/base").first).to_be_visible()
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()
     page.screenshot(path=tmp_path / "charts.png")
     page.goto(f"{run}/artifacts/cells.json")
-    expect(page.get_by_text("View as table")).to_be_visible(timeout=PAGE_MS)
-    expect(page.get_by_text("budget_forcing").first).to_be_visible(timeout=PAGE_MS)
+    expect(page.get_by_text("View as table")).to_be_visible()
+    expect(page.get_by_text("budget_forcing").first).to_be_visible()
 
 
 def test_mlflow_lists_cells_to_be_compared(mlflow_page: Page, servers: Servers, sweep_run: tuple[str, str]) -> None:
     """The filter of the sweep's description finds the cells, below the sweep itself."""
     page = mlflow_page
     page.goto(f"{servers.mlflow}/#/experiments/{sweep_run[0]}/runs?searchFilter=tags.stage%20%3D%20%22cell%22")
-    expect(page.get_by_text("matching runs")).to_have_text(f"{NUM_CELLS + 1} matching runs", timeout=PAGE_MS)
-    expect(page.get_by_text("sweep", exact=True).first).to_be_visible(timeout=PAGE_MS)
+    expect(page.get_by_text("matching runs")).to_have_text(f"{NUM_CELLS + 1} matching runs")
+    expect(page.get_by_text("sweep", exact=True).first).to_be_visible()
 
 
 def test_mlflow_holds_the_page_and_the_figures_of_the_report(
@@ -189,13 +187,13 @@ def test_prefect_shows_table_link_and_progress(browser: Browser, servers: Server
         page.goto(servers.prefect)
         page.locator("input[type=password]").fill(servers.variables["PREFECT_API_AUTH_STRING"])
         page.get_by_role("button", name="Login").click()
-        expect(page.get_by_text("Flow Runs").first).to_be_visible(timeout=PAGE_MS)
+        expect(page.get_by_text("Flow Runs").first).to_be_visible()
         page.goto(f"{servers.prefect}/artifacts")
         for key in ("sweep", "sweep-progress", "sweep-mlflow"):
-            expect(page.get_by_text(key, exact=True)).to_be_visible(timeout=PAGE_MS)
+            expect(page.get_by_text(key, exact=True)).to_be_visible()
         page.screenshot(path=tmp_path / "artifacts.png")
         page.goto(f"{servers.prefect}/artifacts/key/sweep")
         page.get_by_role("link", name=re.compile("^[0-9a-f]{8}$")).first.click()
-        expect(page.get_by_text("accuracy, % [95 %]")).to_be_visible(timeout=PAGE_MS)
-        expect(page.get_by_text("budget_forcing").first).to_be_visible(timeout=PAGE_MS)
+        expect(page.get_by_text("accuracy, % [95 %]")).to_be_visible()
+        expect(page.get_by_text("budget_forcing").first).to_be_visible()
         page.screenshot(path=tmp_path / "table.png", full_page=True)
