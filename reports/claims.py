@@ -74,7 +74,7 @@ def gain_at_small_budgets(rows: pl.DataFrame, benchmark: str) -> Claim:
         apart = avg_at_k(ours).low > avg_at_k(theirs).high
         met += gain.mean >= MIN_GAIN and apart
         gains.append(gain)
-        found.append(f"t = {t}: {_signed(gain)}{'' if apart else ' (intervals overlap)'}")
+        found.append(f"t = {t}: {signed(gain)}{'' if apart else ' (intervals overlap)'}")
     evidence = f"{met} of {len(found)} budgets. Paired difference in points: {'; '.join(found)}{_counts(*gains)}"
     return Claim(benchmark, statement, met > len(found) / 2, evidence)
 
@@ -93,7 +93,7 @@ def gain_on_both_sides(rows: pl.DataFrame, benchmark: str, trained_budget: Budge
     if not all(sides.values()):
         return _not_measured(benchmark, statement, f"separate budgeting of both models on both sides of t* = {star}")
     gains = {side: paired_difference(_within(trained, ts), _within(base, ts)) for side, ts in sides.items()}
-    found = [f"{side} ({_list(sides[side])}): {_signed(gain)}" for side, gain in gains.items()]
+    found = [f"{side} ({_list(sides[side])}): {signed(gain)}" for side, gain in gains.items()]
     evidence = f"Paired difference in points: {'; '.join(found)}{_counts(*gains.values())}"
     return Claim(benchmark, statement, all(gain.low > 0 for gain in gains.values()), evidence)
 
@@ -113,7 +113,7 @@ def separate_leads(rows: pl.DataFrame, benchmark: str) -> Claim:
     first, second = paired_difference(cells[0], cells[1]), paired_difference(cells[1], cells[2])
     evidence = (
         f"Averaged over t = {_list(tight)}: {scores}. Paired difference in points: separate over budget forcing "
-        f"{_signed(first)}; budget forcing over vanilla {_signed(second)}{_counts(first, second)}"
+        f"{signed(first)}; budget forcing over vanilla {signed(second)}{_counts(first, second)}"
     )
     return Claim(benchmark, statement, first.low > 0 and second.low > 0, evidence)
 
@@ -127,7 +127,7 @@ def free_accuracy(rows: pl.DataFrame, benchmark: str) -> Claim:
     change = paired_difference(trained, base)
     evidence = (
         f"base {_percent(avg_at_k(base))}, trained {_percent(avg_at_k(trained))}; "
-        f"paired difference {_signed(change)} points{_counts(change)}"
+        f"paired difference {signed(change)} points{_counts(change)}"
     )
     return Claim(benchmark, statement, change.mean >= -MAX_FREE_LOSS, evidence)
 
@@ -221,7 +221,8 @@ def _points(share: float) -> str:
     return f"{100 * share:.0f} points"
 
 
-def _signed(estimate: Estimate) -> str:
+def signed(estimate: Estimate) -> str:
+    """A difference of scores with its interval, in points (percent)."""
     return f"{100 * estimate.mean:+.1f} [{100 * estimate.low:+.1f}, {100 * estimate.high:+.1f}]"
 
 

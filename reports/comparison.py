@@ -23,7 +23,7 @@ from elastic_core.statistics import (
     paired_differences,
     read_curve,
 )
-from reports.claims import BASE
+from reports.claims import BASE, signed
 from reports.drawing import sampled
 from reports.summary import COLUMNS, summarize
 from reports.text import render
@@ -194,7 +194,7 @@ def _percent(estimate: Estimate) -> str:
 def _points(estimate: Estimate) -> str:
     # The place of the mark is kept, so that figures stay below each other.
     mark = "*" if estimate.excludes_zero else " "
-    return f"{100 * estimate.mean:+.1f} [{100 * estimate.low:+.1f}, {100 * estimate.high:+.1f}]{mark}"
+    return f"{signed(estimate)}{mark}"
 
 
 def _table(*columns: str) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from elastic_core.statistics import Estimate, score_difference
-from reports.claims import BASE, TRAINED, Claim
+from reports.claims import BASE, TRAINED, Claim, signed
 
 
 def verdict(problems: pl.DataFrame, claims: list[Claim]) -> str:
@@ -25,7 +25,8 @@ def verdict(problems: pl.DataFrame, claims: list[Claim]) -> str:
     others = {name: found for name, found in over_base.items() if found}
     if len(others) > 1:
         return _spread(others) + _held(claims)
-    for name, found in others.items():
+    if others:
+        ((name, found),) = others.items()
         return _sentence(name, f"{name} over base, separate budgeting", found) + _held(claims)
     for name in models:
         if found := _by_benchmark(separate.filter(model=name), vanilla.filter(model=name)):
@@ -62,7 +63,7 @@ def _spread(others: dict[str, dict[str, tuple[Estimate, int]]]) -> str:
     for benchmark in benchmarks:
         differences = {name: found[benchmark][0] for name, found in others.items() if benchmark in found}
         ends = [pick(differences, key=lambda name: differences[name].mean) for pick in (min, max)]
-        low, high = (f"{_signed(differences[name])} ({name})" for name in ends)
+        low, high = (f"{signed(differences[name])} ({name})" for name in ends)
         ranges.append(f"{benchmark} from {low} to {high} points")
     return f"{len(others)} models beside base (each over base, separate budgeting, paired): {', '.join(ranges)}."
 
@@ -85,13 +86,9 @@ def _headline(subject: str, found: dict[str, tuple[Estimate, int]]) -> str:
 
 def _listed(found: dict[str, tuple[Estimate, int]]) -> str:
     return ", ".join(
-        f"{name} {_signed(one)} points ({one.num_problems} problems, {budgets} budget{'s' if budgets > 1 else ''})"
+        f"{name} {signed(one)} points ({one.num_problems} problems, {budgets} budget{'s' if budgets > 1 else ''})"
         for name, (one, budgets) in found.items()
     )
-
-
-def _signed(one: Estimate) -> str:
-    return f"{100 * one.mean:+.1f} [{100 * one.low:+.1f}, {100 * one.high:+.1f}]"
 
 
 def _held(claims: list[Claim]) -> str:
