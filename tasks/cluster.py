@@ -10,12 +10,16 @@ from elastic_core.training.local_ray import RayCluster, local_cluster
 
 
 @contextmanager
-def ray_cluster(running: RayCluster | None) -> Iterator[RayCluster]:
-    """The running cluster, or a local one that lasts as long as the context."""
+def ray_cluster(running: RayCluster | None, pretended_gpus: int | None = None) -> Iterator[RayCluster]:
+    """The running cluster, or a local one that lasts as long as the context.
+
+    Args:
+        pretended_gpus: how many GPUs a local cluster shall believe in, whatever the machine has; None for its own.
+    """
     if running is not None:
         yield running
         return
-    gpus = _gpus()
+    gpus = pretended_gpus or _gpus()
     with local_cluster(cpus=32 * gpus, gpus=gpus) as local:
         yield local
 

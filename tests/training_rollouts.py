@@ -6,11 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from omegaconf import OmegaConf
-from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 
 import elastic_core.miniature
 from elastic_core.markers import load_markers
-from elastic_core.training.agent_loop import ElasticAgentLoop
+from elastic_core.training.rollout_workers import RolloutWorker
 
 BASE = Path(elastic_core.miniature.__file__).parent / "base"
 TOKENIZER, MARKERS = load_markers(BASE)
@@ -53,6 +52,7 @@ def rollout(
     split: str = "train",
     step: int = 1,
     session: int = 0,
+    model_type: str = "llama",
     **lengths: int,
 ) -> Any:
     rollouts = {"prompt_length": 32, "response_length": 15} | lengths
@@ -63,14 +63,15 @@ def rollout(
             "data": {},
         }
     )
-    loop = ElasticAgentLoop(
-        trainer_config=DictConfigWrap(config),
-        server_manager=server,
+    worker = RolloutWorker.__new__(RolloutWorker)  # Its constructor wants a cluster.
+    vars(worker).update(
+        config=config,
+        llm_client=server,
         tokenizer=TOKENIZER,
         processor=None,
         dataset_cls=None,
-        data_config=DictConfigWrap(config.data),
-        hf_model_type="llama",
+        hf_model_type=model_type,
+        _loops={},
     )
     row = {
         "raw_prompt": [{"role": "user", "content": "10+2=?"}],
@@ -82,4 +83,4 @@ def rollout(
         "global_steps": step,
     }
     sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}
-    return asyncio.run(loop.run(sampling, **row))
+    return asyncio.run(worker._agent_loop("elastic").run(sampling, **row))

@@ -6,12 +6,14 @@ clipped ratio is against the policy that sampled; the KL penalty is a loss term,
 
 import json
 from collections.abc import Sequence
+from math import ceil, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict, Unpack
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from elastic_core.budget import Budget, TrainingBudget
+from elastic_core.safetensors import tensors
 from elastic_core.training.l1 import PROMPT_TOKENS, L1Parameters
 
 if TYPE_CHECKING:
@@ -64,7 +66,9 @@ class GrpoParameters(BaseModel):
     seed: int = Field(0, ge=0, lt=2**31, description="Of data order, rollouts and mini-batch order.")
     device: Literal["gpu", "cpu"] = Field("gpu", description="What trains and generates.")
     nodes: int = Field(1, ge=1, description="Machines.")
-    gpus_per_node: int = Field(8, ge=1, description="Accelerators of each; 1 on a CPU, where it is pretended.")
+    gpus_per_node: int = Field(
+        8, ge=1, description="Accelerators of each; on a CPU they are pretended, and share its cores."
+    )
     tensor_parallel: int = Field(1, ge=1, description="Accelerators per vLLM replica; divides their total.")
     max_sequences: int = Field(256, ge=1, description="Sequences a vLLM replica generates at a time.")
     memory_fraction: float = Field(
@@ -102,14 +106,10 @@ class GrpoParameters(BaseModel):
             )
             if total % divisor:
                 raise ValueError(f"{larger} = {total} is not a multiple of {smaller} = {divisor}")
+        if self.device == "cpu" and self.tensor_parallel > 1:
+            raise ValueError(f"tensor_parallel = {self.tensor_parallel} on a CPU; expected 1")
         if self.l1 and self.strategy != "vanilla":
             raise ValueError(f"l1 leaves the length to the model: strategy = {self.strategy}, expected vanilla")
-        if self.device == "cpu" and devices != 1:
-            raise ValueError(f"device = cpu trains in one process; nodes * gpus_per_node = {devices}, expected 1")
-        if self.device == "cpu" and self.kl_coefficient:
-            raise ValueError(
-                f"kl_coefficient = {self.kl_coefficient} on a CPU, where verl cannot load its reference; expected 0"
-            )
         if self.tokens_per_device < self.context_tokens:
             raise ValueError(
                 f"tokens_per_device = {self.tokens_per_device} cannot hold one sequence of "
@@ -182,7 +182,7 @@ def overrides(parameters: GrpoParameters, **job: Unpack[Job]) -> dict[str, Any]:
         **_data(parameters, job["train_files"], job["validation_files"]),
         **_algorithm(parameters),
         **_actor(parameters, job["model"]),
-        **_rollout(parameters),
+        **_rollout(parameters, job["model"]),
         **_trainer(parameters, job["out_dir"], job["run_name"], job.get("mlflow", False)),
     }
 
@@ -259,7 +259,7 @@ def _actor(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
     }
 
 
-def _rollout(p: GrpoParameters) -> dict[str, Any]:
+def _rollout(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
     context = p.context_tokens
     rollout = "actor_rollout_ref.rollout"
     overrides: dict[str, Any] = {
@@ -296,10 +296,16 @@ def _rollout(p: GrpoParameters) -> dict[str, Any]:
             f"{rollout}.enable_chunked_prefill": False,
             # The CPU's default of 128 tokens is longer than a short thought, so the prefix cache would never hit.
             f"+{rollout}.engine_kwargs.vllm.block_size": 32,
-            # A bucket is one block of shared memory, of which containers have little.
-            f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": 32,
+            f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_megabytes(Path(model)),
         }
     return overrides
+
+
+def _bucket_megabytes(model: Path) -> int:
+    """What new weights are sent in on a CPU: a block of shared memory, of which containers have little, but no less
+    than the largest tensor takes in float32. (GPUs send larger ones by themselves.)"""
+    largest = max((prod(tensor["shape"]) for tensor in tensors(model).values()), default=0)
+    return max(32, ceil(4 * largest / 2**20))
 
 
 def _trainer(p: GrpoParameters, out_dir: Path, run_name: str, mlflow: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+from elastic_core.safetensors import tensors
 from elastic_core.training.checkpoints import checkpoint_step, enough_room, flush
 
 _DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
@@ -39,11 +40,8 @@ def export(checkpoint: Path, output: Path) -> Path:
 
 def _correct_dtype(model: Path) -> None:
     """verl 0.9.1 writes "bfloat16" into the configuration whatever the weights are, so whoever loads them rounds."""
-    weights = next(iter(sorted(model.glob("*.safetensors"))))
-    with weights.open("rb") as stream:
-        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-    dtypes = {_DTYPES[tensor["dtype"]] for name, tensor in header.items() if name != "__metadata__"}
+    dtypes = {_DTYPES[tensor["dtype"]] for tensor in tensors(model).values()}
     if len(dtypes) != 1:
-        raise ValueError(f"{weights}: tensors of {', '.join(sorted(dtypes)) or 'no format'}; expected one format")
+        raise ValueError(f"{model}: tensors of {', '.join(sorted(dtypes)) or 'no format'}; expected one format")
     file = model / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"dtype": dtypes.pop()}, indent=2) + "\n")

@@ -58,8 +58,8 @@ def job_environment(config: "DictConfig") -> dict[str, str]:
         environment |= {
             "VERL_PLATFORM": "cpu",
             "VLLM_CPU_KVCACHE_SPACE": "1",
-            # Of the trainer; Ray's default is one. The sampler has its own count, see CpuPlatform.
-            "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))),
+            # Of a trainer's process; Ray's default is one. The sampler has its own count, see CpuPlatform.
+            "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // int(config.trainer.n_gpus_per_node))),
             # Threads that spin while they wait take the cores from the processes they wait for.
             "OMP_WAIT_POLICY": "PASSIVE",
             # TransferQueue asks for eight, and warns several hundred times a step that there are fewer cores.
@@ -107,7 +107,8 @@ def follow(
     on_step: Callable[[int], None] = lambda step: None,
     deadlines: Deadlines = Deadlines(),  # noqa: B008
 ) -> None:
-    """Return when the job has succeeded; its log goes to `log_file` meanwhile.
+    """Return when the job has succeeded; its log goes to `log_file` meanwhile. That of an earlier attempt stays beside
+    it, as train.1.log, train.2.log and so on.
 
     Interrupted (Ctrl-C, or Prefect cancels the flow run), it stops the job. Killed, or after any error of its own, the
     job goes on, and `submit` finds it.
@@ -155,6 +156,9 @@ class _Log:
 
     def __init__(self, file: Path, on_line: Callable[[str], None], on_step: Callable[[int], None]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
+        if file.exists():
+            earlier = len(list(file.parent.glob(f"{file.stem}.*{file.suffix}")))
+            file.rename(file.with_stem(f"{file.stem}.{earlier + 1}"))
         self._file = file
         self._on_line, self._on_step = on_line, on_step
         self._rest = ""

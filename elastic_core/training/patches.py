@@ -3,17 +3,38 @@
 from functools import wraps
 from typing import Any
 
-import torch.distributed
-
 
 def apply() -> None:
-    """Apply every patch, once per process."""
-    _patch_process_group_backend()
+    """What every platform needs, once per process."""
+    _leave_output_layer_to_the_root()
 
 
-def _patch_process_group_backend() -> None:
+def apply_on_cpu() -> None:
+    """What only a CPU needs, once per process, before verl's engines are imported."""
+    _name_the_process_group_backend_once()
+
+
+def _leave_output_layer_to_the_root() -> None:
+    """verl 0.9.1 (its #7427): fsdp2 makes an untied lm_head a unit of its own, and the fused forward multiplies by its
+    weight without calling it, so the weight is still sharded: "mixed torch.Tensor and DTensor". Gathering the weight by
+    hand runs, with a wrong gradient on more than one rank. Left to the root unit, as where embeddings are tied, it is
+    whole from the forward pass to the end of the backward pass."""
+    from verl.utils import fsdp_utils
+
+    select = fsdp_utils._select_fsdp2_wrap_targets
+
+    @wraps(select)
+    def without_output_layer(model: Any, layers: Any) -> list[Any]:
+        return [module for module in select(model, layers) if module is not model.get_output_embeddings()]
+
+    fsdp_utils._select_fsdp2_wrap_targets = without_output_layer
+
+
+def _name_the_process_group_backend_once() -> None:
     """verl 0.9.1, torch 2.11 to 2.13: verl asks for the backend "cpu:gloo,<device>:<backend>" in two functions that
     its workers import by name. On a CPU that reads "cpu:gloo,cpu:gloo", and torch refuses a repeated device."""
+    import torch.distributed
+
     original = torch.distributed.init_process_group
 
     @wraps(original)

@@ -1,28 +1,32 @@
 """verl's entry point into this package: the group `verl.plugins` names it, so every process that imports verl loads it.
 
-Everywhere it checks versions. With VERL_PLATFORM=cpu it also makes verl run without an accelerator. The platform is
-never guessed: a Ray actor without a GPU on a GPU cluster sees none either. The agent loop registers itself in the only
-processes that need it, see rollout_workers.py.
+Everywhere it checks versions and mends what every platform meets (patches.py). With VERL_PLATFORM=cpu it also makes
+verl run without an accelerator. The platform is never guessed: a Ray actor without a GPU on a GPU cluster sees none
+either. The agent loop registers itself in the only processes that need it, see rollout_workers.py.
 
 verl logs a failing plugin at debug level and goes on; `require_plugin` in plugin_check.py makes that an error.
 """
 
 import os
 
+from elastic_core.training import patches
 from elastic_core.training.versions import check_versions
 
 _CPU = os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
 
 check_versions(cpu=_CPU)
 if _CPU:
-    from elastic_core.training import cpu_platform, cpu_rollout, patches, vllm_alias
+    from elastic_core.training import cpu_platform, cpu_rollout, vllm_alias
 
     cpu_platform.register()
     vllm_alias.install()
-    patches.apply()
+    patches.apply_on_cpu()
     cpu_rollout.register()
 
     # The engines read the platform when they are imported, so they come after it.
     from elastic_core.training import cpu_engine
 
     cpu_engine.register()
+
+# Last, as it imports what reads the platform.
+patches.apply()

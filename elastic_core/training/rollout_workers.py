@@ -23,18 +23,23 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc
     async def _run_agent_loop(
         self, sampling_params: dict[str, Any], trajectory: dict[str, Any], *, agent_name: str, trace: bool, **row: Any
     ) -> None:
-        if agent_name not in self._loops:
-            self._loops[agent_name] = get_class(_agent_loop_registry[agent_name]["_target_"])(
+        output = await self._agent_loop(agent_name).run(sampling_params, **row)
+        await self._agent_loop_postprocess(output, trajectory["validate"], **row)
+
+    def _agent_loop(self, name: str) -> AgentLoopBase:
+        if name not in self._loops:
+            self._loops[name] = get_class(_agent_loop_registry[name]["_target_"])(
                 trainer_config=DictConfigWrap(self.config),
                 server_manager=self.llm_client,
                 tokenizer=self.tokenizer,
                 processor=self.processor,
                 dataset_cls=self.dataset_cls,
                 data_config=DictConfigWrap(self.config.data),
-                hf_model_type=self.hf_model_type,
+                # Of "qwen2" verl concludes Qwen's conversation format, and refuses tokenizers without it, such as those
+                # of models distilled from R1 (verl #7637). Our loop holds no conversation: verl's default is enough.
+                hf_model_type=None,
             )
-        output = await self._loops[agent_name].run(sampling_params, **row)
-        await self._agent_loop_postprocess(output, trajectory["validate"], **row)
+        return self._loops[name]
 
 
 class RolloutManager(AgentLoopManagerTQ):

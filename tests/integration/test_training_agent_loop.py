@@ -13,6 +13,11 @@ def test_a_thought_that_closes_itself_is_all_sampled() -> None:
     assert output.reward_score == 1.0
 
 
+def test_a_model_of_qwens_architecture_may_have_another_tokenizer() -> None:
+    assert "<|im_end|>" not in TOKENIZER.get_vocab()
+    assert rollout(Server(WORD, END, *BOX, EOS), model_type="qwen2").reward_score == 1.0
+
+
 def test_a_forced_think_end_gets_mask_0_and_logprob_0() -> None:
     output = rollout(Server(*[WORD] * 6, *BOX, EOS))
     assert output.response_ids == [*[WORD] * 6, END, *BOX, EOS]

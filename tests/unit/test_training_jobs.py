@@ -52,6 +52,13 @@ def cluster(client: Client, ended: bool = False) -> Any:
 LOG = ("starting\n(ElasticTaskRunner pid=7) step:1 - rollout/", "acc:0.5\nstep:2 - rollout/acc:0.75\nbye")
 
 
+def test_every_attempt_keeps_its_log(tmp_path: Path) -> None:
+    for words in ("first", "second", "third"):
+        follow(cluster(Client("RUNNING", "SUCCEEDED", log=(words,))), "job", log_file=tmp_path / "train.log")
+    kept = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    assert kept == {"train.log": "third", "train.2.log": "second", "train.1.log": "first"}
+
+
 def test_steps_and_lines_are_passed_on_and_the_log_is_kept(tmp_path: Path) -> None:
     steps: list[int] = []
     lines: list[str] = []
