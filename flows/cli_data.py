@@ -108,32 +108,55 @@ def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
 @data.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--question", required=True, metavar="FIELD", help="Field that holds the question.")
-@click.option("--answer", required=True, metavar="FIELD", help="Field that holds the answer, without a box.")
+@click.option(
+    "--answer",
+    required=True,
+    metavar="FIELD",
+    help="Field that holds the answer, without a box; or a rationale and, as last line, `#### ANSWER`, as in GSM8K.",
+)
 @click.option("--id", "identifier", metavar="FIELD", help="Field that names the row; without it its position does.")
 @click.option("--name", help="What to call the data set; without it the file's name.")
-@click.option("--split", type=click.Choice(["evaluation", "train"]), default="evaluation", show_default=True)
+@click.option(
+    "--for",
+    "purpose",
+    type=click.Choice(["evaluation", "train", "sft"]),
+    default="evaluation",
+    show_default=True,
+    help="Benchmark, problems to train on, or rationales to fine-tune on (warm_start.sft.data=NAME).",
+)
 @click.option("--prompt", default="boxed-v1", show_default=True, help="Prompt template.")
+@click.option("--leave-out", is_flag=True, help="Leave out rows that would be refused for their answer.")
+@click.option("--model", metavar="MODEL", help="Show prompts in its chat template: a directory, or OWNER/NAME.")
+@click.option("--preset", help="Show prompts in the chat template of its model.")
 def add(
-    file: Path, question: str, answer: str, identifier: str | None, name: str | None, split: Any, prompt: str
+    file: Path,
+    question: str,
+    answer: str,
+    identifier: str | None,
+    name: str | None,
+    purpose: Any,
+    prompt: str,
+    leave_out: bool,
+    model: str | None,
+    preset: str | None,
 ) -> None:
     """Add your own FILE of problems: CSV, JSON (a list of objects), JSONL or parquet, one problem a row.
 
-    Afterwards it is a data set like every other: `elastic data show NAME`, --set data.benchmarks='["NAME"]'.
+    It is copied into the runs directory. Every answer is graded against itself, and a file with one that the grader
+    does not accept is refused. Afterwards it is a data set like every other: `elastic data show NAME`, --set
+    data.benchmarks='["NAME"]'.
     """
     from elastic_core.data import own
-    from elastic_core.data.registry import REGISTRY
-    from flows import data_sources, environment
+    from flows import own_data
 
+    if model is not None and preset is not None:
+        raise UserError("--model and --preset both name a chat template; give one of them")
     path, sha256 = own.describe(file)
     called = name or file.stem.lower().replace("_", "-").replace(" ", "-")
-    if called in REGISTRY:
-        raise UserError(f'"{called}" is a data set of the registry; give another --name')
-    entry = own.OwnDataset(called, path, sha256, question, answer, identifier, split, prompt)
-    own.validate(entry)
-    # Reading all of it now says now what is wrong with it.
-    num = sum(1 for _ in _clean_rows(entry.dataset(), {}, "embedded", None))
-    own.add(entry, data_sources.own_directory(environment.runs_directory()))
-    click.echo(f"{called}: {num} rows. Next: elastic data show {called}")
+    split: Any = "evaluation" if purpose == "evaluation" else "train"
+    form: Any = "conversations" if purpose == "sft" else "problems"
+    entry = own.OwnDataset(called, path, sha256, question, answer, identifier, split, prompt, form=form)
+    click.echo(own_data.add(entry, leave_out=leave_out, tokenizer=own_data.model_tokenizer(model, preset)))
 
 
 def _known() -> dict[str, Dataset]:
@@ -150,9 +173,9 @@ def _clean_rows(entry: Dataset, known: dict[str, Dataset], preset: str, mirror: 
 
 
 def _clean_frames(entry: Dataset, known: dict[str, Dataset], preset: str, mirror: Path | None) -> Any:
+    from elastic_core.data.build import model_text
     from elastic_core.data.clean import clean_batches, file_batches
     from elastic_core.data.fetch import fetch
-    from elastic_core.data.prompts import TEMPLATES
     from flows import environment
     from tasks.data import sources_directory
 
@@ -166,10 +189,7 @@ def _clean_frames(entry: Dataset, known: dict[str, Dataset], preset: str, mirror
     if entry.ids:
         ids = next(_clean_frames(known[entry.ids], known, preset, mirror))["id"]
     for rows in clean_batches(entry, batches, ids):
-        if entry.prompt:
-            yield rows.select("id", TEMPLATES[entry.prompt].render().alias("prompt"), "truth")
-        else:
-            yield rows
+        yield model_text(entry, rows)
 
 
 def _generated(entry: Dataset, preset: str) -> Any:

@@ -122,7 +122,7 @@ def data_files(run: FlowRun, names: Iterable[str]) -> list[Path]:
 
 
 class FineTuningData(NamedTuple):
-    """The built conversations, and the source files that they are from."""
+    """The built conversations, and the source files that may hold more than is read of them."""
 
     conversations: Path
     sources: tuple[Path, ...]
@@ -140,7 +140,8 @@ def fine_tuning_data(run: FlowRun) -> FineTuningData:
     if not stage.marker.exists() or entry.name not in fetched:
         preset = run.settings.preset
         raise UserError(f"no data was built with these settings; run first: elastic run prepare-data --preset {preset}")
-    sources = tuple(file.path for file in fetched[entry.name].files)
+    # Who added a data set named the fields that are read of it.
+    sources = () if entry.chosen else tuple(file.path for file in fetched[entry.name].files)
     return FineTuningData(stage.directory / f"{entry.name}.parquet", sources)
 
 
@@ -182,6 +183,10 @@ def _tokenizer_fingerprint(directory: Path) -> str:
 
 
 def _check_role(entry: Dataset, role: str, allowed: set[str]) -> None:
+    if entry.form is Form.CONVERSATIONS:
+        raise UserError(
+            f"data.{role}: {entry.name} holds conversations to fine-tune on (warm_start.sft.data), no problems"
+        )
     if entry.split not in allowed or entry.grader is None:
         raise UserError(
             f"data.{role}: {entry.name} is for {entry.split}; expected a set for {' or '.join(sorted(allowed))}"
@@ -191,4 +196,6 @@ def _check_role(entry: Dataset, role: str, allowed: set[str]) -> None:
 def _contents(entry: Dataset, fetched: FetchedDataset | None) -> Any:
     if not entry.files:
         return str(entry.source)
-    return {file.name: file.sha256 for file in fetched.files} if fetched else None
+    if fetched is None:
+        return None
+    return {file.name: file.sha256 for file in fetched.files} | ({"chosen": entry.chosen} if entry.chosen else {})

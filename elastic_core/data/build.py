@@ -206,7 +206,32 @@ def _finish(
 def _write_others(entry: Dataset, clean: Path, target: Path, left_out: pl.Series) -> None:
     with tables.writing(target, MESSAGES) as table:
         for kept in _kept(clean, left_out):
-            table.write(kept.select("messages") if entry.form is Form.CONVERSATIONS else kept)
+            table.write(_messages(entry, kept) if entry.form is Form.CONVERSATIONS else kept)
+
+
+def model_text(entry: Dataset, clean: pl.DataFrame) -> pl.DataFrame:
+    """Clean rows as a model sees them: columns id, prompt and truth, or response; of reference data the rows."""
+    if entry.form is Form.CONVERSATIONS:
+        content = _messages(entry, clean)["messages"].list
+        return clean.select(
+            "id",
+            prompt=content.first().struct.field("content"),
+            response=content.last().struct.field("content"),
+        )
+    if entry.prompt is None:
+        return clean
+    return clean.select("id", TEMPLATES[entry.prompt].render().alias("prompt"), "truth")
+
+
+def _messages(entry: Dataset, clean: pl.DataFrame) -> pl.DataFrame:
+    """Conversations, the question of each as the prompt that the model will be given."""
+    messages = pl.col("messages")
+    if entry.prompt is None:
+        return clean.select(messages)
+    question = messages.list.first().struct.field("content")
+    columns = clean.with_columns(question=question, starter_code=pl.lit(None, pl.String))
+    asked = pl.struct(role=pl.lit("user"), content=TEMPLATES[entry.prompt].render())
+    return columns.select(messages=pl.concat_list(asked, messages.list.slice(1)))
 
 
 def _kept(clean: Path, left_out: pl.Series) -> Iterator[pl.DataFrame]:

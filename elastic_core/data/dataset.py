@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 
@@ -157,9 +157,11 @@ class Dataset:
         fields: raw columns that the mapping needs, with their types; others are not read. None reads each element of a
             JSON document, whatever its shape, as columns `key` (of an object) and `json` (its text).
         grader: kind that `elastic_core.rewards.grade` takes; None where nothing is graded.
-        prompt: name of the template in `elastic_core.data.prompts` that makes the prompt of a problem.
+        prompt: name of the template in `elastic_core.data.prompts` that makes the prompt of a problem, or of a
+            conversation whose first message is the question alone.
         ids: name of a reference data set whose n-th row holds the `id` of the n-th problem.
         needs: names of further reference data sets that its results are read with.
+        chosen: what the mapping depends on that is neither in the files nor in the code.
     """
 
     name: str
@@ -177,6 +179,7 @@ class Dataset:
     prompt: str | None = None
     ids: str | None = None
     needs: tuple[str, ...] = ()
+    chosen: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 def bad_rows(raw: pl.DataFrame, condition: pl.Expr, reason: str) -> None:

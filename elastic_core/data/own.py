@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+import shutil
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 
 from elastic_core.atomic import replacing
-from elastic_core.data.dataset import ROW, BadRow, Dataset, Local, Mapper, SourceFile
+from elastic_core.data.dataset import CONVERSATIONS, ROW, BadRow, Dataset, Form, Local, SourceFile
 from elastic_core.data.prompts import TEMPLATES
-from elastic_core.data.raw import column_names
+from elastic_core.data.rationale import conversation, is_rationale, require_rationales, require_thoughts, truth_of
+from elastic_core.data.raw import column_names, read_batches
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import sha256_file
+from elastic_core.rewards import Answer, grade_many
+from elastic_core.rewards.grade import THINK_END
+from elastic_core.rewards.truth import MathTruth
+
+_FILES = "files"
+"""Of the copies, below the records."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +32,13 @@ class OwnDataset:
     """What `elastic data add` records.
 
     Attributes:
-        file: absolute path.
+        file: path; relative to the directory of the records once it is recorded.
         sha256: of the file as it was added; a changed file is refused until it is added again.
         question, answer, id: names of its fields; without `id` a row is called by its position.
+        form: "conversations" to fine-tune on, made from the rationales that the answers hold.
+        rationales: whether the answers are in GSM8K's form, see `elastic_core.data.rationale`.
+        left_out: positions of the rows that are not used, counted from 1.
+        origin: where the user had the file.
     """
 
     name: str
@@ -37,30 +50,59 @@ class OwnDataset:
     split: Literal["train", "evaluation"] = "evaluation"
     prompt: str = "boxed-v1"
     licence: str = "the user's own"
+    form: Literal["problems", "conversations"] = "problems"
+    rationales: bool = False
+    left_out: tuple[int, ...] = ()
+    origin: str = ""
 
-    def dataset(self) -> Dataset:
-        file = Path(self.file)
+    def dataset(self, directory: Path = Path()) -> Dataset:
+        """As an entry like those of the registry.
+
+        Args:
+            directory: of the records.
+        """
+        file = directory / self.file
         fields = {name: pl.String() for name in (self.question, self.answer, self.id) if name}
+        solved = self.form == "problems"
         return Dataset(
             name=self.name,
-            description="added by the user",
+            description=f"added from {self.origin}" if self.origin else "added by the user",
             source=Local(file.parent),
             files=(SourceFile(file.name, self.sha256),),
             licence=self.licence,
             split=self.split,
             domain="math",
             rows=None,
-            map=self._map(),
+            map=self._problems if solved else self._conversations,
             fields=fields,
-            grader="math",
+            form=Form(self.form),
+            grader="math" if solved else None,
             prompt=self.prompt,
+            chosen=self.choices,
         )
 
-    def _map(self) -> Mapper:
-        columns = {"question": self.question, "truth": self.answer} | ({"id": self.id} if self.id else {})
-        return lambda raw: raw.select(
-            ROW, **{ours: pl.col(theirs).str.strip_chars() for ours, theirs in columns.items()}
-        )
+    @property
+    def choices(self) -> dict[str, Any]:
+        """What the user chose, beside the file's content."""
+        return {name: value for name, value in asdict(self).items() if name not in ("name", "file", "sha256", "origin")}
+
+    def _used(self, raw: pl.DataFrame) -> pl.DataFrame:
+        require_rationales(raw, self.answer, self.rationales)
+        return raw.filter(~pl.col(ROW).is_in(list(self.left_out)))
+
+    def _problems(self, raw: pl.DataFrame) -> pl.DataFrame:
+        columns = {"question": pl.col(self.question), "truth": pl.col(self.answer)}
+        columns |= {"truth": truth_of(self.answer)} if self.rationales else {}
+        columns |= {"id": pl.col(self.id)} if self.id else {}
+        return self._used(raw).select(ROW, **{name: column.str.strip_chars() for name, column in columns.items()})
+
+    def _conversations(self, raw: pl.DataFrame) -> pl.DataFrame:
+        rows = self._used(raw)
+        require_thoughts(rows, self.answer)
+        identifier = pl.col(self.id or ROW).cast(pl.String)
+        return rows.select(
+            identifier.alias("id"), conversation(self.question, self.answer).alias("messages"), ROW
+        ).cast(CONVERSATIONS)
 
 
 def validate(own: OwnDataset) -> None:
@@ -82,10 +124,72 @@ def validate(own: OwnDataset) -> None:
             raise UserError(f"--{option} {name}: {own.file} has no such field; there are: {', '.join(present)}")
 
 
-def add(own: OwnDataset, directory: Path) -> None:
-    """Record a data set below `directory`; one of the same name is replaced."""
+def recognised(own: OwnDataset) -> OwnDataset:
+    """The data set with the form of answers that its first row has.
+
+    Raises:
+        UserError: when the file cannot be read, or has no rationales and is to be fine-tuned on.
+    """
+    try:
+        first = next(read_batches(Path(own.file), {own.answer: pl.String()}), None)
+    except BadRow as error:
+        where = own.file if error.row is None else f"{own.file}: row {error.row}"
+        raise UserError(f"{where}: {error.reason}") from None
+    rationales = first is not None and first.height > 0 and is_rationale(first[own.answer][0])
+    if own.form == "conversations" and not rationales:
+        raise UserError(
+            f"{own.file}: {own.answer}: the first row's answer holds no rationale; to fine-tune on it, expected "
+            "GSM8K's form (a rationale, and as last line `#### N`); a file in the alpaca form needs no adding, give it "
+            "as warm_start.sft.data"
+        )
+    return replace(own, rationales=rationales)
+
+
+def ungraded(clean: Iterable[pl.DataFrame]) -> list[tuple[int, str]]:
+    """Rows whose answer the grader does not accept in a box as its own: no response could be right.
+
+    Args:
+        clean: tables of problems.
+
+    Returns:
+        Position and answer of each.
+    """
+    truths = [row for rows in clean for row in rows.select(ROW, "truth").iter_rows()]
+    boxes = [_box(truth) for _, truth in truths]
+    asked = [Answer("math", f"{THINK_END}{box}", truth) for (_, truth), box in zip(truths, boxes, strict=True) if box]
+    right = {answer.truth for answer, graded in zip(asked, grade_many(asked), strict=True) if graded.score == 1}
+    return [(row, truth) for row, truth in truths if truth not in right]
+
+
+def _box(truth: str) -> str | None:
+    """The right response; None when the truth is none that the grader reads."""
+    try:
+        known = MathTruth.decode(truth)
+    except ValueError:
+        return None
+    return f"\\boxed{{{', '.join(known.answers) if known.match == 'all' else known.answers[0]}}}"
+
+
+def add(own: OwnDataset, directory: Path) -> OwnDataset:
+    """Copy the file and record the data set below `directory`; one of the same name is replaced.
+
+    Returns:
+        What was recorded. The copy is called by its content, so that several data sets share one.
+
+    Raises:
+        UserError: when the file changed since it was described.
+    """
+    origin = Path(own.file)
+    copy = Path(_FILES, own.sha256[:12], origin.name)
+    if not (directory / copy).exists():
+        with replacing(directory / copy) as temporary:
+            shutil.copyfile(origin, temporary)
+            if sha256_file(temporary) != own.sha256:
+                raise UserError(f"{origin}: changed while it was added; add it again")
+    recorded = replace(own, file=str(copy), origin=str(origin))
     with replacing(directory / f"{own.name}.json") as temporary:
-        temporary.write_text(json.dumps(asdict(own), indent=2) + "\n")
+        temporary.write_text(json.dumps(asdict(recorded), indent=2) + "\n")
+    return recorded
 
 
 def load(directory: Path) -> dict[str, Dataset]:
@@ -110,6 +214,8 @@ def describe(file: Path) -> tuple[str, str]:
 
 def _read(file: Path) -> Dataset:
     try:
-        return OwnDataset(**json.loads(file.read_text())).dataset()
+        values = json.loads(file.read_text())
+        own = OwnDataset(**{**values, "left_out": tuple(values.get("left_out", ()))})
+        return own.dataset(file.parent)
     except (TypeError, ValueError) as error:
         raise UserError(f"{file}: not a data set of `elastic data add` ({error}); delete it and add it again") from None

@@ -122,8 +122,12 @@ def test_ones_own_file_becomes_a_benchmark(tmp_path: Path) -> None:
     built = elastic("run", "prepare-data", "--set", 'data.benchmarks=["my"]', runs=runs)
     assert built.returncode == 0, built.stdout
     assert pl.read_parquet(directory(built.stdout) / "my.parquet")["data_source"].to_list() == ["my"] * 3
-    # What was added is what is built, or nothing is.
+    # The copy is what is built, and only as it was added.
     (tmp_path / "my.jsonl").write_text("")
+    again = elastic("run", "prepare-data", "--set", 'data.benchmarks=["my"]', runs=runs)
+    assert again.returncode == 0 and "nothing to do" in again.stdout
+    (copy,) = runs.glob("datasets/files/*/my.jsonl")
+    copy.write_text("")
     changed = elastic("run", "prepare-data", "--set", 'data.benchmarks=["my"]', runs=runs)
     assert changed.returncode == 2 and "my.jsonl" in changed.stdout
 

@@ -1,6 +1,5 @@
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,10 +7,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from elastic_core.data import own, tables
+from elastic_core.data import tables
 from elastic_core.data.clean import clean_batches, file_batches, write_clean
 from elastic_core.data.dataset import PROBLEMS, Dataset
-from elastic_core.data.registry import REGISTRY, all_datasets, select
+from elastic_core.data.registry import REGISTRY, select
 from elastic_core.errors import UserError
 
 ENTRY = replace(REGISTRY["math-train"], rows=None)
@@ -115,44 +114,3 @@ def test_a_data_set_brings_those_that_it_refers_to() -> None:
         "codeforces",
         "amc",
     ]
-
-
-@pytest.fixture
-def mine(tmp_path: Path) -> Iterator[own.OwnDataset]:
-    file = tmp_path / "my problems.csv"
-    file.write_text("problem,solution\n1+1=?,2\n2+2=?, 4 \n")
-    yield own.OwnDataset("mine", *own.describe(file), "problem", "solution")
-
-
-def test_a_file_of_ones_own_is_a_data_set(tmp_path: Path, mine: own.OwnDataset) -> None:
-    own.add(mine, tmp_path / "records")
-    entry = all_datasets(tmp_path / "records")["mine"]
-    (rows,) = clean_batches(entry, file_batches(entry, [Path(mine.file)]))
-    assert rows.select("id", "question", "truth").rows() == [("0", "1+1=?", "2"), ("1", "2+2=?", "4")]
-    assert entry.files[0].sha256 == mine.sha256
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"question": "question"}, "--question question: .* has no such field; there are: problem, solution"),
-        ({"id": "name"}, "--id name: .* has no such field"),
-        ({"name": "../mine"}, "expected lower-case letters"),
-        ({"prompt": "boxed"}, "unknown prompt template"),
-    ],
-)
-def test_what_does_not_fit_ones_own_file_is_said(mine: own.OwnDataset, changes: dict[str, Any], reason: str) -> None:
-    with pytest.raises(UserError, match=reason):
-        own.validate(replace(mine, **changes))
-
-
-def test_ones_own_data_set_cannot_take_a_name_of_the_registry(tmp_path: Path, mine: own.OwnDataset) -> None:
-    own.add(replace(mine, name="amc"), tmp_path / "records")
-    with pytest.raises(UserError, match="choose another name"):
-        all_datasets(tmp_path / "records")
-
-
-def test_a_record_that_is_none_is_named(tmp_path: Path) -> None:
-    (tmp_path / "odd.json").write_text("{}")
-    with pytest.raises(UserError, match=r"odd\.json: not a data set"):
-        all_datasets(tmp_path)

@@ -1,0 +1,130 @@
+"""`elastic data add`: what is checked, and what is shown, before a user's file is a data set."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from elastic_core import hub
+from elastic_core.data import own
+from elastic_core.data.build import model_text
+from elastic_core.data.clean import clean_batches, file_batches
+from elastic_core.data.own import OwnDataset
+from elastic_core.data.registry import REGISTRY
+from elastic_core.errors import UserError
+from elastic_core.markers import chat_prompt
+from flows import data_sources, environment
+
+_SHOWN = 3
+_LISTED = 20
+"""Rows that are refused by name; of more there is the number."""
+
+
+def add(entry: OwnDataset, *, leave_out: bool, tokenizer: Path | None) -> str:
+    """Check, copy and record a data set.
+
+    Args:
+        entry: as the user described it.
+        leave_out: go on without the rows whose answer the grader does not accept as its own.
+        tokenizer: directory of the model's; None shows the prompts without its chat template.
+
+    Returns:
+        What was added, and its first rows as a model sees them.
+
+    Raises:
+        UserError: when it cannot be used; nothing is recorded then.
+    """
+    if entry.name in REGISTRY:
+        raise UserError(f'"{entry.name}" is a data set of the registry; give another --name')
+    own.validate(entry)
+    entry = own.recognised(entry)
+    solved = list(_clean(replace(entry, form="problems")))
+    num, wrong = sum(rows.height for rows in solved), own.ungraded(solved)
+    if wrong and not leave_out:
+        raise UserError(_refusal(entry, wrong, num))
+    if len(wrong) == num:
+        raise UserError(f"{entry.file}: no row is left; the grader accepts none of the {num} answers as its own")
+    entry = replace(entry, left_out=tuple(row for row, _ in wrong))
+    shown = _shown(entry, tokenizer)  # Reading all of it now says now what is wrong with it.
+    records = data_sources.own_directory(environment.runs_directory())
+    recorded = own.add(entry, records)
+    left_out = f", {len(wrong)} left out ({_listed(entry, wrong)})" if wrong else ""
+    what = "graded against themselves" if entry.form == "problems" else "to fine-tune on, their answers graded"
+    return "\n".join(
+        [
+            *shown,
+            f"{entry.name}: {num - len(wrong)} rows, {what}{left_out}; copied to {records / recorded.file}",
+            f"next: {_next(entry)}",
+        ]
+    )
+
+
+def _clean(entry: OwnDataset) -> Iterator[pl.DataFrame]:
+    dataset = entry.dataset()
+    return clean_batches(dataset, file_batches(dataset, [Path(entry.file)]))
+
+
+def _refusal(entry: OwnDataset, wrong: Sequence[tuple[int, str]], num: int) -> str:
+    return (
+        f"{entry.file}: {len(wrong)} of {num} answers are not accepted by the grader even when a response repeats them "
+        f"in its box: {_listed(entry, wrong)}; correct them, or give --leave-out to add the other rows"
+    )
+
+
+def _listed(entry: OwnDataset, wrong: Sequence[tuple[int, str]]) -> str:
+    kind = "line" if Path(entry.file).suffix in (".jsonl", ".ndjson") else "row"
+    named = [f"{kind} {row} {answer[:40]!r}" for row, answer in wrong[:_LISTED]]
+    return ", ".join([*named, *(["…"] if len(wrong) > _LISTED else [])])
+
+
+def _shown(entry: OwnDataset, tokenizer: Path | None) -> list[str]:
+    """The first rows, every one having been read."""
+    frames = [model_text(entry.dataset(), rows) for rows in _clean(entry)]
+    lines = []
+    rows = itertools.chain.from_iterable(frame.iter_rows(named=True) for frame in frames)
+    for number, row in enumerate(itertools.islice(rows, _SHOWN), 1):
+        lines.append(f"--- {number} " + "-" * 60)
+        lines += [f"{name}: {value}" for name, value in _rendered(row, tokenizer).items()]
+    return lines
+
+
+def _rendered(row: dict[str, Any], tokenizer: Path | None) -> dict[str, Any]:
+    if tokenizer is None:
+        return row
+    from transformers import AutoTokenizer
+
+    tokens = AutoTokenizer.from_pretrained(str(tokenizer))
+    try:
+        return {**row, "prompt": tokens.decode(chat_prompt(tokens, row["prompt"]))}
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+def model_tokenizer(model: str | None, preset: str | None) -> Path | None:
+    """Where the tokenizer lies that prompts are shown with.
+
+    Raises:
+        UserError: when it is not there.
+    """
+    if model is not None:
+        directory = hub.locate(model, hub.TOKENIZER_FILES)
+        if not directory.is_dir():
+            raise UserError(f"--model {model}: no such directory")
+        return directory
+    if preset is None:
+        return None
+    from flows.run import FlowRun
+
+    return data_sources.tokenizer(FlowRun.begin(preset, {}))
+
+
+def _next(entry: OwnDataset) -> str:
+    if entry.form == "conversations":
+        return f"elastic run warm-start --preset P --set warm_start.sft.data={entry.name}"
+    role = "benchmarks" if entry.split == "evaluation" else "train"
+    return f"elastic run prepare-data --preset P --set data.{role}='[\"{entry.name}\"]'"
