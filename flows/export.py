@@ -11,14 +11,21 @@ from typing import Any, Literal
 import polars as pl
 
 from elastic_core import lm_eval
-from elastic_core.data.problems import read_problems
 from elastic_core.errors import UserError
 from elastic_core.markers import chat_prompt, load_markers
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.training import model_card
 from flows.data_sources import data_stage, tokenizer
 from flows.run import FlowRun
-from flows.stages import base_model, benchmark_files, fingerprint, sweep_stage, train_stage, trained_model
+from flows.stages import (
+    base_model,
+    benchmark_problems,
+    fingerprint,
+    measured_rows,
+    sweep_stage,
+    train_stage,
+    trained_model,
+)
 from reports.summary import COLUMNS, summarize
 from tasks.stage import BEST, MODEL, TABLE
 
@@ -66,7 +73,7 @@ def measured(run: FlowRun, model: Path) -> list[dict[str, Any]]:
     names = [name for name, found in stage.inputs["models"].items() if found == weights]
     if not names or not stage.marker.exists():
         return []
-    wanted = (pl.col("model") == names[0]) & pl.col("benchmark").is_in(run.settings.data.benchmarks)
+    wanted = (pl.col("model") == names[0]) & measured_rows(run)
     rows = TrajectoryStore(stage.directory / TABLE).scan().filter(wanted).select(COLUMNS).collect()
     return summarize(rows).to_dicts() if rows.height else []
 
@@ -90,7 +97,7 @@ def export_lm_eval(preset: str, overrides: Mapping[str, Any], to: Path) -> str:
     tokens, markers = load_markers(directory)
     if not lm_eval.survives_decoding(tokens, markers.think_end):
         raise UserError(f"{directory}: think-end is a special token there, which lm_eval leaves out of responses")
-    problems = {name: read_problems(file) for name, file in benchmark_files(run).items()}
+    problems = benchmark_problems(run)
     longest = {
         name: max(len(chat_prompt(tokens, problem.question)) for problem in asked) for name, asked in problems.items()
     }

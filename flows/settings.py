@@ -92,6 +92,9 @@ class SweepSettings(Section):
     """THINK+SOLUTION in tokens, like "48+32" or "1k+1k"."""
     samples: int = Field(gt=0)
     """Samples per problem and cell: the k of avg@k."""
+    problems: int | None = Field(None, gt=0)
+    """Problems of each benchmark to measure, drawn by a hash of their names: a smaller number is a subset of a larger
+    one. None is all of them."""
     temperature: float = Field(0.6, ge=0, le=2)
     """Sampling temperature."""
     top_p: float = Field(0.95, gt=0, le=1)

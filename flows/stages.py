@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from elastic_core import hub
 from elastic_core.data.lock import HashCache
+from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files, model_fingerprint
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.reasonflux.parameters import REASONFLUX_ZERO, Templates
+from elastic_core.sweep.subset import first_problems, rows_of
 from flows.data_sources import data_files, fine_tuning_data, initial_checkpoint, mirror
 from flows.run import FlowRun
 from flows.settings import TRAINED
@@ -59,7 +63,8 @@ def train_stage(run: FlowRun) -> Stage:
 
 
 def sweep_stage(run: FlowRun) -> Stage:
-    """One trajectory table per set of models, problems and sampling settings; cells and samples may be added to it.
+    """One trajectory table per set of models, benchmarks and sampling settings; cells, samples and problems may be
+    added to it.
 
     Thought templates are part of the request, as they decide the rows of one strategy alone.
     """
@@ -74,7 +79,8 @@ def sweep_stage(run: FlowRun) -> Stage:
             "sampling": settings.model_dump(include={"temperature", "top_p", "seed", "sharing"}),
         },
         settings.model_dump(include={"models", "strategies", "budgets", "samples", "until_ci", "max_samples"})
-        | {"templates": {REASONFLUX_ZERO: templates.fingerprint} if templates else {}},
+        | {"templates": {REASONFLUX_ZERO: templates.fingerprint} if templates else {}}
+        | ({} if settings.problems is None else {"problems": settings.problems}),
     )
 
 
@@ -93,6 +99,19 @@ def sweep_templates(run: FlowRun) -> Templates | None:
 def benchmark_files(run: FlowRun) -> dict[str, Path]:
     names = run.settings.data.benchmarks
     return dict(zip(names, data_files(run, names), strict=True))
+
+
+def benchmark_problems(run: FlowRun) -> dict[str, list[Problem]]:
+    """The problems that the sweep measures, by benchmark; they must have been built."""
+    built = {name: read_problems(file) for name, file in benchmark_files(run).items()}
+    return first_problems(built, run.settings.sweep.problems)
+
+
+def measured_rows(run: FlowRun) -> pl.Expr:
+    """Whether a row of the trajectory table is of a problem that the sweep measures: the table may hold more."""
+    if run.settings.sweep.problems is None:
+        return pl.col("benchmark").is_in(run.settings.data.benchmarks)
+    return rows_of({name: [problem.id for problem in given] for name, given in benchmark_problems(run).items()})
 
 
 def checkpoints(run: FlowRun) -> dict[str, Path]:

@@ -12,7 +12,7 @@ from elastic_core.sweep.store import TrajectoryStore
 from flows.data import prepare_data
 from flows.data_sources import data_stage, require_graders
 from flows.run import FlowRun
-from flows.stages import benchmark_files, checkpoints, sweep_stage, sweep_templates
+from flows.stages import benchmark_files, checkpoints, measured_rows, sweep_stage, sweep_templates
 from reports.comparison import render_comparison
 from reports.summary import COLUMNS
 from tasks.stage import TABLE
@@ -42,6 +42,6 @@ def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
         benchmark_files(run), sweep_templates(run),
     )  # fmt: skip
     table = stage.directory / TABLE
-    models = [pl.col("model").is_in(settings.sweep.models), pl.col("benchmark").is_in(settings.data.benchmarks)]
-    print(render_comparison(TrajectoryStore(table).scan().filter(models).select(COLUMNS).collect()))
+    asked = pl.col("model").is_in(settings.sweep.models) & measured_rows(run)
+    print(render_comparison(TrajectoryStore(table).scan().filter(asked).select(COLUMNS).collect()))
     return table

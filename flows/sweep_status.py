@@ -8,18 +8,19 @@ from typing import Any, NamedTuple
 import polars as pl
 from rich.table import Table
 
-from elastic_core.data.problems import Problem, read_problems
+from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
 from elastic_core.sweep.contenders import Contender, contenders
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.manifest import ManifestMismatch
 from elastic_core.sweep.plan import Bound, SweepPlan, bound, plan_sweep
 from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.subset import rows_of
 from elastic_core.sweep.throughput import measured
 from elastic_core.trajectory import CELL
 from flows.data_sources import data_stage
 from flows.run import FlowRun
-from flows.stages import benchmark_files, checkpoints, sweep_stage, sweep_templates
+from flows.stages import benchmark_problems, checkpoints, sweep_stage, sweep_templates
 from reports.text import render
 from tasks.stage import TABLE, Stage
 from tasks.sweep import sweep_manifest
@@ -90,8 +91,9 @@ def status(preset: str, overrides: Mapping[str, Any]) -> str:
         UserError: as `costs`.
     """
     asked = _asked(preset, overrides)
-    rows = asked.store.finished()
-    per_cell = rows.group_by(CELL).len()
+    problems = {name: [problem.id for problem in given] for name, given in asked.problems.items()}
+    wanted_rows = rows_of(problems) & (pl.col("sample") < asked.stage.request["samples"])
+    per_cell = asked.store.finished().filter(wanted_rows).group_by(CELL).len()
     counts = {tuple(row[:-1]): row[-1] for row in per_cell.iter_rows()}
     table = Table("model", "benchmark", "strategy", "budget", "rows", "of", "")
     done = total = 0
@@ -99,8 +101,8 @@ def status(preset: str, overrides: Mapping[str, Any]) -> str:
         for cell in model.cells:
             wanted = len(asked.problems[cell.benchmark]) * asked.stage.request["samples"]
             there = counts.get(_key(cell), 0)
-            done, total = done + min(there, wanted), total + wanted
-            bar = "█" * round(20 * min(1, there / wanted))
+            done, total = done + there, total + wanted
+            bar = "█" * round(20 * there / wanted)
             budget = str(cell.budget)
             table.add_row(model.name, cell.benchmark, cell.strategy, budget, f"{there:,}", f"{wanted:,}", f"{bar:20}")
     return f"{render(table)}\n{done:,} of {total:,} rows ({done / total:.0%}) in {asked.store.directory}"
@@ -121,7 +123,7 @@ def _asked(preset: str, overrides: Mapping[str, Any]) -> _Asked:
     if not data_stage(run).marker.exists():
         raise UserError(f"the data sets are not built; run first: elastic run prepare-data --preset {preset}")
     stage = sweep_stage(run)
-    problems = {name: read_problems(file) for name, file in benchmark_files(run).items()}
+    problems = benchmark_problems(run)
     try:
         models = contenders(
             stage.request,

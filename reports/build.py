@@ -38,8 +38,8 @@ class ReportSources:
     """What a report is made of.
 
     Attributes:
-        rows: the trajectory table (elastic_core.trajectory.SCHEMA); its models are named "base" and "trained" where
-            the two are to be compared. It may be half done.
+        rows: the trajectory table (elastic_core.trajectory.SCHEMA) without problems that were not asked for; its models
+            are named "base" and "trained" where the two are to be compared. It may be half done.
         trainings: of models of the table, by name.
         asked: the whole sweep; None where nobody knows.
         problems: by benchmark and id, as far as they are known.
@@ -147,7 +147,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     return ReportContent(
         directory=directory,
         verdict=verdict(problems, claims),
-        coverage=None if sources.asked is None else coverage(summary, sources.asked),
+        coverage=None if sources.asked is None else coverage(rows, sources.asked),
         summary=summary,
         claims=claims,
         tables=[table for table in shown if table is not None],

@@ -25,6 +25,7 @@ from elastic_core.rewards.standings import load
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.manifest import Manifest, ManifestMismatch
 from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.subset import first_ids, rows_of
 from elastic_core.trajectory import KEY
 from reports import codeforces
 from reports.build import ReportSources
@@ -59,6 +60,9 @@ def report_sources(directory: Path, provenance: Mapping[str, Any], price: float 
     files = _benchmark_files(preset, manifest)
     problems = {(name, problem.id): problem for name, file in files.items() for problem in read_problems(file)}
     sweep = _inputs(table.parent)
+    measured = None if sweep is None else sweep["request"].get("problems")
+    if measured is not None:
+        rows, problems = _chosen(rows, problems, list(manifest.benchmarks), measured)
     trainings, trained_by = _trainings(preset, manifest)
     documents: dict[str, Any] = {"trajectory table": asdict(manifest)}
     if sweep is not None:
@@ -109,6 +113,19 @@ def _remarks(rows: pl.LazyFrame, files: Mapping[str, Path], runs: Path) -> dict[
     return {codeforces.BENCHMARK: codeforces.section(attempts, standings, users)}
 
 
+def _chosen(
+    rows: pl.LazyFrame, problems: Mapping[tuple[str, str], Problem], benchmarks: list[str], num: int
+) -> tuple[pl.LazyFrame, dict[tuple[str, str], Problem]]:
+    """Rows and problems of a sweep that measures so many of each benchmark, in a table that may hold more."""
+    begun = rows.select("benchmark", "problem").unique().collect()
+    known = {name: [problem for of, problem in problems if of == name] for name in benchmarks}
+    ids = {
+        name: first_ids(name, known[name] or begun.filter(benchmark=name)["problem"].to_list(), num)
+        for name in benchmarks
+    }
+    return rows.filter(rows_of(ids)), {key: problem for key, problem in problems.items() if key[1] in ids[key[0]]}
+
+
 def _asked(sweep: Mapping[str, Any], rows: pl.LazyFrame, problems: Mapping[tuple[str, str], Problem]) -> Asked:
     request, benchmarks = sweep["request"], list(sweep["inputs"]["benchmarks"])
     # Where the data is not there any more, the problems that were begun are all that is known.
@@ -117,6 +134,7 @@ def _asked(sweep: Mapping[str, Any], rows: pl.LazyFrame, problems: Mapping[tuple
         build_cells(request["models"], benchmarks, request["strategies"], parse_grid(request["budgets"])),
         {name: sum(key[0] == name for key in problems) or begun.filter(benchmark=name).height for name in benchmarks},
         request["samples"],
+        chosen="problems" in request,
     )
 
 

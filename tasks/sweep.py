@@ -23,6 +23,7 @@ from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
 from elastic_core.sweep.manifest import Manifest, ManifestMismatch
 from elastic_core.sweep.plan import SweepPlan, plan_sweep
 from elastic_core.sweep.store import TableLocked, TrajectoryStore
+from elastic_core.sweep.subset import first_problems, rows_of
 from elastic_core.sweep.throughput import Throughput, bytes_per_token
 from elastic_core.sweep.until import next_samples, widest
 from elastic_core.training.local_ray import RayCluster
@@ -53,7 +54,8 @@ def measure(
         SweepIncomplete: at the end, when samples failed.
     """
     store = TrajectoryStore(stage.prepare() / TABLE)
-    problems = {name: read_problems(file) for name, file in benchmark_files.items()}
+    built = {name: read_problems(file) for name, file in benchmark_files.items()}
+    problems = first_problems(built, stage.request.get("problems"))
     try:
         models = contenders(stage.request, stage.inputs["models"], checkpoints, problems, engine, templates)
     except ValueError as error:
@@ -146,8 +148,10 @@ class _Sweep:
         target, cap = self.stage.request["until_ci"], self.stage.request["max_samples"]
         if target is None:
             return []
-        # Samples beyond this round's are of a run that asked for more, or was killed: they decide nothing here.
-        rows = self.store.scan().filter(pl.col("sample") < self.samples).select("problem", "score", *CELL)
+        # What is beyond this round is of a run that asked for more, or was killed: it decides nothing here.
+        ids = {name: [problem.id for problem in given] for name, given in self.problems.items()}
+        asked = rows_of(ids) & (pl.col("sample") < self.samples)
+        rows = self.store.scan().filter(asked).select("problem", "score", *CELL)
         found = widest(rows, [cell for model in models for cell in model.cells])
         narrow = found.half_width <= target
         following = next_samples(self.samples, cap)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 import polars as pl
 
 from elastic_core.statistics import sampled_tokens
+from elastic_core.sweep.subset import problem_digest
 
 MAX_TRAJECTORIES = 50_000
 MAX_TOKENS = 30_000_000
@@ -54,7 +54,7 @@ def draw_problems(
         .agg(pl.len().alias("trajectories"), sampled_tokens().cast(pl.Int64).sum().alias("tokens"))
         .collect(engine="streaming")
     )
-    digests = pl.Series([_digest(*names) for names in sizes.select(PROBLEM).iter_rows()], dtype=pl.String)
+    digests = pl.Series([problem_digest(*names) for names in sizes.select(PROBLEM).iter_rows()], dtype=pl.String)
     drawn = (
         sizes.with_columns(digest=digests)
         .sort("digest")
@@ -64,7 +64,3 @@ def draw_problems(
     fits = (pl.col("trajectories").cum_sum() <= max_trajectories) & (pl.col("tokens").cum_sum() <= max_tokens)
     shown = drawn.filter(fits | (pl.col("turn") == 1)).select(*PROBLEM, "turn")
     return Drawing(shown, sizes.height, int(sizes["trajectories"].sum()))
-
-
-def _digest(benchmark: str, problem: str) -> str:
-    return hashlib.blake2b(f"{benchmark}\0{problem}".encode(), digest_size=8).hexdigest()

@@ -60,6 +60,17 @@ def test_status_and_plan_say_that_nothing_is_missing(more: subprocess.CompletedP
     assert "tokens/s, measured on 1 engine(s)" in plan.stdout
 
 
+def test_a_sweep_of_fewer_problems_finds_them_in_the_table(
+    more: subprocess.CompletedProcess[str], more_runs: Path
+) -> None:
+    asked = ("--preset", "smoke", *FEWER, "--set", "sweep.problems=2")
+    without_templates = ("--set", 'sweep.strategies=["separate"]')
+    status = elastic("sweep", "status", *asked, *without_templates, runs=more_runs).stdout
+    assert "(100%)" in status
+    plan = elastic("plan", "sweep", *asked, runs=more_runs).stdout
+    assert "(2 problems) × 2 samples" in plan and "0 of " in plan
+
+
 def test_rows_of_other_thought_templates_do_not_join_the_table(more_runs: Path) -> None:
     shipped = (resources.files("elastic_core.reasonflux") / "miniature.json").read_text()
     library = more_runs / "library.json"

@@ -116,7 +116,9 @@ def test_only_cells_of_these_weights_are_on_the_card(tmp_path: Path, monkeypatch
     benchmark = rows["benchmark"][0]
     stage = Stage(tmp_path, "smoke", "sweep", {"models": {"base": "other", "trained": model_fingerprint(base)}})
     monkeypatch.setattr(export, "sweep_stage", lambda run: stage)
-    run: Any = SimpleNamespace(runs=tmp_path, settings=SimpleNamespace(data=SimpleNamespace(benchmarks=[benchmark])))
+    run: Any = SimpleNamespace(runs=tmp_path, settings=None)
+    data, sweep = SimpleNamespace(benchmarks=[benchmark]), SimpleNamespace(problems=None)
+    run.settings = SimpleNamespace(data=data, sweep=sweep)
     (stage.directory / TABLE).mkdir(parents=True)
     rows.write_parquet(stage.directory / TABLE / "rows-0.parquet")
     assert export.measured(run, base) == []  # The sweep has not finished.

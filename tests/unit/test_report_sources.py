@@ -1,6 +1,7 @@
 """What a report finds around a trajectory table, by contents, and what is said where there is none."""
 
 import json
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +12,7 @@ from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files, model_fingerprint
 from elastic_core.sweep.manifest import Manifest
 from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.subset import first_ids
 from tasks.report_sources import report_sources
 from tests.unit.test_report_summary import make_rows
 
@@ -68,6 +70,19 @@ def test_everything_that_belongs_to_a_table_is_found_by_its_contents(preset: Pat
     assert (len(sources.asked.cells), sources.asked.num_problems, sources.asked.num_samples) == (4, {"hard": 5}, 2)
     assert set(sources.documents) == {"trajectory table", "sweep", "training of trained", "data of d1"}
     assert sources.provenance["command"] == "elastic"
+
+
+def test_a_sweep_of_some_problems_is_reported_of_these_though_its_table_holds_more(preset: Path) -> None:
+    inputs = preset / "sweep" / "s1" / "inputs.json"
+    write_json(inputs, json.loads(inputs.read_text()) | {"request": REQUEST | {"problems": 4}})
+    chosen = first_ids("hard", [f"{i:03}" for i in range(5)], 4)
+    sources = report_sources(preset / "sweep" / "s1", {})
+    begun = chosen & {"000", "001", "002"}
+    assert set(sources.rows.collect()["problem"]) == begun and len(begun) > 0
+    assert {problem for _, problem in sources.problems} == chosen
+    assert sources.asked is not None and sources.asked.num_problems == {"hard": 4} and sources.asked.chosen
+    shutil.rmtree(preset / "data")
+    assert set(report_sources(preset / "sweep" / "s1", {}).rows.collect()["problem"]) == {"000", "001", "002"}
 
 
 def test_the_sweep_directory_is_as_good_as_its_table(preset: Path) -> None:

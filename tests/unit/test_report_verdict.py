@@ -8,7 +8,7 @@ from elastic_core.statistics import paired_difference
 from elastic_core.sweep.grid import build_cells
 from reports.claims import Claim
 from reports.coverage import Asked, coverage
-from reports.summary import cell_problems, summarize
+from reports.summary import cell_problems
 from reports.verdict import verdict
 from tests.unit.test_report_summary import make_rows
 
@@ -95,11 +95,21 @@ def test_coverage_counts_what_was_asked_for_and_no_more() -> None:
     asked = Asked(cells, {"easy": 10, "hard": 10}, num_samples=4)
     table = {"models": ["base"], "strategies": ["separate", "unconstrained"], "budgets": [16, 64], "num_problems": 10}
     whole = make_rows(**table)
-    assert coverage(summarize(whole), asked) == "The sweep is complete: 240 trajectories in 6 cells."
+    assert coverage(whole, asked) == "The sweep is complete: 240 trajectories in 6 cells."
     large = pl.col("think_budget").eq_missing(64)
     begun = whole.filter(~large | (pl.col("problem") < "005"), benchmark="easy", strategy="separate")
-    assert coverage(summarize(begun), asked) == (
+    assert coverage(begun, asked) == (
         "The sweep is not complete: 60 of 240 trajectories (25 %) are there, 1 of 6 cells are complete and 4 are empty."
     )
     beyond = make_rows(**{**table, "num_samples": 8})
-    assert coverage(summarize(beyond), asked).startswith("The sweep is complete: 240 ")
+    assert coverage(beyond, asked).startswith("The sweep is complete: 240 ")
+
+
+def test_more_samples_of_fewer_problems_are_not_taken_for_the_rest() -> None:
+    cells = build_cells(["base"], ["easy"], ["separate"], [Budget(16, 32)])
+    table = {"models": ["base"], "benchmarks": ["easy"], "strategies": ["separate"], "budgets": [16]}
+    asked = Asked(cells, {"easy": 20}, num_samples=4, chosen=True)
+    assert coverage(make_rows(**table, num_problems=10, num_samples=8), asked) == (
+        "The sweep is not complete: 40 of 80 trajectories (50 %) are there, 0 of 1 cells are complete and 0 are empty. "
+        "It measures part of the problems, drawn by a hash of their names: 20 of easy."
+    )
