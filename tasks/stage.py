@@ -17,8 +17,8 @@ from prefect import Task, runtime
 from prefect.serializers import JSONSerializer
 
 from elastic_core.atomic import replacing
-from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_value
+from elastic_core.transient import is_transient
 
 MODEL = "model"
 """Directory of the Hugging Face checkpoint that a training stage leaves."""
@@ -91,5 +91,5 @@ def seconds_to_queue() -> float:
 
 
 def worth_retrying(task: Any, run: Any, state: Any) -> bool:
-    """Whether a failed task may succeed when run again: not after an error of the user's making."""
-    return not isinstance(state.result(raise_on_failure=False), UserError)
+    """Whether a failed task may succeed when run again, see `is_transient`."""
+    return is_transient(state.result(raise_on_failure=False))

@@ -4,6 +4,7 @@ process of its own."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections import deque
@@ -21,6 +22,7 @@ from elastic_core.reasonflux.f1_template import CHAT_TEMPLATES
 from elastic_core.training.launch import FINISHED_STEP
 from elastic_core.training.sft import WarmStart, is_finished
 from elastic_core.training.sft_parameters import SftParameters
+from elastic_core.transient import ProcessLost
 from tasks.progress import progress
 from tasks.stage import MODEL, Stage, worth_retrying
 from tasks.tracking import Tracker, flatten
@@ -41,6 +43,8 @@ class Imitation:
     sources: tuple[Path, ...]
 
 
+_KILLED = re.compile(r"Signal \d+ \(SIGKILL\) received")
+"""torchrun's line about a process that was killed; another's own error is told otherwise."""
 ROWS = "rows.parquet"
 """Token ids and loss mask of the conversations, in the stage's directory; their report is beside them."""
 
@@ -120,7 +124,8 @@ def _steps(launch: Launch, config: Path, log_file: Path, environment: Mapping[st
     """Run the trainer and yield each finished step.
 
     Raises:
-        RuntimeError: when it fails, with the end of its log.
+        ProcessLost: when it, or one of its processes, was killed.
+        RuntimeError: when it fails otherwise. Each with the end of its log.
     """
     last: deque[str] = deque(maxlen=30)
     process = subprocess.Popen(
@@ -141,10 +146,10 @@ def _steps(launch: Launch, config: Path, log_file: Path, environment: Mapping[st
                 last.append(line)
                 if match := FINISHED_STEP.search(line):
                     yield int(match[1])
-        if process.wait():
-            raise RuntimeError(
-                f"the trainer ended with status {process.returncode}; log in {log_file}\n{''.join(last)}"
-            )
+        if status := process.wait():
+            killed = status < 0 or any(_KILLED.search(line) for line in last)
+            kind = ProcessLost if killed else RuntimeError
+            raise kind(f"the trainer ended with status {status}; log in {log_file}\n{''.join(last)}")
     finally:
         process.terminate()
         process.wait()

@@ -9,13 +9,14 @@ from typing import Protocol
 
 from elastic_core.strategies.base import Completion, Generate, Rollout
 from elastic_core.trajectory import BudgetExceeded, Trajectory
+from elastic_core.transient import ProcessLost
 
 
 class RequestFailed(RuntimeError):
     """An engine could not answer this request; others may still succeed."""
 
 
-class EngineLost(RuntimeError):
+class EngineLost(ProcessLost):
     """The engine is gone, or never came, and nothing more can be asked of it."""
 
 

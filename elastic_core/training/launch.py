@@ -19,11 +19,12 @@ from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_value
 from elastic_core.training.local_ray import RayCluster
 from elastic_core.training.resources import check_resources, required_resources
-from elastic_core.training.train_main import REFUSED
+from elastic_core.training.train_main import LOST, REFUSED
+from elastic_core.transient import ProcessLost
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
-    from ray.job_submission import JobSubmissionClient
+    from ray.job_submission import JobDetails, JobSubmissionClient
 
 FINISHED_STEP = re.compile(r"\bstep:(\d+) - ")
 """How verl's console logger begins the line of a finished step."""
@@ -42,6 +43,10 @@ class Deadlines(NamedTuple):
 
 class TrainingFailed(RuntimeError):
     """The job ended without success; the message ends with the end of its log."""
+
+
+class TrainingLost(TrainingFailed, ProcessLost):
+    """Not by an error of its program: one of its processes, or the cluster's memory of it, is gone."""
 
 
 def job_prefix(config: "DictConfig") -> str:
@@ -119,6 +124,7 @@ def follow(
 
     Raises:
         UserError: when the job ended with one.
+        TrainingLost: when a process of it is gone, or the cluster does not know it any more.
         TrainingFailed: when it failed otherwise, or was stopped.
         TimeoutError: when a deadline passed without a step; the job is stopped.
         ConnectionError: when the cluster did not answer for as long as the deadlines say.
@@ -222,8 +228,18 @@ def _failure(client: "JobSubmissionClient", job: str, status: str | None, log: _
     for line in reversed(log.last):
         if line.startswith(REFUSED):
             return UserError(line.removeprefix(REFUSED))
-    message = "" if status is None else client.get_job_info(job).message
-    return TrainingFailed(f"job {job} is {status or 'unknown to the cluster'}: {message}\n{log.tail()}")
+    info = None if status is None else client.get_job_info(job)
+    lost = info is None or _killed(info) or any(line.startswith(LOST) for line in log.last)
+    kind = TrainingLost if lost else TrainingFailed
+    message = "" if info is None else info.message
+    return kind(f"job {job} is {status or 'unknown to the cluster'}: {message}\n{log.tail()}")
+
+
+def _killed(info: "JobDetails") -> bool:
+    """Whether a signal ended the job's driver, or Ray's actor that watches it is gone."""
+    code = info.driver_exit_code or 0
+    gone = "JOB_SUPERVISOR_ACTOR_DIED", "JOB_SUPERVISOR_ACTOR_START_FAILURE", "JOB_SUPERVISOR_ACTOR_UNKNOWN_FAILURE"
+    return code < 0 or code > 128 or info.error_type in gone
 
 
 async def _read(client: "JobSubmissionClient", job: str, log: _Log) -> None:

@@ -5,16 +5,20 @@ says so and does nothing.
 """
 
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from elastic_core.errors import UserError
+from elastic_core.transient import is_transient
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 REFUSED = "error: "
 """How the log's last line begins when the user, not the program, can mend what went wrong."""
+LOST = "lost: "
+"""How it begins when a process, node or connection of the training went away: the same job may succeed."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -39,6 +43,11 @@ def main(arguments: list[str] | None = None) -> None:
     except UserError as error:
         # Ray wraps what an actor raised.
         raise SystemExit(f"{REFUSED}{getattr(error, 'cause', error)}") from None
+    except Exception as error:
+        if not is_transient(error):
+            raise
+        traceback.print_exc()
+        raise SystemExit(f"{LOST}{type(error).__name__}, see above") from None
     # verl's loop can end at once, and looks as if it had trained.
     if not is_finished(out_dir, steps):
         raise RuntimeError(f"verl returned, but {out_dir} holds no checkpoint of step {steps}")

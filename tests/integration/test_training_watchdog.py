@@ -10,7 +10,7 @@ import sys, time
 import ray
 from elastic_core.training import watchdog
 
-watchdog._SECONDS_BETWEEN_LOOKS = 0.5
+watchdog._SECONDS_BETWEEN_LOOKS = 0.5 if sys.argv[1] in ("nobody", "worker", "engine") else 60
 ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
 
 @ray.remote
@@ -39,6 +39,11 @@ with watchdog.watching([worker], [server]):
         ray.kill(worker)
     if sys.argv[1] == "engine":
         ray.get(server.lose_engine.remote())
+    if sys.argv[1] == "rollouts of a dead engine":
+        ray.get(server.lose_engine.remote())
+        raise RuntimeError("rollouts failed")
+    if sys.argv[1] == "rollouts alone":
+        raise RuntimeError("rollouts failed")
     time.sleep(20 if sys.argv[1] != "nobody" else 2)
 print("done", flush=True)
 """
@@ -46,9 +51,17 @@ print("done", flush=True)
 
 @pytest.mark.parametrize(
     ("victim", "status", "words"),
-    [("nobody", 0, "done"), ("worker", 1, "class_name: Worker"), ("engine", 1, "EngineCore encountered an issue")],
+    [
+        ("nobody", 0, "done"),
+        ("worker", 1, "class_name: Worker"),
+        ("engine", 1, "EngineCore encountered an issue"),
+        ("rollouts of a dead engine", 1, "ProcessLost: a process of the training died"),
+        ("rollouts alone", 1, "\nRuntimeError: rollouts failed\n"),
+    ],
 )
-def test_a_dead_process_ends_the_training(victim: str, status: int, words: str) -> None:
+def test_a_dead_process_ends_the_training_and_is_the_reason_of_what_failed_with_it(
+    victim: str, status: int, words: str
+) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", TRAINER, victim],
         stdout=subprocess.PIPE,

@@ -11,6 +11,8 @@ from omegaconf import OmegaConf
 from elastic_core.errors import UserError
 from elastic_core.training import launch, train_main
 from elastic_core.training.launch import Deadlines, TrainingFailed, follow
+from elastic_core.training.train_main import LOST
+from elastic_core.transient import ProcessLost, is_transient
 
 AWAY = "AWAY"
 
@@ -23,9 +25,12 @@ def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
 class Client:
     """A job server whose job goes through `statuses`, one per look, and stays at the last; at AWAY it is down."""
 
-    def __init__(self, *statuses: str, log: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, *statuses: str, log: tuple[str, ...] = (), exit_code: int | None = 1, error_type: str | None = None
+    ) -> None:
         self.statuses = list(statuses)
         self.log = log
+        self.exit_code, self.error_type = exit_code, error_type
         self.stopped = False
 
     def get_job_status(self, job: str) -> SimpleNamespace:
@@ -39,7 +44,7 @@ class Client:
             yield chunk
 
     def get_job_info(self, job: str) -> SimpleNamespace:
-        return SimpleNamespace(message="exit code 1")
+        return SimpleNamespace(message="exit code 1", driver_exit_code=self.exit_code, error_type=self.error_type)
 
     def stop_job(self, job: str) -> None:
         self.stopped = True
@@ -75,6 +80,29 @@ def test_steps_and_lines_are_passed_on_and_the_log_is_kept(tmp_path: Path) -> No
 def test_a_failed_job_raises_with_the_end_of_its_log(tmp_path: Path) -> None:
     with pytest.raises(TrainingFailed, match=r"job train-1 is FAILED: exit code 1\n(.*\n)*bye"):
         follow(cluster(Client("RUNNING", "FAILED", log=LOG)), "train-1", log_file=tmp_path / "log")
+
+
+ASSERTION = ("Traceback (most recent call last):\nAssertionError: an embedding does not fit\n",)
+
+
+@pytest.mark.parametrize(
+    ("client", "again"),
+    [
+        (Client("FAILED", log=ASSERTION), False),
+        (Client("STOPPED", log=LOG, exit_code=None), False),
+        (Client("FAILED", log=(*ASSERTION, f"{LOST}ActorDiedError, see above\n")), True),
+        (Client("FAILED", log=LOG, exit_code=-9), True),
+        (Client("FAILED", log=LOG, exit_code=137), True),
+        (Client("FAILED", log=LOG, exit_code=None, error_type="JOB_SUPERVISOR_ACTOR_DIED"), True),
+    ],
+    ids=["assertion", "stopped", "an actor died", "driver killed", "driver killed in a shell", "node died"],
+)
+def test_a_job_is_worth_another_attempt_only_when_a_process_was_lost(
+    tmp_path: Path, client: Client, again: bool
+) -> None:
+    with pytest.raises(TrainingFailed) as failed:
+        follow(cluster(client), "job", log_file=tmp_path / "log")
+    assert is_transient(failed.value) is again
 
 
 def test_a_deadline_says_what_it_waited_for_and_stops_the_job(tmp_path: Path) -> None:
@@ -154,3 +182,17 @@ def test_what_the_user_can_mend_is_the_job_s_last_line(tmp_path: Path, monkeypat
     monkeypatch.setattr(train_main, "run", refuse)
     with pytest.raises(SystemExit, match=r"^error: the disk is full$"):
         train_main.main([configuration(tmp_path)])
+
+
+@pytest.mark.parametrize("error", [ProcessLost("an engine died"), ConnectionError("MLflow is away")])
+def test_what_was_lost_is_the_job_s_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    def lose(config: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("elastic_core.training.plugin_check.require_plugin", lambda: None)
+    monkeypatch.setattr(train_main, "run", lose)
+    with pytest.raises(SystemExit, match=rf"^{LOST}{type(error).__name__}"):
+        train_main.main([configuration(tmp_path)])
+    assert str(error) in capsys.readouterr().err
