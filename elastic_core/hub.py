@@ -9,8 +9,13 @@ from elastic_core.errors import UserError
 
 MODEL_FILES = ("*.json", "*.jinja", "*.safetensors", "*.model", "*.txt")
 """Of a repository: weights in one format, tokenizer, configuration."""
-TOKENIZER_FILES = ("config.json", "tokenizer*", "chat_template*", "vocab*", "merges*")
+TOKENIZER_FILES = ("config.json", "generation_config.json", "tokenizer*", "chat_template*", "vocab*", "merges*")
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def is_local(model: str) -> bool:
+    """Whether it names a directory, there or not, and no repository of the hub."""
+    return Path(model).exists() or not _REPOSITORY.fullmatch(model)
 
 
 def locate(model: str, files: tuple[str, ...] = MODEL_FILES) -> Path:
@@ -24,9 +29,8 @@ def locate(model: str, files: tuple[str, ...] = MODEL_FILES) -> Path:
     Raises:
         UserError: when it is neither there nor to be had.
     """
-    directory = Path(model)
-    if directory.exists() or not _REPOSITORY.fullmatch(model):
-        return directory.resolve()
+    if is_local(model):
+        return Path(model).resolve()
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 

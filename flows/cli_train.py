@@ -9,13 +9,20 @@ from flows.cli_options import changes_of, settings_options
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Print verl's whole configuration as YAML; nothing is started.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print verl's whole configuration as YAML; nothing is started, nor fetched."
+)
 @settings_options("Settings of the training.")
 def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
     """Look at a training. To run one: elastic run train."""
-    from flows import presets, train_settings
+    from elastic_core.hub import is_local
+    from flows import doctor, presets, train_settings
+    from flows.doctor import models
 
     if not dry_run:
         raise UserError(f"nothing to look at; give --dry-run, or to train: elastic run train --preset {preset}")
     settings = presets.resolve(preset, changes_of(overrides))
-    click.echo(train_settings.composed(settings), nl=False)
+    here = [use for use in models.models_in_use(settings) if is_local(use.model)]
+    composed = train_settings.composed(settings)
+    doctor.require(*models.look(here))
+    click.echo(composed, nl=False)

@@ -18,7 +18,7 @@ import click
 from elastic_core.errors import UserError
 from elastic_core.sweep.grid import checkpoints
 from elastic_core.training.resources import placement
-from flows.doctor import machine, services, software
+from flows.doctor import machine, models, services, software
 from flows.doctor.finding import Finding
 from flows.environment import runs_directory
 from flows.services import answers
@@ -70,11 +70,9 @@ def check_machine(
 def run_checks(settings: Settings) -> list[Finding]:
     """Every check, in the order a new machine meets them."""
     runs = runs_directory()
-    base = settings.base
-    if base == "warm-start" and settings.warm_start.sft:  # Fine-tuning keeps its tokenizer.
-        base = settings.warm_start.initial
     plugin = software.start_probe(software.PLUGIN_PROBE)
-    markers = software.start_probe(software.MARKERS_PROBE, base)
+    uses = models.models_in_use(settings)
+    looks = models.start_look(uses)
     return [
         software.check_python(sys.version_info[:2]),
         software.check_compiler(software.compiler_files(software.installed_engine())),
@@ -85,7 +83,7 @@ def run_checks(settings: Settings) -> list[Finding]:
         software.check_sandbox(software.sandbox_problem()),
         *_check_services(settings, runs),
         software.check_plugin(*software.finish_probe(plugin)),
-        software.check_markers(base, *software.finish_probe(markers)),
+        *models.finish_look(uses, looks),
     ]
 
 

@@ -17,18 +17,6 @@ from flows.doctor.finding import Finding
 
 PROJECT = "elastic-reasoning"
 PLUGIN_PROBE = "from elastic_core.training.plugin_check import require_plugin; require_plugin()"
-MARKERS_PROBE = """
-import sys
-from elastic_core.fingerprint import tokenizer_fingerprint
-from elastic_core.hub import TOKENIZER_FILES, locate
-from elastic_core.markers import load_markers
-from elastic_core.miniature.warm_start import BASE
-base = BASE if sys.argv[1] in ("shipped", "warm-start") else locate(sys.argv[1], TOKENIZER_FILES)
-tokenizer_fingerprint(base)  # Without one transformers' own message misleads.
-tokenizer, markers = load_markers(base)
-ids = (markers.think_start, markers.think_end, *markers.end_of_text)
-print(", ".join(f"{tokenizer.decode([i])} is token {i}" for i in ids))
-"""
 _NOT_LOCKED = {PROJECT, "pip"}
 """In every environment, and in no lock."""
 
@@ -96,14 +84,6 @@ def check_plugin(status: int, output: str) -> Finding:
     if status == 0:
         return Finding("verl plugin", "ok", "loads")
     return Finding("verl plugin", "failure", f"does not load ({last_line(output)}): run `make install`")
-
-
-def check_markers(base: str, status: int, output: str) -> Finding:
-    """The tokens between which the model thinks: without them there is nothing to put a budget on."""
-    if status == 0:
-        return Finding("markers", "ok", f"{last_line(output)} (base = {base})")
-    advice = "give a reasoning model with `--set base=DIRECTORY`"
-    return Finding("markers", "failure", f"base = {base} cannot be used ({last_line(output)}): {advice}")
 
 
 def last_line(output: str) -> str:
@@ -182,12 +162,12 @@ def start_probe(code: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def finish_probe(process: subprocess.Popen[str]) -> tuple[int, str]:
+def finish_probe(process: subprocess.Popen[str], seconds: float = 90) -> tuple[int, str]:
     """Exit status, and what it printed or why it failed."""
     try:
-        output, errors = process.communicate(timeout=90)
+        output, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return 1, "no answer within 90 s"
+        return 1, f"no answer within {seconds:g} s"
     return process.returncode, errors if process.returncode else output

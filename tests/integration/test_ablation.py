@@ -1,8 +1,11 @@
 """What the ablation changes, and the configuration that `elastic train --dry-run` prints."""
 
+from pathlib import Path
+
 import yaml
 from click.testing import CliRunner
 
+from elastic_core.errors import UserError
 from flows import presets
 from flows.ablation import changes
 from flows.cli import cli
@@ -29,3 +32,11 @@ def test_a_dry_run_prints_verls_configuration_and_nothing_else() -> None:
     assert config["trainer"]["total_training_steps"] == 7
     assert config["actor_rollout_ref"]["model"]["path"] == "Skywork/Skywork-OR1-Math-7B"
     assert config["data"]["train_files"] == ["runs/e1-math-7b/data/KEY/deepscaler.parquet"]
+
+
+def test_a_dry_run_refuses_a_model_that_cannot_be_trained(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "brain"}')
+    (tmp_path / "model.safetensors").touch()
+    result = CliRunner().invoke(cli, ["train", "--dry-run", "--preset", "e1-math-7b", "--set", f"base={tmp_path}"])
+    assert result.stdout == "" and isinstance(result.exception, UserError)
+    assert str(result.exception).startswith(f"base = {tmp_path}: transformers cannot read its config.json")

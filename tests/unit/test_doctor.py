@@ -8,7 +8,7 @@ from elastic_core.errors import UserError
 from elastic_core.training.local_ray import RayCluster
 from elastic_core.training.resources import placement
 from flows import doctor, presets
-from flows.doctor import machine, services, software
+from flows.doctor import machine, models, services, software
 from flows.doctor.finding import GIB, Finding
 
 
@@ -97,11 +97,36 @@ def test_a_cluster_is_held_against_engines_too() -> None:
     assert services.check_engines([(8, 4)], engines=8, gpus=1).level == "failure", "each takes a CPU"
 
 
-def test_a_model_without_markers_cannot_be_used() -> None:
-    assert software.check_markers("shipped", 0, "<think> is token 6\n").level == "ok"
-    refused = software.check_markers("me/model", 1, "Traceback\nValueError: <think> is 3 tokens\n")
-    assert refused.level == "failure"
-    assert "base = me/model cannot be used (ValueError: <think> is 3 tokens)" in refused.message
+def test_every_model_of_a_preset_is_looked_at_for_what_it_is_used_for() -> None:
+    assert models.models_in_use(presets.resolve("embedded")) == [models.Use("base", "shipped", "cpu", trained=True)]
+    assert models.models_in_use(presets.resolve("smoke")) == [
+        models.Use("warm_start.initial", "shipped", "cpu", trained=True)
+    ]
+    evaluated = models.models_in_use(presets.resolve("evaluate-e1-math-1.5b"))
+    assert evaluated[0] == models.Use("base", "agentica-org/DeepScaleR-1.5B-Preview", "cuda")
+    assert evaluated[1].setting == "sweep.checkpoints.E1-Math-1.5B" and not evaluated[1].trained
+    twice = {"base": "a/b", "sweep.checkpoints": {"same": "a/b"}, "sweep.models": ["base", "same"]}
+    assert [use.setting for use in models.models_in_use(presets.resolve("evaluate-e1-math-1.5b", twice))] == ["base"]
+
+
+def test_a_model_that_cannot_be_used_is_a_failure_beside_those_that_can(tmp_path: Path) -> None:
+    """Through the probe's own process, in which all of them are looked at."""
+    (tmp_path / "broken").mkdir()
+    uses = [
+        models.Use("base", "shipped", "cpu", trained=True),
+        models.Use("sweep.checkpoints.broken", str(tmp_path / "broken"), "cpu"),
+    ]
+    usable, broken = models.look(uses)
+    assert usable.level == "ok" and usable.message.startswith("base = shipped: <think> is token ")
+    assert broken.level == "failure"
+    assert (
+        broken.message.startswith(f"sweep.checkpoints.broken = {tmp_path}/broken") and "config.json" in broken.message
+    )
+
+
+def test_a_probe_that_dies_is_a_failure_too() -> None:
+    (failed,) = models.check_models([models.Use("base", "shipped", "cpu")], 1, "Traceback\nImportError: no vllm\n")
+    assert failed.level == "failure" and "ImportError: no vllm" in failed.message
 
 
 def test_a_prefect_server_that_is_away_is_a_failure() -> None:
