@@ -10,6 +10,7 @@ from rich.table import Table
 
 from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
+from elastic_core.statistics import readable, unreadable
 from elastic_core.sweep.contenders import Contender, contenders
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.manifest import ManifestMismatch
@@ -105,7 +106,10 @@ def status(preset: str, overrides: Mapping[str, Any]) -> str:
             bar = "█" * round(20 * there / wanted)
             budget = str(cell.budget)
             table.add_row(model.name, cell.benchmark, cell.strategy, budget, f"{there:,}", f"{wanted:,}", f"{bar:20}")
-    return f"{render(table)}\n{done:,} of {total:,} rows ({done / total:.0%}) in {asked.store.directory}"
+    responses = asked.store.scan().select("model", "think_finish", "grade_status").collect()
+    remarks = [sentence for model in readable(responses) for sentence in unreadable(model)]
+    counted = f"{done:,} of {total:,} rows ({done / total:.0%}) in {asked.store.directory}"
+    return "\n".join([render(table), counted, *remarks])
 
 
 def _cells(asked: _Asked) -> list[str]:

@@ -12,7 +12,7 @@ import polars as pl
 
 from elastic_core.atomic import replacing
 from elastic_core.data.problems import Problem
-from elastic_core.statistics import budget_advice, marginal_accuracy, paired_differences, thinking_spent
+from elastic_core.statistics import budget_advice, marginal_accuracy, paired_differences, readable, thinking_spent
 from reports import tables
 from reports.claims import BASE, TRAINED, evaluate_claims
 from reports.content import ReportContent, ReportTable
@@ -112,7 +112,11 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     star = trainings[TRAINED].fixed_budget if TRAINED in trainings else None
     problems = cell_problems(rows)
     summary = summarize_problems(problems)
+    responses = readable(rows)
     claims = evaluate_claims(rows, star)
+    if all(each.num_answered == 0 for each in responses):
+        claims = [claim._replace(holds=None, evidence="needs answers that the grader can read") for claim in claims]
+    idle = [sentence for name, training in trainings.items() if (sentence := training.idle(name))]
     theirs = published(summary["benchmark"].unique().to_list())
     models, strategies = (_ordered(summary[name], first) for name, first in (("model", BASE), ("strategy", VANILLA)))
     by_model = paired_differences(rows, "model", models[0])
@@ -146,7 +150,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     ]
     return ReportContent(
         directory=directory,
-        verdict=verdict(problems, claims),
+        verdict=" ".join([verdict(problems, claims, responses), *idle]),
         coverage=None if sources.asked is None else coverage(rows, sources.asked),
         summary=summary,
         claims=claims,

@@ -22,6 +22,8 @@ from elastic_core.statistics import (
     overlap,
     paired_differences,
     read_curve,
+    readable,
+    unreadable,
 )
 from reports.claims import BASE, signed
 from reports.drawing import sampled
@@ -48,7 +50,8 @@ def render_comparison(rows: pl.DataFrame) -> str:
     - a table per model, a line per budget: strategies against the first;
     - a table of curves, a line per model and strategy: area, its paired differences, and the log-linear law.
 
-    The first model is `base`, and the first strategy `vanilla`, or where the table has none the first by name.
+    The first model is `base`, and the first strategy `vanilla`, or where the table has none the first by name. What
+    makes a model's numbers say little follows at the end.
 
     Raises:
         ValueError: as `reports.summary.summarize`.
@@ -68,7 +71,8 @@ def render_comparison(rows: pl.DataFrame) -> str:
             at = {"benchmark": benchmark, "model": model}
             tables += _strategies(by_strategy.filter(**at), at)
         tables += _curves(part, models, strategies, benchmark)
-    return render(*tables, LEGEND)
+    remarks = [sentence for model in readable(rows) for sentence in unreadable(model)]
+    return render(*tables, LEGEND, *remarks)
 
 
 def _accuracy(

@@ -46,7 +46,8 @@ from elastic_core.trajectory import KEY
 CELL = ("model", "benchmark", "strategy", "think_budget", "solution_budget")
 
 COLUMNS = (
-    *KEY, "think_tokens", "forced_tokens", "solution_tokens", "navigator_tokens", "think_finish", "answer", "score"
+    *KEY, "think_tokens", "forced_tokens", "solution_tokens", "navigator_tokens", "think_finish", "answer", "score",
+    "grade_status",
 )  # fmt: skip
 """The columns of the trajectory table that a report reads; the others are long and stay on disk."""
 

@@ -17,6 +17,7 @@ from elastic_core.data.problems import Problem, read_problems
 from elastic_core.engines.parameters import EngineParameters, vllm_version
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.parameters import Templates
+from elastic_core.statistics import readable, unreadable
 from elastic_core.strategies import Sampling
 from elastic_core.sweep.contenders import Contender, contenders
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
@@ -70,7 +71,11 @@ def measure(
             before = time.monotonic()
             sweep.run(cluster)
             after = time.monotonic()
-            record_cells(tracker, run_id, stage.label, summarize(store.scan().select(COLUMNS).collect()))
+            rows = store.scan().select(COLUMNS).collect()
+            record_cells(tracker, run_id, stage.label, summarize(rows))
+            for model in readable(rows):
+                for sentence in unreadable(model):
+                    get_run_logger().warning(sentence)
             counts = sweep.totals() | {"bookkeeping_seconds": before - began + time.monotonic() - after}
             if sweep.results:
                 tracker.log(run_id, metrics=counts)

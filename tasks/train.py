@@ -18,6 +18,7 @@ from elastic_core.exclusive import Occupied, exclusive
 from elastic_core.training.checkpoints import is_finished
 from elastic_core.training.config import GrpoParameters
 from elastic_core.training.local_ray import RayCluster
+from elastic_core.training.nothing_learned import WARNING
 from elastic_core.training.step_metrics import check_metrics
 from tasks.cluster import ray_cluster
 from tasks.export import publish
@@ -73,7 +74,10 @@ def train_policy(
                 with ray_cluster(cluster, pretended) as running, progress("train", parameters.steps, "steps") as shown:
                     job = launch.submit(running, config, directory / "verl.yaml", environment)
                     get_run_logger().info("following job %s at %s, log in %s", job, running.dashboard, log_file)
-                    launch.follow(running, job, log_file=log_file, on_line=_job_logger().info, on_step=shown.reach)
+                    lines = _Lines()
+                    launch.follow(running, job, log_file=log_file, on_line=lines.pass_on, on_step=shown.reach)
+                if lines.warnings:
+                    tracker.client.set_tag(run_id, "warning", "\n".join(lines.warnings))
             _require_metrics(tracker, run_id, parameters, directory)
             publish(stage, tracker, run_id, checkpoints, base, train_files[0].parent)
             _write_history(tracker, run_id, directory / METRICS)
@@ -112,6 +116,20 @@ def _write_history(tracker: Tracker, run_id: str, file: Path) -> None:
     history = pl.DataFrame(tracker.history(run_id), schema={"step": pl.Int64, "name": pl.String, "value": pl.Float64})
     with replacing(file) as temporary:
         history.sort("name", "step").write_parquet(temporary)
+
+
+class _Lines:
+    """Where the job's lines go: to Prefect, the training's own warnings also to whoever watches."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self._job, self._run = _job_logger(), get_run_logger()
+
+    def pass_on(self, line: str) -> None:
+        self._job.info(line)
+        if warning := line.partition(WARNING)[2].strip():
+            self._run.warning(warning)
+            self.warnings.append(warning)
 
 
 def _job_logger() -> logging.Logger:

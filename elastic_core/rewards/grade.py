@@ -18,6 +18,10 @@ class GradeStatus(StrEnum):
     SANDBOX_ERROR = "sandbox_error"  # the grader failed, not the response: to be tried again, never a score
 
 
+UNANSWERED = (GradeStatus.NO_ANSWER, GradeStatus.TRUNCATED)
+"""Of a response in which there is no answer to grade."""
+
+
 class NotAtOnce(Exception):
     """Another process has to be asked, which a grader was told not to do."""
 

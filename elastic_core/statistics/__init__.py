@@ -11,6 +11,7 @@ whole table is grouped once. Every estimate says on how many problems and trajec
 - `comparisons`: paired differences for a whole table;
 - `marginal`: what the next tokens buy; `advice`: the cheapest budget that gives up hardly any accuracy;
 - `thinking`: what each problem needs, and the thinking that went past it or could not help;
+- `readable`: whether there are answers and closed thoughts at all;
 - `intervals`, `resampling`: where the intervals come from.
 """
 
@@ -41,6 +42,7 @@ from elastic_core.statistics.lengths import (
 )
 from elastic_core.statistics.marginal import marginal_accuracy
 from elastic_core.statistics.problems import check_scores, problem_means, problem_table
+from elastic_core.statistics.readable import Readable, readable, unreadable
 from elastic_core.statistics.resampling import bootstrap
 from elastic_core.statistics.thinking import SUFFICIENT, sufficient_budgets, thinking_spent
 
@@ -53,6 +55,7 @@ __all__ = [
     "Estimate",
     "LogLaw",
     "PhaseTokens",
+    "Readable",
     "area",
     "area_difference",
     "avg_at_k",
@@ -79,11 +82,13 @@ __all__ = [
     "problem_pass_at_k",
     "problem_table",
     "read_curve",
+    "readable",
     "sampled_tokens",
     "score_difference",
     "sufficient_budgets",
     "t95",
     "thinking_spent",
     "tokens_by_phase",
+    "unreadable",
     "wilson",
 ]

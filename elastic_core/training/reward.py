@@ -8,6 +8,7 @@ from typing import Any
 
 from elastic_core.markers import Markers
 from elastic_core.rewards import Grade, grade
+from elastic_core.rewards.grade import UNANSWERED
 from elastic_core.rewards.response import response_text
 from elastic_core.training.l1 import LengthRequest
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
@@ -47,6 +48,7 @@ def measures(trajectory: Trajectory, graded: Grade, request: LengthRequest | Non
     """
     measured = {
         "acc": graded.score,
+        "answered": float(graded.status not in UNANSWERED),
         "think_tokens": float(trajectory.think_tokens),
         "solution_tokens": float(trajectory.solution_tokens),
         "forced": float(trajectory.think_finish is not ThinkFinish.CLOSED),

@@ -13,6 +13,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from elastic_core.training import advantage, checkpoints  # noqa: F401  registers the group advantage
+from elastic_core.training.nothing_learned import NothingLearned
 from elastic_core.training.step_metrics import StepMetrics, validation_of
 
 
@@ -36,6 +37,10 @@ class ElasticTrainer(PPOTrainerSync):
     """The step whose checkpoint was saved, and waits for its metrics to be recorded."""
     _validation: checkpoints.Validation | None = None
     """Of the last step."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._learning = NothingLearned()
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         sampler = self.config.trainer.v1.sampler
@@ -92,6 +97,8 @@ class ElasticTrainer(PPOTrainerSync):
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         super()._compute_metrics(batch, metrics, *args, **kwargs)
         metrics.update(self._rollout_metrics(batch))
+        if warning := self._learning.look(self.global_steps, metrics):
+            print(warning, flush=True)
         self._validation = validation_of(metrics)
 
     def _rollout_metrics(self, batch: Any) -> dict[str, float]:

@@ -72,7 +72,8 @@ def marginal(gains: pl.DataFrame, sheet: Sheet) -> ReportFigure | None:
     colours = sheet.colours
     middle = pl.mean_horizontal("tokens", "next_tokens")
     low, high = (100 * bound for bound in (min(0.0, *bounded["gain"]), max(0.0, *bounded["gain"])))
-    frame = low - 0.3 * (high - low), high + 0.3 * (high - low)
+    margin = 0.3 * ((high - low) or 1.0)  # Where no gain differs from 0 there is still an axis.
+    frame = low - margin, high + margin
     with benchmark_panels(bounded, target, bounded) as panels:
         for axes, part in panels:
             axes.axhline(0, color=INK, lw=0.8)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +101,12 @@ def test_an_empty_table_leaves_the_earlier_report(built: Path) -> None:
 def test_importing_the_report_does_not_import_matplotlib() -> None:
     code = "import sys, reports.build; sys.exit(bool({'matplotlib', 'jinja2', 'prefect', 'mlflow'} & set(sys.modules)))"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_a_report_of_responses_without_answers_compares_nothing(sources: ReportSources, tmp_path: Path) -> None:
+    silent = sources.rows.with_columns(grade_status=pl.lit("no_answer"), score=0.0)
+    content = build_report(replace(sources, rows=silent), tmp_path)
+    assert content.verdict.startswith("Nothing can be read from this comparison.")
+    assert {claim.holds for claim in content.claims} == {None}
+    assert "needs answers that the grader can read" in (tmp_path / "report.md").read_text()

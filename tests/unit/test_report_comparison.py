@@ -100,3 +100,11 @@ def test_the_order_of_rows_changes_nothing(text: str) -> None:
 def test_names_with_brackets_are_not_taken_for_markup() -> None:
     rows = make_rows(models=["base", "[red]x[/red]"], benchmarks=["easy"], strategies=["separate"], budgets=[16])
     assert "[red]x[/red] − base" in render_comparison(rows)
+
+
+def test_a_model_without_answers_is_told_at_the_end() -> None:
+    rows = make_rows(benchmarks=["easy"], strategies=["separate"], budgets=[192], num_problems=3)
+    assert "holds an answer" not in render_comparison(rows)
+    silent = pl.when(pl.col("model") == "base").then(pl.lit("no_answer")).otherwise("grade_status")
+    last = render_comparison(rows.with_columns(grade_status=silent)).splitlines()[-1]
+    assert last.startswith("None of the 12 responses of base holds an answer")

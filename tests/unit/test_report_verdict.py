@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from elastic_core.budget import Budget
-from elastic_core.statistics import paired_difference
+from elastic_core.statistics import paired_difference, readable
 from elastic_core.sweep.grid import build_cells
 from reports.claims import Claim
 from reports.coverage import Asked, coverage
@@ -88,6 +88,32 @@ def test_with_nothing_to_compare_it_says_so_and_counts_what_holds() -> None:
     assert said(rows, claims) == (
         "Nothing can be held against anything else in the 1 cells of base. 1 of 2 measurable expectations hold."
     )
+
+
+def read(rows: pl.DataFrame) -> str:
+    return verdict(cell_problems(rows), [], readable(rows))
+
+
+def test_without_any_answer_nothing_is_compared() -> None:
+    rows = scored(0, 0).with_columns(grade_status=pl.lit("no_answer"))
+    sentence = read(rows)
+    assert sentence.startswith("Nothing can be read from this comparison. None of the 640 responses of base holds")
+    assert "of trained holds" in sentence and "makes no difference" not in sentence
+
+
+def test_one_model_that_never_answers_is_told_beside_the_comparison() -> None:
+    silent = pl.when(pl.col("model") == "base").then(pl.lit("no_answer")).otherwise(pl.lit("correct"))
+    sentence = read(scored(1, 0).with_columns(grade_status=silent))
+    assert sentence.startswith("Training raises accuracy")
+    assert sentence.count("holds an answer") == 1 and "responses of base holds" in sentence
+
+
+def test_without_a_closed_thought_no_difference_is_not_called_one() -> None:
+    cut = scored(0.5, 0.5).with_columns(think_finish=pl.lit("forced"))
+    sentence = read(cut)
+    assert sentence.startswith("Training: no difference can be read on 2 benchmarks, as no thought was closed")
+    assert "thoughts of base was closed by the model" in sentence and "makes no difference" not in sentence
+    assert read(scored(0.5, 0.5)) == said(scored(0.5, 0.5)), "nothing is added where all is well"
 
 
 def test_coverage_counts_what_was_asked_for_and_no_more() -> None:
