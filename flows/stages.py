@@ -15,6 +15,7 @@ from elastic_core.fingerprint import hash_files, model_fingerprint
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.reasonflux.parameters import REASONFLUX_ZERO, Templates
 from elastic_core.sweep.subset import first_problems, rows_of
+from elastic_core.training.config import DEADLINES
 from flows.data_sources import data_files, fine_tuning_data, initial_checkpoint, mirror
 from flows.run import FlowRun
 from flows.settings import TRAINED
@@ -57,7 +58,7 @@ def train_stage(run: FlowRun) -> Stage:
             "base": fingerprint(run, base_model(run)),
             "train_data": hash_files(data_files(run, data.train)),
             "validation_data": hash_files(data_files(run, data.validation)),
-            "train": run.settings.training.model_dump(mode="json", exclude_none=True),
+            "train": run.settings.training.model_dump(mode="json", exclude_none=True, exclude=DEADLINES),
         },
     )
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
+DEADLINES = {"start_timeout_seconds", "step_timeout_seconds"}
+"""Settings of whoever follows a training, which change nothing in it."""
+
+
 class GrpoParameters(BaseModel):
     """Defaults are those of E1-Math-1.5B (Elastic Reasoning, section 4.1)."""
 
@@ -41,7 +45,9 @@ class GrpoParameters(BaseModel):
     group_size: int = Field(8, ge=2, description="Rollouts per problem, among which rewards are compared.")
     mini_batch_size: int = Field(64, ge=1, description="Problems per optimiser update; divides batch_size.")
     learning_rate: float = Field(1e-6, gt=0, description="AdamW's, constant after the warm-up.")
-    warmup_steps: int = Field(0, ge=0, description="Optimiser updates of linear warm-up.")
+    warmup_steps: int = Field(
+        0, ge=0, description="Steps of linear warm-up: all updates of a step have one rate, and the first step's is 0."
+    )
     weight_decay: float = Field(0.01, ge=0, description="AdamW's.")
     clip_grad: float = Field(1.0, gt=0, description="Largest gradient norm.")
     clip_low: float = Field(0.2, gt=0, lt=1, description="PPO clips the probability ratio below 1 - clip_low.")
@@ -60,10 +66,13 @@ class GrpoParameters(BaseModel):
     save_every: int = Field(10, ge=1, description="Steps between checkpoints: what a crash can cost.")
     keep_checkpoints: int = Field(2, ge=1, description="Checkpoints kept; older ones are deleted.")
     validate_every: int = Field(10, ge=0, description="Steps between validations; 0 for none.")
+    validate_first: bool = Field(
+        True, description="Validate before the first step too, which is where curves begin; not without validate_every."
+    )
     validation_samples: int = Field(8, ge=1, description="Rollouts per validation problem.")
     validation_temperature: float = Field(0.6, ge=0, description="Of validation rollouts; 0 is greedy.")
     validation_top_p: float = Field(0.95, gt=0, le=1, description="Nucleus of validation rollouts.")
-    seed: int = Field(0, ge=0, lt=2**31, description="Of data order, rollouts and mini-batch order.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Of data order and rollouts.")
     device: Literal["gpu", "cpu"] = Field("gpu", description="What trains and generates.")
     nodes: int = Field(1, ge=1, description="Machines.")
     gpus_per_node: int = Field(
@@ -74,11 +83,22 @@ class GrpoParameters(BaseModel):
     memory_fraction: float = Field(
         0.6, gt=0, lt=1, description="Share of an accelerator's memory for vLLM; not used on a CPU."
     )
-    tokens_per_device: int = Field(16384, ge=1, description="Most tokens in one forward pass; more are split.")
+    tokens_per_device: int = Field(
+        16384, ge=1, description="Most tokens in one forward pass, padding included; more are split."
+    )
+    offload: bool = Field(
+        False,
+        description="Keep the trainer's parameters and optimiser state in the host's memory while vLLM generates: it "
+        "frees 12 bytes a parameter, shared by a node's accelerators, and costs moving them several times a step.",
+    )
     rollout_workers: int = Field(8, ge=1, description="Processes that drive and grade rollouts.")
     attention: Literal["sdpa", "flash_attention_2"] = Field(
         "sdpa", description="The trainer's attention; flash_attention_2 also removes padding, and must be installed."
     )
+    start_timeout_seconds: float = Field(
+        1800, gt=0, description="How long a job may take to load its models and end its first step or validation."
+    )
+    step_timeout_seconds: float = Field(3600, gt=0, description="How long a job may take for every further step.")
 
     @field_validator("budget")
     @classmethod
@@ -242,19 +262,23 @@ def _actor(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
         f"{actor}.use_kl_loss": p.kl_coefficient > 0,
         f"{actor}.kl_loss_coef": p.kl_coefficient,
         f"{actor}.kl_loss_type": "low_var_kl",
-        f"{actor}.grad_clip": p.clip_grad,
-        f"{actor}.data_loader_seed": p.seed,
-        f"{actor}.use_torch_compile": not cpu,
         f"{actor}.optim.lr": p.learning_rate,
         f"{actor}.optim.lr_warmup_steps": p.warmup_steps,
         f"{actor}.optim.weight_decay": p.weight_decay,
+        f"{actor}.optim.clip_grad": p.clip_grad,
         # hf_model makes exporting a copy, whatever the number of processes that trained.
         f"{actor}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
         f"{actor}.checkpoint.load_contents": ["model", "optimizer", "extra"],
-        f"{actor}.fsdp_config.seed": p.seed,
+        # Between rollouts all of it is on the accelerator. The reference lives in the host's memory anyway.
+        f"{actor}.fsdp_config.param_offload": p.offload,
+        f"{actor}.fsdp_config.optimizer_offload": p.offload,
+        # Above one node every node holds a whole copy: parameters are gathered within it, gradients alone travel.
+        **{
+            f"actor_rollout_ref.{name}.fsdp_config.fsdp_size": p.gpus_per_node if p.nodes > 1 else -1
+            for name in engines
+        },
         **{f"actor_rollout_ref.{name}.fsdp_config.use_torch_compile": not cpu for name in engines},
-        **{f"actor_rollout_ref.{name}.fsdp_config.dtype": "float32" if cpu else "bfloat16" for name in engines},
-        # Left out, FSDP computes in bf16 whatever dtype says.
+        # Left out, FSDP computes in bf16; its `dtype` is read by other engines only.
         **{f"+actor_rollout_ref.{name}.fsdp_config.mixed_precision.param_dtype": dtype for name in engines},
     }
 
@@ -318,7 +342,7 @@ def _trainer(p: GrpoParameters, out_dir: Path, run_name: str, mlflow: bool) -> d
         "trainer.total_epochs": p.steps,
         "trainer.save_freq": p.save_every,
         "trainer.test_freq": p.validate_every or -1,
-        "trainer.val_before_train": False,
+        "trainer.val_before_train": p.validate_first and p.validate_every > 0,
         "trainer.resume_mode": "auto",
         "trainer.default_local_dir": str(out_dir),
         "trainer.project_name": "elastic-reasoning",

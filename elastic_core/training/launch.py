@@ -27,14 +27,15 @@ if TYPE_CHECKING:
     from ray.job_submission import JobDetails, JobSubmissionClient
 
 FINISHED_STEP = re.compile(r"\bstep:(\d+) - ")
-"""How verl's console logger begins the line of a finished step."""
+"""How verl's console logger begins the line of a finished step, and of the validation before the first, as step 0."""
 _UNFINISHED = ("PENDING", "RUNNING")
 LOOK_SECONDS = 1.0
 """Between two looks at a job."""
 
 
 class Deadlines(NamedTuple):
-    """Seconds a job may take until its first step ends, from one step to the next, and to be reached."""
+    """Seconds a job may take until its first step (or the validation before it) ends, from one step to the next, and to
+    be reached."""
 
     start: float = 1800
     step: float = 3600
@@ -267,9 +268,15 @@ async def _chunks(client: "JobSubmissionClient", job: str) -> AsyncIterator[str]
 
 
 def _overdue(job: str, status: Any, step: int | None, deadlines: Deadlines, log: _Log) -> str:
-    waited = f"step {step + 1}" if step is not None else "the first step"
-    seconds = deadlines.start if step is None else deadlines.step
-    return f"job {job} ({status}) waited {seconds:g} s for {waited}; stopped. The end of its log:\n{log.tail()}"
+    waited, seconds, setting = (
+        ("the first step", deadlines.start, "start_timeout_seconds")
+        if step is None
+        else (f"step {step + 1}", deadlines.step, "step_timeout_seconds")
+    )
+    return (
+        f"job {job} ({status}) waited {seconds:g} s for {waited}; stopped (train.{setting} sets how long it may take). "
+        f"The end of its log:\n{log.tail()}"
+    )
 
 
 def _status(client: "JobSubmissionClient", job: str) -> str | None:

@@ -85,7 +85,7 @@ class WarmStart(BaseModel):
     save_every: int = Field(default=500, gt=0)
     """Steps between checkpoints: what a crash can cost."""
     seed: int = 0
-    """Of the data order where `keep_order` is off, and of dropout, if the model has any."""
+    """Of the data order where `keep_order` is off."""
     loggers: tuple[str, ...] = ("console",)
     """verl's tracking backends."""
     log_every: int = Field(default=50, gt=0)
@@ -116,14 +116,12 @@ def compose_config(config: WarmStart) -> "DictConfig":
         "+model.override_config.attn_implementation": config.attention,
         "engine.strategy": "fsdp2",
         "engine.model_dtype": "fp32",
-        "engine.dtype": {"fp32": "float32", "bf16": "bfloat16"}[config.dtype],
-        # Left out, FSDP computes in bf16 whatever engine.dtype says.
+        # Left out, FSDP computes in bf16; its `dtype` is read by other engines only.
         "+engine.mixed_precision.param_dtype": config.dtype,
         "engine.use_torch_compile": False,
         "engine.reshard_after_forward": config.reshard,
         "engine.offload_policy": config.offload,
         "optim.override_optimizer_config": {"fused": True},
-        "engine.seed": config.seed,
         "optim.lr": config.learning_rate,
         "optim.lr_scheduler_type": config.schedule,
         "optim.lr_warmup_steps": config.warmup_steps,
@@ -141,7 +139,6 @@ def compose_config(config: WarmStart) -> "DictConfig":
         "trainer.save_freq": config.save_every,
         "trainer.max_ckpt_to_keep": 2,
         "trainer.resume_mode": "auto",
-        "trainer.seed": config.seed,
         "trainer.logger": list(config.loggers),
         "trainer.device": get_device_name(),
         "trainer.n_gpus_per_node": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),

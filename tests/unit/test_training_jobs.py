@@ -107,7 +107,8 @@ def test_a_job_is_worth_another_attempt_only_when_a_process_was_lost(
 
 def test_a_deadline_says_what_it_waited_for_and_stops_the_job(tmp_path: Path) -> None:
     client = Client("RUNNING", log=("loading\n",))
-    with pytest.raises(TimeoutError, match=r"waited 0 s for the first step; stopped.*\n(.*\n)*loading"):
+    message = r"waited 0 s for the first step; stopped \(train\.start_timeout_seconds sets .*\n(.*\n)*loading"
+    with pytest.raises(TimeoutError, match=message):
         follow(cluster(client), "job", log_file=tmp_path / "log", deadlines=Deadlines(start=0, step=0))
     assert client.stopped
 

@@ -1,0 +1,397 @@
+"""Each of our settings arrives at a key that verl 0.9.1 reads: the key, its value, and the line that reads it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import verl
+from omegaconf import OmegaConf
+
+import elastic_core
+from elastic_core.training.config import DEADLINES, GrpoParameters
+from elastic_core.training.sft import WarmStart, compose_config
+from elastic_core.training.sft_parameters import SftParameters
+from flows import presets
+from tests.integration.test_preset_verl import TRAINED, composed
+
+_ROOTS = {"verl": Path(verl.__file__).parent, "elastic_core": Path(elastic_core.__file__).parent}
+
+
+class Arrival(NamedTuple):
+    """Where a setting arrives.
+
+    Attributes:
+        key: of the composed configuration.
+        expected: its value, from our parameters.
+        file: that reads it, from the package on.
+        line: what stands there.
+    """
+
+    key: str
+    expected: Callable[[Any], Any]
+    file: str
+    line: str
+
+
+def same(name: str) -> Callable[[Any], Any]:
+    return lambda parameters: getattr(parameters, name)
+
+
+TRAINER = "verl/trainer/ppo/v1/trainer_base.py"
+ENGINE = "verl/workers/engine/fsdp/transformer_impl.py"
+WORKERS = "verl/workers/engine_workers.py"
+SERVER = "verl/workers/rollout/vllm_rollout/vllm_async_server.py"
+LOSS = "verl/workers/utils/losses.py"
+OPTIMIZER = "verl/workers/config/optimizer.py"
+LOOP = "elastic_core/training/agent_loop.py"
+ACTOR, REF, ROLLOUT = (f"actor_rollout_ref.{name}" for name in ("actor", "ref", "rollout"))
+
+
+def _sharded_within(p: GrpoParameters) -> int:
+    return p.gpus_per_node if p.nodes > 1 else -1
+
+
+GRPO: dict[str, list[Arrival]] = {
+    "strategy": [Arrival("elastic.strategy", same("strategy"), LOOP, "settings.strategy")],
+    "budget": [
+        Arrival("elastic.budget", same("budget"), LOOP, "settings.budget"),
+        Arrival(f"{ROLLOUT}.response_length", same("response_tokens"), LOOP, "self.rollout_config.response_length"),
+        Arrival(
+            f"{ROLLOUT}.max_model_len", same("context_tokens"), SERVER, '"max_model_len": self.config.max_model_len'
+        ),
+    ],
+    "l1": [Arrival("elastic.l1", lambda p: p.l1 and p.l1.model_dump(), LOOP, "settings.l1")],
+    "steps": [
+        Arrival("trainer.total_training_steps", same("steps"), TRAINER, "self.config.trainer.total_training_steps")
+    ],
+    "batch_size": [Arrival("data.train_batch_size", same("batch_size"), TRAINER, "self.config.data.train_batch_size")],
+    "group_size": [Arrival(f"{ROLLOUT}.n", same("group_size"), "verl/trainer/ppo/v1/agent_loop_tq.py", "config.n if")],
+    "mini_batch_size": [
+        Arrival(
+            f"{ACTOR}.ppo_mini_batch_size",
+            same("mini_batch_size"),
+            TRAINER,
+            "ppo_mini_batch_size = self.config.actor_rollout_ref.actor.ppo_mini_batch_size",
+        )
+    ],
+    "learning_rate": [Arrival(f"{ACTOR}.optim.lr", same("learning_rate"), OPTIMIZER, '"lr": config.lr')],
+    "warmup_steps": [
+        Arrival(f"{ACTOR}.optim.lr_warmup_steps", same("warmup_steps"), ENGINE, "optim_config.lr_warmup_steps"),
+    ],
+    "weight_decay": [
+        Arrival(f"{ACTOR}.optim.weight_decay", same("weight_decay"), OPTIMIZER, '"weight_decay": config.weight_decay')
+    ],
+    "clip_grad": [
+        Arrival(f"{ACTOR}.optim.clip_grad", same("clip_grad"), ENGINE, "max_norm=self.optimizer_config.clip_grad")
+    ],
+    "clip_low": [
+        Arrival(f"{ACTOR}.clip_ratio_low", same("clip_low"), "verl/trainer/ppo/core_algos.py", "config.clip_ratio_low")
+    ],
+    "clip_high": [
+        Arrival(
+            f"{ACTOR}.clip_ratio_high", same("clip_high"), "verl/trainer/ppo/core_algos.py", "config.clip_ratio_high"
+        )
+    ],
+    "kl_coefficient": [
+        Arrival(f"{ACTOR}.kl_loss_coef", same("kl_coefficient"), LOSS, "kl_loss * config.kl_loss_coef"),
+        Arrival(f"{ACTOR}.use_kl_loss", lambda p: p.kl_coefficient > 0, LOSS, "if config.use_kl_loss"),
+    ],
+    "entropy_coefficient": [
+        Arrival(f"{ACTOR}.entropy_coeff", same("entropy_coefficient"), LOSS, "entropy_coeff = config.entropy_coeff")
+    ],
+    "temperature": [
+        Arrival(
+            f"{ROLLOUT}.temperature",
+            same("temperature"),
+            "verl/trainer/ppo/v1/agent_loop_tq.py",
+            "temperature=config.temperature",
+        ),
+        Arrival(
+            f"{ROLLOUT}.temperature",
+            same("temperature"),
+            TRAINER,
+            '"temperature": self.config.actor_rollout_ref.rollout.temperature',
+        ),
+    ],
+    "reuse_rollout_logprobs": [
+        Arrival(
+            "algorithm.rollout_correction.bypass_mode",
+            same("reuse_rollout_logprobs"),
+            TRAINER,
+            'rollout_corr_config.get("bypass_mode", False)',
+        )
+    ],
+    "prompt_tokens": [
+        Arrival(
+            "data.max_prompt_length",
+            same("prompt_tokens"),
+            "verl/utils/dataset/rl_dataset.py",
+            'config.get("max_prompt_length"',
+        ),
+        Arrival(
+            f"{ROLLOUT}.prompt_length",
+            lambda p: p.context_tokens - p.response_tokens,
+            LOOP,
+            "self.rollout_config.prompt_length",
+        ),
+    ],
+    "save_every": [Arrival("trainer.save_freq", same("save_every"), TRAINER, "self.config.trainer.save_freq")],
+    "keep_checkpoints": [
+        Arrival(
+            "elastic.keep_checkpoints",
+            same("keep_checkpoints"),
+            "elastic_core/training/trainer.py",
+            "self.config.elastic.keep_checkpoints",
+        )
+    ],
+    "validate_every": [
+        Arrival("trainer.test_freq", lambda p: p.validate_every or -1, TRAINER, "self.config.trainer.test_freq")
+    ],
+    "validate_first": [
+        Arrival(
+            "trainer.val_before_train",
+            lambda p: p.validate_first and p.validate_every > 0,
+            TRAINER,
+            'self.config.trainer.get("val_before_train"',
+        )
+    ],
+    "validation_samples": [
+        Arrival(
+            f"{ROLLOUT}.val_kwargs.n",
+            same("validation_samples"),
+            TRAINER,
+            "self.config.actor_rollout_ref.rollout.val_kwargs.n",
+        )
+    ],
+    "validation_temperature": [
+        Arrival(
+            f"{ROLLOUT}.val_kwargs.temperature",
+            same("validation_temperature"),
+            "verl/trainer/ppo/v1/agent_loop_tq.py",
+            "config.val_kwargs.temperature",
+        )
+    ],
+    "validation_top_p": [
+        Arrival(
+            f"{ROLLOUT}.val_kwargs.top_p",
+            same("validation_top_p"),
+            "verl/trainer/ppo/v1/agent_loop_tq.py",
+            "config.val_kwargs.top_p",
+        )
+    ],
+    "seed": [
+        Arrival("data.seed", same("seed"), "verl/trainer/ppo/utils.py", 'data_config.get("seed")'),
+        Arrival("elastic.seed", same("seed"), LOOP, "settings.seed"),
+        Arrival(f"{ROLLOUT}.seed", same("seed"), SERVER, "self.replica_rank + self.config.seed"),
+    ],
+    "device": [
+        Arrival(
+            "trainer.device",
+            lambda p: {"gpu": "cuda", "cpu": "cpu"}[p.device],
+            TRAINER,
+            'wg_kwargs["device_name"] = self.config.trainer.device',
+        )
+    ],
+    "nodes": [
+        Arrival("trainer.nnodes", same("nodes"), TRAINER, "config.trainer.nnodes"),
+        Arrival(f"{ACTOR}.fsdp_config.fsdp_size", _sharded_within, ENGINE, "self.engine_config.fsdp_size"),
+        Arrival(f"{REF}.fsdp_config.fsdp_size", _sharded_within, ENGINE, "self.engine_config.fsdp_size"),
+    ],
+    "gpus_per_node": [
+        Arrival("trainer.n_gpus_per_node", same("gpus_per_node"), TRAINER, "[config.trainer.n_gpus_per_node]")
+    ],
+    "tensor_parallel": [
+        Arrival(
+            f"{ROLLOUT}.tensor_model_parallel_size",
+            same("tensor_parallel"),
+            SERVER,
+            "self.config.tensor_model_parallel_size",
+        )
+    ],
+    "max_sequences": [
+        Arrival(f"{ROLLOUT}.max_num_seqs", same("max_sequences"), SERVER, '"max_num_seqs": self.config.max_num_seqs')
+    ],
+    "memory_fraction": [
+        Arrival(
+            f"{ROLLOUT}.gpu_memory_utilization",
+            same("memory_fraction"),
+            SERVER,
+            '"gpu_memory_utilization": self.config.gpu_memory_utilization',
+        )
+    ],
+    "tokens_per_device": [
+        Arrival(
+            f"{ACTOR}.ppo_max_token_len_per_gpu",
+            same("tokens_per_device"),
+            WORKERS,
+            "max_token_len_per_gpu = self.config.actor.ppo_max_token_len_per_gpu",
+        ),
+        Arrival(
+            f"{ROLLOUT}.log_prob_max_token_len_per_gpu",
+            same("tokens_per_device"),
+            WORKERS,
+            "self.config.rollout.log_prob_max_token_len_per_gpu",
+        ),
+        Arrival(
+            f"{REF}.log_prob_max_token_len_per_gpu",
+            same("tokens_per_device"),
+            WORKERS,
+            'self.config.ref.pop("log_prob_max_token_len_per_gpu"',
+        ),
+    ],
+    "offload": [
+        Arrival(f"{ACTOR}.fsdp_config.param_offload", same("offload"), ENGINE, "self.engine_config.param_offload"),
+        Arrival(
+            f"{ACTOR}.fsdp_config.optimizer_offload", same("offload"), ENGINE, "self.engine_config.optimizer_offload"
+        ),
+    ],
+    "rollout_workers": [
+        Arrival(
+            f"{ROLLOUT}.agent.num_workers",
+            same("rollout_workers"),
+            "verl/experimental/agent_loop/agent_loop.py",
+            "self.rollout_config.agent.num_workers",
+        )
+    ],
+    "attention": [
+        Arrival(
+            "actor_rollout_ref.model.override_config.attn_implementation",
+            same("attention"),
+            "verl/workers/config/model.py",
+            'self.override_config.get("attn_implementation"',
+        ),
+        Arrival(
+            "actor_rollout_ref.model.use_remove_padding",
+            lambda p: p.attention == "flash_attention_2",
+            WORKERS,
+            'self.model_config.get("use_remove_padding"',
+        ),
+    ],
+}
+
+SFT_TRAINER = "verl/trainer/sft_trainer.py"
+SFT: dict[str, list[Arrival]] = {
+    "total_steps": [
+        Arrival(
+            "trainer.total_training_steps", same("total_steps"), SFT_TRAINER, "self.config.trainer.total_training_steps"
+        ),
+    ],
+    "batch_size": [Arrival("data.train_batch_size", same("batch_size"), SFT_TRAINER, "config.data.train_batch_size")],
+    "micro_batch_tokens": [
+        Arrival(
+            "data.max_token_len_per_gpu",
+            same("micro_batch_tokens"),
+            SFT_TRAINER,
+            "self.config.data.max_token_len_per_gpu",
+        )
+    ],
+    "max_length": [Arrival("data.max_length", same("max_length"), "elastic_core/training/sft.py", "config.max_length")],
+    "learning_rate": [Arrival("optim.lr", same("learning_rate"), OPTIMIZER, '"lr": config.lr')],
+    "schedule": [Arrival("optim.lr_scheduler_type", same("schedule"), ENGINE, "optim_config.lr_scheduler_type")],
+    "warmup_steps": [Arrival("optim.lr_warmup_steps", same("warmup_steps"), ENGINE, "optim_config.lr_warmup_steps")],
+    "min_learning_rate_ratio": [
+        Arrival("optim.min_lr_ratio", same("min_learning_rate_ratio"), ENGINE, "optim_config.min_lr_ratio")
+    ],
+    "betas": [Arrival("optim.betas", lambda c: list(c.betas), OPTIMIZER, 'optimizer_args["betas"] = config.betas')],
+    "weight_decay": [
+        Arrival("optim.weight_decay", same("weight_decay"), OPTIMIZER, '"weight_decay": config.weight_decay')
+    ],
+    "clip_grad": [Arrival("optim.clip_grad", same("clip_grad"), ENGINE, "max_norm=self.optimizer_config.clip_grad")],
+    "dtype": [
+        Arrival("engine.mixed_precision.param_dtype", same("dtype"), ENGINE, 'mixed_precision_config.get("param_dtype"')
+    ],
+    "remove_padding": [
+        Arrival(
+            "model.use_remove_padding", same("remove_padding"), WORKERS, 'self.model_config.get("use_remove_padding"'
+        )
+    ],
+    "reshard": [
+        Arrival("engine.reshard_after_forward", same("reshard"), ENGINE, "self.engine_config.reshard_after_forward")
+    ],
+    "gradient_checkpointing": [
+        Arrival(
+            "model.enable_gradient_checkpointing",
+            same("gradient_checkpointing"),
+            ENGINE,
+            "self.model_config.enable_gradient_checkpointing",
+        )
+    ],
+    "fused_loss": [
+        Arrival("model.use_fused_kernels", same("fused_loss"), ENGINE, "self.model_config.use_fused_kernels")
+    ],
+    "offload": [Arrival("engine.offload_policy", same("offload"), ENGINE, "self.engine_config.offload_policy")],
+    "attention": [
+        Arrival(
+            "model.override_config.attn_implementation",
+            same("attention"),
+            "verl/workers/config/model.py",
+            'self.override_config.get("attn_implementation"',
+        )
+    ],
+    "save_every": [Arrival("trainer.save_freq", same("save_every"), SFT_TRAINER, "self.config.trainer.save_freq")],
+    "loggers": [Arrival("trainer.logger", lambda c: list(c.loggers), SFT_TRAINER, "self.config.trainer.logger")],
+}
+OURS = {"model", "train_file", "work_dir", "output_dir", "keep_order", "seed", "log_every"}
+"""Paths, and what our subclasses of the trainer and its tracking read from the warm start itself."""
+
+
+def test_no_setting_is_left_out() -> None:
+    assert set(GRPO) == set(GrpoParameters.model_fields) - DEADLINES
+    assert set(SFT) == set(WarmStart.model_fields) - OURS
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_preset_s_settings_arrive(name: str) -> None:
+    for setting, arrivals in GRPO.items():
+        for key, expected, *_ in arrivals:
+            assert OmegaConf.select(composed(name), key) == expected(TRAINED[name]), (setting, key)
+
+
+FINE_TUNED = [name for name in presets.names() if presets.resolve(name).warm_start.sft]
+
+
+@pytest.mark.parametrize("name", FINE_TUNED)
+def test_a_fine_tuning_s_settings_arrive(name: str) -> None:
+    sft = presets.resolve(name).warm_start.sft
+    assert isinstance(sft, SftParameters)
+    job = sft.warm_start(Path("model"), Path("rows.parquet"), sft.batch_size, Path("work"), Path("out"))
+    config = compose_config(job)
+    for setting, arrivals in SFT.items():
+        for key, expected, *_ in arrivals:
+            assert OmegaConf.select(config, key) == expected(job), (setting, key)
+
+
+@pytest.mark.parametrize(
+    "arrival",
+    [each for table in (GRPO, SFT) for arrivals in table.values() for each in arrivals],
+    ids=lambda each: each.key,
+)
+def test_the_key_is_read(arrival: Arrival) -> None:
+    package, _, file = arrival.file.partition("/")
+    assert arrival.line in (_ROOTS[package] / file).read_text()
+
+
+def test_what_the_engine_gets_is_the_actor_s_section_of_that_name() -> None:
+    """The keys above end in optim and fsdp_config; these lines hand them on."""
+    workers = (_ROOTS["verl"] / WORKERS.removeprefix("verl/")).read_text()
+    actor = (_ROOTS["verl"] / "workers/config/actor.py").read_text()
+    assert "optimizer_config=actor_config.optim" in workers and "engine_config=actor_config.engine" in workers
+    assert "self.engine = self.fsdp_config" in actor
+
+
+def test_the_schedule_takes_one_step_for_all_updates_of_a_training_step() -> None:
+    """So warm-up counts training steps. The schedule begins at a rate of 0."""
+    from torch import nn, optim
+    from verl.utils.torch_functional import get_constant_schedule_with_warmup
+
+    workers = (_ROOTS["verl"] / WORKERS.removeprefix("verl/")).read_text()
+    assert "update_lr_scheduler=batch_idx == total_num_iterations - 1" in workers
+    optimizer = optim.AdamW([nn.Parameter()], lr=1.0)
+    schedule = get_constant_schedule_with_warmup(optimizer, num_warmup_steps=2)
+    rates = []
+    for _ in range(4):
+        rates += schedule.get_last_lr()
+        optimizer.step()
+        schedule.step()
+    assert rates == [0, 0.5, 1, 1]
