@@ -75,7 +75,10 @@ def train_policy(
                     job = launch.submit(running, config, directory / "verl.yaml", environment)
                     get_run_logger().info("following job %s at %s, log in %s", job, running.dashboard, log_file)
                     lines = _Lines()
-                    launch.follow(running, job, log_file=log_file, on_line=lines.pass_on, on_step=shown.reach)
+                    launch.follow(
+                        running, job, log_file=log_file, on_line=lines.pass_on, on_step=shown.reach,
+                        deadlines=launch.Deadlines(parameters.start_timeout_seconds, parameters.step_timeout_seconds),
+                    )  # fmt: skip
                 if lines.warnings:
                     tracker.client.set_tag(run_id, "warning", "\n".join(lines.warnings))
             _require_metrics(tracker, run_id, parameters, directory)
@@ -107,7 +110,7 @@ def _require_metrics(tracker: Tracker, run_id: str, parameters: GrpoParameters, 
         UserError: when it does not; training, which is over, would not send them again.
     """
     try:
-        check_metrics(tracker.client, run_id, parameters.steps, parameters.validate_every)
+        check_metrics(tracker.client, run_id, parameters.steps, parameters.validate_every, parameters.validate_first)
     except RuntimeError as error:
         raise UserError(f"{error}; delete that run and {directory} to train anew") from error
 

@@ -57,7 +57,9 @@ class StepMetrics:
             return
         # With one time stamp for all attempts, what arrived although its answer was lost is not stored twice.
         now = int(time.time() * 1000)
-        metrics = [Metric(self._rename(name), float(value), now, step) for name, value in data.items()]
+        # verl gives the validation before the first step no number.
+        numbered = {STEP: step} | dict(data)
+        metrics = [Metric(self._rename(name), float(value), now, step) for name, value in numbered.items()]
         until = time.monotonic() + self._patience_seconds
         while True:
             try:
@@ -86,20 +88,24 @@ def validation_of(metrics: Mapping[str, Any]) -> Validation | None:
     return Validation(sum(float(metrics[name]) for name in found) / len(found), max(samples))
 
 
-def check_metrics(client: "MlflowClient", run_id: str, steps: int, validate_every: int) -> None:
+def check_metrics(
+    client: "MlflowClient", run_id: str, steps: int, validate_every: int, validate_first: bool = False
+) -> None:
     """Nothing, when MLflow holds every step once.
 
     Args:
         validate_every: steps between validations; 0 for none.
+        validate_first: whether the initial model was validated too, as step 0.
 
     Raises:
         RuntimeError: naming the metric, and the steps that are missing or there twice.
     """
     expected = list(range(1, steps + 1))
+    before = [0] if validate_every and validate_first else []
     for name in EVERY_STEP:
-        _check_steps(client, run_id, name, expected)
+        _check_steps(client, run_id, name, before + expected if name == STEP else expected)
     if validate_every:
-        validated = [step for step in expected if step % validate_every == 0 or step == steps]
+        validated = before + [step for step in expected if step % validate_every == 0 or step == steps]
         names = [name for name in client.get_run(run_id).data.metrics if _ACCURACY.fullmatch(name)]
         for name in names or ["val-core"]:
             _check_steps(client, run_id, name, validated)

@@ -58,6 +58,9 @@ class ElasticTrainer(PPOTrainerSync):
         super()._load_checkpoint()
         # verl starts from scratch when its tracker file or the folder it names is missing.
         checkpoints.require_resumed(Path(self.config.trainer.default_local_dir), self.global_steps)
+        if self.global_steps:
+            # verl would validate at every start, and record the resumed step's metrics before its own.
+            self.config.trainer.val_before_train = False
 
     def _save_checkpoint(self) -> None:
         # verl writes in place, and its own rotation deletes before it has saved.
@@ -82,13 +85,21 @@ class ElasticTrainer(PPOTrainerSync):
         self.commit()
         super().on_step_begin()
 
+    def on_validate_begin(self) -> None:
+        super().on_validate_begin()
+        self._require_loggers()
+
     def on_train_begin(self) -> None:
         super().on_train_begin()
+        self._require_loggers()
+
+    def _require_loggers(self) -> None:
+        """Before anything is recorded, which is before the first validation, if there is one."""
         # verl goes on without MLflow after three failures.
         missing = set(self.config.trainer.logger) - set(self.logger.logger)
         if missing:
             raise RuntimeError(f"verl could not attach to {', '.join(sorted(missing))}; its reasons are above")
-        if "mlflow" in self.logger.logger:
+        if "mlflow" in self.logger.logger and not isinstance(self.logger.logger["mlflow"], StepMetrics):
             from mlflow import MlflowClient
 
             rename = self.logger.logger["mlflow"]._sanitize_key

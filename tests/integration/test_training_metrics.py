@@ -44,6 +44,21 @@ def test_a_step_that_a_resumed_run_repeats_is_recorded_once(tracker: Tracker, ru
     check_metrics(tracker.client, run, steps=4, validate_every=2)
 
 
+def test_the_validation_before_the_first_step_is_step_0_and_recorded_once(tracker: Tracker, run: str) -> None:
+    for step in (1, 2):  # Killed before its first checkpoint, a training validates the initial model again.
+        StepMetrics(tracker.client, run, rename).log({VALIDATION: 0.25}, 0)
+        log(tracker.client, run, step)
+    check_metrics(tracker.client, run, steps=2, validate_every=2, validate_first=True)
+    assert [point.value for point in tracker.client.get_metric_history(run, rename(VALIDATION))] == [0.25, 0.5]
+
+
+def test_a_missing_validation_of_the_initial_model_is_named(tracker: Tracker, run: str) -> None:
+    log(tracker.client, run, 1, 2)
+    with pytest.raises(RuntimeError, match=r"training/global_step lacks steps \[0\]"):
+        check_metrics(tracker.client, run, steps=2, validate_every=2, validate_first=True)
+    check_metrics(tracker.client, run, steps=2, validate_every=0, validate_first=True)
+
+
 def test_a_step_or_a_validation_that_never_arrived_is_named(tracker: Tracker, run: str) -> None:
     log(tracker.client, run, 1, 2, 4, validated=(2,))
     with pytest.raises(RuntimeError, match=r"training/global_step lacks steps \[3\], has steps \[\] twice"):

@@ -1,0 +1,52 @@
+"""The initial model is validated before the first step, and not again where a training is resumed."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+from elastic_core.training.config import GrpoParameters, compose
+from elastic_core.training.trainer import ElasticTrainer
+from tests.integration.test_training_config import MINIATURE
+
+
+@pytest.mark.parametrize(
+    ("changes", "first"),
+    [
+        ({"validate_every": 10}, True),
+        ({"validate_every": 10, "validate_first": False}, False),
+        ({"validate_every": 0}, False),
+    ],
+)
+def test_it_is_a_setting(tmp_path: Path, changes: dict[str, Any], first: bool) -> None:
+    files = [tmp_path / "problems.parquet"]
+    config = compose(
+        GrpoParameters(**MINIATURE | changes), model="model", train_files=files, validation_files=files,
+        out_dir=tmp_path, run_name="test",
+    )  # fmt: skip
+    assert config.trainer.val_before_train == first
+
+
+@pytest.mark.parametrize(("step", "first"), [(0, True), (2, False)])
+def test_a_resumed_training_goes_on_with_its_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, first: bool
+) -> None:
+    if step:
+        (tmp_path / f"global_step_{step}").mkdir()
+    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: setattr(self, "global_steps", step))
+    trainer = object.__new__(ElasticTrainer)
+    trainer.config = OmegaConf.create({"trainer": {"default_local_dir": str(tmp_path), "val_before_train": True}})
+    trainer._load_checkpoint()
+    assert trainer.config.trainer.val_before_train == first
+
+
+def test_a_logger_that_is_missing_is_named_before_the_first_validation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PPOTrainerSync, "on_validate_begin", lambda self: None)
+    trainer = object.__new__(ElasticTrainer)
+    trainer.config = OmegaConf.create({"trainer": {"logger": ["console", "mlflow"]}})
+    trainer.logger = SimpleNamespace(logger={"console": None})
+    with pytest.raises(RuntimeError, match="could not attach to mlflow"):
+        trainer.on_validate_begin()
