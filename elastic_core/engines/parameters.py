@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
@@ -10,6 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from elastic_core.fingerprint import hash_value
 
 DEFAULT_CPU_CACHE_GIB = 1.0
+_ENVIRONMENT = {
+    # vLLM's V1 runner compiles FlashInfer's sampler while it profiles, and dies where there is no CUDA toolkit. Nothing
+    # is lost: requests with a seed, which ours all have, are never sampled by it.
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
+}
+"""What vLLM reads from the environment, in sweeps, the playground and training."""
 
 
 class EngineParameters(BaseModel):
@@ -80,6 +87,11 @@ class EngineParameters(BaseModel):
         the context. Settings of speed alone are left out, so that tuning them does not invalidate a table."""
         fields = ("device", "dtype", "max_model_len", "tensor_parallel_size", "enforce_eager")
         return hash_value({"vllm": vllm_version(), **self.model_dump(include=set(fields))})[:16]
+
+
+def engine_environment() -> dict[str, str]:
+    """Environment variables of a process that starts vLLM; what this process's environment says of them stays."""
+    return {name: os.environ.get(name, value) for name, value in _ENVIRONMENT.items()}
 
 
 def vllm_version() -> str:

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import Callable
 from typing import Any
 
 from elastic_core.engines.base import EngineLost, RequestFailed, request_seed
-from elastic_core.engines.parameters import DEFAULT_CPU_CACHE_GIB, EngineParameters, vllm_version
+from elastic_core.engines.parameters import (
+    DEFAULT_CPU_CACHE_GIB,
+    EngineParameters,
+    engine_environment,
+    vllm_version,
+)
 from elastic_core.markers import Markers, load_markers
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
 
@@ -30,6 +36,7 @@ class VllmEngine:
     """
 
     def __init__(self, model: str, parameters: EngineParameters) -> None:
+        os.environ.update(engine_environment())
         from vllm.v1.engine.async_llm import AsyncLLM
 
         self._markers = _native_markers(model)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from elastic_core.engines.parameters import engine_environment
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_value
 from elastic_core.training.local_ray import RayCluster
@@ -59,7 +60,7 @@ def job_prefix(config: "DictConfig") -> str:
 
 def job_environment(config: "DictConfig") -> dict[str, str]:
     """Environment variables the job needs besides MLflow's."""
-    environment = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1"}
+    environment = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1", **engine_environment()}
     if config.trainer.device == "cpu":
         environment |= {
             "VERL_PLATFORM": "cpu",

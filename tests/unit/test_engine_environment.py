@@ -1,0 +1,49 @@
+"""No engine of ours compiles FlashInfer's sampler, unless the user's environment asks for it."""
+
+import os
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from elastic_core.engines import vllm
+from elastic_core.engines.parameters import EngineParameters
+from elastic_core.training.launch import job_environment
+
+NAME = "VLLM_USE_FLASHINFER_SAMPLER"
+
+
+@pytest.fixture(params=[None, "1"])
+def chosen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What has to arrive, when the user's environment says nothing or 1."""
+    monkeypatch.setenv(NAME, request.param or "")
+    if request.param is None:
+        monkeypatch.delenv(NAME)
+    return request.param or "0"
+
+
+def test_engines_of_sweeps_and_the_playground_start_with_it(chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str | None] = []
+
+    class AsyncLLM:
+        model_config = SimpleNamespace(max_model_len=64)
+
+        @classmethod
+        def from_engine_args(cls, arguments: Any) -> "AsyncLLM":
+            found.append(os.environ.get(NAME))
+            return cls()
+
+    module = ModuleType("async_llm")
+    module.AsyncLLM = AsyncLLM  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "vllm.v1.engine.async_llm", module)
+    monkeypatch.setattr(vllm, "_native_markers", lambda model: "none")
+    monkeypatch.setattr(vllm, "_engine_arguments", lambda *arguments: None)
+    vllm.VllmEngine("model", EngineParameters())
+    assert found == [chosen]
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_training_jobs_run_with_it(chosen: str, device: str) -> None:
+    assert job_environment(OmegaConf.create({"trainer": {"device": device, "n_gpus_per_node": 1}}))[NAME] == chosen
