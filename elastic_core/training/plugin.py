@@ -16,17 +16,20 @@ _CPU = os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
 
 check_versions(cpu=_CPU)
 if _CPU:
-    from elastic_core.training import cpu_platform, cpu_rollout, vllm_alias
+    from elastic_core.training import cpu_platform, vllm_alias
 
     cpu_platform.register()
     vllm_alias.install()
     patches.apply_on_cpu()
+
+# What follows imports what reads the platform; the engines, which take this by name, come after it.
+from elastic_core.training import micro_batches  # noqa: E402
+
+micro_batches.install()
+if _CPU:
+    from elastic_core.training import cpu_engine, cpu_rollout
+
     cpu_rollout.register()
-
-    # The engines read the platform when they are imported, so they come after it.
-    from elastic_core.training import cpu_engine
-
     cpu_engine.register()
 
-# Last, as it imports what reads the platform.
 patches.apply()

@@ -17,8 +17,10 @@ from importlib.metadata import version
 from verl.plugin.platform import get_platform
 from verl.workers.engine import EngineRegistry
 from verl.workers.rollout.replica import get_rollout_replica_class
+from elastic_core.training import micro_batches
+from verl.workers.engine import utils
 print(get_platform().device_name, EngineRegistry.get_engine_cls("language_model", "fsdp2").__name__,
-      version("vllm").endswith("+cpu"))
+      version("vllm").endswith("+cpu"), utils.rearrange_micro_batches is micro_batches.rearrange_micro_batches)
 """
 
 
@@ -35,7 +37,7 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 def test_verl_runs_on_a_cpu_once_the_plugin_is_loaded() -> None:
     result = python(PROBE, VERL_PLATFORM="cpu")
-    assert result.stdout.splitlines()[-1] == "cpu FSDPEngineWithLMHead True", result.stderr
+    assert result.stdout.splitlines()[-1] == "cpu FSDPEngineWithLMHead True True", result.stderr
 
 
 def test_a_plugin_that_verl_never_tried_is_an_error() -> None:

@@ -1,0 +1,96 @@
+"""Micro-batches that are padded: verl's dynamic batches, cut by what a forward pass holds.
+
+verl 0.9.1 cuts a mini-batch so that the sequences of a micro-batch sum up to `max_token_len` tokens at most, and mixes
+long and short ones to balance their work. Unless padding is removed, which takes flash-attention, the forward pass then
+holds rows × longest tokens: several times the limit. Here rows of similar length share a micro-batch, so that little is
+padded, and it is the padded size that stays within the limit. Losses are sums over the whole mini-batch's token count,
+so no gradient depends on the cut.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from verl.utils import seqlen_balancing
+from verl.utils import tensordict_utils as tu
+
+_verls_own = seqlen_balancing.rearrange_micro_batches
+
+
+def cut(lengths: Sequence[int], limit: int) -> list[list[int]]:
+    """Rows of each micro-batch, the longest first, as few micro-batches as that order allows.
+
+    Args:
+        lengths: tokens of each row, none above `limit`.
+        limit: most tokens of a micro-batch, padding included.
+    """
+    batches: list[list[int]] = []
+    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+        # The first row of a micro-batch is its longest.
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= limit:
+            batches[-1].append(row)
+        else:
+            batches.append([row])
+    return batches
+
+
+def split_to(batches: list[list[int]], lengths: Sequence[int], count: int) -> list[list[int]]:
+    """The same rows in `count` micro-batches, of which there were fewer: the largest are halved.
+
+    Raises:
+        ValueError: when there are fewer rows.
+    """
+    batches = list(batches)
+    while len(batches) < count:
+        number = max(range(len(batches)), key=lambda i: (len(batches[i]) > 1, len(batches[i]) * lengths[batches[i][0]]))
+        whole = batches[number]
+        if len(whole) == 1:
+            raise ValueError(f"{len(batches)} rows cannot make {count} micro-batches")
+        batches[number : number + 1] = [whole[: len(whole) // 2], whole[len(whole) // 2 :]]
+    return batches
+
+
+def rearrange_micro_batches(
+    batch: Any, max_token_len: int, dp_group: Any = None, same_micro_num_in_dp: bool = True, **more: Any
+) -> tuple[list[Any], list[list[int]]]:
+    """In place of verl's, which it calls where padding is removed.
+
+    Args:
+        max_token_len: most tokens of a micro-batch, padding included.
+        dp_group: ranks that share the batch.
+        more: of verl's, for engines and models that are not ours.
+
+    Returns:
+        Micro-batches, and the rows of each.
+
+    Raises:
+        ValueError: when a sequence is longer than a micro-batch may be.
+    """
+    if tu.get_non_tensor_data(batch, key="use_remove_padding", default=True):
+        return _verls_own(  # type: ignore[no-any-return]
+            batch, max_token_len, dp_group=dp_group, same_micro_num_in_dp=same_micro_num_in_dp, **more
+        )
+    lengths = batch["input_ids"].offsets().diff().tolist()
+    if max(lengths) > max_token_len:
+        raise ValueError(f"a sequence of {max(lengths)} tokens; a forward pass holds {max_token_len}")
+    batches = cut(lengths, int(max_token_len))
+    if same_micro_num_in_dp:
+        batches = split_to(batches, lengths, _most(len(batches), dp_group))
+    return [tu.index_select_tensor_dict(batch, rows) for rows in batches], batches
+
+
+def _most(count: int, group: Any) -> int:
+    """The largest count of all ranks: FSDP gathers parameters together, so all need as many forward passes."""
+    import torch
+    from torch import distributed
+    from verl.utils.device import get_device_name
+
+    if group is None or not distributed.is_initialized():
+        return count
+    counts = torch.tensor([count], device=get_device_name())
+    distributed.all_reduce(counts, op=distributed.ReduceOp.MAX, group=group)
+    return int(counts.item())
+
+
+def install() -> None:
+    """Before verl's engines are imported, which take the function by name."""
+    seqlen_balancing.rearrange_micro_batches = rearrange_micro_batches
