@@ -158,7 +158,7 @@ def _wait(head: "subprocess.Popen[bytes]", cluster: RayCluster, output: Path, se
         if head.poll() is not None:
             raise RuntimeError(f"ray start exited with {head.returncode}:\n{_tail(output)}")
         waited_for = "its job server to answer"
-        with suppress(ConnectionError, RuntimeError):
+        with suppress(OSError, RuntimeError):  # What just starts may hang up: an OSError of requests.
             cluster.client().list_jobs()
             waited_for = "its node to join"
             if cluster.nodes():
