@@ -45,8 +45,10 @@ def resolve_markers(
         end_of_text: further end-of-text ids, such as those of the generation configuration.
 
     Raises:
-        ValueError: when a marker is not a single known token, or there is no end-of-text token or chat template.
+        ValueError: when a marker is not a single known token, there is no end-of-text token or chat template, or the
+            tokenizer does not give back the text it encoded.
     """
+    _require_lossless(tokenizer, FINAL_ANSWER_AFTER)
     start, end = (_single_token(tokenizer, marker) for marker in (think_start, think_end))
     ends = dict.fromkeys(i for i in (tokenizer.eos_token_id, *end_of_text) if i is not None)
     if not ends:
@@ -98,6 +100,17 @@ def _single_token(tokenizer: Any, marker: str) -> int:
     if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
         raise ValueError(f"{tokenizer.name_or_path}: {marker} is {len(ids)} tokens; expected one known token")
     return ids[0]
+
+
+def _require_lossless(tokenizer: Any, text: str) -> None:
+    # transformers 5.9 and 5.10 load a Llama's tokenizer.json as SentencePiece if tokenizer_class is LlamaTokenizerFast.
+    # R1-Distill-Llama's is byte-level: spaces and newlines are gone before the model sees them.
+    found = tokenizer.decode(_encode(tokenizer, text), clean_up_tokenization_spaces=False)
+    if found != text:
+        raise ValueError(
+            f"{tokenizer.name_or_path}: the tokenizer, a {type(tokenizer).__name__}, makes {found!r} of {text!r}; "
+            'expected the same text. Write "tokenizer_class": "PreTrainedTokenizerFast" into its tokenizer_config.json'
+        )
 
 
 def _encode(tokenizer: Any, text: str) -> tuple[int, ...]:

@@ -1,0 +1,54 @@
+"""Markers are refused where the tokenizer would not give the model the text it was given."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoTokenizer, LlamaConfig, Qwen2Config
+
+from elastic_core.markers import resolve_markers
+
+TEXT = "How are you doing?\nFinal Answer: 2"
+
+
+@pytest.fixture(scope="module")
+def byte_level() -> Tokenizer:
+    """As DeepSeek's distills have it, whatever their architecture."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    special = ["<end>", "<think>", "</think>"]
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=special, initial_alphabet=alphabet)
+    tokenizer.train_from_iterator([TEXT], trainer)
+    return tokenizer
+
+
+def load(tokenizer: Tokenizer, config: Any, tokenizer_class: str, directory: Path) -> Any:
+    tokenizer.save(str(directory / "tokenizer.json"))
+    config.save_pretrained(directory)
+    settings = {"tokenizer_class": tokenizer_class, "eos_token": "<end>", "chat_template": "{{ messages[0].content }}"}
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    return AutoTokenizer.from_pretrained(directory)
+
+
+@pytest.mark.parametrize(
+    ("config", "tokenizer_class"),
+    [(Qwen2Config, "LlamaTokenizerFast"), (LlamaConfig, "PreTrainedTokenizerFast")],
+    ids=["R1-Distill-Qwen", "the mended R1-Distill-Llama"],
+)
+def test_a_byte_level_tokenizer_keeps_spaces_and_newlines(
+    config: Any, tokenizer_class: str, byte_level: Tokenizer, tmp_path: Path
+) -> None:
+    tokenizer = load(byte_level, config(vocab_size=300), tokenizer_class, tmp_path)
+    assert tokenizer.decode(tokenizer.encode(TEXT, add_special_tokens=False)) == TEXT
+    markers = resolve_markers(tokenizer)
+    assert tokenizer.decode([markers.think_start, *markers.final_answer_after]) == "<think>\nFinal Answer:"
+
+
+def test_a_tokenizer_that_loses_them_is_refused(byte_level: Tokenizer, tmp_path: Path) -> None:
+    tokenizer = load(byte_level, LlamaConfig(vocab_size=300), "LlamaTokenizerFast", tmp_path)
+    with pytest.raises(ValueError, match=r"a LlamaTokenizer, makes 'FinalAnswer:' of .*PreTrainedTokenizerFast"):
+        resolve_markers(tokenizer)
