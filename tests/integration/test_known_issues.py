@@ -92,6 +92,20 @@ def test_new_weights_leave_no_cached_prefix(monkeypatch: pytest.MonkeyPatch) -> 
     assert events.index("weights") < events.index("reset_prefix_cache")
 
 
+@pytest.mark.parametrize("partition", ["train", "val"])
+def test_a_failed_rollout_ends_the_training_instead_of_leaving_its_group(partition: str) -> None:
+    """verl itself trains on what is left of the group."""
+    from elastic_core.training.trainer import StrictReplayBuffer
+
+    nothing: tuple[Any, ...] = (set(), set(), set(), {})
+    buffer: Any = StrictReplayBuffer.__new__(StrictReplayBuffer)
+    buffer.finished_keys, buffer.failure_keys = {partition: {"1", "2"}}, {partition: set()}
+    assert buffer._sampleable_terminal_keys(partition, nothing) == {"1", "2"}
+    buffer.failure_keys[partition].add("3")
+    with pytest.raises(RuntimeError, match="rollouts of 1 problems failed"):
+        buffer._sampleable_terminal_keys(partition, nothing)
+
+
 def batches(steps: int, state: dict[str, Any] | None = None) -> tuple[list[list[int]], dict[str, Any]]:
     """As verl's trainer draws them, and the state that its checkpoints keep."""
     from verl.trainer.ppo.utils import create_rl_sampler
