@@ -96,11 +96,12 @@ def _require_weights(checkpoint: Path, name: str) -> None:
         return
     if any(checkpoint.glob("*.safetensors")):
         return
-    found = _gguf(checkpoint) or next((file.name for file in sorted(checkpoint.glob("*.bin"))), "no weights")
-    of_gguf = checkpoint / found if found.endswith(".gguf") else name
+    found = _gguf(checkpoint) or next((file.name for file in sorted(checkpoint.glob("*.bin"))), None)
+    if found is None:
+        raise UserError(f"{name} holds no weights, expected *.safetensors; copy them there")
     raise UserError(
-        f"{name} holds {found}, expected *.safetensors; copy these, or write them: "
-        f"elastic model prepare {of_gguf} --to DIR"
+        f"{name} holds {found}, expected *.safetensors; write them: "
+        f"elastic model prepare {checkpoint / found if found.endswith('.gguf') else name} --to DIR"
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from elastic_core.errors import UserError
+from elastic_core.processes import end_family
 from flows.playground.access import USER, Guard, is_loopback, read_password, require_password
 from flows.playground.choices import Choices
 from flows.playground.parameters import PlaygroundParameters
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from flows.playground.session import Session
 
 _FAREWELL_SECONDS = 2
-"""Open pages hold a connection for ever; when the server stops they get so long."""
+"""What open pages, which hold a connection for ever, and an engine that holds its thread while it starts get each."""
 
 
 def require_gradio() -> None:
@@ -52,20 +53,25 @@ def serve(choices: Choices, parameters: PlaygroundParameters, password: str | No
 
     # Uvicorn hands on what stopped it; the engine's processes must be stopped then, and not left behind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with suppress(KeyboardInterrupt), Session(choices, parameters) as session:
-        session.preload(next(iter(choices.models)))
-        config = uvicorn.Config(
-            application(session, password),
-            host=parameters.host,
-            port=parameters.port,
-            log_level="warning",
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=_FAREWELL_SECONDS,
-        )
-        login = f" (user {USER}, password as given)" if password else ""
-        click.echo(f"playground: http://{reachable(parameters.host)}:{parameters.port}{login}; Ctrl-C stops it")
-        asyncio.run(uvicorn.Server(config).serve())
+    with Session(choices, parameters) as session:
+        with suppress(KeyboardInterrupt):
+            session.preload(next(iter(choices.models)))
+            config = uvicorn.Config(
+                application(session, password),
+                host=parameters.host,
+                port=parameters.port,
+                log_level="warning",
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=_FAREWELL_SECONDS,
+            )
+            login = f" (user {USER}, password as given)" if password else ""
+            click.echo(f"playground: http://{reachable(parameters.host)}:{parameters.port}{login}; Ctrl-C stops it")
+            asyncio.run(uvicorn.Server(config).serve())
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # It is about to end.
+        if not session.end(_FAREWELL_SECONDS):
+            end_family()
 
 
 def application(session: Session, password: str | None) -> Guard:

@@ -101,7 +101,7 @@ def test_the_miniature_is_usable_and_its_markers_are_told() -> None:
         (without("config.json"), "has no config.json"),
         (as_gguf, r"holds Q8_0\.gguf, which is not trained from; .*elastic model prepare \S+Q8_0\.gguf --to DIR"),
         (with_gguf_weights, r"holds Q8_0\.gguf, expected \*\.safetensors; .*elastic model prepare \S+Q8_0\.gguf"),
-        (without("*.safetensors"), r"holds no weights, expected \*\.safetensors"),
+        (without("*.safetensors"), r"holds no weights, expected \*\.safetensors; copy"),
         (without_a_shard, r"lacks 1 of the 2 files of its weights \(model-2\.safetensors\)"),
         (lambda model: (model / "config.json").write_text("{"), r"config\.json is no JSON"),
         (setting("config.json", model_type="brain"), "whose model_type is brain"),
