@@ -24,7 +24,7 @@ class Use(NamedTuple):
         setting: that names it.
         model: "shipped", a directory, or OWNER/NAME on the hub.
         device: of its engine.
-        trained: whether verl trains it.
+        trained: whether verl trains it, with its fused loss.
     """
 
     setting: str
