@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import signal
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,9 +17,11 @@ from elastic_core.rewards.harness import wire
 from elastic_core.rewards.harness.checker import CALL, VERDICT
 from elastic_core.rewards.outputs import parse_int, same_output, same_value
 from elastic_core.rewards.sandbox import ProgramFailed, Sandbox, SandboxFailed
+from elastic_core.rewards.slots import slot
 
 TEST_SECONDS = 10.0
-"""Of a test, on the clock; or twice the problem's own limit, where that is more, which is made for faster languages."""
+"""Of a test, in the program's own time (`OwnTime`); or twice the problem's own limit, where that is more, which is made
+for faster languages."""
 
 PROGRAM_SECONDS = 60.0
 SECONDS_PER_TEST = 2.0
@@ -35,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 def run(program: str, truth: CodeTruth) -> GradeStatus:
-    """Run a program against all tests of a problem, up to the first that it fails.
+    """Run a program against all tests of a problem, up to the first that it fails, as soon as a processor is free.
 
     Returns:
         CORRECT, WRONG, TIMEOUT or RUNTIME_ERROR; SANDBOX_ERROR when the sandbox failed, not the program.
@@ -44,7 +45,8 @@ def run(program: str, truth: CodeTruth) -> GradeStatus:
         ValueError: when a test of a "functional" truth is no JSON, or a test program tests nothing.
     """
     try:
-        _RUNNERS[truth.kind](program, truth)
+        with slot():
+            _RUNNERS[truth.kind](program, truth)
     except ProgramFailed as failure:
         _log.debug("%s: %s", failure.status, failure)
         return failure.status
@@ -55,14 +57,15 @@ def run(program: str, truth: CodeTruth) -> GradeStatus:
 
 
 class _Clock:
-    """Deadlines of a program's tests, in seconds of `time.monotonic`. It starts with the program, not the sandbox."""
+    """Deadlines of a program's tests, in seconds of its sandbox. It starts with the program, not the sandbox."""
 
-    def __init__(self, truth: CodeTruth) -> None:
+    def __init__(self, truth: CodeTruth, sandbox: Sandbox) -> None:
+        self._now = sandbox.now
         self._each = test_seconds(truth)
-        self.end = time.monotonic() + program_seconds(truth)
+        self.end = self._now() + program_seconds(truth)
 
     def next(self) -> float:
-        return min(self.end, time.monotonic() + self._each)
+        return min(self.end, self._now() + self._each)
 
 
 def test_seconds(truth: CodeTruth) -> float:
@@ -85,7 +88,7 @@ def _packages(*programs: str) -> list[str]:
 def _run_stdin(program: str, truth: CodeTruth) -> None:
     with Sandbox("stdin", _limits(truth, test_seconds(truth)), _packages(program)) as sandbox:
         sandbox.ready()
-        clock = _Clock(truth)
+        clock = _Clock(truth, sandbox)
         sandbox.send(_encode(program), clock.next())
         for test in truth.tests:
             output = _print(sandbox, test, clock.next())
@@ -125,7 +128,7 @@ def _file(content: bytes = b"") -> Iterator[int]:
 def _run_functional(program: str, truth: CodeTruth) -> None:
     with Sandbox("candidate", _limits(truth, program_seconds(truth)), _packages(program)) as sandbox:
         sandbox.ready()
-        clock = _Clock(truth)
+        clock = _Clock(truth, sandbox)
         _load(sandbox, program, clock)
         for test in truth.tests:
             expected = _json(test.output)
@@ -192,7 +195,7 @@ def _run_check(program: str, truth: CodeTruth) -> None:
         checker.ready()
         candidate.ready()
         checker.watch_with(candidate)
-        clock = _Clock(truth)
+        clock = _Clock(truth, candidate)
         names = _load(candidate, program, clock)
         if truth.entry_point is not None and truth.entry_point not in names:
             raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"it does not define {truth.entry_point}")

@@ -11,14 +11,16 @@ Covered:
 - Limits: CPU time, address space, file size, open files, no core dumps; and the number of threads, looked at every
   `TICK` seconds. Where the kernel counts them by user namespace (5.14) and the user is not root, whom it does not
   limit, that is a hard limit as well.
-- Time on the clock. Whatever ends a run, the namespace's init is killed, and it has ended, with all of its processes,
-  when `Sandbox.close` returns. It also ends with the thread that started it.
+- Time, without what was spent waiting for a processor (`own_time`): what else the machine runs is not the program's
+  fault. As many programs run at a time as there are processors (`slots`). Whatever ends a run, the namespace's init is
+  killed, and it has ended, with all of its processes, when `Sandbox.close` returns. It also ends with the thread that
+  started it.
 - Messages from inside: a length above `MAX_BYTES` is refused unread, and what they say is data.
 
 Not covered:
 - Faults of the kernel itself, and what processors leak through timing. For those, run graders on a machine that holds
   nothing else.
-- Fairness: a program may use all cores and disturb the timing of its neighbours until its time is up.
+- Fairness: a program may use all cores until its time is up; its neighbours take longer, which is not counted.
 - Between two looks, a program may have more threads than it may.
 - Programs that need processes, sockets, packages other than numpy, or files that last: /tmp lasts as long as the
   sandbox, so that the tests of a "stdin" problem share one.
@@ -34,8 +36,9 @@ import platform
 import select
 import signal
 import socket
-import time
+import threading
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -43,6 +46,7 @@ from elastic_core.errors import UserError
 from elastic_core.rewards.bubblewrap import MAX_BYTES, MAX_PROCESSES, Limits, find_bwrap, start
 from elastic_core.rewards.grade import GradeStatus
 from elastic_core.rewards.harness.start import HEADER, READY
+from elastic_core.rewards.own_time import OwnTime, nanoseconds_waited
 from elastic_core.rewards.seccomp import MACHINES
 
 TICK = 0.05
@@ -85,6 +89,7 @@ class Sandbox:
 
     def __init__(self, harness: Harness, limits: Limits, packages: Sequence[str] = ()) -> None:
         self._peers: tuple[Sandbox, ...] = ()
+        self._time = OwnTime()
         self._init: int | None = None  # a pidfd
         self._channel, theirs = socket.socketpair()
         try:
@@ -109,7 +114,7 @@ class Sandbox:
             SandboxFailed: when it does not start.
         """
         try:
-            answer = self.receive(time.monotonic() + START_SECONDS)
+            answer = self.receive(self.now() + START_SECONDS)
         except ProgramFailed as failure:
             raise SandboxFailed(f"the sandbox did not start ({failure}): {self._complaint()}") from failure
         if answer != READY:
@@ -118,16 +123,23 @@ class Sandbox:
         if children:  # otherwise it has ended already, and the next message will say so
             with contextlib.suppress(ProcessLookupError):
                 self._init = os.pidfd_open(children[0])
+        self._look()  # What was waited for until now is not the program's.
+
+    def now(self) -> float:
+        """Seconds that passed for the programs, by which deadlines are set: see `OwnTime`."""
+        return self._time.now()
 
     def watch_with(self, other: Sandbox) -> None:
-        """Let both be looked at while either is waited for."""
+        """Let both be looked at while either is waited for, by one clock."""
         self._peers, other._peers = (other,), (self,)
+        other._time = self._time
+        self._look()
 
     def send(self, payload: bytes, deadline: float, descriptors: Sequence[int] = ()) -> None:
         """Send a frame, and descriptors with it.
 
         Args:
-            deadline: in seconds of `time.monotonic`.
+            deadline: in seconds of `now`.
 
         Raises:
             ProgramFailed: when it does not take it in time, has ended, or exceeds what it may use.
@@ -185,17 +197,25 @@ class Sandbox:
     def _wait(self, event: int, deadline: float) -> None:
         poll = select.poll()
         poll.register(self._channel, event)
-        while not poll.poll(TICK * 1000):
-            for sandbox in (self, *self._peers):
-                sandbox._look()
-            if time.monotonic() > deadline:
+        while True:
+            ready = bool(poll.poll(TICK * 1000))
+            if ready and self.now() <= deadline:
+                return
+            self._look()
+            if self.now() > deadline:
                 raise ProgramFailed(GradeStatus.TIMEOUT, "its time was up")
-        if time.monotonic() > deadline:
-            raise ProgramFailed(GradeStatus.TIMEOUT, "its time was up")
+            if ready:
+                return
 
     def _look(self) -> None:
-        if _count_threads(self._process.pid) > MAX_PROCESSES:
-            raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"more than {MAX_PROCESSES} processes and threads")
+        # This thread hands the answers on, so that its waiting is theirs.
+        waited = {threading.get_native_id(): nanoseconds_waited(Path("/proc/thread-self"))}
+        for sandbox in (self, *self._peers):
+            threads = _threads(sandbox._process.pid)
+            if len(threads) > MAX_PROCESSES:
+                raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"more than {MAX_PROCESSES} processes and threads")
+            waited |= threads
+        self._time.look(waited)
 
     @contextlib.contextmanager
     def _end_is_the_programs(self) -> Iterator[None]:
@@ -240,14 +260,16 @@ def _advice() -> str:
     return "In a container, allow user namespaces and mounts (docker run --privileged); else reinstall: " + _INSTALL
 
 
-def _count_threads(pid: int) -> int:
-    """Threads of a process and all its descendants, counted up to a few more than there may be."""
-    threads = 0
+def _threads(pid: int) -> dict[int, int]:
+    """Threads of a process and all its descendants, up to a few more than there may be, and how long each has waited
+    for a processor, in nanoseconds."""
+    threads: dict[int, int] = {}
     waiting = [pid]
-    while waiting and threads <= MAX_PROCESSES:
+    while waiting and len(threads) <= MAX_PROCESSES:
         process = waiting.pop()
         with contextlib.suppress(OSError):  # it has just ended
-            threads += sum(1 for _ in Path(f"/proc/{process}/task").iterdir())
+            tasks = islice(Path(f"/proc/{process}/task").iterdir(), MAX_PROCESSES + 1)
+            threads |= {int(task.name): nanoseconds_waited(task) for task in tasks}
             waiting += _children(process)
     return threads
 
