@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
+from elastic_core.accelerators import count_gpus
 from elastic_core.training.local_ray import RayCluster, local_cluster
 
 
@@ -14,20 +14,16 @@ def ray_cluster(running: RayCluster | None, pretended_gpus: int | None = None) -
     """The running cluster, or a local one that lasts as long as the context.
 
     Args:
-        pretended_gpus: how many GPUs a local cluster shall believe in, whatever the machine has; None for its own.
+        pretended_gpus: how many GPUs a local cluster shall believe in, whatever the machine has; None for those of the
+            machine that this process may use.
     """
     if running is not None:
         yield running
         return
-    gpus = pretended_gpus or _gpus()
+    # Without any, verl is made to believe in one.
+    gpus = pretended_gpus or max(1, count_gpus())
     with local_cluster(cpus=32 * gpus, gpus=gpus) as local:
         yield local
-
-
-def _gpus() -> int:
-    """GPUs of this machine; without any, the one that verl is made to believe in."""
-    devices = Path("/proc/driver/nvidia/gpus")
-    return max(1, len(list(devices.iterdir()))) if devices.is_dir() else 1
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from elastic_core.accelerators import is_chosen
 from flows.doctor.finding import GIB, Finding
 
 NEEDED_MEMORY_BYTES = 10 * GIB
@@ -68,7 +69,7 @@ def check_gpus(gpus: list[Gpu], demands: Sequence[GpuDemand] = ()) -> Finding:
         return Finding(
             "accelerator",
             "failure",
-            "the CUDA build of vLLM is installed and nvidia-smi shows no GPU: "
+            "the CUDA build of vLLM is installed and nvidia-smi shows no GPU that CUDA_VISIBLE_DEVICES allows: "
             "install the NVIDIA driver, or use the CPU build with `make install ENGINE=cpu`",
         )
     found = "; ".join(f"{gpu.name}, {gpu.free / GIB:.1f} of {gpu.total / GIB:.1f} GiB free" for gpu in gpus)
@@ -165,10 +166,14 @@ def processor_flags() -> frozenset[str]:
 
 
 def installed_gpus() -> list[Gpu]:
-    """The NVIDIA GPUs, as nvidia-smi lists them."""
+    """The NVIDIA GPUs that this process may use, as nvidia-smi lists them."""
     try:
         listed = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name,memory.total,memory.free,driver_version", "--format=csv,noheader,nounits"],
+            [
+                "nvidia-smi",
+                "--query-gpu=index,uuid,name,memory.total,memory.free,driver_version",
+                "--format=csv,noheader,nounits",
+            ],
             capture_output=True,
             text=True,
             timeout=20,
@@ -179,6 +184,11 @@ def installed_gpus() -> list[Gpu]:
 
 
 def parse_gpus(listed: str) -> list[Gpu]:
-    """nvidia-smi's lines of name, total and free memory in MiB, and driver."""
+    """nvidia-smi's lines of index, id, name, total and free memory in MiB, and driver; without those that
+    CUDA_VISIBLE_DEVICES leaves out."""
     rows = [line.split(", ") for line in listed.splitlines() if line.strip()]
-    return [Gpu(name, int(total) * _MIB, int(free) * _MIB, driver) for name, total, free, driver in rows]
+    return [
+        Gpu(name, int(total) * _MIB, int(free) * _MIB, driver)
+        for index, uuid, name, total, free, driver in rows
+        if is_chosen(index, uuid)
+    ]

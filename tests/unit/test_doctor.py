@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from elastic_core.accelerators import count_gpus
 from elastic_core.errors import UserError
 from elastic_core.training.local_ray import RayCluster
 from elastic_core.training.resources import placement
@@ -24,7 +25,7 @@ def test_a_processor_without_avx2_is_one_sentence() -> None:
     assert refused.level == "failure" and "AVX2" in refused.message
 
 
-LISTED = "NVIDIA H200, 143771, 143000, 570.1\nNVIDIA H200, 143771, 143000, 570.1\n"
+LISTED = "0, GPU-aa, NVIDIA H200, 143771, 143000, 570.1\n1, GPU-bb, NVIDIA H200, 143771, 143000, 570.1\n"
 """nvidia-smi's lines of a machine with two idle GPUs."""
 
 
@@ -37,6 +38,21 @@ def test_gpus_are_listed_with_their_memory_and_driver() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("chosen", "count"),
+    [(None, 2), ("1", 1), ("GPU-b", 1), ("0,1", 2), ("", 0), ("-1", 0), ("0,-1,1", 1), ("MIG-x", 1)],
+)
+def test_gpus_that_cuda_visible_devices_leaves_out_do_not_count(
+    chosen: str | None, count: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if chosen is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    for gpu in ("0000:01:00.0", "0000:02:00.0"):
+        (tmp_path / gpu).mkdir()
+    assert count_gpus(tmp_path) == count
+    assert len(machine.parse_gpus(LISTED)) == (2 if chosen == "MIG-x" else count)
+
+
 def test_the_cuda_build_needs_a_gpu() -> None:
     assert "ENGINE=cpu" in machine.check_gpus([]).message
 
@@ -47,7 +63,7 @@ def test_too_few_gpus_are_a_failure_and_busy_ones_a_warning() -> None:
     refused = machine.check_gpus(machine.parse_gpus(LISTED), [train, engines])
     assert refused.level == "failure" and refused.message.startswith("8 GPUs are needed")
     assert "run with `--set engine.data_parallel_size=1`, or on a cluster" in refused.message
-    busy = machine.check_gpus(machine.parse_gpus("NVIDIA H200, 143771, 20000, 570.1\n"))
+    busy = machine.check_gpus(machine.parse_gpus("0, GPU-aa, NVIDIA H200, 143771, 20000, 570.1\n"))
     assert busy.level == "warning" and "nvidia-smi" in busy.message
 
 
