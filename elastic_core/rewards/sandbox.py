@@ -239,6 +239,15 @@ def require_sandbox() -> None:
     _require(os.environ.get("PATH", os.defpath))
 
 
+def sandbox_problem() -> str | None:
+    """Why programs cannot be run in a sandbox here; None when they can."""
+    try:
+        require_sandbox()
+    except UserError as error:
+        return str(error)
+    return None
+
+
 @functools.cache
 def _require(path: str) -> None:
     if platform.machine() not in MACHINES:
@@ -257,6 +266,8 @@ def _advice() -> str:
         with contextlib.suppress(OSError):
             if Path(switch).read_text().strip() == off:
                 return f"User namespaces are switched off; switch them on: {command}"
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        return "A pod may have neither by default: give its container securityContext: {privileged: true}."
     return "In a container, allow user namespaces and mounts (docker run --privileged); else reinstall: " + _INSTALL
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from elastic_core.errors import UserError
+from elastic_core.rewards.sandbox import sandbox_problem
 from elastic_core.sweep.grid import checkpoints
 from elastic_core.training.resources import placement
 from flows.doctor import machine, models, services, software
@@ -80,7 +81,7 @@ def run_checks(settings: Settings) -> list[Finding]:
         machine.check_cores(len(os.sched_getaffinity(0))),
         machine.check_shared_memory(shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else 0),
         *_check_packages(),
-        software.check_sandbox(software.sandbox_problem()),
+        software.check_sandbox(sandbox_problem()),
         *_check_services(settings, runs),
         software.check_plugin(*software.finish_probe(plugin)),
         *models.finish_look(uses, looks),

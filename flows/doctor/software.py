@@ -12,7 +12,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from elastic_core.errors import UserError
 from flows.doctor.finding import Finding
 
 PROJECT = "elastic-reasoning"
@@ -138,16 +137,6 @@ def _canonical(name: str) -> str:
 def _public(version: str) -> str:
     """Without the local part, which names a build: 2.13.0 of 2.13.0+cpu."""
     return version.partition("+")[0]
-
-
-def sandbox_problem() -> str | None:
-    from elastic_core.rewards.sandbox import require_sandbox
-
-    try:
-        require_sandbox()
-    except UserError as error:
-        return str(error)
-    return None
 
 
 def start_probe(code: str, *arguments: str) -> subprocess.Popen[str]:

@@ -302,6 +302,16 @@ def test_where_namespaces_are_switched_off_the_user_is_told_the_switch(
     assert command in str(error.value)
 
 
+def test_in_a_pod_that_may_not_the_user_is_told_what_the_pod_lacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", _fake_bwrap(tmp_path, "echo 'Operation not permitted' >&2; exit 1"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setattr(sandbox, "_SWITCHES", {})
+    problem = sandbox.sandbox_problem()
+    assert problem and "Operation not permitted" in problem and problem.endswith("securityContext: {privileged: true}.")
+
+
 @pytest.mark.parametrize("kind", ["stdin", "functional", "check"])
 def test_a_failure_of_the_sandbox_is_none_of_the_program(
     outside: Outside, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str

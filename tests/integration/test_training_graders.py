@@ -1,0 +1,52 @@
+"""A training whose rollouts could not be graded on some node ends before anything is loaded, with the reason."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from omegaconf import OmegaConf
+
+from elastic_core.errors import UserError
+from elastic_core.training import graders
+
+ON_A_CLUSTER = """
+import ray
+from elastic_core.training.graders import sandbox_problems
+ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+print(list(sandbox_problems().values()))
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> object:
+    files = {}
+    for name, grader in (("math", "math"), ("code", "code")):
+        files[name] = str(tmp_path / f"{name}.parquet")
+        pl.DataFrame({"extra_info": [{"grader": grader, "split": "train"}] * 2}).write_parquet(files[name])
+    return lambda *names: OmegaConf.create(
+        {"data": {"train_files": [files[names[0]]], "val_files": [files[names[-1]]]}}
+    )
+
+
+def test_the_rows_say_which_graders_they_need(config) -> None:  # type: ignore[no-untyped-def]
+    assert graders.grader_kinds([*config("math", "code").data.train_files]) == {"math"}
+    assert graders.grader_kinds([*config("code").data.val_files]) == {"code"}
+
+
+def test_a_node_without_a_sandbox_is_named_where_programs_are_graded(config, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(graders, "sandbox_problems", lambda: {"10.0.0.1": None, "10.0.0.2": "bwrap is missing"})
+    graders.require_graders(config("math"))
+    for names in (("code",), ("math", "code")):
+        with pytest.raises(UserError, match=r"^1 of 2 nodes cannot grade programs; 10\.0\.0\.2: bwrap is missing$"):
+            graders.require_graders(config(*names))
+    monkeypatch.setattr(graders, "sandbox_problems", lambda: {"10.0.0.1": None})
+    graders.require_graders(config("code"))
+
+
+@pytest.mark.timeout(180)
+def test_every_node_of_a_cluster_looks_for_itself() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", ON_A_CLUSTER]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.stdout.splitlines()[-1:] == ["[None]"], found.stderr[-3000:]
