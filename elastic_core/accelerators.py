@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def chosen_gpus() -> list[str] | None:
-    """Indices or ids that CUDA_VISIBLE_DEVICES names; None when it is unset. An invalid one ends the list, as in CUDA."""
+    """Indices or ids that CUDA_VISIBLE_DEVICES names; None when it is unset. As in CUDA, a wrong one ends the list."""
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return None
@@ -20,8 +20,8 @@ def chosen_gpus() -> list[str] | None:
 
 
 def is_chosen(index: str, uuid: str) -> bool:
-    """Whether a GPU may be used, by its index or its id, which CUDA lets one abbreviate. Of parts of GPUs (MIG) it is not
-    known whose they are: with them, all may be."""
+    """Whether a GPU may be used, by its index or its id, which CUDA lets one abbreviate. Whose parts of GPUs (MIG) are is
+    not known: with them, all may be."""
     chosen = chosen_gpus()
     return chosen is None or any(name == index or name.startswith("MIG") or uuid.startswith(name) for name in chosen)
 

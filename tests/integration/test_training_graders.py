@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -20,7 +21,7 @@ print(list(sandbox_problems().values()))
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> object:
+def config(tmp_path: Path) -> Any:
     files = {}
     for name, grader in (("math", "math"), ("code", "code")):
         files[name] = str(tmp_path / f"{name}.parquet")
@@ -30,12 +31,14 @@ def config(tmp_path: Path) -> object:
     )
 
 
-def test_the_rows_say_which_graders_they_need(config) -> None:  # type: ignore[no-untyped-def]
+def test_the_rows_say_which_graders_they_need(config: Any) -> None:
     assert graders.grader_kinds([*config("math", "code").data.train_files]) == {"math"}
     assert graders.grader_kinds([*config("code").data.val_files]) == {"code"}
 
 
-def test_a_node_without_a_sandbox_is_named_where_programs_are_graded(config, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_a_node_without_a_sandbox_is_named_where_programs_are_graded(
+    config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(graders, "sandbox_problems", lambda: {"10.0.0.1": None, "10.0.0.2": "bwrap is missing"})
     graders.require_graders(config("math"))
     for names in (("code",), ("math", "code")):
