@@ -20,8 +20,8 @@ def chosen_gpus() -> list[str] | None:
 
 
 def is_chosen(index: str, uuid: str) -> bool:
-    """Whether a GPU may be used, by its index or its id, which CUDA lets one abbreviate. Whose parts of GPUs (MIG) are is
-    not known: with them, all may be."""
+    """Whether a GPU may be used, by its index or its id, which CUDA lets one abbreviate. Of parts of GPUs (MIG) it
+    is not known: with them, all may be."""
     chosen = chosen_gpus()
     return chosen is None or any(name == index or name.startswith("MIG") or uuid.startswith(name) for name in chosen)
 
