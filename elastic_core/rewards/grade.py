@@ -11,8 +11,8 @@ THINK_END = "</think>"
 class GradeStatus(StrEnum):
     CORRECT = "correct"
     WRONG = "wrong"
-    NO_ANSWER = "no_answer"  # a solution, but no answer could be read from it
-    TRUNCATED = "truncated"  # the thinking never ended, so there is no solution
+    NO_ANSWER = "no_answer"  # no answer could be read from what the model ended by itself, or began as solution
+    TRUNCATED = "truncated"  # cut before the thinking ended, so there is no solution
     TIMEOUT = "timeout"  # the program, or the comparison of the answer, took longer than it may
     RUNTIME_ERROR = "runtime_error"  # the program failed
     SANDBOX_ERROR = "sandbox_error"  # the grader failed, not the response: to be tried again, never a score

@@ -42,7 +42,7 @@ def grade_math(response: str, truth: str, *, at_once: bool = False) -> Grade:
     if solution is None:
         return Grade(0.0, GradeStatus.TRUNCATED, None)
     answer = last_boxed(solution)
-    if answer is None:
+    if not answer:  # An empty box holds none.
         return Grade(0.0, GradeStatus.NO_ANSWER, None)
     verdict: bool | Failure | None = _known_verdict(answer, truth)
     if verdict is None:

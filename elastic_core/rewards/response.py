@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from elastic_core.markers import Markers
 from elastic_core.rewards.grade import THINK_END
-from elastic_core.trajectory import Trajectory
+from elastic_core.trajectory import ThinkFinish, Trajectory
 
 
 class ResponseText(NamedTuple):
@@ -16,10 +16,16 @@ class ResponseText(NamedTuple):
     thinking: str
     solution: str | None
 
-    @property
-    def graded(self) -> str:
+    def graded(self, think_finish: str) -> str:
         """What `grade` takes. Graders read what follows think-end, so that without what precedes it equal solutions are
-        equal answers; and they give no credit without a think-end."""
+        equal answers; and they give no credit without a think-end. A model that stopped inside its thought was not
+        cut: its solution is empty.
+
+        Args:
+            think_finish: how the thinking ended, a `ThinkFinish`.
+        """
+        if self.solution is None and think_finish == ThinkFinish.END_OF_TEXT:
+            return THINK_END
         return self.thinking if self.solution is None else f"{THINK_END}{self.solution}"
 
 

@@ -61,11 +61,11 @@ def grade_rows(rows: pl.DataFrame, problems: Problems) -> pl.DataFrame:
     Raises:
         KeyError: a row of a problem that is not given.
     """
-    texts = rows.select("benchmark", "problem", "thinking", "solution")
+    texts = rows.select("benchmark", "problem", "think_finish", "thinking", "solution")
     grades = grade_many(
         [
-            _answer(problems[benchmark][problem], ResponseText(thinking, solution))
-            for benchmark, problem, thinking, solution in texts.iter_rows()
+            _answer(problems[benchmark][problem], ResponseText(thinking, solution), think_finish)
+            for benchmark, problem, think_finish, thinking, solution in texts.iter_rows()
         ]
     )
     columns: dict[str, Sequence[object]] = {
@@ -76,5 +76,5 @@ def grade_rows(rows: pl.DataFrame, problems: Problems) -> pl.DataFrame:
     return rows.with_columns(pl.Series(name, values, rows.schema[name]) for name, values in columns.items())
 
 
-def _answer(problem: Problem, text: ResponseText) -> Answer:
-    return Answer(problem.grader, text.graded, problem.truth)
+def _answer(problem: Problem, text: ResponseText, think_finish: str) -> Answer:
+    return Answer(problem.grader, text.graded(think_finish), problem.truth)

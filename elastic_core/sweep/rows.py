@@ -48,8 +48,8 @@ class RowBuilder:
         texts = response_texts(self.tokenizer, self.markers, trajectories)
         grades = grade_many(
             [
-                Answer(sample.problem.grader, text.graded, sample.problem.truth)
-                for sample, text in zip(samples, texts, strict=True)
+                Answer(sample.problem.grader, text.graded(trajectory.think_finish), sample.problem.truth)
+                for sample, text, trajectory in zip(samples, texts, trajectories, strict=True)
             ]
         )
         columns = {

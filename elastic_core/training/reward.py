@@ -16,7 +16,8 @@ from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 
 def grade_trajectory(trajectory: Trajectory, tokenizer: Any, markers: Markers, *, kind: str, truth: str) -> Grade:
     """Grade by `elastic_core.rewards.grade`; `kind` is the grader's."""
-    return grade(kind, response_text(tokenizer, markers, trajectory).graded, truth)
+    text = response_text(tokenizer, markers, trajectory)
+    return grade(kind, text.graded(trajectory.think_finish), truth)
 
 
 def compute_score(

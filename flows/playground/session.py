@@ -203,7 +203,8 @@ class Session:
             attempt.state, attempt.sentence = "failed", str(error)
             return
         if asked.graded:
-            text = response_text(loaded.tokenizer, loaded.markers, attempt.trajectory).graded
+            response = response_text(loaded.tokenizer, loaded.markers, attempt.trajectory)
+            text = response.graded(attempt.trajectory.think_finish)
             try:
                 attempt.grade = await asyncio.to_thread(grade, asked.problem.grader, text, asked.problem.truth)
             except (UserError, GradingFailed, ValueError) as error:

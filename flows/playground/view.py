@@ -19,7 +19,7 @@ _GRADES = {
     GradeStatus.CORRECT: "✓ correct",
     GradeStatus.WRONG: "✗ wrong",
     GradeStatus.NO_ANSWER: "✗ no answer could be read",
-    GradeStatus.TRUNCATED: "✗ the thinking never ended",
+    GradeStatus.TRUNCATED: "✗ cut before the thinking ended",
     GradeStatus.TIMEOUT: "✗ took too long",
     GradeStatus.RUNTIME_ERROR: "✗ the program failed",
 }

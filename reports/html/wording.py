@@ -21,8 +21,8 @@ WORDING = {
     "grade_status": {
         GradeStatus.CORRECT: "the answer is right",
         GradeStatus.WRONG: "an answer was read, and it is not right",
-        GradeStatus.NO_ANSWER: "no answer could be read from the solution",
-        GradeStatus.TRUNCATED: "the thought never ended, so there is no solution to grade",
+        GradeStatus.NO_ANSWER: "no answer could be read, or the model stopped before it began a solution",
+        GradeStatus.TRUNCATED: "cut before the thought ended, so there is no solution to grade",
         GradeStatus.TIMEOUT: "the program, or the comparison of the answer, took longer than it may",
         GradeStatus.RUNTIME_ERROR: "the program failed",
         GradeStatus.SANDBOX_ERROR: "the grader failed, not the response",

@@ -13,8 +13,14 @@ from elastic_core.trajectory import SCHEMA
 from flows.regrade import regrade_table
 from tasks.stage import TABLE, Stage
 
-PROBLEMS = {"easy": {str(i): Problem("easy", str(i), "2+2=?", "4", "math") for i in range(4)}}
-TEXTS = [("hm", "\\boxed{4}"), ("hm", "\\boxed{5}"), ("hm", "four"), ("hm \\boxed{4}", None)]
+PROBLEMS = {"easy": {str(i): Problem("easy", str(i), "2+2=?", "4", "math") for i in range(5)}}
+TEXTS = [
+    ("closed", "hm", "\\boxed{4}"),
+    ("forced", "hm", "\\boxed{5}"),
+    ("closed", "hm", "\\boxed{}"),
+    ("length", "hm \\boxed{4}", None),
+    ("end_of_text", "hm \\boxed{4}", None),
+]
 MANIFEST = Manifest({"base": "f"}, {"base": "e"}, {"easy": "h"}, {"seed": 7})
 
 
@@ -30,13 +36,14 @@ def rows(status: str) -> pl.DataFrame:
                 "strategy": "separate",
                 "think_budget": 8,
                 "solution_budget": 8,
+                "think_finish": finish,
                 "thinking": thinking,
                 "solution": solution,
                 "answer": "?",
                 "score": 0.5,
                 "grade_status": status,
             }
-            for i, (thinking, solution) in enumerate(TEXTS)
+            for i, (finish, thinking, solution) in enumerate(TEXTS)
         ]
     )
     return frame.with_columns(
@@ -63,12 +70,16 @@ def test_answers_scores_and_statuses_are_rewritten_and_nothing_else(store: Traje
     after = store.read()
     graded = after.select("answer", "score", "grade_status").rows()
     expected = [("4", 1.0, "correct"), ("5", 0.0, "wrong"), (None, 0.0, "no_answer"), (None, 0.0, "truncated")]
+    expected.append((None, 0.0, "no_answer"))  # The model stopped: nobody cut it.
     assert graded == expected * 2
     assert after.drop("answer", "score", "grade_status").equals(before.drop("answer", "score", "grade_status"))
     assert changes.filter(before="wrong").rows() == [
-        ("wrong", status, 1) for status in sorted(status for *_, status in expected)
+        ("wrong", "correct", 1),
+        ("wrong", "no_answer", 2),
+        ("wrong", "truncated", 1),
+        ("wrong", "wrong", 1),
     ]
-    assert changes["rows"].sum() == 8
+    assert changes["rows"].sum() == 10
 
 
 def test_grading_again_changes_nothing(store: TrajectoryStore) -> None:
@@ -85,7 +96,7 @@ def test_an_interrupted_run_leaves_whole_shards(store: TrajectoryStore) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         regrade(store, PROBLEMS, stop)
-    assert store.read().height == 8
+    assert store.read().height == 10
     regrade(store, PROBLEMS)
     assert set(store.read()["score"]) == {0.0, 1.0}
 
@@ -123,7 +134,7 @@ def test_a_sweep_whose_grades_change_is_to_be_recorded_again(tmp_path: Path, dat
         stage.marker.touch()
     said = regrade_table(table, data)
     assert [stage.marker.exists() for stage in stages] == [False, False]
-    assert "8 rows graded, 6 changed; next: elastic run sweep, which records" in said
+    assert "10 rows graded, 8 changed; next: elastic run sweep, which records" in said
     assert (stages[0].directory / "inputs.json").exists()
 
 
@@ -134,13 +145,13 @@ def test_a_sweep_whose_grades_stay_remains_finished(tmp_path: Path, data: Path) 
     stage.marker.touch()
     said = regrade_table(store.directory, data)
     assert stage.marker.exists()
-    assert said == "8 rows graded, 0 changed; next: elastic run report"
+    assert said == "10 rows graded, 0 changed; next: elastic run report"
 
 
 def test_files_beside_a_table_that_is_no_sweeps_are_left(store: TrajectoryStore, data: Path, tmp_path: Path) -> None:
     other = tmp_path / "result-of-mine.json"
     other.touch()
-    assert regrade_table(store.directory, data).endswith("6 changed; next: elastic run report")
+    assert regrade_table(store.directory, data).endswith("8 changed; next: elastic run report")
     assert other.exists()
 
 

@@ -275,7 +275,7 @@ def test_texts_and_grades_are_exact(whole: pl.DataFrame) -> None:
         text = "".join(WORDS[i] for i in row["response_ids"]).removesuffix("<eos>")
         if row["solution"] is None:
             assert text == row["thinking"]
-            assert row["grade_status"] == "truncated"
+            assert row["grade_status"] == ("no_answer" if row["think_finish"] == "end_of_text" else "truncated")
         else:
             assert text == row["thinking"] + "</think>" + row["solution"]
             assert (row["grade_status"] == "correct") == ("\\boxed{4}" in row["solution"]) == (row["score"] == 1)
