@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,10 +21,10 @@ from flows.run import FlowRun
 from flows.stages import (
     base_model,
     benchmark_problems,
+    checkpoints,
     fingerprint,
     measured_rows,
     sweep_stage,
-    train_stage,
     trained_model,
 )
 from reports.summary import COLUMNS, summarize
@@ -128,16 +129,14 @@ def _made(run: FlowRun, name: str) -> str | None:
 
 
 def write_cards(run: FlowRun) -> None:
-    """The cards of everything that training left, with what the sweep measured, here and in MLflow's registry; without
-    training there is none."""
-    if run.settings.train is None:
-        return
-    stage = train_stage(run)
-    training = run.tracker.find(stage.label)  # None when the tracking store was changed since.
-    for directory in (stage.directory / name for name in (MODEL, BEST)):
-        if directory.exists():
-            card = model_card.write_card(directory, measured(run, directory))
-            if training is not None:
+    """The cards of every model of this preset's trainings that the sweep measured, here and in MLflow's registry."""
+    trainings = run.runs / run.settings.preset / "train"
+    left = {path.parent for path in checkpoints(run).values() if path.parents[1] == trainings}
+    for stage, name in product(sorted(left), (MODEL, BEST)):
+        if (stage / name / model_card.RECORD).exists() and (cells := measured(run, stage / name)):
+            card = model_card.write_card(stage / name, cells)
+            # None when the tracking store was changed since.
+            if training := run.tracker.find(stage.relative_to(run.runs).as_posix()):
                 run.tracker.renew(training, card)
 
 

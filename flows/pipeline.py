@@ -8,7 +8,6 @@ from typing import Any
 from prefect import flow
 
 from flows.data import prepare_data
-from flows.export import write_cards
 from flows.report import report
 from flows.run import FlowRun
 from flows.sweep import sweep
@@ -36,5 +35,4 @@ def pipeline(preset: str = "embedded", overrides: dict[str, Any] | None = None) 
         if run.settings.train is not None:
             train(preset, overrides, parent)
         sweep(preset, overrides, parent)
-        write_cards(run)
         return report(preset, overrides, parent)

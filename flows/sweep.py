@@ -11,6 +11,7 @@ from prefect import flow
 from elastic_core.sweep.store import TrajectoryStore
 from flows.data import prepare_data
 from flows.data_sources import data_stage, require_graders
+from flows.export import write_cards
 from flows.run import FlowRun
 from flows.stages import benchmark_files, checkpoints, measured_rows, sweep_stage, sweep_templates
 from reports.comparison import render_comparison
@@ -21,7 +22,8 @@ from tasks.sweep import measure
 
 @flow(name="sweep")
 def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None) -> Path:
-    """Measure the grid; what the table already holds is not generated again.
+    """Measure the grid; what the table already holds is not generated again. The models of the preset's own trainings
+    get cards that say what was measured of them.
 
     Args:
         preset: settings to run with.
@@ -41,6 +43,7 @@ def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
         measure, stage, run.tracker, run.parent, settings.engine, settings.ray.running, checkpoints(run),
         benchmark_files(run), sweep_templates(run),
     )  # fmt: skip
+    write_cards(run)
     table = stage.directory / TABLE
     asked = pl.col("model").is_in(settings.sweep.models) & measured_rows(run)
     print(render_comparison(TrajectoryStore(table).scan().filter(asked).select(COLUMNS).collect()))

@@ -90,6 +90,13 @@ def test_grading_the_table_again_changes_nothing(table: pl.DataFrame, runs: Path
     assert read_table(runs).sort(key).equals(table.sort(key))
 
 
+def test_the_sweep_says_on_the_models_card_what_it_measured(
+    first: subprocess.CompletedProcess[str], runs: Path
+) -> None:
+    (card,) = runs.glob("smoke/train/*/model/README.md")
+    assert "| separate |" in card.read_text() and "no finished sweep" not in card.read_text()
+
+
 def test_a_grade_that_was_wrong_is_put_right(table: pl.DataFrame, runs: Path, tmp_path: Path) -> None:
     (original,) = runs.glob("smoke/sweep/*/table")
     copy = tmp_path / "table"

@@ -110,6 +110,31 @@ def test_a_sweep_finds_what_training_left_by_name(tmp_path: Path, monkeypatch: p
     assert stages.trained_model(run, "best") == stage.directory / "best"
 
 
+def test_a_sweep_writes_the_cards_of_what_this_presets_trainings_left_and_of_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def left(directory: str) -> Path:
+        model = tmp_path / directory
+        model.mkdir(parents=True)
+        model_card.write(model, RECORD)
+        return model
+
+    trained, best, variant = left("smoke/train/k1/model"), left("smoke/train/k1/best"), left("smoke/train/k2/model")
+    others = [left("embedded/train/k1/model"), left("exported")]
+    paths = {"trained": trained, "variant": variant, "elsewhere": others[0], "mine": others[1]}
+    monkeypatch.setattr(export, "checkpoints", lambda run: paths)
+    monkeypatch.setattr(export, "measured", lambda run, model: [] if model == best else [CELL])
+    renewed: list[tuple[str, Path]] = []
+    tracker = SimpleNamespace(find=lambda label: label, renew=lambda run_id, card: renewed.append((run_id, card)))
+    run: Any = SimpleNamespace(runs=tmp_path, settings=SimpleNamespace(preset="smoke"), tracker=tracker)
+    export.write_cards(run)
+    says = {
+        model: "47.6 [40.8, 54.5]" in (model / "README.md").read_text() for model in (trained, best, variant, *others)
+    }
+    assert says == {trained: True, best: False, variant: True, others[0]: False, others[1]: False}
+    assert renewed == [("smoke/train/k1", trained / "README.md"), ("smoke/train/k2", variant / "README.md")]
+
+
 def test_only_cells_of_these_weights_are_on_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = Path(elastic_core.miniature.__file__).parent / "base"
     rows = make_rows(models=("base", "trained"))
