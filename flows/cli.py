@@ -31,7 +31,7 @@ def cli() -> None:
 
 @cli.command()
 @click.argument("flow", type=click.Choice(FLOWS), metavar="FLOW")
-@settings_options("Settings to run with, see `elastic presets`.")
+@settings_options("Settings to run with.")
 @click.option("--mirror", metavar="DIR", help="Local tree of source files; the same as --set data.mirror=DIR.")
 @click.option(
     "--until", metavar="ci=POINTS", help="Add samples until every cell's 95 % interval is within ±POINTS percent."
@@ -76,7 +76,11 @@ cli.add_command(train)
 
 @cli.command()
 def presets() -> None:
-    """List the presets."""
+    """List the presets by name.
+
+    --preset also takes a file of your own: what ends in .toml or holds a slash is a path. It may extend one of these
+    (`extends = "NAME"`) or a file beside it, and its results are called like the file.
+    """
     from flows import presets
 
     for name in presets.names():

@@ -11,6 +11,7 @@ import click
 
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.f1_template import CHAT_TEMPLATES
+from flows.cli_options import PRESET_FORMS
 
 if TYPE_CHECKING:
     from elastic_core.data.dataset import Dataset
@@ -67,7 +68,9 @@ def list_datasets() -> None:
 @data.command()
 @click.argument("name")
 @click.option("--rows", "num", default=3, show_default=True, help="How many rows.")
-@click.option("--preset", default="embedded", show_default=True, help="Whose sizes generated data sets have.")
+@click.option(
+    "--preset", default="embedded", show_default=True, help=f"Whose sizes generated data sets have. {PRESET_FORMS}"
+)
 @_mirror
 def show(name: str, num: int, preset: str, mirror: Path | None) -> None:
     """The first rows of data set NAME, as a model sees them; its files are fetched if need be."""
@@ -127,7 +130,7 @@ def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
 @click.option("--prompt", default="boxed-v1", show_default=True, help="Prompt template.")
 @click.option("--leave-out", is_flag=True, help="Leave out rows that would be refused for their answer.")
 @click.option("--model", metavar="MODEL", help="Show prompts in its chat template: a directory, or OWNER/NAME.")
-@click.option("--preset", help="Show prompts in the chat template of its model.")
+@click.option("--preset", help=f"Show prompts in the chat template of its model. {PRESET_FORMS}")
 def add(
     file: Path,
     question: str,

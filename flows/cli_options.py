@@ -9,15 +9,25 @@ import click
 
 Command = Callable[..., Any]
 
+PRESET_FORMS = "A name (`elastic presets`), or FILE.toml."
+"""What --preset takes, wherever it is an option."""
+
 
 def settings_options(preset_help: str) -> Callable[[Command], Command]:
-    """--preset NAME and --set KEY=VALUE, passed on as `preset` and `overrides`, see `changes_of`."""
+    """--preset PRESET and --set KEY=VALUE, passed on as `preset` and `overrides`, see `changes_of`."""
 
     def decorate(command: Command) -> Command:
         overriding = click.option(
             "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting, e.g. sweep.samples=16."
         )
-        return click.option("--preset", default="embedded", show_default=True, help=preset_help)(overriding(command))
+        preset = click.option(
+            "--preset",
+            default="embedded",
+            show_default=True,
+            metavar="PRESET",
+            help=f"{preset_help} {PRESET_FORMS}",
+        )
+        return preset(overriding(command))
 
     return decorate
 

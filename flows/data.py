@@ -36,6 +36,6 @@ def prepare_data(
 
 def finished(preset: str, overrides: dict[str, Any]) -> Path | None:
     """Where the data sets lie, when all of them are built; asked before a server is started for nothing."""
-    run = FlowRun(presets.resolve(preset, overrides), environment.runs_directory())
+    run = FlowRun(presets.resolve(preset, overrides), environment.runs_directory(), given=preset)
     stage = data_stage(run)
     return stage.directory if stage.marker.exists() else None

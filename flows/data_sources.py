@@ -138,8 +138,9 @@ def fine_tuning_data(run: FlowRun) -> FineTuningData:
     assert entry is not None, "there is a section sft"
     stage, fetched = data_stage(run), located_datasets(run, [entry])
     if not stage.marker.exists() or entry.name not in fetched:
-        preset = run.settings.preset
-        raise UserError(f"no data was built with these settings; run first: elastic run prepare-data --preset {preset}")
+        raise UserError(
+            f"no data was built with these settings; run first: elastic run prepare-data --preset {run.preset}"
+        )
     # Who added a data set named the fields that are read of it.
     sources = () if entry.chosen else tuple(file.path for file in fetched[entry.name].files)
     return FineTuningData(stage.directory / f"{entry.name}.parquet", sources)

@@ -63,8 +63,7 @@ def export_model(
 def exported(run: FlowRun, model: Model) -> Path:
     """The directory that training left the model in."""
     if not data_stage(run).marker.exists():
-        preset = run.settings.preset
-        raise UserError(f"no data was built with these settings; run first: elastic run train --preset {preset}")
+        raise UserError(f"no data was built with these settings; run first: elastic run train --preset {run.preset}")
     return trained_model(run, model)
 
 

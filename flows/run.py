@@ -28,11 +28,13 @@ class FlowRun:
 
     Attributes:
         parent: id of the MLflow run that this flow's stages belong to, if any.
+        given: the preset as the user gave it, where that was a file.
     """
 
     settings: Settings
     runs: Path
     parent: str | None = None
+    given: str | None = None
 
     @classmethod
     def begin(cls, preset: str, overrides: Mapping[str, Any] | None, parent: str | None = None) -> FlowRun:
@@ -44,7 +46,12 @@ class FlowRun:
         settings = presets.resolve(preset, overrides)
         if settings.ray.running is None:
             local_ray.prepare_process()
-        return cls(settings, environment.runs_directory(), parent)
+        return cls(settings, environment.runs_directory(), parent, preset)
+
+    @property
+    def preset(self) -> str:
+        """What --preset takes to have this run's settings."""
+        return self.given or self.settings.preset
 
     @cached_property
     def tracker(self) -> Tracker:

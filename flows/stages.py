@@ -141,7 +141,7 @@ def base_model(run: FlowRun) -> Path:
     """
     base = run.settings.base
     if base == "warm-start":
-        advice = f"run first: elastic run warm-start --preset {run.settings.preset}"
+        advice = f"run first: elastic run warm-start --preset {run.preset}"
         return _present(run, warm_start_stage(run).directory / MODEL, advice)
     advice = (
         'give --set base=DIRECTORY with a Hugging Face checkpoint, OWNER/NAME on the hub, "shipped" or "warm-start"'
@@ -158,7 +158,7 @@ def trained_model(run: FlowRun, name: str = "trained") -> Path:
     stage = train_stage(run)
     if not stage.marker.exists():
         raise UserError(
-            f"no trained checkpoint at {stage.directory}; run first: elastic run train --preset {run.settings.preset}"
+            f"no trained checkpoint at {stage.directory}; run first: elastic run train --preset {run.preset}"
         )
     directory = stage.directory / {"trained": MODEL, "best": BEST}[name]
     if not directory.exists():

@@ -1,13 +1,18 @@
 """Presets: TOML files that fill `flows.settings.Settings`. Reading them, overriding single keys, and saying what is
 wrong with a key in one sentence. A preset that begins with `extends = "NAME"` is that other one, but for what it says
-itself."""
+itself.
+
+A preset is named, or given as a file: what ends in .toml or holds a slash is a path. The preset is then called like the
+file, and may extend another by name, or a file beside it.
+"""
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from elastic_core.errors import UserError, nearest
 
@@ -16,34 +21,40 @@ if TYPE_CHECKING:
 
     from flows.settings import Settings
 
-_DIRECTORY = Path(__file__).parent
+_DIRECTORY = Path(__file__).resolve().parent
+_TAKEN = {"datasets", "mlartifacts", "prefect", "sources", "templates"}
+"""What lies beside the presets' directories in that of all runs."""
 
 
 def names() -> list[str]:
-    """Every preset that exists."""
+    """Every preset that has a name."""
     return sorted(file.stem for file in _DIRECTORY.glob("*.toml"))
 
 
 def resolve(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
     """Settings of a preset with dotted keys replaced, such as {"sweep.samples": 16}.
 
+    Args:
+        preset: a name, or the path of a file.
+
     Raises:
-        UserError: an unknown preset or key (with the nearest valid name), or a value out of bounds.
+        UserError: an unknown preset or key (with the nearest valid name), a file that is no preset, or a value out of
+            bounds.
     """
     from pydantic import ValidationError
 
     from flows.settings import Settings
 
-    if preset not in names():
-        raise UserError(f'unknown preset "{preset}"{nearest(preset, names())}; there are: {", ".join(names())}')
-    file = _DIRECTORY / f"{preset}.toml"
-    values = _read(preset)
+    parts = _read(preset)
+    values: dict[str, Any] = {"preset": _name(parts[-1].file)}
+    for part in parts:
+        values = _merged(values, part.values)
     for key, value in (overrides or {}).items():
         _put(values, key, value)
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        raise UserError(_explain(error, Settings, file, overrides or {})) from None
+        raise UserError(_explain(error, Settings, parts, overrides or {})) from None
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -61,10 +72,84 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key.strip(), value.strip()
 
 
-def _read(preset: str) -> dict[str, Any]:
-    own = tomllib.loads((_DIRECTORY / f"{preset}.toml").read_text())
-    extended = own.pop("extends", None)
-    return _merged(_read(extended) if extended else {}, {"preset": preset, **own})
+class _Part(NamedTuple):
+    """What one file of a preset says."""
+
+    file: Path
+    values: dict[str, Any]
+
+    @property
+    def shown(self) -> str:
+        return self.file.name if self.file.parent == _DIRECTORY else str(self.file)
+
+    def says(self, path: list[str]) -> bool:
+        values: Any = self.values
+        for key in path:
+            if not isinstance(values, dict) or key not in values:
+                return False
+            values = values[key]
+        return True
+
+
+def _read(preset: str) -> list[_Part]:
+    """The files of a preset, the one that all others extend first."""
+    parts: list[_Part] = []
+    following: str | None = preset
+    while following is not None:
+        file = _locate(following, parts[0] if parts else None)
+        if file in [part.file for part in parts]:
+            raise UserError(f"{parts[0].shown}: extends = {following!r} leads back to itself")
+        part = _Part(file, _parse(file))
+        following = part.values.pop("extends", None)
+        if not isinstance(following, str | None):
+            raise UserError(f"{part.shown}: extends = {following!r}; expected the name of a preset, or a file")
+        parts.insert(0, part)
+    return parts
+
+
+def _locate(preset: str, extending: _Part | None) -> Path:
+    """The file of a preset: by path, from the directory of the file that extends it, or by name."""
+    of = f"{extending.shown}: extends: " if extending else ""
+    if preset.endswith(".toml") or "/" in preset:
+        file = ((extending.file.parent if extending else Path()) / Path(preset).expanduser()).resolve()
+        if not file.is_file():
+            raise UserError(
+                f"{of}{file}: no such file; expected a preset in TOML, or one of these: {', '.join(names())}"
+            )
+        return file
+    if preset in names():
+        return _DIRECTORY / f"{preset}.toml"
+    beside = extending.file.with_name(f"{preset}.toml") if extending else None
+    if beside is not None and beside.is_file():
+        return beside
+    raise UserError(f'{of}unknown preset "{preset}"{nearest(preset, names())}; there are: {", ".join(names())}')
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # Of TOML and of UTF-8 alike.
+        raise UserError(f"{file}: not a preset in TOML: {error}") from None
+    if "preset" in values:
+        raise UserError(f"{file}: preset: a preset is called like its file; delete this key")
+    return values
+
+
+def _name(file: Path) -> str:
+    """What a preset's runs directory and MLflow experiment are called."""
+    name = file.stem
+    if file.parent == _DIRECTORY:
+        return name
+    if name in names():
+        raise UserError(
+            f'{file}: "{name}" is a preset of ours, and results of both would lie together; rename the file'
+        )
+    if name in _TAKEN or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise UserError(
+            f'{file}: no directory of results can be called "{name}"; rename the file: letters, digits, dots and '
+            f"dashes, and none of {', '.join(sorted(_TAKEN))}"
+        )
+    return name
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,14 +171,18 @@ def _put(values: dict[str, Any], dotted: str, value: Any) -> None:
     values[key] = value
 
 
-def _explain(error: ValidationError, model: type[BaseModel], file: Path, overrides: Mapping[str, Any]) -> str:
+def _explain(
+    error: ValidationError, model: type[BaseModel], parts: Sequence[_Part], overrides: Mapping[str, Any]
+) -> str:
     """The first problem as one sentence: where, what was found, what was expected."""
     problem = error.errors()[0]
     path = [str(part) for part in problem["loc"]]
     key = ".".join(path)
     # An override of a whole section, or a key below a section that does not exist, is to blame as well.
     overridden = any(f"{key}.".startswith(f"{name}.") or name.startswith(f"{key}.") for name in overrides)
-    where = f"--set {key}" if overridden and problem["type"] != "missing" else f"{file.name}: {key}"
+    # The last file that says it; what none says is missing in the preset itself.
+    part = next((part for part in reversed(parts) if part.says(path)), parts[-1])
+    where = f"--set {key}" if overridden and problem["type"] != "missing" else f"{part.shown}: {key}"
     where = where.removesuffix(": ")
     if problem["type"] == "extra_forbidden":
         valid = _fields_at(model, path[:-1])

@@ -98,7 +98,7 @@ def test_a_hub_that_is_not_reached_is_one_sentence(model: Path, monkeypatch: pyt
 def test_a_sweep_finds_what_training_left_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(tmp_path, "smoke", "train", {"steps": 2})
     monkeypatch.setattr(stages, "train_stage", lambda run: stage)
-    run: Any = SimpleNamespace(settings=SimpleNamespace(preset="smoke"))
+    run: Any = SimpleNamespace(preset="smoke")
     with pytest.raises(UserError, match=r"run first: elastic run train --preset smoke"):
         stages.trained_model(run, "best")
     (stage.directory / "model").mkdir(parents=True)

@@ -1,7 +1,11 @@
+from pathlib import Path
+
 import pytest
 
 from elastic_core.errors import UserError
 from flows import presets
+from flows.run import FlowRun
+from flows.stages import base_model
 
 
 @pytest.mark.parametrize("name", presets.names())
@@ -87,3 +91,75 @@ def test_a_preset_without_training_can_measure_no_trained_model() -> None:
 def test_an_unknown_preset_names_the_nearest() -> None:
     with pytest.raises(UserError, match='unknown preset "embeded", did you mean "embedded"'):
         presets.resolve("embeded")
+
+
+def written(directory: Path, name: str, text: str) -> str:
+    (directory / name).write_text(text)
+    return str(directory / name)
+
+
+def test_a_file_is_a_preset_with_the_name_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(tmp_path, "mine.toml", 'extends = "smoke"\n[sweep]\nsamples = 3\n')
+    settings, smoke = presets.resolve(file), presets.resolve("smoke")
+    assert settings.preset == "mine" and settings.sweep.samples == 3
+    assert settings.model_copy(update={"preset": "smoke", "sweep": smoke.sweep}) == smoke
+    monkeypatch.chdir(tmp_path)
+    assert presets.resolve("mine.toml") == presets.resolve("./mine.toml") == settings
+    assert presets.resolve("mine.toml", {"sweep.samples": 5}).sweep.samples == 5
+
+
+@pytest.mark.parametrize("extended", ["base.toml", "./base.toml", "base", "../presets/base.toml"])
+def test_a_file_extends_a_file_beside_it_wherever_the_command_runs(tmp_path: Path, extended: str) -> None:
+    directory = tmp_path / "presets"
+    directory.mkdir()
+    written(directory, "base.toml", 'extends = "smoke"\n[sweep]\nsamples = 3\ntemperature = 0.5\n')
+    file = written(directory, "mine.toml", f'extends = "{extended}"\n[sweep]\nsamples = 4\n')
+    settings = presets.resolve(file)
+    assert (settings.preset, settings.sweep.samples, settings.sweep.temperature) == ("mine", 4, 0.5)
+    assert settings.training == presets.resolve("smoke").training
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("mine.toml", "a = \nb = 1", r"/mine\.toml: not a preset in TOML: .*line 1"),
+        ("mine.toml", 'extends = "smok"', r'mine\.toml: extends: unknown preset "smok", did you mean "smoke"'),
+        ("mine.toml", 'extends = "gone.toml"', r"mine\.toml: extends: .*gone\.toml: no such file"),
+        ("mine.toml", "extends = 3", r"mine\.toml: extends = 3; expected the name of a preset, or a file"),
+        ("mine.toml", 'extends = "mine.toml"', r"mine\.toml: extends = 'mine\.toml' leads back to itself"),
+        ("mine.toml", 'extends = "smoke"\npreset = "x"', r"mine\.toml: preset: a preset is called like its file"),
+        ("mine.toml", 'extends = "smoke"\n[sweep]\nsampels = 3', r"/mine\.toml: sweep\.sampels: unknown key"),
+        ("mine.toml", 'extends = "bad.toml"', r"/bad\.toml: sweep\.samples: .*greater than 0, found 0"),
+        ("mine.toml", "[sweep]\nsamples = 3", r"/mine\.toml: .*: missing; every preset must give it"),
+        ("smoke.toml", 'extends = "smoke"', r'smoke\.toml: "smoke" is a preset of ours, .*rename the file'),
+        ("sources.toml", 'extends = "smoke"', r'sources\.toml: no directory of results can be called "sources"'),
+        ("my own.toml", 'extends = "smoke"', r'my own\.toml: no directory of results can be called "my own"'),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_one_sentence_that_names_it(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    written(tmp_path, "bad.toml", 'extends = "smoke"\n[sweep]\nsamples = 0\n')
+    with pytest.raises(UserError, match=message) as caught:
+        presets.resolve(written(tmp_path, name, text))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("preset", ["mine.toml", "./mine", "presets/mine"])
+def test_what_looks_like_a_path_is_one(preset: str) -> None:
+    with pytest.raises(UserError, match=r"/mine(\.toml)?: no such file; expected a preset in TOML"):
+        presets.resolve(preset)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match=r"mine\.toml: not a preset in TOML"):
+        presets.resolve(str(tmp_path / "mine.toml"))
+
+
+def test_what_a_message_suggests_to_run_names_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path, "mine.toml", 'extends = "smoke"')
+    run = FlowRun(presets.resolve(file), tmp_path, given=file)
+    with pytest.raises(UserError, match=f"run first: elastic run warm-start --preset {file}"):
+        base_model(run)
+    assert run.stage("sweep", {"a": 1}).directory.parts[-3:-1] == ("mine", "sweep")
