@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elastic_core import hub
-from elastic_core.data.build import DataBuild
 from elastic_core.data.dataset import Dataset, Form, Generated
 from elastic_core.data.fetch import FetchedDataset, is_present, located
 from elastic_core.data.registry import all_datasets, select
+from elastic_core.data.sets import DataBuild, code_fingerprint
 from elastic_core.errors import UserError
-from elastic_core.fingerprint import hash_files, tokenizer_fingerprint
+from elastic_core.fingerprint import tokenizer_fingerprint
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.reasonflux.f1 import file_dataset
 from elastic_core.rewards.sandbox import require_sandbox
@@ -22,7 +22,6 @@ from tasks.data import sources_directory
 from tasks.stage import Stage
 
 MIRROR_VARIABLE = "ELASTIC_DATA_MIRROR"
-_CODE = Path(__file__).parent.parent / "elastic_core"
 
 
 def own_directory(runs: Path) -> Path:
@@ -75,7 +74,7 @@ def data_stage(run: FlowRun) -> Stage:
             if generated and run.settings.data.miniature
             else None,
             "tokenizer": _tokenizer_fingerprint(tokenizer(run)),
-            "code": hash_files(sorted([*(_CODE / "data").rglob("*.py"), *(_CODE / "rewards").glob("*truth.py")])),
+            "code": code_fingerprint(),
         },
     )
 

@@ -12,8 +12,8 @@ import polars as pl
 
 from elastic_core import hub
 from elastic_core.data import own
-from elastic_core.data.build import model_text
 from elastic_core.data.clean import clean_batches, file_batches
+from elastic_core.data.final import model_text
 from elastic_core.data.own import OwnDataset
 from elastic_core.data.registry import REGISTRY
 from elastic_core.errors import UserError

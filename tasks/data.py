@@ -10,10 +10,11 @@ from prefect import get_run_logger, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from elastic_core.data.build import DataBuild, build
+from elastic_core.data.build import build
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import fetch
 from elastic_core.data.manifest import MANIFEST, Manifest
+from elastic_core.data.sets import DataBuild
 from tasks.progress import progress
 from tasks.stage import Stage, worth_retrying
 from tasks.tracking import Tracker, flatten
@@ -22,6 +23,11 @@ from tasks.tracking import Tracker, flatten
 def sources_directory(runs: Path) -> Path:
     """Downloaded files, for every preset; laid out like a mirror, so that it can be one elsewhere."""
     return runs / "sources"
+
+
+def built_directory(runs: Path) -> Path:
+    """Built data sets, for every preset: each is built once for all that it depends on."""
+    return runs / "sets"
 
 
 @task(name="fetch-data", cache_policy=NO_CACHE)
@@ -47,7 +53,7 @@ def build_data(stage: Stage, tracker: Tracker, parent: str | None, plan: DataBui
                 done += 1
                 shown.reach(done)
 
-            manifest = build(plan, stage.prepare(), count)
+            manifest = build(plan, stage.prepare(), count, built_directory(stage.runs))
         tracker.log_datasets(run_id, manifest, stage.directory)
         tracker.client.log_artifact(run_id, str(stage.directory / MANIFEST))
         rows = {f"rows/{name}": entry["kept_rows"] for name, entry in manifest["datasets"].items()}

@@ -26,13 +26,14 @@ from typing import Any
 import polars as pl
 from tqdm import tqdm
 
-from elastic_core.data.build import DataBuild, clean_dataset, write_problems
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import FetchedDataset
+from elastic_core.data.final import write_problems
 from elastic_core.data.lengths import prompt_lengths
 from elastic_core.data.obtain import Fetched
 from elastic_core.data.overlap import Ngrams, find_overlaps
 from elastic_core.data.registry import REGISTRY
+from elastic_core.data.sets import DataBuild, Sets
 from elastic_core.miniature.warm_start import BASE
 from tests.bench import results
 from tests.upstream import UPSTREAM
@@ -52,7 +53,7 @@ def build(directory: Path) -> None:
     fetched = FetchedDataset(ENTRY, (Fetched(raw, raw.name, "", raw.stat().st_size),), None)
     plan = DataBuild([ENTRY], {ENTRY.name: fetched}, BASE, max_prompt_tokens=1024)
     with tempfile.TemporaryDirectory(dir=directory) as target:
-        clean = clean_dataset(ENTRY, plan, Path(target))
+        clean = Sets(plan, Path(target)).clean(ENTRY)
         write_problems(ENTRY, clean, Path(target) / "verl.parquet", pl.Series([], dtype=pl.String))
 
 
@@ -82,7 +83,7 @@ def code(directory: Path) -> None:
     fetched = FetchedDataset(entry, (Fetched(raw, raw.name, "", raw.stat().st_size),), None)
     plan = DataBuild([entry], {entry.name: fetched}, BASE, max_prompt_tokens=1024)
     with tempfile.TemporaryDirectory(dir=directory) as target:
-        clean = clean_dataset(entry, plan, Path(target))
+        clean = Sets(plan, Path(target)).clean(entry)
         write_problems(entry, clean, Path(target) / "verl.parquet", pl.Series([], dtype=pl.String))
 
 

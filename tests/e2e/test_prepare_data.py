@@ -72,6 +72,15 @@ def test_what_is_built_is_not_built_again(whole: Path) -> None:
     assert "nothing to do" in again.stdout and directory(again.stdout) == whole
 
 
+@needs_upstream
+def test_another_choice_of_data_sets_builds_none_again(whole: Path) -> None:
+    runs = whole.parents[2]
+    built = {file: file.stat().st_mtime_ns for file in runs.glob("sets/*/*.parquet")}
+    fewer = elastic("run", "prepare-data", "--set", "data.datasets=[]", runs=runs)
+    assert fewer.returncode == 0 and directory(fewer.stdout) != whole, fewer.stdout
+    assert {file: file.stat().st_mtime_ns for file in runs.glob("sets/*/*.parquet")} == built
+
+
 @pytest.mark.slow
 @needs_upstream
 def test_a_kill_in_the_middle_loses_nothing(whole: Path, tmp_path: Path) -> None:
@@ -79,14 +88,13 @@ def test_a_kill_in_the_middle_loses_nothing(whole: Path, tmp_path: Path) -> None
         [ELASTIC, *COMMAND], env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     deadline = time.monotonic() + 120
-    while len(list(tmp_path.glob("embedded/data/*/clean/*.parquet"))) < 5:
+    while len(list(tmp_path.glob("sets/*/clean-*.parquet"))) < 5:
         assert flow.poll() is None and time.monotonic() < deadline, "the flow ended before it could be killed"
         time.sleep(0.002)
     flow.send_signal(signal.SIGKILL)
     flow.wait()
     assert not list(tmp_path.glob("embedded/data/*/manifest.json"))
-    (killed,) = tmp_path.glob("embedded/data/*")
-    finished = {file: file.stat().st_mtime_ns for file in (killed / "clean").glob("[a-z]*.parquet")}
+    finished = {file: file.stat().st_mtime_ns for file in tmp_path.glob("sets/*/clean-*.parquet")}
     again = elastic(*COMMAND, runs=tmp_path)
     assert again.returncode == 0, again.stdout
     assert contents(directory(again.stdout)) == contents(whole)

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from elastic_core.data.build import CLEAN, REMOVED, DataBuild, build
+from elastic_core.data.build import CLEAN, STORE, build
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import fetch
 from elastic_core.data.hygiene import REMOVED as REMOVED_SCHEMA
@@ -14,6 +14,7 @@ from elastic_core.data.manifest import MANIFEST, read_manifest
 from elastic_core.data.miniature import TRAIN, MiniatureParameters
 from elastic_core.data.problems import VERL_SCHEMA, read_problems
 from elastic_core.data.registry import REGISTRY, select
+from elastic_core.data.sets import REMOVED, DataBuild
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
 from tests.miniature_data import build_miniature
@@ -100,16 +101,19 @@ def test_too_long_prompts_are_dropped_from_what_is_trained_on_and_from_nothing_e
 
 def test_building_again_uses_what_is_there_and_gives_the_same(tmp_path: Path, entries: tuple[Dataset, Dataset]) -> None:
     whole = build(plan(tmp_path, *entries), tmp_path / "data")
-    clean = tmp_path / "data" / CLEAN / "math-train.parquet"
+    (clean,) = (tmp_path / "data" / STORE / "math-train").glob("clean-*.parquet")
     before, contents = clean.stat().st_mtime_ns, (tmp_path / "data" / "math-train.parquet").read_bytes()
-    # As if killed before the end, in the middle of writing a table.
+    # As if killed before the end, in the middle of writing tables.
     for file in (MANIFEST, "math500.parquet", f"{CLEAN}/math500.parquet"):
         (tmp_path / "data" / file).unlink()
-    (tmp_path / "data" / CLEAN / ".math500.parquet.1.tmp").write_bytes(b"PAR1")
+    for record in (tmp_path / "data" / STORE).glob("math500/*/record.json"):
+        record.unlink()
+    for directory in (CLEAN, f"{STORE}/math500"):
+        (tmp_path / "data" / directory / ".math500.parquet.1.tmp").write_bytes(b"PAR1")
     assert build(plan(tmp_path, *entries), tmp_path / "data") == whole == read_manifest(tmp_path / "data")
     assert clean.stat().st_mtime_ns == before
     assert (tmp_path / "data" / "math-train.parquet").read_bytes() == contents
-    assert not list((tmp_path / "data").rglob(".*"))
+    assert not list((tmp_path / "data").rglob(".*.tmp"))
 
 
 def test_a_row_that_cannot_be_used_leaves_no_manifest_and_what_was_finished(
@@ -118,7 +122,7 @@ def test_a_row_that_cannot_be_used_leaves_no_manifest_and_what_was_finished(
     bad = local(REGISTRY["amc"], tmp_path, [{"problem": "p", "answer": None}])
     with pytest.raises(UserError, match=r"^amc: .*amc\.json: row 1: the answer is missing or null"):
         build(plan(tmp_path, *entries, bad), tmp_path / "data")
-    assert sorted(file.name for file in (tmp_path / "data").rglob("*.*")) == ["math-train.parquet", "math500.parquet"]
+    assert sorted(file.parent.name for file in (tmp_path / "data").rglob("*.parquet")) == ["math-train", "math500"]
 
 
 def test_the_manifest_holds_every_wording_and_its_hash(tmp_path: Path, entries: tuple[Dataset, Dataset]) -> None:
