@@ -16,6 +16,7 @@ from flows.cli_compare import compare
 from flows.cli_data import data
 from flows.cli_options import changes_of, settings_options
 from flows.cli_playground import playground
+from flows.cli_rehearse import rehearse
 from flows.cli_report import report
 from flows.cli_sweep import plan, sweep
 from flows.cli_templates import templates
@@ -68,6 +69,7 @@ cli.add_command(compare)
 cli.add_command(data)
 cli.add_command(plan)
 cli.add_command(playground)
+cli.add_command(rehearse)
 cli.add_command(report)
 cli.add_command(sweep)
 cli.add_command(templates)

@@ -10,11 +10,12 @@ from elastic_core.training.local_ray import RayCluster, local_cluster
 
 
 @contextmanager
-def ray_cluster(running: RayCluster | None, pretended_gpus: int | None = None) -> Iterator[RayCluster]:
+def ray_cluster(running: RayCluster | None, nodes: int = 1, pretended_gpus: int | None = None) -> Iterator[RayCluster]:
     """The running cluster, or a local one that lasts as long as the context.
 
     Args:
-        pretended_gpus: how many GPUs a local cluster shall believe in, whatever the machine has; None for those of the
+        nodes: of a local cluster.
+        pretended_gpus: how many GPUs each of them shall believe in, whatever the machine has; None for those of the
             machine that this process may use.
     """
     if running is not None:
@@ -22,7 +23,7 @@ def ray_cluster(running: RayCluster | None, pretended_gpus: int | None = None) -
         return
     # Without any, verl is made to believe in one.
     gpus = pretended_gpus or max(1, count_gpus())
-    with local_cluster(cpus=32 * gpus, gpus=gpus) as local:
+    with local_cluster(nodes=nodes, cpus=32 * gpus, gpus=gpus) as local:
         yield local
 
 

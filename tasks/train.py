@@ -70,8 +70,8 @@ def train_policy(
             if not is_finished(checkpoints, parameters.steps):
                 environment = launch.job_environment(config) | tracker.job_environment(run_id)
                 log_file = directory / "train.log"
-                pretended = parameters.gpus_per_node if parameters.device == "cpu" else None
-                with ray_cluster(cluster, pretended) as running, progress("train", parameters.steps, "steps") as shown:
+                pretended = (parameters.nodes, parameters.gpus_per_node) if parameters.device == "cpu" else ()
+                with ray_cluster(cluster, *pretended) as running, progress("train", parameters.steps, "steps") as shown:
                     job = launch.submit(running, config, directory / "verl.yaml", environment)
                     get_run_logger().info("following job %s at %s, log in %s", job, running.dashboard, log_file)
                     lines = _Lines()

@@ -2,8 +2,9 @@
 
     python -m tests.two_ranks DIRECTORY...
 
-DIRECTORY/model is a model; DIRECTORY/gradients.pt will be its gradients, averaged over the ranks as FSDP does, and
-DIRECTORY/saved.pt its weights after shards were saved and loaded.
+DIRECTORY/model is a model; DIRECTORY/gradients.pt will be its gradients, averaged over the ranks as FSDP does, those of
+its micro-batches communicated one by one or together ("each", "last"), and DIRECTORY/saved.pt its weights after shards
+were saved and loaded.
 """
 
 import os
@@ -34,7 +35,8 @@ def _run(rank: int, directories: list[Path], rendezvous: str) -> None:
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=RANKS)
     for directory in directories:
         model = _sharded(directory / "model")
-        gradients = _gradients(model, rows(model.config.vocab_size)[rank])
+        mine = rows(model.config.vocab_size)[rank]
+        gradients = {how: _gradients(model, mine, together=how == "last") for how in ("each", "last")}
         saved = _saved_and_loaded(model, directory / f"shard-{rank}.pt")
         if rank == 0:
             torch.save(gradients, directory / "gradients.pt")
@@ -59,11 +61,12 @@ def _sharded(checkpoint: Path) -> Any:
     return model
 
 
-def _gradients(model: Any, micro_batches: torch.Tensor) -> dict[str, torch.Tensor]:
+def _gradients(model: Any, micro_batches: torch.Tensor, together: bool) -> dict[str, torch.Tensor]:
+    model.zero_grad()
     places = torch.arange(TOKENS).unsqueeze(0)
     for i, ids in enumerate(micro_batches):
-        # verl's engine communicates gradients with the last micro-batch only.
-        model.set_requires_gradient_sync(i == MICRO_BATCHES - 1)
+        # What use_no_sync_for_gradient_accumulation does in verl's engine.
+        model.set_requires_gradient_sync(not together or i == MICRO_BATCHES - 1)
         output = model(
             input_ids=ids, attention_mask=torch.ones_like(ids), position_ids=places, temperature=TEMPERATURE,
             return_dict=True, use_cache=False,

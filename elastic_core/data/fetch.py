@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from elastic_core.data.dataset import Dataset, Generated, Local, SourceFile
 from elastic_core.data.download import Network
 from elastic_core.data.lock import SourcesLock, source_key
-from elastic_core.data.obtain import Fetched, Missing, Store, Stored, Wanted, names_below
+from elastic_core.data.obtain import Fetched, Missing, Store, Stored, Wanted, bytes_below, names_below
 from elastic_core.errors import UserError
 
 T = TypeVar("T")
@@ -93,6 +93,14 @@ def is_present(dataset: Dataset, mirror: Path) -> bool:
     """Whether all files lie in a mirror (a user's own where they were added), whatever their content."""
     source = dataset.source
     return isinstance(source, Generated) or all(names_below(mirror, source, file.path) for file in dataset.files)
+
+
+def bytes_present(dataset: Dataset, mirror: Path) -> int | None:
+    """Size of a data set's files in a mirror; None when one is missing, or they are not fetched."""
+    source = dataset.source
+    if isinstance(source, Generated | Local) or not is_present(dataset, mirror):
+        return None
+    return sum(bytes_below(mirror, source, file.path) for file in dataset.files)
 
 
 def _run(pool: ThreadPoolExecutor, function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:

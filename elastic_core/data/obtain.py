@@ -266,6 +266,11 @@ def _matches(name: str, pattern: str) -> bool:
     return len(names) == len(patterns) and all(map(fnmatchcase, names, patterns))
 
 
+def bytes_below(root: Path, source: GitHub | Hub, path: str) -> int:
+    """Size of the files that `names_below` names."""
+    return sum(_place(root, source, name).stat().st_size for name in names_below(root, source, path))
+
+
 def names_below(root: Path, source: Stored, path: str) -> list[str]:
     """The file, or the files that match, as far as they are there."""
     if isinstance(source, Local):

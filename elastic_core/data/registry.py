@@ -12,6 +12,7 @@ from pathlib import Path
 from elastic_core.data import miniature, own
 from elastic_core.data.dataset import Dataset, Form, GitHub, Hub, SourceFile
 from elastic_core.data.mapping import code, math, reference, science
+from elastic_core.data.stand_in import stand_in
 from elastic_core.errors import UserError, nearest
 
 RLLM = GitHub("agentica-project/rllm", "874daa4acb7f451dc2a4b2b6e8ce28f5aa88d1f5")
@@ -342,6 +343,11 @@ REGISTRY: dict[str, Dataset] = {entry.name: entry for entry in (*_ENTRIES, *mini
 """Data sets by name."""
 
 
+STAND_INS = "stand-ins"
+"""Below the directory of the user's own data sets, in the runs directory of a rehearsal: files that are read in place
+of those of the registry's data sets."""
+
+
 def all_datasets(own_directory: Path) -> dict[str, Dataset]:
     """The registry, and what `elastic data add` recorded below `own_directory`.
 
@@ -351,7 +357,7 @@ def all_datasets(own_directory: Path) -> dict[str, Dataset]:
     users = own.load(own_directory)
     for name in users.keys() & REGISTRY.keys():
         raise UserError(f'{own_directory / name}.json: "{name}" is a data set of the registry; choose another name')
-    return REGISTRY | users
+    return {name: stand_in(entry, own_directory / STAND_INS) for name, entry in REGISTRY.items()} | users
 
 
 def select(names: Iterable[str], known: dict[str, Dataset]) -> list[Dataset]:

@@ -62,11 +62,12 @@ def job_environment(config: "DictConfig") -> dict[str, str]:
     """Environment variables the job needs besides MLflow's."""
     environment = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1", **engine_environment()}
     if config.trainer.device == "cpu":
+        processes = int(config.trainer.nnodes) * int(config.trainer.n_gpus_per_node)
         environment |= {
             "VERL_PLATFORM": "cpu",
             "VLLM_CPU_KVCACHE_SPACE": "1",
             # Of a trainer's process; Ray's default is one. The sampler has its own count, see CpuPlatform.
-            "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // int(config.trainer.n_gpus_per_node))),
+            "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // processes)),
             # Threads that spin while they wait take the cores from the processes they wait for.
             "OMP_WAIT_POLICY": "PASSIVE",
             # TransferQueue asks for eight, and warns several hundred times a step that there are fewer cores.

@@ -1,9 +1,8 @@
-"""A Ray cluster of one node on this machine, for as long as a context lasts. Everything listens on loopback only."""
+"""A Ray cluster on this machine, for as long as a context lasts. Everything listens on loopback only."""
 
 import os
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +13,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import psutil
+
+from elastic_core.accelerators import count_gpus
 from elastic_core.processes import end_with_parent
 
 if TYPE_CHECKING:
@@ -71,8 +73,6 @@ class RayCluster(NamedTuple):
 
     def has_ended(self) -> bool:
         """Whether the head that this process started is gone. Of any other it cannot be known: it may come back."""
-        import psutil
-
         try:
             return self.head is not None and psutil.Process(self.head).status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
@@ -91,14 +91,14 @@ class RayCluster(NamedTuple):
 
 @contextmanager
 def local_cluster(
-    *, cpus: int = 32, gpus: int = 1, object_store_bytes: int = 1 << 30, deadline_seconds: float = 120
+    *, nodes: int = 1, cpus: int = 32, gpus: int = 1, object_store_bytes: int = 1 << 30, deadline_seconds: float = 120
 ) -> Iterator[RayCluster]:
-    """Start a Ray head, and stop exactly what was started.
+    """Start a Ray head, and further nodes if there shall be any, and stop exactly what was started.
 
     Args:
-        cpus, gpus: logical ones. verl reserves CPUs by the dozen and trains on GPUs only, so on a CPU both are
-            pretended.
-        deadline_seconds: for the dashboard to answer.
+        cpus, gpus: logical ones of each node. verl reserves CPUs by the dozen and trains on GPUs only, so on a CPU both
+            are pretended.
+        deadline_seconds: for the dashboard to answer, and every node to join.
 
     Raises:
         TimeoutError: when it did not answer, with the end of Ray's own output.
@@ -106,24 +106,53 @@ def local_cluster(
     """
     # Unix sockets below it have paths of some 70 characters, of 107 allowed.
     directory = Path(tempfile.mkdtemp(prefix="ray-"))
-    output = directory / "head.log"
     ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
-    command = [
-        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats"),
-        *(f"--node-ip-address={_HOST}", f"--dashboard-host={_HOST}", "--include-dashboard=true"),
-        *(f"--num-cpus={cpus}", f"--num-gpus={gpus}", f"--object-store-memory={object_store_bytes}"),
-        *(f"--{name}={port}" for name, port in ports.items()),
-        f"--temp-dir={directory}",
-    ]
+    gcs = f"{_HOST}:{ports['port']}"
     token = prepare_process()
-    # Jobs say `python`; it has to be this one. An address from outside would make Ray join that cluster.
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | {
+    environment = _environment(pretended=gpus > count_gpus())
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(module: str, *arguments: str) -> Path:
+        output = directory / f"node-{len(started)}.log"
+        started.append(_start(["-m", module, *arguments], environment, output))
+        return output
+
+    try:
+        output = start(
+            *("ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats"),
+            *(f"--node-ip-address={_HOST}", f"--dashboard-host={_HOST}", "--include-dashboard=true"),
+            *(f"--num-cpus={cpus}", f"--num-gpus={gpus}", f"--object-store-memory={object_store_bytes}"),
+            *(f"--{name}={port}" for name, port in ports.items()),
+            f"--temp-dir={directory}",
+        )
+        cluster = RayCluster(f"http://{_HOST}:{ports['dashboard-port']}", gcs, token, started[0].pid)
+        _wait(started[0], cluster, 1, output, deadline_seconds)
+        for number in range(2, nodes + 1):
+            output = start("elastic_core.training.local_node", gcs, str(cpus), str(gpus), str(object_store_bytes))
+            _wait(started[-1], cluster, number, output, deadline_seconds)
+        yield cluster
+    finally:
+        for process in reversed(started):
+            _stop(process)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _environment(*, pretended: bool) -> dict[str, str]:
+    """Of a node, and so of the jobs that it runs."""
+    # An address from outside would make Ray join that cluster, and GPUs that are pretended are none of the visible.
+    outside = {"RAY_ADDRESS", *(["CUDA_VISIBLE_DEVICES"] if pretended else [])}
+    return {name: value for name, value in os.environ.items() if name not in outside} | {
+        # Jobs say `python`; it has to be this one.
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
+
+
+def _start(arguments: list[str], environment: dict[str, str], output: Path) -> "subprocess.Popen[bytes]":
+    """A node, in a session of its own."""
     with output.open("wb") as log:
-        head = subprocess.Popen(
-            command,
+        return subprocess.Popen(
+            [sys.executable, *arguments],
             env=environment,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -131,13 +160,6 @@ def local_cluster(
             start_new_session=True,
             preexec_fn=end_with_parent,  # An orphaned job would write checkpoints beside the next one.
         )
-    cluster = RayCluster(f"http://{_HOST}:{ports['dashboard-port']}", f"{_HOST}:{ports['port']}", token, head.pid)
-    try:
-        _wait(head, cluster, output, deadline_seconds)
-        yield cluster
-    finally:
-        _stop(head)
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def prepare_process() -> str:
@@ -152,33 +174,37 @@ def prepare_process() -> str:
     return os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 
-def _wait(head: "subprocess.Popen[bytes]", cluster: RayCluster, output: Path, seconds: float) -> None:
+def _wait(process: "subprocess.Popen[bytes]", cluster: RayCluster, nodes: int, output: Path, seconds: float) -> None:
+    """Return when the job server answers and so many nodes have joined."""
     until = time.monotonic() + seconds
     while True:
-        if head.poll() is not None:
-            raise RuntimeError(f"ray start exited with {head.returncode}:\n{_tail(output)}")
+        if process.poll() is not None:
+            raise RuntimeError(f"ray start exited with {process.returncode}:\n{_tail(output)}")
         waited_for = "its job server to answer"
         with suppress(OSError, RuntimeError):  # What just starts may hang up: an OSError of requests.
             cluster.client().list_jobs()
-            waited_for = "its node to join"
-            if cluster.nodes():
+            waited_for = f"node {nodes} to join"
+            if len(cluster.nodes()) >= nodes:
                 return
         if time.monotonic() > until:
             raise TimeoutError(f"Ray at {cluster.dashboard}: waited {seconds:g} s for {waited_for}\n{_tail(output)}")
         time.sleep(0.2)
 
 
-def _stop(head: "subprocess.Popen[bytes]", grace_seconds: float = 45) -> None:
-    """The head stops its own processes on SIGTERM; what survives it is in its session."""
-    if head.poll() is None:
-        head.terminate()
+def _stop(node: "subprocess.Popen[bytes]", grace_seconds: float = 45) -> None:
+    """A node stops its own processes on SIGTERM; what survives it is in its session."""
+    if node.poll() is None:
+        node.terminate()
         try:
-            head.wait(grace_seconds)
+            node.wait(grace_seconds)
         except subprocess.TimeoutExpired:
-            head.kill()
-            head.wait()
-    with suppress(ProcessLookupError):
-        os.killpg(head.pid, signal.SIGKILL)
+            node.kill()
+            node.wait()
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, ProcessLookupError):
+            # Ray's workers lead process groups of their own.
+            if os.getsid(process.pid) == node.pid:
+                process.kill()
 
 
 def _free_ports(count: int) -> list[int]:

@@ -1,0 +1,142 @@
+"""Making a twin of a model: its configuration with few layers and a small width, its tokenizer, random weights."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from elastic_core import hub
+from elastic_core.atomic import replacing_directory
+from elastic_core.errors import UserError
+from elastic_core.markers import load_markers
+from elastic_core.twins.family import Family, family_of
+from elastic_core.twins.speech import teach
+from elastic_core.twins.tokenizer import build_tokenizer
+
+LAYERS, WIDTH, HEAD = 2, 64, 32
+"""Of every twin. vLLM's attention on a CPU takes heads of 32 or more."""
+_FILES = (*hub.TOKENIZER_FILES, "generation_config.json", "special_tokens_map.json")
+
+
+class Origin(NamedTuple):
+    """Where a twin's configuration and tokenizer are from: the model itself, or a family's facts."""
+
+    model: Path | None
+    family: Family | None
+
+    def __str__(self) -> str:
+        return "the model's own" if self.model else f"built from twins/families/{self.family.name}.toml"  # type: ignore[union-attr]
+
+
+def origin_of(model: str) -> Origin:
+    """Where to take the twin of a model from: a directory, the hub's cache, the hub, or else the facts of its family.
+
+    Raises:
+        UserError: when none of them has it.
+    """
+    if Path(model).is_dir():
+        return Origin(Path(model), None)
+    try:
+        return Origin(hub.locate(model, _FILES), None)
+    except UserError:
+        return Origin(None, family_of(model))
+
+
+def make_twin(model: str, directory: Path, *, seed: int = 0) -> Origin:
+    """Write the twin of a model to `directory`, which appears complete or not at all.
+
+    Raises:
+        UserError: when no twin of it can be made.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    origin = origin_of(model)
+    with replacing_directory(directory) as temporary:
+        _write_tokenizer(origin, temporary)
+        values = _config(origin, model)
+        config = AutoConfig.for_model(**shrunk(values, model))
+        tokenizer = AutoTokenizer.from_pretrained(temporary)
+        if len(tokenizer) > config.vocab_size:
+            raise UserError(
+                f"{model}: its tokenizer has {len(tokenizer)} tokens, its embedding {config.vocab_size} rows; expected "
+                "no more tokens than rows"
+            )
+        for name in ("bos", "eos", "pad"):
+            setattr(config, f"{name}_token_id", getattr(tokenizer, f"{name}_token_id"))
+        torch.manual_seed(seed)
+        twin: Any = AutoModelForCausalLM.from_config(config)
+        # verl and vLLM read dtype from the configuration; published models are in bfloat16.
+        config.dtype = torch.bfloat16
+        twin = twin.to(torch.bfloat16)
+        config.save_pretrained(temporary)
+        _write_generation(origin, temporary, tokenizer)
+        teach(twin, *load_markers(temporary))
+        generation = twin.generation_config
+        twin.generation_config = generation.from_pretrained(temporary)
+        twin.save_pretrained(temporary)
+    return origin
+
+
+def shrunk(config: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """A configuration with few layers and a small width. What makes an architecture stays: tied or untied, biases,
+    grouped heads, heads wider than their share of the width, rope, norms, vocabulary.
+
+    Raises:
+        UserError: for a configuration that is not of a language model in one part.
+    """
+    if "model_type" not in config or "num_attention_heads" not in config:
+        raise UserError(
+            f"{model}: no twin can be made: config.json holds no model_type and num_attention_heads at its top"
+        )
+    heads, groups = config["num_attention_heads"], config.get("num_key_value_heads", config["num_attention_heads"])
+    wide = config.get("head_dim") and config["head_dim"] * heads != config.get("hidden_size")
+    grouped = groups < heads
+    sizes: dict[str, Any] = {
+        "hidden_size": WIDTH,
+        "intermediate_size": 2 * WIDTH,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": (4 if grouped else 2) if wide else WIDTH // HEAD,
+        "num_key_value_heads": (2 if wide else 1) if grouped else WIDTH // HEAD,
+        **({"head_dim": HEAD} if config.get("head_dim") else {}),
+        **{name: min(config[name], most) for name, most in _EXPERTS.items() if config.get(name)},
+    }
+    # One entry a layer, or about layers that are not there.
+    dropped = {"layer_types", "max_window_layers", "auto_map", "quantization_config", "transformers_version", "dtype"}
+    kept = {name: value for name, value in config.items() if name not in dropped | {"torch_dtype", "architectures"}}
+    return {**kept, **sizes}
+
+
+_EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": WIDTH}
+
+
+def _config(origin: Origin, model: str) -> dict[str, Any]:
+    if origin.family is not None:
+        return origin.family.config_of(model)
+    assert origin.model is not None
+    file = origin.model / "config.json"
+    if not file.exists():
+        raise UserError(f"{origin.model}: no config.json; expected a Hugging Face checkpoint")
+    return dict(json.loads(file.read_text()))
+
+
+def _write_tokenizer(origin: Origin, directory: Path) -> None:
+    if origin.family is not None:
+        build_tokenizer(origin.family).save_pretrained(directory)
+        return
+    assert origin.model is not None
+    for pattern in _FILES:
+        for file in origin.model.glob(pattern):
+            if file.name != "config.json":
+                shutil.copy(file, directory)
+
+
+def _write_generation(origin: Origin, directory: Path, tokenizer: Any) -> None:
+    from transformers import GenerationConfig
+
+    if origin.family is not None:
+        ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
+        GenerationConfig(**(ids | dict(origin.family.generation))).save_pretrained(directory)

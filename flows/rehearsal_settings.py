@@ -1,0 +1,172 @@
+"""A preset's settings for its rehearsal: twins in place of models, few and short rollouts, two processes in place of a
+node's GPUs. What is not named here stays as the preset has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from elastic_core.sweep.grid import checkpoints
+from flows.settings import Settings
+
+BUDGET, SMALLER = "24+16", "8+16"
+PROMPT_TOKENS = 512
+CONTEXT = 2048
+"""Of engines: what a problem of Codeforces takes with a tokenizer that has few merges, and room for templates."""
+STEPS = 2
+"""One before a training is killed, and one after it has resumed."""
+
+
+def models_of(settings: Settings) -> dict[str, str]:
+    """Models that a preset names, by the setting that names them; the miniature needs no twin."""
+    named = {"base": settings.base, "warm_start.initial": settings.warm_start.initial}
+    named |= {f"sweep.checkpoints.{name}": model for name, model in settings.sweep.checkpoints.items()}
+    if settings.warm_start.sft is None:
+        del named["warm_start.initial"]
+    return {setting: model for setting, model in named.items() if model not in ("shipped", "warm-start")}
+
+
+class Inputs(NamedTuple):
+    """Where a rehearsal's data lies.
+
+    Attributes:
+        mirror: real files of data sets, if there are any.
+        library: thought templates in the place of the published ones, where these are not in the mirror.
+    """
+
+    mirror: Path | None
+    library: Path | None
+
+
+def rehearsal_values(settings: Settings, twins: Mapping[str, Path], inputs: Inputs) -> dict[str, Any]:
+    """The values of a preset file that rehearses `settings`, with twins by model."""
+    values = settings.model_dump(
+        mode="json", exclude_unset=True, exclude_none=True, exclude={"preset", "ray", "mlflow"}
+    )
+    if settings.base in twins:
+        values["base"] = str(twins[settings.base])
+    values["data"] |= {"datasets": []} | ({"mirror": str(inputs.mirror)} if inputs.mirror else {})
+    if settings.data.miniature:
+        values["data"]["miniature"] |= {"num_train": 64, "problems_per_benchmark": 6}
+    if settings.train is not None:
+        values["train"] = _training(settings, values["train"])
+    if settings.warm_start.sft is not None:
+        values["warm_start"] |= {"initial": str(twins.get(settings.warm_start.initial, settings.warm_start.initial))}
+        values["warm_start"]["sft"] |= _SFT
+    if settings.ablation:
+        values["ablation"] = _ablation(settings, values["ablation"])
+    values["engine"] = _engine(settings)
+    values["sweep"] = _sweep(settings, values["sweep"], twins)
+    if inputs.library:
+        values["sweep"]["templates"] = values["sweep"].get("templates", {}) | {"library": str(inputs.library)}
+    return values
+
+
+_SFT = {
+    "epochs": 1,
+    "cutoff": 256,
+    "batch_size": 4,
+    "save_every": 2,
+    "precision": "fp32",
+    "device": "cpu",
+    "gpus": 2,
+    "tokens_per_device": 256,
+    "attention": "sdpa",
+}
+
+
+def _training(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
+    p = settings.training
+    several = p.nodes > 1
+    changed = {
+        "budget": f"8..{BUDGET}" if ".." in p.budget else BUDGET,
+        "steps": STEPS,
+        "batch_size": 4,
+        # As many updates a step as the preset has, if it has several.
+        "mini_batch_size": 4 if p.mini_batch_size == p.batch_size else 2,
+        "group_size": 4,
+        "prompt_tokens": min(PROMPT_TOKENS, p.prompt_tokens),
+        "save_every": 1,
+        "validate_every": 1,
+        "validation_samples": 1,
+        "device": "cpu",
+        "nodes": 2 if several else 1,
+        "gpus_per_node": 1 if several or p.device == "cpu" else 2,
+        "tensor_parallel": 1,
+        "rollout_workers": 2,
+        "attention": "sdpa",
+    }
+    values = {**values, **changed}
+    if p.l1 is not None:
+        values["l1"] = {**values["l1"], "lengths": "8..40"}
+    # One sequence a forward pass: several of them make an update.
+    values["tokens_per_device"] = p.model_copy(update=_typed(p, values)).context_tokens
+    return values
+
+
+def _typed(parameters: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the length of a sequence depends on."""
+    return {name: values[name] for name in ("budget", "prompt_tokens")}
+
+
+def _ablation(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
+    """Of the variants the first, and the first that goes on from another, with that one."""
+    names = list(settings.ablation)
+    kept = {names[0]}
+    for name, variant in settings.ablation.items():
+        if variant.after is not None:
+            kept |= {name, variant.after}
+            break
+    shortened = {}
+    for name in names:
+        if name in kept:
+            train = values[name]["train"]
+            budget = {"budget": f"8..{BUDGET}" if ".." in train["budget"] else BUDGET} if "budget" in train else {}
+            steps = {"steps": STEPS} if "steps" in train else {}
+            shortened[name] = {**values[name], "train": {**train, **budget, **steps}}
+    return shortened
+
+
+def _engine(settings: Settings) -> dict[str, Any]:
+    engine = settings.engine
+    return {
+        "device": "cpu",
+        "dtype": "float32",
+        "max_num_seqs": 32,
+        "kv_cache_gib": 0.5,
+        "data_parallel_size": min(2, engine.data_parallel_size),
+        **({"max_model_len": CONTEXT} if engine.device != "cpu" else {}),
+    }
+
+
+def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path]) -> dict[str, Any]:
+    sweep = settings.sweep
+    models = list(values.get("models", sweep.models))
+    plain = [name for name in models if set(checkpoints(name)) == {"policy"}]
+    if len(plain) > 1 and len(plain) == len(models):
+        models.append(f"{plain[0]}>{plain[1]}")
+    budgets = [BUDGET, SMALLER] if len(sweep.budgets) > 1 else [BUDGET]
+    return {
+        **values,
+        "models": models,
+        "checkpoints": {name: str(twins.get(model, model)) for name, model in sweep.checkpoints.items()},
+        "budgets": budgets,
+        "samples": 2,
+        "problems": 2,
+        "max_samples": 2,
+    }
+
+
+def toml(values: Mapping[str, Any]) -> str:
+    """A preset file: one dotted key a line, values as JSON writes them, which TOML reads."""
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in _leaves(values, ()))
+
+
+def _leaves(values: Mapping[str, Any], path: tuple[str, ...]) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        here = (*path, json.dumps(key))
+        found += _leaves(value, here) if isinstance(value, dict) else [(".".join(here), value)]
+    return found

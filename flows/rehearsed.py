@@ -1,0 +1,68 @@
+"""Which presets have passed their rehearsal, with just these settings: here, or where the preset was made."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from elastic_core.atomic import replacing
+from elastic_core.fingerprint import hash_value
+from flows.settings import Settings
+
+SHIPPED = Path(__file__).parent / "presets" / "rehearsed.json"
+"""Rehearsals of the presets that come with the project, by name."""
+_RECORD = "rehearsal.json"
+
+
+def key(settings: Settings) -> str:
+    """16 hex digits over what a rehearsal depends on."""
+    values = settings.model_dump(mode="json", exclude={"ray", "mlflow"})
+    values["data"].pop("mirror")
+    return hash_value([values, version("verl")])[:16]
+
+
+def begin(directory: Path, settings: Settings) -> None:
+    """Note below `directory` that a rehearsal has begun."""
+    _write(directory / _RECORD, {"key": key(settings), "passed": False})
+
+
+def begun(directory: Path, settings: Settings) -> bool:
+    """Whether a rehearsal of just these settings was begun there, and may go on."""
+    return bool(_read(directory / _RECORD).get("key") == key(settings))
+
+
+def record(directory: Path, settings: Settings, seconds: dict[str, int]) -> None:
+    """Note that it passed."""
+    _write(directory / _RECORD, {"key": key(settings), "passed": True, "seconds": seconds})
+
+
+def passed(directory: Path, settings: Settings) -> bool:
+    """Whether a rehearsal of just these settings passed there."""
+    found = _read(directory / _RECORD)
+    return bool(found.get("passed")) and found["key"] == key(settings)
+
+
+def ship(settings: Settings) -> None:
+    """Record a rehearsal that passed among those that come with the project."""
+    _write(SHIPPED, dict(sorted({**_read(SHIPPED), settings.preset: key(settings)}.items())))
+
+
+def is_usable(settings: Settings, rehearsals: Path) -> bool:
+    """Whether a preset has passed, here or where it was made.
+
+    Args:
+        rehearsals: directory of this machine's rehearsals.
+    """
+    shipped = _read(SHIPPED).get(settings.preset) == key(settings)
+    return shipped or passed(rehearsals / settings.preset, settings)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    return dict(json.loads(file.read_text())) if file.exists() else {}
+
+
+def _write(file: Path, value: dict[str, Any]) -> None:
+    with replacing(file) as temporary:
+        temporary.write_text(json.dumps(value, indent=2) + "\n")
