@@ -70,7 +70,11 @@ class ServerEngine:
 
 
 def rollout_seed(run_seed: int, *, step: int, source: str, index: int, session: int) -> int:
-    """The seed of one rollout, a function of where it stands in the run, so that a resumed run draws the same."""
+    """The seed of one rollout, a function of where it stands in the run, so that a resumed run asks for the same draws.
+
+    Where sampler and updates are deterministic, as on a CPU, it gets them. On a GPU it need not: near ties fall with
+    the batch, whose composition differs, and atomic additions differ in the last bits of an update.
+    """
     return _hashed(f"{run_seed}/{step}/{source}/{index}/{session}")
 
 
