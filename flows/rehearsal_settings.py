@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from elastic_core.strategies import STRATEGIES
 from elastic_core.sweep.grid import checkpoints
 from flows.settings import Settings
 
@@ -144,9 +145,9 @@ def _engine(settings: Settings) -> dict[str, Any]:
 def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path]) -> dict[str, Any]:
     sweep = settings.sweep
     models = list(values.get("models", sweep.models))
-    plain = [name for name in models if set(checkpoints(name)) == {"policy"}]
-    if len(plain) > 1 and len(plain) == len(models):
-        models.append(f"{plain[0]}>{plain[1]}")
+    single = all(set(checkpoints(name)) == {"policy"} for name in models)
+    if single and len(models) > 1 and any(len(STRATEGIES[name].roles) > 1 for name in sweep.strategies):
+        models.append(f"{models[0]}>{models[1]}")
     budgets = [BUDGET, SMALLER] if len(sweep.budgets) > 1 else [BUDGET]
     return {
         **values,

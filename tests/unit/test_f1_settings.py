@@ -60,7 +60,6 @@ def test_a_row_of_the_cutoff_fits_a_device_and_engines_fill_the_node(name: str) 
         ({"warm_start.sft.epoch": 3}, r'--set warm_start\.sft\.epoch: unknown key, did you mean "epochs"'),
         ({"warm_start.sft.batch_size": 12}, r"batch_size = 12 is not a multiple of gpus = 8"),
         ({"warm_start.sft.cutoff": 32768}, r"tokens_per_device = 16384 cannot hold a row of cutoff = 32768"),
-        ({"warm_start.sft.device": "cpu"}, r"device = cpu trains in one process; gpus = 8, expected 1"),
         ({"warm_start.sft.precision": "fp16"}, r"--set warm_start\.sft\.precision: .*found 'fp16'"),
         ({"warm_start.initial": "random"}, r"sft goes on from a model"),
         ({"warm_start.steps": 3}, r"steps has no effect beside sft"),
