@@ -78,15 +78,15 @@ cli.add_command(train)
 
 @cli.command()
 def presets() -> None:
-    """List the presets by name.
+    """List the presets, and which of them may be used: those that have passed their rehearsal as they are."""
+    from flows import environment, presets, rehearsed
 
-    --preset also takes a file of your own: what ends in .toml or holds a slash is a path. It may extend one of these
-    (`extends = "NAME"`) or a file beside it, and its results are called like the file.
-    """
-    from flows import presets
-
-    for name in presets.names():
-        click.echo(name)
+    rehearsals = environment.runs_directory() / rehearsed.REHEARSALS
+    usable = {name: rehearsed.is_usable(presets.resolve(name), rehearsals) for name in presets.names()}
+    for name, passed in usable.items():
+        click.echo(f"{name:{max(map(len, usable))}}  {'rehearsed' if passed else 'not rehearsed'}")
+    if not all(usable.values()):
+        click.echo("\nBefore one that is not is used, or after a change: elastic rehearse --preset NAME")
 
 
 @cli.command()

@@ -24,7 +24,6 @@ from flows.rehearsal_settings import rehearsal_values, toml
 from flows.settings import Settings
 
 _FINISHED = "finished in"
-REHEARSALS = "rehearsals"
 LOG = "rehearsal.log"
 
 
@@ -73,10 +72,12 @@ class Rehearsal:
             UserError: with the stage that failed, and where its log is.
         """
         self._prepare()
+        if self.settings.base == "warm-start":
+            self._interrupt("warm-start", "warm-start/*/**/global_step_*")
         if self.settings.train is not None:
-            self._interrupt("train", "train/*/checkpoints/global_step_1")
-        elif self.settings.warm_start.sft is not None:
-            self._interrupt("warm-start", "warm-start/*/run/checkpoints/global_step_*")
+            if self.settings.base == "warm-start":
+                self._elastic("warm-start")
+            self._interrupt("train", "train/*/checkpoints/global_step_*")
         self._elastic("pipeline")
         if self.settings.ablation:
             self._elastic("ablation")
@@ -106,11 +107,12 @@ class Rehearsal:
             try:
                 while process.poll() is None and not any(self.results.glob(checkpoint)):
                     time.sleep(0.5)
+                ended = process.poll() is not None
             finally:
                 _kill(process)
             if not any(self.results.glob(checkpoint)):
                 raise self._failed(flow)
-            told.text = "killed with SIGKILL after its first checkpoint"
+            told.text = "over before it could be killed" if ended else "by SIGKILL, after its first checkpoint"
 
     def _elastic(self, flow: str) -> None:
         process = self._start(flow)
@@ -198,7 +200,7 @@ def rehearse(preset: str, overrides: Mapping[str, Any], say: Callable[[str], Non
         UserError: when the preset is wrong, a twin cannot be made, or a stage fails.
     """
     settings = presets.resolve(preset, overrides)
-    directory = environment.runs_directory() / REHEARSALS / settings.preset
+    directory = environment.runs_directory() / rehearsed.REHEARSALS / settings.preset
     if rehearsed.passed(directory, settings) or not rehearsed.begun(directory, settings):
         shutil.rmtree(directory, ignore_errors=True)
     rehearsed.begin(directory, settings)

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from elastic_core.atomic import replacing
+from elastic_core.engines.parameters import vllm_version
 from elastic_core.fingerprint import hash_value
 from flows.settings import Settings
 
 SHIPPED = Path(__file__).parent / "presets" / "rehearsed.json"
 """Rehearsals of the presets that come with the project, by name."""
+REHEARSALS = "rehearsals"
+"""Directory of this machine's, below that of all runs."""
 _RECORD = "rehearsal.json"
 
 
@@ -20,7 +23,7 @@ def key(settings: Settings) -> str:
     """16 hex digits over what a rehearsal depends on."""
     values = settings.model_dump(mode="json", exclude={"ray", "mlflow"})
     values["data"].pop("mirror")
-    return hash_value([values, version("verl")])[:16]
+    return hash_value([values, version("verl"), vllm_version()])[:16]
 
 
 def begin(directory: Path, settings: Settings) -> None:

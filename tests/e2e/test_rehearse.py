@@ -1,0 +1,106 @@
+"""A rehearsal as a user runs it: of e1-math-1.5b, and in the same run of what e1-code-14b and reasonflux-f1-7b have
+beyond it (fine-tuning on conversations, programs as data, graded in the loop, thought templates)."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from elastic_core.training.checkpoints import checkpoint_steps
+from tests.elastic_command import elastic
+from tests.exactness import broken_rules
+
+PRESET = """
+extends = "e1-math-1.5b"
+base = "warm-start"
+
+[warm_start]
+initial = "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"
+
+[warm_start.sft]
+data = "reasonflux-f1-sft"
+chat_template = "deepseekr1"
+gpus = 8
+
+[data]
+train = ["deepscaler", "deepcoder-primeintellect", "deepcoder-taco", "deepcoder-lcbv5"]
+validation = ["aime-2024", "livecodebench"]
+benchmarks = ["aime-2024", "gpqa-diamond", "livecodebench", "codeforces", "humaneval-plus"]
+
+[engine]
+tensor_parallel_size = 2
+
+[sweep]
+models = ["base", "trained"]
+strategies = ["separate", "unconstrained", "reasonflux_zero"]
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def told(runs: Path) -> str:
+    """What `elastic rehearse` prints."""
+    preset = runs / "everything.toml"
+    preset.write_text(PRESET)
+    done = elastic("rehearse", "--preset", str(preset), runs=runs)
+    log = runs / "rehearsals" / "everything" / "rehearsal.log"
+    assert done.returncode == 0, done.stdout[-3000:] + (log.read_text()[-6000:] if log.exists() else "")
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def results(told: str, runs: Path) -> Path:
+    return runs / "rehearsals" / "everything" / "rehearse-everything"
+
+
+def test_every_stage_is_in_the_table_with_what_was_exercised(told: str) -> None:
+    for stage in ("twins", "rows", "warm-start, killed", "train, killed", "data", "export", "sweep", "report"):
+        assert stage in told
+    words = " ".join(told.replace("│", " ").split())
+    assert "2 FSDP2 ranks over gloo" in words and "KL to the reference" in words
+    assert "everything passes its rehearsal" in told
+
+
+def test_what_a_cpu_cannot_show_is_named(told: str) -> None:
+    words = " ".join(told.split())
+    for name in ("CUDA kernels", "NCCL", "CUDA graphs", "tensor parallel", "the CUDA build of vLLM"):
+        assert name in words
+
+
+def test_the_killed_training_resumed_and_every_step_is_there(results: Path) -> None:
+    (training,) = (results / "train").iterdir()
+    assert checkpoint_steps(training / "checkpoints")[-1] == 2
+    assert {"train.log", "train.1.log"} <= {file.name for file in training.iterdir()}
+    metrics = pl.read_parquet(training / "metrics.parquet")
+    assert metrics.filter(pl.col("name") == "rollout/forced")["step"].to_list() == [1, 2]
+
+
+def test_something_could_be_learned_and_thoughts_were_closed_and_forced(results: Path) -> None:
+    (training,) = (results / "train").iterdir()
+    metrics = pl.read_parquet(training / "metrics.parquet")
+    mean = {
+        name: metrics.filter(pl.col("name") == name)["value"].mean() for name in ("rollout/forced", "critic/score/max")
+    }
+    assert mean["critic/score/max"] == 1 and 0 < mean["rollout/forced"] < 1
+
+
+def test_the_table_is_exact(results: Path) -> None:
+    (sweep,) = (results / "sweep").iterdir()
+    table = pl.read_parquet(sweep / "table" / "**" / "*.parquet", hive_partitioning=False)
+    assert broken_rules(table) == {}
+    assert set(table["model"]) == {"base", "trained", "base>trained"}
+    assert {"closed", "forced"} <= set(table["think_finish"])
+
+
+def test_it_is_listed_as_usable_where_it_passed(told: str, runs: Path) -> None:
+    assert (runs / "rehearsals" / "everything" / "rehearsal.json").exists()
+
+
+def test_what_cannot_be_rehearsed_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    unheard = elastic("rehearse", "--preset", "e1-math-1.5b", "--set", "base=owner/Unheard-1B", runs=tmp_path)
+    assert unheard.returncode == 2
+    assert unheard.stdout.strip().splitlines()[-1].startswith("error: owner/Unheard-1B: no twin can be made")
