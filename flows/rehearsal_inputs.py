@@ -11,9 +11,10 @@ from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import bytes_present
 from elastic_core.data.registry import STAND_INS, all_datasets, select
 from elastic_core.data.stand_in import write_stand_in
+from elastic_core.model_check import require_usable
 from elastic_core.reasonflux.libraries import DATASET, PUBLISHED
 from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
-from elastic_core.twins.twin import make_twin
+from elastic_core.twins.twin import make_twin, origin_of
 from flows import environment
 from flows.data_sources import MIRROR_VARIABLE, own_directory
 from flows.rehearsal_settings import Inputs, models_of
@@ -28,14 +29,21 @@ def make_twins(settings: Settings, directory: Path) -> tuple[dict[str, Path], st
     """Twins of a preset's models, by model, and a line that tells where they are from. One that is there stays.
 
     Raises:
-        UserError: when one cannot be made.
+        UserError: when a model could not be used, or no twin of it can be made.
     """
     twins: dict[str, Path] = {}
     told: list[str] = []
     for number, model in enumerate(dict.fromkeys(models_of(settings).values())):
         twins[model] = directory / model.strip("/").replace("/", "--")
-        if not twins[model].exists():
-            told.append(f"{model}: {make_twin(model, twins[model], seed=number)}")
+        if twins[model].exists():
+            continue
+        origin = origin_of(model)
+        if origin.model is not None:
+            trained = settings.train is not None and model == settings.base
+            device = settings.engine.device
+            require_usable(origin.model, name=model, device=device, trained=trained, weights=False)
+        make_twin(model, origin, twins[model], seed=number)
+        told.append(f"{model}: {origin}")
     return twins, "; ".join(told) or "none needed: the miniature is its own, or made by an earlier attempt"
 
 

@@ -45,8 +45,11 @@ def origin_of(model: str) -> Origin:
         return Origin(None, family_of(model))
 
 
-def make_twin(model: str, directory: Path, *, seed: int = 0) -> Origin:
+def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0) -> None:
     """Write the twin of a model to `directory`, which appears complete or not at all.
+
+    Args:
+        origin: as `origin_of` found it.
 
     Raises:
         UserError: when no twin of it can be made.
@@ -54,7 +57,6 @@ def make_twin(model: str, directory: Path, *, seed: int = 0) -> Origin:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    origin = origin_of(model)
     with replacing_directory(directory) as temporary:
         _write_tokenizer(origin, temporary)
         values = _config(origin, model)
@@ -78,7 +80,6 @@ def make_twin(model: str, directory: Path, *, seed: int = 0) -> Origin:
         generation = twin.generation_config
         twin.generation_config = generation.from_pretrained(temporary)
         twin.save_pretrained(temporary)
-    return origin
 
 
 def shrunk(config: Mapping[str, Any], model: str) -> dict[str, Any]:

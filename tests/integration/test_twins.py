@@ -12,7 +12,7 @@ from elastic_core.errors import UserError
 from elastic_core.markers import chat_prompt, load_markers
 from elastic_core.model_check import require_usable
 from elastic_core.twins.family import families, family_of
-from elastic_core.twins.twin import make_twin, shrunk
+from elastic_core.twins.twin import Origin, make_twin, origin_of, shrunk
 from flows import presets
 from flows.rehearsal_settings import models_of
 
@@ -37,7 +37,7 @@ def offline() -> Any:
 @pytest.fixture(scope="module", params=MODELS)
 def twin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     directory = tmp_path_factory.mktemp("twin") / "model"
-    make_twin(request.param, directory)
+    make_twin(request.param, origin_of(request.param), directory)
     return request.param, directory
 
 
@@ -93,14 +93,16 @@ def test_a_twin_speaks_and_closes_thoughts(twin: tuple[str, Path]) -> None:
 
 def test_a_twin_is_the_same_each_time(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        make_twin("agentica-org/DeepScaleR-1.5B-Preview", tmp_path / name, seed=3)
+        make_twin("x", Origin(None, family_of("x/DeepScaleR-1.5B-Preview")), tmp_path / name, seed=3)
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two")]
     assert weights[0] == weights[1]
 
 
 def test_a_twin_of_a_directory_keeps_its_tokenizer(twin: tuple[str, Path], tmp_path: Path) -> None:
     _, directory = twin
-    assert make_twin(str(directory), tmp_path / "again").model == directory
+    origin = origin_of(str(directory))
+    assert origin.model == directory
+    make_twin("again", origin, tmp_path / "again")
     assert load_markers(tmp_path / "again")[1] == load_markers(directory)[1]
 
 
