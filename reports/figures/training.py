@@ -45,11 +45,12 @@ def training_curves(trainings: Mapping[str, Training], sheet: Sheet) -> ReportFi
     steps = data["step"].unique().sort().to_list()
     validated = sorted({name.split("/")[1] for name in data.filter(series="validation")["name"]})
     caption = (
-        f"{len(steps)} steps. Thin: the mean of one training batch; bold: centred mean of {SMOOTHING_STEPS} steps. "
-        "Batches differ in their problems: no intervals."
+        f"{sum(step > 0 for step in steps)} steps. Thin: the mean of one training batch; bold: centred mean of "
+        f"{SMOOTHING_STEPS} steps. Batches differ in their problems: no intervals."
     )
     if validated:
-        caption += f" Dots: validation on {', '.join(validated)}."
+        of_initial = ", at step 0 of the initial model" if steps[0] == 0 else ""
+        caption += f" Dots: validation on {', '.join(validated)}{of_initial}."
     target = figure_files(sheet, "training_curves", "Training under the budget", caption)
     panels = data["panel"].unique(maintain_order=True).to_list()
     across = min(len(panels), 2)
