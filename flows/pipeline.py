@@ -7,6 +7,7 @@ from typing import Any
 
 from prefect import flow
 
+from flows.chat_template import require_chat_template
 from flows.data import prepare_data
 from flows.report import report
 from flows.run import FlowRun
@@ -28,6 +29,7 @@ def pipeline(preset: str = "embedded", overrides: dict[str, Any] | None = None) 
         Path of the report.
     """
     run = FlowRun.begin(preset, overrides)
+    require_chat_template(run.settings)
     with run.recorded("pipeline") as parent:
         prepare_data(preset, overrides, parent)
         if run.settings.base == "warm-start":

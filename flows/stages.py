@@ -35,7 +35,7 @@ def warm_start_stage(run: FlowRun) -> Stage:
         {
             "initial": fingerprint(run, initial_model(run)),
             "data": hash_files([fine_tuning_data(run).conversations]),
-            "sft": settings.sft.model_dump(mode="json", exclude={"data"}),
+            "sft": settings.sft.model_dump(mode="json", exclude={"data"}, exclude_none=True),
         },
     )
 

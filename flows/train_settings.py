@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from elastic_core.training.config import compose
 from elastic_core.training.sft import compose_config
+from flows.chat_template import require_chat_template
 from flows.settings import Settings
 
 if TYPE_CHECKING:
@@ -20,9 +21,11 @@ def composed(settings: Settings) -> str:
     stage has its key have KEY in them.
 
     Raises:
-        UserError: when the preset trains nothing.
+        UserError: when the preset trains nothing, or fine-tunes under a chat template that is not the model's.
     """
     from omegaconf import OmegaConf
+
+    require_chat_template(settings, fetch=False)
 
     with redirect_stdout(sys.stderr):  # verl reports there that its checks passed.
         fine_tunes = settings.train is None and settings.warm_start.sft is not None
@@ -52,7 +55,10 @@ def _fine_tuning(settings: Settings) -> DictConfig:
         Path(settings.warm_start.initial), stage / "rows.parquet", sft.batch_size, stage / "run", stage / "model"
     )
     config = compose_config(job)
-    config.trainer.total_training_steps = config.trainer.total_epochs = f"{sft.epochs} * (rows // {sft.batch_size})"
+    steps = f"{sft.epochs} * (rows // {sft.batch_size})"
+    config.trainer.total_training_steps = config.trainer.total_epochs = (
+        steps if sft.steps is None else f"min({sft.steps}, {steps})"
+    )
     config.trainer.device = "cpu" if sft.device == "cpu" else "cuda"
     config.trainer.n_gpus_per_node = sft.gpus
     return config

@@ -7,6 +7,7 @@ from typing import Any
 
 from prefect import flow
 
+from flows.chat_template import require_chat_template
 from flows.data import prepare_data
 from flows.data_sources import data_stage, fine_tuning_data
 from flows.run import FlowRun
@@ -32,6 +33,7 @@ def warm_start(
     run = FlowRun.begin(preset, overrides, parent_run)
     sft, imitation = run.settings.warm_start.sft, None
     if sft is not None:
+        require_chat_template(run.settings)
         if not data_stage(run).marker.exists():
             prepare_data(preset, overrides, parent_run)
         imitation = Imitation(sft, initial_model(run), *fine_tuning_data(run))

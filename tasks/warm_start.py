@@ -18,7 +18,8 @@ from prefect import get_run_logger, task
 from elastic_core.miniature.warm_start import BASE, prepare
 from elastic_core.processes import end_with_parent
 from elastic_core.reasonflux.f1 import RowsReport, unused_fields, write_rows
-from elastic_core.reasonflux.f1_template import CHAT_TEMPLATES
+from elastic_core.reasonflux.own_template import fitting_template
+from elastic_core.threads import num_threads
 from elastic_core.training.launch import FINISHED_STEP
 from elastic_core.training.sft import WarmStart, is_finished
 from elastic_core.training.sft_parameters import SftParameters
@@ -58,14 +59,16 @@ def fine_tune(stage: Stage, tracker: Tracker, parent: str | None, imitation: Imi
     with tracker.running(run_id):
         tracker.log(run_id, params=flatten(stage.inputs))
         if imitation is None:
-            config, launch = warm_start_config(stage.inputs["warm_start"], directory), Launch()
+            config = warm_start_config(stage.inputs["warm_start"], directory)
+            launch = Launch(threads=num_threads(config.model))
         else:
             report = _write_rows(imitation, directory)
             tracker.log(run_id, metrics={f"rows/{name}": count for name, count in asdict(report).items()})
             config = imitation.parameters.warm_start(
                 imitation.model, directory / ROWS, report.num_rows, directory / "run", directory / MODEL
             )
-            launch = Launch(imitation.parameters.device == "cpu", imitation.parameters.gpus)
+            threads = num_threads(imitation.model)
+            launch = Launch(imitation.parameters.device == "cpu", imitation.parameters.gpus, threads)
         if not is_finished(config):
             file = directory / "config.json"
             file.write_text(config.model_dump_json(indent=2))
@@ -80,8 +83,8 @@ def _write_rows(imitation: Imitation, directory: Path) -> RowsReport:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(imitation.model)
-    template, cutoff = CHAT_TEMPLATES[imitation.parameters.chat_template], imitation.parameters.cutoff
-    report = write_rows(imitation.conversations, tokenizer, template, cutoff, directory / ROWS)
+    template = fitting_template(imitation.parameters.chat_template, tokenizer)
+    report = write_rows(imitation.conversations, tokenizer, template, imitation.parameters.cutoff, directory / ROWS)
     get_run_logger().info("%s: %s", imitation.conversations.stem, report)
     if unused := unused_fields(imitation.sources):
         found = ", ".join(f"{name} ({rows} rows)" for name, rows in unused.items())
@@ -105,10 +108,11 @@ def warm_start_config(settings: dict[str, Any], directory: Path) -> WarmStart:
 
 @dataclass(frozen=True)
 class Launch:
-    """How the trainer is started: on a CPU as one process, or one per GPU."""
+    """How the trainer is started: on a CPU as one process of so many threads, or one per GPU."""
 
     cpu: bool = True
     num_processes: int = 1
+    threads: int = 1
 
     def command(self, config: Path) -> list[str]:
         several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.num_processes)]
@@ -116,8 +120,11 @@ class Launch:
         return [sys.executable, "-u", *launcher, "-m", "elastic_core.training.sft", str(config)]
 
     def environment(self) -> dict[str, str]:
-        # Threads cost the miniature more than they bring, and on a busy machine far more.
-        return {"VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")} if self.cpu else {}
+        if not self.cpu:
+            return {}
+        # Threads that spin while they wait take the cores from everything else.
+        own = {"OMP_NUM_THREADS": str(self.threads), "OMP_WAIT_POLICY": "PASSIVE"}
+        return {"VERL_PLATFORM": "cpu", **{name: os.environ.get(name, value) for name, value in own.items()}}
 
 
 def _steps(launch: Launch, config: Path, log_file: Path, environment: Mapping[str, str]) -> Any:

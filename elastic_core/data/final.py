@@ -46,7 +46,7 @@ def model_text(entry: Dataset, clean: pl.DataFrame) -> pl.DataFrame:
         content = _messages(entry, clean)["messages"].list
         return clean.select(
             "id",
-            prompt=content.first().struct.field("content"),
+            prompt=content.get(-2).struct.field("content"),
             response=content.last().struct.field("content"),
         )
     if entry.prompt is None:

@@ -232,7 +232,7 @@ def _questions(entry: Dataset, clean: Path) -> Questions:
     """Read without truths, which may be large."""
     text = pl.col("question")
     if entry.form is Form.CONVERSATIONS:
-        text = pl.col("messages").list.first().struct.field("content")
+        text = pl.col("messages").list.get(-2).struct.field("content")
     rows = pl.scan_parquet(clean).select("id", text=text).collect()
     return Questions(rows["id"], rows["text"])
 

@@ -20,11 +20,12 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from elastic_core.atomic import replacing
-from elastic_core.data.dataset import Dataset, Form, Local, SourceFile
+from elastic_core.data.dataset import Dataset, Fields, Form, Local, SourceFile
 from elastic_core.data.mapping import reference
+from elastic_core.data.raw import column_names
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import sha256_file
-from elastic_core.reasonflux.f1_template import ChatTemplate, require_fit
+from elastic_core.reasonflux.own_template import Template
 
 FILE_DATASET = "alpaca-file"
 """What a user's own file is called among the data sets of a run."""
@@ -34,6 +35,14 @@ _EMPTY: tuple[Any, ...] = (None, "", [], {})
 """How alpaca files say that a row has no value."""
 ROWS = pl.Schema({"input_ids": pl.List(pl.Int32), "loss_mask": pl.List(pl.Int8)})
 """What `elastic_core.training.sft.TokenRows` reads."""
+
+
+class Exchange(NamedTuple):
+    """A question and its response, and the system prompt before them, if any."""
+
+    question: str
+    response: str
+    system: str = ""
 
 
 class Row(NamedTuple):
@@ -54,6 +63,7 @@ class RowsReport:
         num_unopened: of these, without the thought that the template's generation prompt opens.
         num_marked: left out, as their text holds a marker of the template.
         num_tokens, num_trained_tokens: of the rows written, and of these those that the loss falls on.
+        num_unsaid: rows without their system prompt, for which the template has no place.
     """
 
     num_rows: int
@@ -62,11 +72,13 @@ class RowsReport:
     num_marked: int
     num_tokens: int
     num_trained_tokens: int
+    num_unsaid: int = 0
 
     def __str__(self) -> str:
         return (
             f"{self.num_rows} rows, {self.num_tokens} tokens, {self.num_trained_tokens} of them trained on; "
-            f"{self.num_truncated} cut at the cutoff, {self.num_unopened} without a thought; "
+            f"{self.num_truncated} cut at the cutoff, {self.num_unopened} without a thought, {self.num_unsaid} without "
+            "their system prompt; "
             f"{self.num_marked} left out for a marker of the chat template in their text"
         )
 
@@ -94,9 +106,15 @@ def file_dataset(file: Path) -> Dataset:
         domain="templates",
         rows=None,
         map=reference.alpaca,
-        fields=reference.ALPACA,
+        fields=_fields(file),
         form=Form.CONVERSATIONS,
     )
+
+
+def _fields(file: Path) -> Fields:
+    """A column that a parquet file lacks is an error, and `system` may be missing."""
+    lacking = {"system"} if file.suffix == ".parquet" and "system" not in column_names(file) else set()
+    return {name: kind for name, kind in reference.ALPACA.items() if name not in lacking}
 
 
 def unused_fields(files: Iterable[Path]) -> dict[str, int]:
@@ -130,14 +148,14 @@ def kept_lengths(prompt: int, response: int, cutoff: int) -> tuple[int, int]:
     return min(prompt, cutoff - kept), kept
 
 
-def encode(tokenizer: Any, template: ChatTemplate, exchanges: Sequence[tuple[str, str]], cutoff: int) -> list[Row]:
+def encode(tokenizer: Any, template: Template, exchanges: Sequence[Exchange], cutoff: int) -> list[Row]:
     """Rows of questions with their responses. What is too long loses its end.
 
     Args:
         cutoff: tokens of a row at most.
     """
-    prompts = _ids(tokenizer, [template.prompt(question) for question, _ in exchanges])
-    responses = _ids(tokenizer, [response + template.end for _, response in exchanges])
+    prompts = _ids(tokenizer, [template.prompt(each.question, each.system) for each in exchanges])
+    responses = _ids(tokenizer, [each.response + template.end for each in exchanges])
     rows = []
     for prompt, response in zip(prompts, responses, strict=True):
         num_prompt, num_response = kept_lengths(len(prompt), len(response), cutoff)
@@ -157,24 +175,25 @@ def _ids(tokenizer: Any, texts: list[str]) -> list[list[int]]:
     return ids
 
 
-def write_rows(conversations: Path, tokenizer: Any, template: ChatTemplate, cutoff: int, target: Path) -> RowsReport:
+def write_rows(conversations: Path, tokenizer: Any, template: Template, cutoff: int, target: Path) -> RowsReport:
     """Write rows for `elastic_core.training.sft` from built conversations, and their report beside them; what is there
     already is kept.
 
     Args:
-        conversations: parquet with a column `messages`, a question and a response each.
+        conversations: parquet with a column `messages`: a question and a response each, a system prompt before them or
+            none.
         tokenizer: the model's, from transformers.
+        template: as `fitting_template` gives it.
 
     Raises:
-        UserError: when the template is not the model's, or no row is left.
+        UserError: when no row is left, or a conversation that the template refuses.
     """
     file = target.with_suffix(".json")
     if target.exists() and file.exists():
         return RowsReport(**json.loads(file.read_text()))
-    require_fit(template, tokenizer)
     messages = pl.read_parquet(conversations, columns=["messages"])["messages"]
-    exchanges = [(question["content"], response["content"]) for question, response in messages]
-    kept = [pair for pair in exchanges if not any(marker in text for text in pair for marker in template.markers)]
+    exchanges = [_exchange(conversation) for conversation in messages]
+    kept = [each for each in exchanges if not any(marker in text for text in each for marker in template.markers)]
     rows: list[Row] = []
     for start in range(0, len(kept), _PIECE_ROWS):
         rows += encode(tokenizer, template, kept[start : start + _PIECE_ROWS], cutoff)
@@ -183,10 +202,11 @@ def write_rows(conversations: Path, tokenizer: Any, template: ChatTemplate, cuto
     report = RowsReport(
         num_rows=len(rows),
         num_truncated=sum(row.truncated for row in rows),
-        num_unopened=sum(not response.startswith(template.opening) for _, response in kept),
+        num_unopened=sum(not each.response.startswith(template.opening) for each in kept),
         num_marked=len(exchanges) - len(kept),
         num_tokens=sum(len(row.input_ids) for row in rows),
         num_trained_tokens=sum(sum(row.loss_mask) for row in rows),
+        num_unsaid=0 if template.takes_system else sum(each.system != "" for each in kept),
     )
     with replacing(target) as temporary:
         columns = {"input_ids": [row.input_ids for row in rows], "loss_mask": [row.loss_mask for row in rows]}
@@ -194,3 +214,8 @@ def write_rows(conversations: Path, tokenizer: Any, template: ChatTemplate, cuto
     with replacing(file) as temporary:
         temporary.write_text(json.dumps(asdict(report), indent=2) + "\n")
     return report
+
+
+def _exchange(conversation: list[dict[str, str]]) -> Exchange:
+    *system, question, response = (message["content"] for message in conversation)
+    return Exchange(question, response, *system)

@@ -6,12 +6,13 @@ tokenizer before anything is trained.
 
 The rendering is that of the model's official chat template with one difference: the response is kept whole. Official
 templates of reasoning models drop the thought of a finished turn, as the next turn does without; here it is the target.
+Where the official template keeps it, it can be taken as it is: see `elastic_core.reasonflux.own_template`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from elastic_core.errors import UserError
 
@@ -34,8 +35,10 @@ class ChatTemplate:
     markers: tuple[str, ...]
     opening: str = "<think>\n"
     closing: str = "\n</think>\n\n"
+    takes_system: ClassVar[bool] = False
+    """Whether a conversation's own system prompt has a place."""
 
-    def prompt(self, question: str) -> str:
+    def prompt(self, question: str, system: str = "") -> str:
         return f"{self.before}{question}{self.after}"
 
     def render(self, question: str, response: str) -> str:
@@ -84,7 +87,7 @@ def require_fit(template: ChatTemplate, tokenizer: Any) -> None:
         UserError: a marker that is not one token, another end-of-text, or another rendering of a question.
     """
     misfit = f'the chat template "{template.name}" is not that of {tokenizer.name_or_path}'
-    advice = f"choose the model's own among {', '.join(CHAT_TEMPLATES)}"
+    advice = f"choose the model's own among {', '.join(CHAT_TEMPLATES)}, or own"
     for marker in template.markers:
         ids = tokenizer.encode(marker, add_special_tokens=False)
         if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:

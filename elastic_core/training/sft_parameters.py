@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.f1_template import CHAT_TEMPLATES
+from elastic_core.reasonflux.own_template import OWN
 from elastic_core.training.sft import WarmStart
 
 _BETAS = (0.9, 0.999)
@@ -20,13 +21,17 @@ class SftParameters(BaseModel):
 
     data: str = Field(
         description="What to imitate: a data set of conversations (`elastic data list`), or a JSON, JSONL or parquet "
-        "file of one's own with the fields instruction, input and output."
+        "file of one's own with the fields instruction, input and output, and system if need be."
     )
     chat_template: str = Field(
-        description="Form that questions and responses are put in: deepseekr1, qwen or miniature. It must be the "
-        "initial model's own."
+        description='Form that questions and responses are put in: "own" is the template that comes with the initial '
+        "model; deepseekr1, qwen and miniature are written here and must be the initial model's own, for models whose "
+        "template drops thoughts."
     )
     epochs: int = Field(5, ge=1, description="Passes over the data.")
+    steps: int | None = Field(
+        None, ge=1, description="Optimiser steps, where they end before `epochs` do: part of a large data set."
+    )
     cutoff: int = Field(16384, ge=8, description="Longest row in tokens; what is longer loses its end.")
     batch_size: int = Field(16, ge=1, description="Rows per optimiser step, over all devices.")
     learning_rate: float = Field(1e-5, gt=0, description="AdamW's; falls to 0 along a cosine.")
@@ -51,8 +56,9 @@ class SftParameters(BaseModel):
     @field_validator("chat_template")
     @classmethod
     def _known(cls, name: str) -> str:
-        if name not in CHAT_TEMPLATES:
-            raise ValueError(f"no such chat template; expected one of {', '.join(CHAT_TEMPLATES)}")
+        names = (OWN, *CHAT_TEMPLATES)
+        if name not in names:
+            raise ValueError(f"no such chat template; expected one of {', '.join(names)}")
         return name
 
     @model_validator(mode="after")
@@ -66,7 +72,8 @@ class SftParameters(BaseModel):
         return self
 
     def total_steps(self, num_rows: int) -> int:
-        """Optimiser steps; the rows that fill no batch are left to the next epoch's order.
+        """Optimiser steps: all passes, or fewer where `steps` says so. The rows that fill no batch are left to the next
+        epoch's order.
 
         Raises:
             UserError: when there are too few rows for one step.
@@ -75,7 +82,8 @@ class SftParameters(BaseModel):
             raise UserError(
                 f"{num_rows} rows of {self.data} are fewer than warm_start.sft.batch_size, {self.batch_size}"
             )
-        return self.epochs * (num_rows // self.batch_size)
+        passes = self.epochs * (num_rows // self.batch_size)
+        return passes if self.steps is None else min(self.steps, passes)
 
     def warm_start(self, model: Path, rows: Path, num_rows: int, work_dir: Path, output_dir: Path) -> WarmStart:
         """The training that makes `output_dir` from `model`.

@@ -74,6 +74,8 @@ def run_checks(settings: Settings) -> list[Finding]:
     plugin = software.start_probe(software.PLUGIN_PROBE)
     uses = models.models_in_use(settings)
     looks = models.start_look(uses)
+    sft = settings.warm_start.sft if settings.base == "warm-start" else None
+    template = sft and software.start_probe(software.TEMPLATE_PROBE, settings.warm_start.initial, sft.chat_template)
     return [
         software.check_python(sys.version_info[:2]),
         software.check_compiler(software.compiler_files(software.installed_engine())),
@@ -85,6 +87,7 @@ def run_checks(settings: Settings) -> list[Finding]:
         *_check_services(settings, runs),
         software.check_plugin(*software.finish_probe(plugin)),
         *models.finish_look(uses, looks),
+        *([software.check_template(sft.chat_template, *software.finish_probe(template))] if sft and template else []),
     ]
 
 

@@ -16,6 +16,7 @@ from flows.doctor.finding import Finding
 
 PROJECT = "elastic-reasoning"
 PLUGIN_PROBE = "from elastic_core.training.plugin_check import require_plugin; require_plugin()"
+TEMPLATE_PROBE = "import sys; from flows.chat_template import check_chat_template; check_chat_template(*sys.argv[1:])"
 _NOT_LOCKED = {PROJECT, "pip"}
 """In every environment, and in no lock."""
 
@@ -83,6 +84,14 @@ def check_plugin(status: int, output: str) -> Finding:
     if status == 0:
         return Finding("verl plugin", "ok", "loads")
     return Finding("verl plugin", "failure", f"does not load ({last_line(output)}): run `make install`")
+
+
+def check_template(name: str, status: int, output: str) -> Finding:
+    """Fine-tuning must know where a response begins."""
+    if status == 0:
+        return Finding("chat template", "ok", f"{name} tells responses from prompts")
+    reason = last_line(output).removeprefix("elastic_core.errors.UserError: ")
+    return Finding("chat template", "failure", f"warm_start.sft.chat_template = {name}: {reason}")
 
 
 def last_line(output: str) -> str:

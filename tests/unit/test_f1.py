@@ -16,6 +16,7 @@ from elastic_core.errors import UserError
 from elastic_core.miniature.tokenizer import build_tokenizer
 from elastic_core.reasonflux import f1, f1_trajectories
 from elastic_core.reasonflux.f1_template import CHAT_TEMPLATES, require_fit
+from elastic_core.reasonflux.own_template import own_template
 
 R1, QWEN, MINIATURE = (CHAT_TEMPLATES[name] for name in ("deepseekr1", "qwen", "miniature"))
 THINK = ("<think>", "</think>")
@@ -102,6 +103,77 @@ def test_rendering_is_the_official_one_with_the_thought_kept() -> None:
     assert qwen().apply_chat_template(messages, tokenize=False) == QWEN.render("2+2=?", messages[1]["content"]) + "\n"
 
 
+# The chat template that comes with a model
+
+
+def official(template: str, **changes: Any) -> Any:
+    """A model of QWEN's tokens that opens its thoughts."""
+    return byte_tokenizer(QWEN.markers, template, **{"eos_token": QWEN.end} | changes)
+
+
+KEEPS = (
+    "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}"
+    "{{ '<|im_start|>system\nYou are small.<|im_end|>\n' }}{% endif %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+OPENS = KEEPS.replace("assistant\n'", "assistant\n<think>\n'")
+
+
+@pytest.mark.parametrize("template", [KEEPS, OPENS])
+@given(question=TEXTS, thought=TEXTS, system=st.sampled_from(["", "Be brief."]))
+def test_a_row_is_what_the_models_own_template_writes(template: str, question: str, thought: str, system: str) -> None:
+    tokenizer = official(template)
+    own = own_template(tokenizer)
+    assert own.end == QWEN.end and set(own.markers) == set(QWEN.markers)
+    response = f"<think>\n{thought}</think>\n\n2"
+    [row] = f1.encode(tokenizer, own, [f1.Exchange(question, response, system)], cutoff=2048)
+    messages = [{"role": "user", "content": question}, {"role": "assistant", "content": response}]
+    if system:
+        messages.insert(0, {"role": "system", "content": system})
+    whole = tokenizer.apply_chat_template(messages, tokenize=False)
+    assert tokenizer.decode(row.input_ids) == whole.removesuffix("\n")
+    num_prompt = row.loss_mask.index(1)
+    asked = tokenizer.apply_chat_template(messages[:-1], tokenize=False, add_generation_prompt=True)
+    assert asked == tokenizer.decode(row.input_ids[:num_prompt]) + own.opening, "generation starts where learning does"
+    assert tokenizer.decode(row.input_ids[num_prompt:]) == response + QWEN.end
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "message"),
+    [
+        (r1, r"does not keep a response with its thought.*choose a template by name \(deepseekr1, qwen, miniature\)"),
+        (lambda: official(KEEPS.replace("assistant\n'", "assistant\nAnswer: '")), r"generation starts from .*Answer"),
+        (lambda: official(KEEPS.replace("content']", "content'] + '\\n'")), r"'\\n<\|im_end\|>.* follows a response"),
+        (lambda: official(KEEPS, eos_token="<|EOT|>"), r"end-of-text is <\|EOT\|>; `elastic model prepare"),
+        (lambda: official(""), r"the tokenizer has none"),
+        (lambda: official("{{ raise_exception('No.') }}"), r"its chat template refuses a conversation: No\."),
+    ],
+)  # fmt: skip
+def test_a_template_that_cannot_tell_responses_from_prompts_is_refused(
+    tokenizer: Callable[[], Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        own_template(tokenizer())
+    assert "\n" not in str(caught.value)
+
+
+def test_a_system_prompt_without_a_place_is_refused_or_counted(tmp_path: Path) -> None:
+    refuses = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('No system role.') }}{% endif %}" + KEEPS
+    with pytest.raises(UserError, match=r"refuses a conversation: No system role"):
+        own_template(official(refuses)).prompt("1+1=?", "Be brief.")
+    file = tmp_path / "c.parquet"
+    roles = ("system", "user", "assistant")
+    messages = [{"role": role, "content": text} for role, text in zip(roles, ("Be brief.", "1+1=?", "2"), strict=True)]
+    pl.DataFrame({"messages": [messages]}).write_parquet(file)
+    report = f1.write_rows(file, build_tokenizer(), MINIATURE, 32, tmp_path / "rows.parquet")
+    assert report.num_unsaid == 1 and "1 without their system prompt" in str(report)
+    tokenizer = official(OPENS)
+    report = f1.write_rows(file, tokenizer, own_template(tokenizer), 2048, tmp_path / "own.parquet")
+    assert (report.num_unsaid, report.num_unopened) == (0, 1)
+    assert "Be brief." in tokenizer.decode(pl.read_parquet(tmp_path / "own.parquet")["input_ids"][0].to_list())
+
+
 # Rows
 
 
@@ -112,7 +184,7 @@ def test_rows_decode_to_exactly_what_was_to_be_said_and_only_that_is_learnt(
 ) -> None:
     template, tokenizer = CHAT_TEMPLATES[name], TOKENIZERS[name]()
     output = f"<think>\n{thought}</think>{solution}"
-    [row] = f1.encode(tokenizer, template, [(question, output)], cutoff=2048)
+    [row] = f1.encode(tokenizer, template, [f1.Exchange(question, output)], cutoff=2048)
     num_prompt = row.loss_mask.index(1)
     assert row.loss_mask == [0] * num_prompt + [1] * (len(row.input_ids) - num_prompt)
     assert tokenizer.decode(row.input_ids[:num_prompt]) == template.prompt(question)
@@ -177,25 +249,38 @@ def write(rows: list[dict[str, Any]], file: Path) -> Path:
     return file
 
 
-def exchanges(file: Path) -> list[tuple[str, str]]:
+def conversations(file: Path) -> list[list[tuple[str, str]]]:
     entry = f1.file_dataset(file)
     return [
-        (question["content"], answer["content"])
+        [(message["role"], message["content"]) for message in messages]
         for rows in clean_batches(entry, file_batches(entry, [file]))
-        for question, answer in rows["messages"]
+        for messages in rows["messages"]
     ]
+
+
+def exchanges(file: Path) -> list[tuple[str, str]]:
+    return [(question, answer) for *_, (_, question), (_, answer) in conversations(file)]
 
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl", ".parquet"])
 def test_alpaca_files_are_read_in_every_format(suffix: str, tmp_path: Path) -> None:
     file = write(ALPACA, tmp_path / f"data{suffix}")
     assert exchanges(file) == [("1+1=?", "2"), ("Add.\n2 and 3", "<think>2+3</think>5")]
+    assert [conversation[0] for conversation in conversations(file)] == [("user", "1+1=?"), ("system", "Be brief.")]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".parquet"])
+def test_no_row_needs_a_system_prompt(suffix: str, tmp_path: Path) -> None:
+    file = write(
+        [{key: row[key] for key in ("instruction", "input", "output")} for row in ALPACA], tmp_path / f"d{suffix}"
+    )
+    assert [len(conversation) for conversation in conversations(file)] == [2, 2]
 
 
 def test_fields_that_are_not_read_are_named_with_their_rows(tmp_path: Path) -> None:
     for suffix in (".json", ".jsonl"):
-        assert f1.unused_fields([write(ALPACA, tmp_path / f"data{suffix}")]) == {"id": 2, "system": 1}
-    assert f1.unused_fields([write(ALPACA, tmp_path / "data.parquet")]) == {"id": 2, "system": 2}
+        assert f1.unused_fields([write(ALPACA, tmp_path / f"data{suffix}")]) == {"id": 2}
+    assert f1.unused_fields([write(ALPACA, tmp_path / "data.parquet")]) == {"id": 2}
 
 
 @pytest.mark.parametrize("broken", [{"output": None}, {"output": " "}, {"instruction": ""}, {"instruction": None}])

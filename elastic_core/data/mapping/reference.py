@@ -12,7 +12,8 @@ from elastic_core.data.dataset import CONVERSATIONS, ROW, BadRow, bad_rows
 TEMPLATES = pl.Schema(
     {ROW: pl.UInt32, "id": pl.String, "chapter": pl.String, "section": pl.String, "name": pl.String, "json": pl.String}
 )
-ALPACA = {"instruction": pl.String(), "input": pl.String(), "output": pl.String()}
+ALPACA = {"instruction": pl.String(), "input": pl.String(), "output": pl.String(), "system": pl.String()}
+"""`input` and `system` are often empty or missing."""
 
 
 def template_library(raw: pl.DataFrame) -> pl.DataFrame:
@@ -52,14 +53,20 @@ def ratings(raw: pl.DataFrame) -> pl.DataFrame:
 
 
 def alpaca(raw: pl.DataFrame) -> pl.DataFrame:
-    """instruction, input (often empty) and output as a conversation of two messages."""
+    """instruction, input and output as a conversation of two messages, or three where `system` holds a prompt."""
     for name in ("instruction", "output"):
         bad_rows(raw, pl.col(name).str.strip_chars().fill_null("") == "", f"{name} is missing or empty; expected text")
     asked = pl.when(pl.col("input").fill_null("") == "").then("instruction")
     user = asked.otherwise(pl.format("{}\n{}", "instruction", pl.col("input").fill_null("")))
-    messages = pl.concat_list(
+    exchange = pl.concat_list(
         pl.struct(role=pl.lit("user"), content=user), pl.struct(role=pl.lit("assistant"), content="output")
     )
+    if "system" in raw.columns:
+        system = pl.struct(role=pl.lit("system"), content=pl.col("system").fill_null(""))
+        is_given = pl.col("system").fill_null("").str.strip_chars() != ""
+        messages = pl.when(is_given).then(pl.concat_list(system, exchange)).otherwise(exchange)
+    else:
+        messages = exchange
     return raw.select(pl.col(ROW).cast(pl.String).alias("id"), messages.alias("messages"), ROW).cast(CONVERSATIONS)
 
 

@@ -1,0 +1,107 @@
+"""A question and its response in the chat template that comes with the model, system prompts included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from elastic_core.errors import UserError
+from elastic_core.reasonflux.f1_template import CHAT_TEMPLATES, ChatTemplate, require_fit
+
+OWN = "own"
+"""What this template is called beside those of CHAT_TEMPLATES."""
+_THOUGHT = "<think>\nOne and one.\n</think>\n\n"
+_RESPONSE = f"{_THOUGHT}It is two."
+"""Stands for any response: in a rendering, what precedes it is the prompt."""
+
+
+@dataclass(frozen=True)
+class OwnTemplate:
+    """As `ChatTemplate`, written by the tokenizer.
+
+    Attributes:
+        end: the end-of-text token, part of the target.
+        markers: special tokens of the rendering; a text that holds one of them would be read as another exchange.
+        opening: what the generation prompt holds beyond the prompt of a finished exchange, as in templates that open
+            the thought; a response that has a thought begins with it.
+    """
+
+    tokenizer: Any
+    end: str
+    markers: tuple[str, ...]
+    opening: str
+    takes_system: ClassVar[bool] = True
+
+    def prompt(self, question: str, system: str = "") -> str:
+        """Everything before the response.
+
+        Raises:
+            UserError: when the template has no place for a system prompt, or refuses the question.
+        """
+        return _rendered(self.tokenizer, question, system).rpartition(_RESPONSE)[0]
+
+
+Template = ChatTemplate | OwnTemplate
+
+
+def fitting_template(name: str, tokenizer: Any) -> Template:
+    """The chat template of a name, which the tokenizer's model reads as its own.
+
+    Args:
+        name: one of CHAT_TEMPLATES, or "own".
+        tokenizer: a transformers tokenizer with a chat template.
+
+    Raises:
+        UserError: when it is not the model's, or does not tell response from prompt.
+    """
+    if name == OWN:
+        return own_template(tokenizer)
+    require_fit(CHAT_TEMPLATES[name], tokenizer)
+    return CHAT_TEMPLATES[name]
+
+
+def own_template(tokenizer: Any) -> OwnTemplate:
+    """The tokenizer's chat template, after trying it on an exchange whose response has a thought.
+
+    Raises:
+        UserError: when the response cannot be separated from the prompt: it is not in the rendering as it was given, it
+            does not follow what generation starts from, or no end-of-text follows it.
+    """
+    misfit = f"{tokenizer.name_or_path}: its own chat template cannot be fine-tuned on"
+    if not tokenizer.chat_template:
+        raise UserError(f"{misfit}: the tokenizer has none")
+    whole = _rendered(tokenizer, "1+1=?")
+    before, found, after = whole.rpartition(_RESPONSE)
+    if not found:
+        raise UserError(
+            f"{misfit}, as it does not keep a response with its thought: {_RESPONSE!r} became {whole!r}; choose a "
+            f"template by name ({', '.join(CHAT_TEMPLATES)})"
+        )
+    messages = [{"role": "user", "content": "1+1=?"}]
+    asked = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    opening = asked.removeprefix(before)
+    if not asked.startswith(before) or not _THOUGHT.startswith(opening):
+        raise UserError(
+            f"{misfit}: generation starts from {asked!r}, and a response follows {before!r}; expected the same, but "
+            "for an opened thought"
+        )
+    if tokenizer.eos_token is None or not after.startswith(tokenizer.eos_token):
+        raise UserError(
+            f"{misfit}: {after!r} follows a response, and end-of-text is {tokenizer.eos_token}; `elastic model prepare "
+            f"{tokenizer.name_or_path} --to DIR` makes them one"
+        )
+    special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.content not in _THOUGHT]
+    return OwnTemplate(tokenizer, tokenizer.eos_token, tuple(token for token in special if token in whole), opening)
+
+
+def _rendered(tokenizer: Any, question: str, system: str = "") -> str:
+    from jinja2 import TemplateError
+
+    messages = [{"role": "user", "content": question}, {"role": "assistant", "content": _RESPONSE}]
+    if system:
+        messages.insert(0, {"role": "system", "content": system})
+    try:
+        text: str = tokenizer.apply_chat_template(messages, tokenize=False)
+    except TemplateError as error:  # Templates refuse what they have no place for, such as a system prompt.
+        raise UserError(f"{tokenizer.name_or_path}: its chat template refuses a conversation: {error}") from None
+    return text

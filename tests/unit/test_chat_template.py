@@ -1,0 +1,64 @@
+"""The chat template of a fine-tuning is held against the model before anything starts."""
+
+from pathlib import Path
+
+import pytest
+
+from elastic_core.errors import UserError
+from elastic_core.prepared_model import prepare
+from flows import presets, train_settings
+from flows.chat_template import require_chat_template
+from flows.doctor import software
+from flows.pipeline import pipeline
+from flows.settings import Settings
+from flows.warm_start import warm_start
+from tests.unit.test_prepared_model import CHATML, checkpoint
+
+DROPS = CHATML.replace("message['content'] +", "message['content'].split('</think>')[-1] +")
+"""As official templates of reasoning models do."""
+
+
+def settings(initial: Path | str, **changes: str) -> Settings:
+    return presets.resolve("smollm2-135m", {"warm_start.initial": str(initial)} | changes)
+
+
+def test_a_prepared_model_is_fine_tuned_on_with_its_own_template(tmp_path: Path) -> None:
+    prepare(str(checkpoint(tmp_path / "m")), tmp_path / "out")
+    require_chat_template(settings(tmp_path / "out"))
+    probe = software.start_probe(software.TEMPLATE_PROBE, str(tmp_path / "out"), "own")
+    assert software.check_template("own", *software.finish_probe(probe)).level == "ok"
+
+
+@pytest.mark.parametrize("flow", [pipeline, warm_start])
+def test_a_template_that_drops_thoughts_is_refused_before_data_is_built(
+    flow: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setattr("flows.environment.prepare", lambda: None)  # Its variables would outlive the test.
+    source = checkpoint(tmp_path / "m", template=DROPS)
+    with pytest.raises(UserError, match="does not keep a response with its thought"):
+        flow.fn("smollm2-135m", {"warm_start.initial": str(source)})  # type: ignore[attr-defined]
+    assert not list((tmp_path / "runs").glob("smollm2-135m/*"))
+
+
+def test_a_dry_run_and_doctor_refuse_it_too(tmp_path: Path) -> None:
+    source = checkpoint(tmp_path / "m", template=DROPS)
+    with pytest.raises(UserError, match="does not keep a response with its thought"):
+        train_settings.composed(settings(source))
+    with pytest.raises(UserError, match='the chat template "qwen" is not that of'):
+        train_settings.composed(settings(source, **{"warm_start.sft.chat_template": "qwen"}))
+    probe = software.start_probe(software.TEMPLATE_PROBE, str(source), "own")
+    refused = software.check_template("own", *software.finish_probe(probe))
+    assert refused.level == "failure"
+    assert refused.message.startswith(f"warm_start.sft.chat_template = own: {source}: its own chat template cannot be")
+
+
+def test_a_model_that_is_not_there_is_one_sentence_and_one_of_the_hub_is_not_fetched_to_look(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"warm_start\.initial = .*none: no model there; .*elastic model prepare"):
+        require_chat_template(settings(tmp_path / "none"))
+    require_chat_template(settings("owner/model"), fetch=False)
+
+
+def test_who_does_not_fine_tune_needs_no_template(tmp_path: Path) -> None:
+    require_chat_template(presets.resolve("smollm2-135m", {"base": str(tmp_path)}))
+    require_chat_template(presets.resolve("smoke"))

@@ -1,0 +1,28 @@
+"""A model's size decides how many threads it is trained with."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from elastic_core import threads
+from elastic_core.miniature.warm_start import BASE
+from tasks.warm_start import Launch
+from tests.unit.test_prepared_model import checkpoint
+
+
+def test_the_miniature_takes_one_thread_and_a_larger_model_every_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert threads.num_parameters(BASE) == 763_008 and threads.num_threads(BASE) == 1
+    small = checkpoint(tmp_path / "m")
+    monkeypatch.setattr(threads, "ONE_THREAD", threads.num_parameters(small) - 1)
+    assert threads.num_threads(small) == len(os.sched_getaffinity(0))
+
+
+def test_the_trainer_is_told_its_threads_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert Launch(threads=2).environment()["OMP_NUM_THREADS"] == "2"
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert Launch(threads=2).environment()["OMP_NUM_THREADS"] == "3"
+    assert Launch(cpu=False, num_processes=8).environment() == {}
