@@ -6,37 +6,40 @@ Not a rehearsal's business: whether anything is learned. Its numbers are those o
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from elastic_core.atomic import replacing
 from elastic_core.errors import UserError
 from flows import environment, presets, rehearsed
+from flows.rehearsal_checks import exercised
+from flows.rehearsal_inputs import make_twins, prepare_rows
 from flows.rehearsal_settings import rehearsal_values, toml
 from flows.settings import Settings
 
-_FINISHED = "finished in"
 LOG = "rehearsal.log"
+_LOOK_SECONDS = 0.5
 
 
 class Step(NamedTuple):
     """A line of the rehearsal's table.
 
     Attributes:
+        seconds: that it took, over all attempts.
         exercised: what was run and found as it must be.
     """
 
     stage: str
     seconds: float
-    exercised: str
+    exercised: str = ""
 
 
 @dataclass
@@ -45,12 +48,13 @@ class Rehearsal:
 
     Attributes:
         say: shows a line to the user while it runs.
+        steps: by stage, as they end.
     """
 
     settings: Settings
     directory: Path
     say: Callable[[str], None]
-    steps: list[Step] = field(default_factory=list)
+    steps: dict[str, Step] = field(default_factory=dict)
 
     @property
     def preset(self) -> str:
@@ -65,8 +69,12 @@ class Rehearsal:
     def results(self) -> Path:
         return self.directory / self.preset
 
+    @property
+    def log(self) -> Path:
+        return self.directory / LOG
+
     def run(self) -> None:
-        """Every stage, checked.
+        """Every stage, checked. A stage that an earlier attempt finished is not run again.
 
         Raises:
             UserError: with the stage that failed, and where its log is.
@@ -81,110 +89,92 @@ class Rehearsal:
         self._elastic("pipeline")
         if self.settings.ablation:
             self._elastic("ablation")
-        self._check()
+        for stage, text in exercised(presets.resolve(str(self.preset_file)), self.results).items():
+            self.steps[stage] = Step(stage, self.steps[stage].seconds if stage in self.steps else 0, text)
 
     def _prepare(self) -> None:
-        """Twins, stand-in rows, and the preset file that names them."""
-        from flows.rehearsal_inputs import make_twins, prepare_rows
-
-        with self._timed("twins") as told:
-            twins, told.text = make_twins(self.settings, self.directory / "twins")
-        with self._timed("rows") as told:
-            inputs, told.text = prepare_rows(self.settings, self.directory)
-        values = rehearsal_values(self.settings, twins, inputs)
+        """Twins, rows, and the preset file that names them."""
+        started = time.monotonic()
+        twins, told = make_twins(self.settings, self.directory / "twins")
+        self._add(Step("twins", time.monotonic() - started, told))
+        started = time.monotonic()
+        inputs, told = prepare_rows(self.settings, self.directory)
+        self._add(Step("rows", time.monotonic() - started, told))
+        values = toml(rehearsal_values(self.settings, twins, inputs))
         with replacing(self.preset_file) as temporary:
-            temporary.write_text(
-                f"# The rehearsal of {self.settings.preset}: its settings, with twins.\n{toml(values)}"
-            )
-        presets.resolve(str(self.preset_file))
+            temporary.write_text(f"# The rehearsal of {self.settings.preset}: its settings, with twins.\n{values}")
 
     def _interrupt(self, flow: str, checkpoint: str) -> None:
         """Run a flow, and kill it once its first checkpoint is there."""
-        if any(self.results.glob(checkpoint)):
+
+        def saved() -> bool:
+            return any(self.results.glob(checkpoint))
+
+        if saved():
             return  # An earlier rehearsal was stopped after it.
-        with self._timed(f"{flow}, killed") as told:
-            process = self._start(flow)
-            try:
-                while process.poll() is None and not any(self.results.glob(checkpoint)):
-                    time.sleep(0.5)
-                ended = process.poll() is not None
-            finally:
-                _kill(process)
-            if not any(self.results.glob(checkpoint)):
-                raise self._failed(flow)
-            told.text = "over before it could be killed" if ended else "by SIGKILL, after its first checkpoint"
+        started = time.monotonic()
+        status = self._run(flow, until=saved)
+        if not saved():
+            raise self._failed(flow)
+        told = "by SIGKILL, after its first checkpoint" if status is None else "over before it could be killed"
+        self._add(Step(f"{flow}, killed", time.monotonic() - started, told))
 
     def _elastic(self, flow: str) -> None:
-        process = self._start(flow)
-        try:
-            assert process.stdout is not None
-            with (self.directory / LOG).open("a") as log:
-                for line in process.stdout:
-                    log.write(line)
-                    self._note(line)
-            if process.wait():
-                raise self._failed(flow)
-        finally:
-            _kill(process)
+        if self._run(flow, until=lambda: False):
+            raise self._failed(flow)
 
-    def _note(self, line: str) -> None:
-        """A finished stage, as FlowRun.perform logs it."""
-        before, finished, after = line.partition(f": {_FINISHED} ")
-        if finished and after.split(" ")[1:2] == ["s"]:
-            self._add(Step(before.rsplit(" ", 1)[-1], float(after.split(" ")[0]), ""))
+    def _run(self, flow: str, until: Callable[[], bool]) -> int | None:
+        """Exit status of `elastic run FLOW`, as a user runs it; None when it was killed as `until` said."""
+        command = [sys.executable, "-m", "flows.cli", "run", flow, "--preset", str(self.preset_file)]
+        with self.log.open("a") as written, self.log.open(errors="replace") as read:
+            read.seek(0, os.SEEK_END)
+            process = subprocess.Popen(
+                command,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                while process.poll() is None and not until():
+                    self._note(read)
+                    time.sleep(_LOOK_SECONDS)
+                self._note(read)
+                return process.poll()
+            finally:
+                _kill(process)
 
-    def _start(self, flow: str) -> subprocess.Popen[str]:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        log = (self.directory / LOG).open("a") if flow in ("train", "warm-start") else subprocess.PIPE
-        return subprocess.Popen(
-            [sys.executable, "-m", "flows.cli", "run", flow, "--preset", str(self.preset_file)],
-            env=self._environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
+    def _note(self, log: TextIO) -> None:
+        """Stages that have finished, as FlowRun.perform logs them."""
+        for stage, seconds in _FINISHED.findall(log.read()):
+            self._add(Step(stage, float(seconds)))
 
     def _environment(self) -> dict[str, str]:
         """Of a flow: everything below the rehearsal's directory, no server but its own, no model from anywhere."""
         outside = ("PREFECT_", "MLFLOW_", "RAY_", "CUDA_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(outside)}
-        return kept | {
-            environment.RUNS_VARIABLE: str(self.directory),
-            "CUDA_VISIBLE_DEVICES": "",
-            "HF_HUB_OFFLINE": "1",
-        }
-
-    @contextmanager
-    def _timed(self, stage: str) -> Iterator[_Told]:
-        started, told = time.monotonic(), _Told()
-        yield told
-        self._add(Step(stage, time.monotonic() - started, told.text))
+        own = {environment.RUNS_VARIABLE: str(self.directory), "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+        return kept | own
 
     def _add(self, step: Step) -> None:
-        self.steps.append(step)
+        """Note a step, now and for the attempt after a crash."""
+        before = self.steps.get(step.stage)
+        if before is not None:
+            step = Step(step.stage, before.seconds + step.seconds, before.exercised or step.exercised)
+        self.steps[step.stage] = step
+        rehearsed.note(self.directory, self.settings, list(self.steps.values()))
         self.say(f"{step.stage}: {step.seconds:.0f} s")
 
-    def _check(self) -> None:
-        from flows.rehearsal_checks import exercised
-
-        found = exercised(presets.resolve(str(self.preset_file)), self.results)
-        self.steps = [step._replace(exercised=step.exercised or found.get(step.stage, "")) for step in self.steps]
-        self.steps += [
-            Step(stage, 0, text) for stage, text in found.items() if stage not in {s.stage for s in self.steps}
-        ]
-
     def _failed(self, flow: str) -> UserError:
-        log = self.directory / LOG
-        last = log.read_text(errors="replace").rstrip().splitlines()[-1:] if log.exists() else []
-        told = f" ({last[0][:300]})" if last else ""
-        return UserError(f"{self.settings.preset} does not pass its rehearsal: {flow} failed{told}; its log is {log}")
+        lines = [line for line in self.log.read_text(errors="replace").splitlines() if _ERROR.search(line)]
+        told = f" ({lines[-1].strip()[:300]})" if lines else ""
+        return UserError(f"{self.settings.preset} does not pass its rehearsal: {flow} failed{told}; see {self.log}")
 
 
-class _Told:
-    text = ""
+_FINISHED = re.compile(r"([\w-]+): finished in (\d+) s ")
+_ERROR = re.compile(r"^error: |\w(Error|Failed|Lost|Incomplete): ")
+"""How the reason of a failed flow reads in its log."""
 
 
 def rehearse(preset: str, overrides: Mapping[str, Any], say: Callable[[str], None]) -> tuple[list[Step], list[str]]:
@@ -201,13 +191,15 @@ def rehearse(preset: str, overrides: Mapping[str, Any], say: Callable[[str], Non
     """
     settings = presets.resolve(preset, overrides)
     directory = environment.runs_directory() / rehearsed.REHEARSALS / settings.preset
-    if rehearsed.passed(directory, settings) or not rehearsed.begun(directory, settings):
+    steps = rehearsed.interrupted(directory, settings)
+    if steps is None:
         shutil.rmtree(directory, ignore_errors=True)
-    rehearsed.begin(directory, settings)
-    rehearsal = Rehearsal(settings, directory, say)
+    directory.mkdir(parents=True, exist_ok=True)
+    earlier = {stage: Step(stage, seconds, text) for stage, seconds, text in steps or ()}
+    rehearsal = Rehearsal(settings, directory, say, earlier)
     rehearsal.run()
-    rehearsed.record(directory, settings, {step.stage: round(step.seconds) for step in rehearsal.steps})
-    return rehearsal.steps, missing_on_a_cpu(settings)
+    rehearsed.note(directory, settings, list(rehearsal.steps.values()), passed=True)
+    return list(rehearsal.steps.values()), missing_on_a_cpu(settings)
 
 
 def missing_on_a_cpu(settings: Settings) -> list[str]:
@@ -233,7 +225,7 @@ def missing_on_a_cpu(settings: Settings) -> list[str]:
     return [name for name, used in conditions.items() if used]
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
+def _kill(process: subprocess.Popen[bytes]) -> None:
     """It and all that it started. Ray's processes end with the one that started them."""
     try:
         os.killpg(process.pid, signal.SIGKILL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,19 +27,17 @@ def key(settings: Settings) -> str:
     return hash_value([values, version("verl"), vllm_version()])[:16]
 
 
-def begin(directory: Path, settings: Settings) -> None:
-    """Note below `directory` that a rehearsal has begun."""
-    _write(directory / _RECORD, {"key": key(settings), "passed": False})
+def note(directory: Path, settings: Settings, steps: Sequence[tuple[str, float, str]], *, passed: bool = False) -> None:
+    """Note below `directory` how far a rehearsal is: its steps, with seconds and what was exercised; if it passed."""
+    _write(directory / _RECORD, {"key": key(settings), "passed": passed, "steps": list(steps)})
 
 
-def begun(directory: Path, settings: Settings) -> bool:
-    """Whether a rehearsal of just these settings was begun there, and may go on."""
-    return bool(_read(directory / _RECORD).get("key") == key(settings))
-
-
-def record(directory: Path, settings: Settings, seconds: dict[str, int]) -> None:
-    """Note that it passed."""
-    _write(directory / _RECORD, {"key": key(settings), "passed": True, "seconds": seconds})
+def interrupted(directory: Path, settings: Settings) -> list[tuple[str, float, str]] | None:
+    """Steps of a rehearsal of just these settings that was begun there and not finished; None when there is none."""
+    found = _read(directory / _RECORD)
+    if found.get("key") != key(settings) or found["passed"]:
+        return None
+    return [(stage, seconds, text) for stage, seconds, text in found["steps"]]
 
 
 def passed(directory: Path, settings: Settings) -> bool:

@@ -16,11 +16,14 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_preset_is_usable_once_it_has_passed_here(tmp_path: Path) -> None:
     settings, directory = presets.resolve("e1-math-1.5b"), tmp_path / "e1-math-1.5b"
+    assert rehearsed.interrupted(directory, settings) is None
+    rehearsed.note(directory, settings, [("train", 100.0, "")])
     assert not rehearsed.is_usable(settings, tmp_path)
-    rehearsed.begin(directory, settings)
-    assert rehearsed.begun(directory, settings) and not rehearsed.is_usable(settings, tmp_path)
-    rehearsed.record(directory, settings, {"train": 100})
+    assert rehearsed.interrupted(directory, settings) == [("train", 100.0, "")]
+    assert rehearsed.interrupted(directory, presets.resolve("e1-math-7b")) is None
+    rehearsed.note(directory, settings, [("train", 100.0, "")], passed=True)
     assert rehearsed.is_usable(settings, tmp_path)
+    assert rehearsed.interrupted(directory, settings) is None  # The next begins anew.
 
 
 def test_a_preset_is_usable_if_it_has_passed_where_it_was_made(tmp_path: Path) -> None:
