@@ -14,7 +14,7 @@ BIN := .venv/bin
 export TORCH_INDEX
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up doctor test lint bench chaos lock clean
+.PHONY: help install demo up doctor test lint bench chaos rehearse lock clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -50,6 +50,11 @@ bench: install ## Measure: each script in tests/bench
 chaos: install ## Kill processes in the middle of their work and check what is left
 	$(BIN)/pytest tests/chaos --timeout 1800
 	$(BIN)/pytest tests/integration tests/e2e -m slow --timeout 1800
+
+rehearse: install ## Rehearse every preset on this CPU and record which pass; hours
+	@for preset in flows/presets/*.toml; do \
+		$(BIN)/elastic rehearse --preset "$$(basename "$$preset" .toml)" --ship || failed=1; \
+	done; exit $${failed:-0}
 
 lock: install ## Renew infra/requirements from pyproject.toml; LOCK_ARGS=--upgrade moves every pin
 	$(BIN)/python infra/lock.py $(LOCK_ARGS)

@@ -56,7 +56,9 @@ def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0) -> 
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # A model of 40 MB is written at once.
     with replacing_directory(directory) as temporary:
         _write_tokenizer(origin, temporary)
         values = _config(origin, model)
