@@ -1,0 +1,232 @@
+"""Whether training has the right gradient: models as people train them, sharded over FSDP2 ranks as verl's engine does
+it and with its fused loss, against the plain model in one process.
+
+    python -m elastic_core.training.gradient_check --device cpu --ranks 2 DIRECTORY
+
+An untied output layer is where verl 0.9.1 fails, and where the obvious repair has a wrong gradient (patches.py). The
+gradient is that of several micro-batches, communicated one by one ("each") or together ("last"); weights are compared
+after shards were saved and loaded. Not here: bfloat16, padding, flash-attention.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+if TYPE_CHECKING:
+    import torch
+
+FAMILIES = ("qwen2", "qwen3", "llama")
+MICRO_BATCHES, TOKENS, TEMPERATURE = 3, 16, 0.6
+RESULT = "gradients.json"
+TOLERANCE = {"cpu": 1e-5, "cuda": 1e-3}
+"""Largest relative error of a weight's gradient, in float32. CUDA's kernels add up in another order than a CPU's; the
+mistake that this is about is larger than 1."""
+_SHAPE = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 256,
+}
+_MODELS = {f"{family} {kind}": (family, kind == "tied") for family in FAMILIES for kind in ("untied", "tied")}
+
+Gradients = dict[str, "torch.Tensor"]
+
+
+class Checked(TypedDict):
+    """What was found of a model.
+
+    Attributes:
+        errors: relative error of each weight's gradient, by how micro-batches were communicated.
+        saved: whether shards that were saved and loaded are the model.
+    """
+
+    errors: dict[Literal["each", "last"], dict[str, float]]
+    saved: bool
+
+
+def relative_errors(found: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> dict[str, float]:
+    """Of each weight's gradient: the norm of the difference over the norm; infinite for one that is there once only."""
+    import torch
+
+    norm = torch.linalg.norm
+    return {
+        name: float(norm(found[name] - expected[name]) / norm(expected[name]))
+        if name in found and name in expected
+        else float("inf")
+        for name in sorted({*found, *expected})
+    }
+
+
+def problems(checked: Mapping[str, Checked], device: Literal["cpu", "cuda"]) -> list[str]:
+    """A sentence for each way in which a model was not trained as it must be."""
+    found = []
+    for model, each in checked.items():
+        for how, errors in each["errors"].items():
+            # One that is no number is none below the tolerance either.
+            wrong = {name: error for name, error in errors.items() if not error < TOLERANCE[device]}
+            if wrong:
+                worst = max(wrong, key=wrong.__getitem__)
+                found.append(
+                    f"{model}: the gradient of {worst} is {wrong[worst]:.1%} wrong (micro-batches communicated: {how})"
+                )
+        if not each["saved"]:
+            found.append(f"{model}: shards that were saved and loaded are not the model")
+    return found
+
+
+def _rows(ranks: int) -> torch.Tensor:
+    """Token ids (rank, micro-batch, 1, TOKENS)."""
+    import torch
+
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(0, _SHAPE["vocab_size"], (ranks, MICRO_BATCHES, 1, TOKENS), generator=generator)
+
+
+def _write_models(directory: Path) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    for name, (family, tied) in _MODELS.items():
+        torch.manual_seed(0)
+        config = AutoConfig.for_model(family, **_SHAPE, tie_word_embeddings=tied)
+        AutoModelForCausalLM.from_config(config).save_pretrained(directory / name)
+
+
+def _plain_gradients(checkpoint: Path, ranks: int) -> Gradients:
+    """Of the sum of log-probabilities, averaged over the ranks as FSDP does; in this process, which knows no verl."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    for ids in _rows(ranks).flatten(0, 1):
+        log_probs = (model(input_ids=ids).logits / TEMPERATURE).log_softmax(-1)
+        # As verl has it: the last position is scored against the first token, and masked later.
+        log_probs.gather(-1, ids.roll(-1, -1).unsqueeze(-1)).sum().backward()
+    return {name: weight.grad / ranks for name, weight in model.named_parameters()}
+
+
+def _run_rank(rank: int, ranks: int, device: Literal["cpu", "cuda"], directory: Path) -> None:
+    """One FSDP2 rank; the first writes what was found."""
+    import torch
+    import torch.distributed as dist
+
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
+    if device == "cpu":
+        os.environ["VERL_PLATFORM"] = "cpu"
+        torch.set_num_threads(1)
+    else:
+        torch.cuda.set_device(rank)
+    import verl  # noqa: F401  loads our plugin
+
+    from elastic_core.training.plugin_check import require_plugin
+
+    require_plugin()
+    backend = "gloo" if device == "cpu" else "nccl"
+    dist.init_process_group(backend, init_method=f"file://{directory}/rendezvous", rank=rank, world_size=ranks)
+    checked = {}
+    for name in _MODELS:
+        model = _sharded(directory / name, device, ranks)
+        mine = _rows(ranks)[rank].to(device)
+        found = {how: _gradients(model, mine, together=how == "last") for how in ("each", "last")}
+        saved = _saved_and_loaded(model, directory / name / f"shard-{rank}.pt")
+        if rank == 0:
+            expected = torch.load(directory / name / "gradients.pt")
+            errors = {how: relative_errors(gradients, expected) for how, gradients in found.items()}
+            checked[name] = {"errors": errors, "saved": _is_checkpoint(saved, directory / name)}
+    if rank == 0:
+        (directory / RESULT).write_text(json.dumps(checked, indent=2) + "\n")
+    dist.destroy_process_group()
+
+
+def _sharded(checkpoint: Path, device: str, ranks: int) -> Any:
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+    from transformers import AutoModelForCausalLM
+    from verl.models.transformers.monkey_patch import apply_monkey_patch
+    from verl.utils.fsdp_utils import apply_fsdp2, fsdp2_load_full_state_dict
+
+    model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    apply_monkey_patch(model=model, use_remove_padding=False, use_fused_kernels=True, fused_kernels_backend="torch")
+    full = model.state_dict()
+    mesh = init_device_mesh(device, (ranks,), mesh_dim_names=("fsdp",))
+    precision = MixedPrecisionPolicy(torch.float32, torch.float32, cast_forward_inputs=True)
+    apply_fsdp2(model, {"mesh": mesh, "mp_policy": precision, "reshard_after_forward": True}, {})
+    fsdp2_load_full_state_dict(model, full, mesh, None)
+    return model
+
+
+def _gradients(model: Any, micro_batches: torch.Tensor, together: bool) -> Gradients:
+    import torch
+
+    model.zero_grad()
+    places = torch.arange(TOKENS, device=micro_batches.device).unsqueeze(0)
+    for i, ids in enumerate(micro_batches):
+        # What use_no_sync_for_gradient_accumulation does in verl's engine.
+        model.set_requires_gradient_sync(not together or i == MICRO_BATCHES - 1)
+        output = model(
+            input_ids=ids, attention_mask=torch.ones_like(ids), position_ids=places, temperature=TEMPERATURE,
+            return_dict=True, use_cache=False,
+        )  # fmt: skip
+        output.log_probs.sum().backward()
+    return {name: weight.grad.full_tensor().cpu() for name, weight in model.named_parameters()}
+
+
+def _saved_and_loaded(model: Any, shard: Path) -> dict[str, torch.Tensor]:
+    import torch
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    torch.save(model.state_dict(), shard)
+    model.load_state_dict(torch.load(shard, weights_only=False))
+    return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+
+
+def _is_checkpoint(weights: Mapping[str, torch.Tensor], checkpoint: Path) -> bool:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    return all(torch.equal(weights[name], weight) for name, weight in model.state_dict().items())
+
+
+def _report(checked: Mapping[str, Checked]) -> Iterator[str]:
+    for model, each in checked.items():
+        errors = {name: error for of in each["errors"].values() for name, error in of.items()}
+        worst = max(errors, key=errors.__getitem__)
+        yield f"{model:14} largest relative error {errors[worst]:.1e} ({worst})"
+
+
+def main(device: Literal["cpu", "cuda"], ranks: int, directory: Path) -> int:
+    """Check every model; writes RESULT below `directory`, and returns 1 if one has a problem, else 0."""
+    import torch
+
+    directory = directory.resolve()
+    (directory / RESULT).unlink(missing_ok=True)
+    (directory / "rendezvous").unlink(missing_ok=True)
+    _write_models(directory)
+    for name in _MODELS:
+        torch.save(_plain_gradients(directory / name, ranks), directory / name / "gradients.pt")
+    torch.multiprocessing.spawn(_run_rank, args=(ranks, device, directory), nprocs=ranks)
+    checked = json.loads((directory / RESULT).read_text())
+    for line in _report(checked):
+        print(line)
+    wrong = problems(checked, device)
+    print("\n".join(wrong) or f"the gradients of {ranks} FSDP2 ranks on {device} are those of one process")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
+    parser.add_argument("--ranks", type=int, required=True, help="processes; on CUDA one for each GPU")
+    parser.add_argument("directory", type=Path, help="for models, shards and what was found")
+    options = parser.parse_args()
+    sys.exit(main(options.device, options.ranks, options.directory))
