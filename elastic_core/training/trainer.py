@@ -14,6 +14,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from elastic_core.training import advantage, checkpoints  # noqa: F401  registers the group advantage
 from elastic_core.training.nothing_learned import NothingLearned
+from elastic_core.training.sampler_agreement import SamplerAgreement
 from elastic_core.training.step_metrics import StepMetrics, validation_of
 
 
@@ -40,7 +41,7 @@ class ElasticTrainer(PPOTrainerSync):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._learning = NothingLearned()
+        self._watchers = (NothingLearned(), SamplerAgreement())
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         sampler = self.config.trainer.v1.sampler
@@ -108,8 +109,9 @@ class ElasticTrainer(PPOTrainerSync):
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         super()._compute_metrics(batch, metrics, *args, **kwargs)
         metrics.update(self._rollout_metrics(batch))
-        if warning := self._learning.look(self.global_steps, metrics):
-            print(warning, flush=True)
+        for watcher in self._watchers:
+            if warning := watcher.look(self.global_steps, metrics):
+                print(warning, flush=True)
         self._validation = validation_of(metrics)
 
     def _rollout_metrics(self, batch: Any) -> dict[str, float]:

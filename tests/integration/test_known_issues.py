@@ -13,10 +13,13 @@ from typing import Any
 import psutil
 import pytest
 import ray
+import torch
 from omegaconf import OmegaConf
 from torchdata.stateful_dataloader import StatefulDataLoader
+from verl.utils.debug.metrics import calculate_debug_metrics
 
 from elastic_core.training.config import compose
+from elastic_core.training.sampler_agreement import METRIC, disagrees
 from elastic_core.training.vllm_alias import AliasFinder
 from flows import presets
 
@@ -46,8 +49,21 @@ def test_log_probabilities_of_rollouts_are_at_the_temperature_of_the_trainers(co
 
 
 def test_the_trainer_and_the_sampler_are_compared_at_every_step(config: Any) -> None:
-    """Then verl logs training/rollout_probs_diff_mean, which weights that went wrong on their way raise."""
     assert not config.algorithm.rollout_correction.bypass_mode
+
+
+@pytest.mark.parametrize(("sampled_with", "other"), [("the trainer's weights", False), ("other weights", True)])
+def test_weights_that_went_wrong_on_their_way_lower_the_correlation(sampled_with: str, other: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    trained, foreign = torch.rand((2, 4, 64), generator=generator)
+    rounded = trained * (1 + 1e-2 * torch.randn(trained.shape, generator=generator))
+    batch = {
+        "old_log_probs": trained.log(),
+        "rollout_log_probs": (foreign if other else rounded).log(),
+        "response_mask": torch.ones_like(trained),
+        "responses": torch.zeros_like(trained),
+    }
+    assert disagrees(calculate_debug_metrics(SimpleNamespace(batch=batch))[METRIC]) is other
 
 
 def test_gradients_are_reduced_with_every_micro_batch_and_held_in_shards(config: Any) -> None:
