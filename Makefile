@@ -14,7 +14,7 @@ BIN := .venv/bin
 export TORCH_INDEX
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up doctor test lint bench chaos rehearse lock clean
+.PHONY: help install demo up doctor gpu test lint bench chaos rehearse lock clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -31,6 +31,11 @@ up: install ## Start Prefect, MLflow and a worker; Ctrl-C stops them
 
 doctor: install ## Check that this machine can run the pipeline
 	@$(BIN)/elastic doctor
+
+# Without a GPU it tries what a CPU can do.
+gpu: ENGINE = $(shell nvidia-smi --list-gpus >/dev/null 2>&1 && echo gpu || echo cpu)
+gpu: install ## Show on this machine's GPUs what a CPU cannot, into runs/gpu-evidence
+	@$(BIN)/elastic gpu-check
 
 test: INSTALL_FOR = for-tests
 test: lint ## Lint, then unit, integration and end-to-end tests

@@ -14,6 +14,7 @@ import click
 from elastic_core.errors import UserError
 from flows.cli_compare import compare
 from flows.cli_data import data
+from flows.cli_gpu_check import gpu_check
 from flows.cli_model import model
 from flows.cli_options import changes_of, settings_options
 from flows.cli_playground import playground
@@ -69,6 +70,7 @@ def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, 
 cli.add_command(compare)
 cli.add_command(data)
 cli.add_command(model)
+cli.add_command(gpu_check)
 cli.add_command(plan)
 cli.add_command(playground)
 cli.add_command(rehearse)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from math import sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +17,19 @@ from elastic_core.twins.family import Family, family_of
 from elastic_core.twins.speech import teach
 from elastic_core.twins.tokenizer import build_tokenizer
 
-LAYERS, WIDTH, HEAD = 2, 64, 32
-"""Of every twin. vLLM's attention on a CPU takes heads of 32 or more."""
 _FILES = (*hub.TOKENIZER_FILES, "generation_config.json", "special_tokens_map.json")
+
+
+class Size(NamedTuple):
+    """Of a twin; `width` is a multiple of `head`."""
+
+    layers: int
+    width: int
+    head: int
+
+
+SMALL = Size(layers=2, width=64, head=32)
+"""vLLM's attention on a CPU takes heads of 32 or more."""
 
 
 class Origin(NamedTuple):
@@ -45,10 +56,11 @@ def origin_of(model: str) -> Origin:
         return Origin(None, family_of(model))
 
 
-def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0) -> None:
+def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0, size: Size = SMALL) -> None:
     """Write the twin of a model to `directory`, which appears complete or not at all.
 
     Args:
+        model: what messages call it.
         origin: as `origin_of` found it.
 
     Raises:
@@ -62,7 +74,7 @@ def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0) -> 
     with replacing_directory(directory) as temporary:
         _write_tokenizer(origin, temporary)
         values = _config(origin, model)
-        config = AutoConfig.for_model(**shrunk(values, model))
+        config = AutoConfig.for_model(**shrunk(values, model, size))
         tokenizer = AutoTokenizer.from_pretrained(temporary)
         if len(tokenizer) > config.vocab_size:
             raise UserError(
@@ -71,6 +83,8 @@ def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0) -> 
             )
         for name in ("bos", "eos", "pad"):
             setattr(config, f"{name}_token_id", getattr(tokenizer, f"{name}_token_id"))
+        # A wider layer would add more to what speech.py puts into the embeddings.
+        config.initializer_range *= sqrt(SMALL.width / size.width)
         torch.manual_seed(seed)
         twin: Any = AutoModelForCausalLM.from_config(config)
         # verl and vLLM read dtype from the configuration; published models are in bfloat16.
@@ -84,7 +98,7 @@ def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0) -> 
         twin.save_pretrained(temporary)
 
 
-def shrunk(config: Mapping[str, Any], model: str) -> dict[str, Any]:
+def shrunk(config: Mapping[str, Any], model: str, size: Size = SMALL) -> dict[str, Any]:
     """A configuration with few layers and a small width. What makes an architecture stays: tied or untied, biases,
     grouped heads, heads wider than their share of the width, rope, norms, vocabulary.
 
@@ -98,13 +112,14 @@ def shrunk(config: Mapping[str, Any], model: str) -> dict[str, Any]:
     heads, groups = config["num_attention_heads"], config.get("num_key_value_heads", config["num_attention_heads"])
     wide = config.get("head_dim") and config["head_dim"] * heads != config.get("hidden_size")
     grouped = groups < heads
+    own = size.width // size.head
     sizes: dict[str, Any] = {
-        "hidden_size": WIDTH,
-        "intermediate_size": 2 * WIDTH,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": (4 if grouped else 2) if wide else WIDTH // HEAD,
-        "num_key_value_heads": (2 if wide else 1) if grouped else WIDTH // HEAD,
-        **({"head_dim": HEAD} if config.get("head_dim") else {}),
+        "hidden_size": size.width,
+        "intermediate_size": 2 * size.width,
+        "num_hidden_layers": size.layers,
+        "num_attention_heads": (2 if grouped else 1) * own if wide else own,
+        "num_key_value_heads": (own if wide else own // 2) if grouped else own,
+        **({"head_dim": size.head} if config.get("head_dim") else {}),
         **{name: min(config[name], most) for name, most in _EXPERTS.items() if config.get(name)},
     }
     # One entry a layer, or about layers that are not there.
@@ -113,7 +128,7 @@ def shrunk(config: Mapping[str, Any], model: str) -> dict[str, Any]:
     return {**kept, **sizes}
 
 
-_EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": WIDTH}
+_EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": SMALL.width}
 
 
 def _config(origin: Origin, model: str) -> dict[str, Any]:

@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from flows.settings import Settings
 
 _DIRECTORY = Path(__file__).resolve().parent
-_TAKEN = {"datasets", "mlartifacts", "prefect", "rehearsals", "sets", "sources", "templates"}
+_TAKEN = {
+    "datasets",
+    "gpu-check",
+    "gpu-evidence",
+    "mlartifacts",
+    "prefect",
+    "rehearsals",
+    "sets",
+    "sources",
+    "templates",
+}
 """What lies beside the presets' directories in that of all runs."""
 
 

@@ -1,0 +1,1 @@
+"""`make gpu`: everything that only a GPU can show, in order, kept in one folder."""

@@ -1,0 +1,57 @@
+"""All steps, on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from elastic_core import hub
+from elastic_core.atomic import replacing
+from elastic_core.errors import UserError
+from flows.environment import runs_directory
+from flows.gpu_check import summary
+from flows.gpu_check.machine import facts, find_machine, nvidia_smi
+from flows.gpu_check.runner import Record, run_steps
+from flows.gpu_check.settings import shortened
+from flows.gpu_check.steps import NO_GPU, Check
+
+EVIDENCE, WORK = "gpu-evidence", "gpu-check"
+"""Directories of what is kept, and of what it was made with."""
+
+
+def gpu_check(say: Callable[[str], None]) -> tuple[str, bool]:
+    """Run what has not passed here yet, and leave the evidence.
+
+    Args:
+        say: shows a line of progress.
+
+    Returns:
+        The conclusion, and whether no step failed.
+
+    Raises:
+        UserError: when this machine is one that no step could run on.
+    """
+    machine = find_machine()
+    evidence = runs_directory() / EVIDENCE
+    model, missing = None, NO_GPU
+    if machine.gpus:
+        base = shortened(machine.ranks, twin=False).base
+        say(f"looking for {base}")
+        try:
+            model = hub.locate(base)
+        except UserError as error:
+            missing = str(error)
+    known = facts(machine)
+    for name, text in {"machine.json": json.dumps(known, indent=2), "nvidia-smi.txt": nvidia_smi()}.items():
+        with replacing(evidence / name) as temporary:
+            temporary.write_text(f"{text}\n")
+    steps = Check(machine, evidence, runs_directory() / WORK, model, missing).steps()
+
+    def finished(records: list[Record]) -> None:
+        summary.write_summary(evidence, known, records, len(steps))
+
+    records = run_steps(
+        steps, evidence / "steps", where=machine.name, commit=machine.commit, say=say, finished=finished
+    )
+    told = f"{summary.conclusion(records, len(steps))} {evidence / summary.FILE}"
+    return told, all(record.verdict != "failed" for record in records)

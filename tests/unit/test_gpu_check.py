@@ -1,0 +1,157 @@
+"""What `make gpu` trains, how it judges a training, and what it leaves."""
+
+import sys
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from elastic_core.errors import UserError
+from elastic_core.training.sampler_agreement import METRIC
+from flows import children, presets
+from flows.doctor.machine import Gpu
+from flows.gpu_check import machine
+from flows.gpu_check.machine import Machine, find_machine
+from flows.gpu_check.runner import Record
+from flows.gpu_check.settings import BENCHMARKS, PROBLEMS, SAMPLES, STEPS, Twin, preset_values
+from flows.gpu_check.summary import FILE, conclusion, write_summary
+from flows.gpu_check.training import GRADIENT, SCORE, SECONDS, first_step, judge, read_steps
+from flows.rehearsal_settings import Inputs, toml
+from flows.settings import Settings
+
+H200 = Gpu("NVIDIA H200", 140 << 30, 139 << 30, "580.1")
+
+
+def metrics(**changed: Any) -> pl.DataFrame:
+    """Of five steps; `changed` replaces a value of the third."""
+    values = {SCORE: 0.5, GRADIENT: 0.1, SECONDS: 30.0, METRIC: 0.999}
+    rows = [
+        {"step": step, "name": name, "value": changed.get(name, value) if step == 3 else value}
+        for step in range(1, STEPS + 1)
+        for name, value in values.items()
+    ]
+    return pl.DataFrame([{"step": 0, "name": "val-core/acc", "value": 0.1}, *rows])
+
+
+def resolved(values: dict[str, Any], directory: Path) -> Settings:
+    file = directory / "gpu-twin.toml"
+    file.write_text(toml(values))
+    return presets.resolve(str(file))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+@pytest.mark.parametrize("twin", [False, True])
+def test_the_preset_is_the_papers_in_short(ranks: int, twin: bool, tmp_path: Path) -> None:
+    stand_in = Twin(tmp_path / "twin", Inputs(None, None)) if twin else None
+    settings = resolved(preset_values(ranks, "gpu", stand_in), tmp_path)
+    whole = presets.resolve("e1-math-1.5b")
+    assert settings.base == (str(tmp_path / "twin") if twin else whole.base)
+    assert settings.training.steps == STEPS and settings.training.gpus_per_node == ranks
+    for name in ("budget", "group_size", "learning_rate", "device", "attention", "reuse_rollout_logprobs"):
+        assert getattr(settings.training, name) == getattr(whole.training, name)
+    assert settings.engine == whole.engine.model_copy(update={"data_parallel_size": ranks})
+    assert settings.sweep.problems is not None
+    assert settings.sweep.problems * len(BENCHMARKS) == PROBLEMS and settings.sweep.samples == SAMPLES
+
+
+def test_on_a_cpu_it_is_a_rehearsal_with_as_many_steps_and_problems(tmp_path: Path) -> None:
+    settings = resolved(preset_values(1, "cpu", Twin(tmp_path, Inputs(None, None))), tmp_path)
+    assert (settings.training.device, settings.engine.device) == ("cpu", "cpu")
+    assert (settings.training.steps, settings.sweep.samples) == (STEPS, SAMPLES)
+    assert not settings.training.reuse_rollout_logprobs  # Sampler and trainer are compared.
+
+
+@pytest.mark.parametrize(("gpus", "ranks"), [(0, 1), (1, 1), (2, 2), (3, 2), (7, 4), (8, 8), (16, 8)])
+def test_a_power_of_two_of_the_gpus_is_used(gpus: int, ranks: int) -> None:
+    assert Machine([H200] * gpus, "abc").ranks == ranks
+
+
+def test_the_cuda_build_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "installed_engine", lambda: "gpu")
+    monkeypatch.setattr(machine, "installed_gpus", list)
+    with pytest.raises(UserError, match=r"nvidia-smi shows no GPU.*make gpu ENGINE=cpu"):
+        find_machine()
+
+
+def test_a_sound_training_tells_the_lowest_correlation_and_the_seconds() -> None:
+    told = judge(read_steps(metrics(**{METRIC: 0.97})), STEPS)
+    assert told == ("sampler and trainer correlate by 0.9700 or more in every step; seconds a step: 30, 30, 30, 30, 30")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({METRIC: 0.42}, "in step 3 .* correlate by 0.420, expected at least 0.9"),
+        ({METRIC: nan}, "in step 3 .* correlate by nan"),
+        ({GRADIENT: nan}, "the norm of the gradient of step 3 is nan"),
+    ],
+)
+def test_other_weights_in_the_sampler_and_a_broken_gradient_fail(changed: dict[str, float], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        judge(read_steps(metrics(**changed)), STEPS)
+
+
+def test_a_step_that_was_not_recorded_fails() -> None:
+    with pytest.raises(UserError, match=r"steps \[1, 2, 4, 5\] were recorded, expected 1 to 5"):
+        judge(read_steps(metrics().filter(pl.col("step") != 3)), STEPS)
+    with pytest.raises(UserError, match=f"no metric {METRIC} of step 3"):
+        read_steps(metrics().filter((pl.col("step") != 3) | (pl.col("name") != METRIC)))
+
+
+def test_the_first_step_of_a_job_is_read_from_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("(actor) step:0 - val:0.1\nnoise\n(actor) step:3 - a:1\n(actor) step:4 - a:1\n")
+    assert first_step(log) == 3
+    log.write_text("step:0 - val:0.1\n")
+    with pytest.raises(UserError, match="no step was finished"):
+        first_step(log)
+
+
+def record(name: str, verdict: Any = "passed", where: str = "1 × NVIDIA H200", told: str = "all") -> Record:
+    return Record(name, f"what {name} shows", verdict, 12.3, told, where, "abc")
+
+
+def test_the_conclusion_says_that_everything_passed_or_what_did_not() -> None:
+    assert conclusion([record("one"), record("two")], 2) == "Every step passed on 1 × NVIDIA H200."
+    assert conclusion([record("one")], 2) == "1 of 2 steps passed on 1 × NVIDIA H200 so far."
+    others = [record("one"), record("two", "skipped"), record("three", "failed")]
+    assert conclusion(others, 3) == "1 of 3 steps passed on 1 × NVIDIA H200; skipped: two; failed: three."
+
+
+def test_what_ran_on_a_cpu_is_no_evidence() -> None:
+    told = conclusion([record("one", where="a CPU"), record("two", "skipped", where="a CPU")], 2)
+    assert told.startswith("No GPU was used: of 2 steps 1 passed in their CPU form, 0 failed, 1 skipped.")
+
+
+def test_the_summary_holds_the_machine_the_verdicts_and_what_was_measured(tmp_path: Path) -> None:
+    (tmp_path / "bench-twin.json").write_text('{"rollout_tokens_per_second": 12345.6, "gpus": ["NVIDIA H200"]}')
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / "steps.json").write_text('[{"step": "1", "mean reward": "0.5"}]')
+    records = [record("one", told="a | b\nc"), record("two", "skipped", told="no hub")]
+    write_summary(tmp_path, machine.facts(Machine([H200], "abc")), records, 2)
+    text = (tmp_path / FILE).read_text()
+    for line in (
+        "| one | what one shows | 12 | passed | a \\| b c | 1 × NVIDIA H200 | abc |",
+        "| two | what two shows | 12 | skipped | no hub | 1 × NVIDIA H200 | abc |",
+        "| rollout tokens per second | 12346 |",
+        "| 1 | 0.5 |",
+    ):
+        assert line in text.splitlines()
+    assert "commit abc: NVIDIA H200 (140.0 GiB), driver 580.1" in text
+
+
+def test_a_command_is_killed_with_what_it_started_as_soon_as_it_may_be(tmp_path: Path) -> None:
+    log, begun = tmp_path / "log", tmp_path / "begun"
+    code = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(600)"
+    assert children.run([sys.executable, "-c", code], log=log, environment={}, until=begun.exists) is None
+    assert begun.exists()
+
+
+def test_a_commands_status_and_last_line_are_kept(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", "import sys; print('last'); sys.exit(3)"]
+    assert children.run(command, log=log, environment={}) == 3
+    assert children.last_line(log) == "last"
+    assert log.read_text().startswith(f"$ {sys.executable}")
