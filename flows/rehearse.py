@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -19,14 +17,13 @@ from typing import Any, NamedTuple, TextIO
 
 from elastic_core.atomic import replacing
 from elastic_core.errors import UserError
-from flows import environment, presets, rehearsed
+from flows import children, environment, presets, rehearsed
 from flows.rehearsal_checks import exercised
 from flows.rehearsal_inputs import make_twins, prepare_rows
 from flows.rehearsal_settings import rehearsal_values, toml
 from flows.settings import Settings
 
 LOG = "rehearsal.log"
-_LOOK_SECONDS = 0.5
 
 
 class Step(NamedTuple):
@@ -126,24 +123,17 @@ class Rehearsal:
     def _run(self, flow: str, until: Callable[[], bool]) -> int | None:
         """Exit status of `elastic run FLOW`, as a user runs it; None when it was killed as `until` said."""
         command = [sys.executable, "-m", "flows.cli", "run", flow, "--preset", str(self.preset_file)]
-        with self.log.open("a") as written, self.log.open(errors="replace") as read:
-            read.seek(0, os.SEEK_END)
-            process = subprocess.Popen(
-                command,
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=written,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            try:
-                while process.poll() is None and not until():
-                    self._note(read)
-                    time.sleep(_LOOK_SECONDS)
-                self._note(read)
-                return process.poll()
-            finally:
-                _kill(process)
+        self.log.touch()
+        with self.log.open(errors="replace") as log:
+            log.seek(0, os.SEEK_END)
+
+            def look() -> bool:
+                self._note(log)
+                return until()
+
+            status = children.run(command, log=self.log, environment=self._environment(), until=look)
+            self._note(log)
+            return status
 
     def _note(self, log: TextIO) -> None:
         """Stages that have finished, as FlowRun.perform logs them."""
@@ -223,12 +213,3 @@ def missing_on_a_cpu(settings: Settings) -> list[str]:
         "long contexts and full batches": True,
     }
     return [name for name, used in conditions.items() if used]
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """It and all that it started. Ray's processes end with the one that started them."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    process.wait()
