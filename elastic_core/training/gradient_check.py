@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 FAMILIES = ("qwen2", "qwen3", "llama")
 MICRO_BATCHES, TOKENS, TEMPERATURE = 3, 16, 0.6
 RESULT = "gradients.json"
-TOLERANCE = {"cpu": 1e-5, "cuda": 1e-3}
-"""Largest relative error of a weight's gradient, in float32. CUDA's kernels add up in another order than a CPU's; the
-mistake that this is about is larger than 1."""
+TOLERANCE = {"cpu": 1e-5, "cuda": 1e-2}
+"""Largest relative error of a weight's gradient, in float32. CUDA's kernels add up in another order than the CPU that
+they are compared with, and may round to TF32; the mistake that this is about is larger than 1."""
 _SHAPE = {
     "hidden_size": 64,
     "intermediate_size": 128,
