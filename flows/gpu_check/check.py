@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 from elastic_core import hub
 from elastic_core.atomic import replacing
@@ -32,7 +34,8 @@ def gpu_check(say: Callable[[str], None]) -> tuple[str, bool]:
         UserError: when this machine is one that no step could run on.
     """
     machine = find_machine()
-    evidence = runs_directory() / EVIDENCE
+    evidence, work = runs_directory() / EVIDENCE, runs_directory() / WORK
+    begin(work, machine.commit)
     model, missing = None, NO_GPU
     if machine.gpus:
         base = shortened(machine.ranks, twin=False).base
@@ -45,7 +48,7 @@ def gpu_check(say: Callable[[str], None]) -> tuple[str, bool]:
     for name, text in {"machine.json": json.dumps(known, indent=2), "nvidia-smi.txt": nvidia_smi()}.items():
         with replacing(evidence / name) as temporary:
             temporary.write_text(f"{text}\n")
-    steps = Check(machine, evidence, runs_directory() / WORK, model, missing).steps()
+    steps = Check(machine, evidence, work, model, missing).steps()
 
     def finished(records: list[Record]) -> None:
         summary.write_summary(evidence, known, records, len(steps))
@@ -55,3 +58,13 @@ def gpu_check(say: Callable[[str], None]) -> tuple[str, bool]:
     )
     told = f"{summary.conclusion(records, len(steps))} {evidence / summary.FILE}"
     return told, all(record.verdict != "failed" for record in records)
+
+
+def begin(work: Path, commit: str) -> None:
+    """Drop what other code made: a training that it began would not be the one that goes on."""
+    file = work / "commit"
+    if file.exists() and file.read_text() == commit:
+        return
+    shutil.rmtree(work, ignore_errors=True)
+    with replacing(file) as temporary:
+        temporary.write_text(commit)

@@ -1,4 +1,5 @@
-"""Steps in order, each with its time and verdict, which are kept: what passed on this machine is not repeated."""
+"""Steps in order, each with its time and verdict, which are kept: what passed on this machine, with this code, is not
+repeated."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ def run_steps(
 
     Args:
         directory: where records are kept, one file a step.
-        where: the machine's name; a record made on another one is not taken.
+        where, commit: the machine's name, and the code's; a record of another one is not taken.
         say: shows a line of progress.
         finished: called with all records so far after each step.
     """
@@ -78,7 +79,8 @@ def run_steps(
         record = read_record(file)
         unmet = [name for name in step.needs if records[name].verdict != "passed"]
         here = ", ".join(filter(None, (where, step.model)))
-        if record is not None and record.verdict == "passed" and record.where == here and not unmet:
+        wanted = ("passed", here, commit)
+        if record is not None and (record.verdict, record.where, record.commit) == wanted and not unmet:
             say(f"{step.name}: passed before")
         else:
             say(f"{step.name}: {step.title}")

@@ -72,7 +72,6 @@ def _steps(records: Sequence[Record]) -> str:
             "verdict": record.verdict,
             "seen": record.told,
             "on": record.where,
-            "commit": record.commit,
         }
         for record in records
     ]

@@ -10,12 +10,14 @@ import pytest
 
 from elastic_core.errors import UserError
 from elastic_core.training.sampler_agreement import METRIC
+from elastic_core.twins.twin import shrunk
 from flows import children, presets
 from flows.doctor.machine import Gpu
 from flows.gpu_check import machine
+from flows.gpu_check.check import begin
 from flows.gpu_check.machine import Machine, find_machine
 from flows.gpu_check.runner import Record
-from flows.gpu_check.settings import BENCHMARKS, PROBLEMS, SAMPLES, STEPS, Twin, preset_values
+from flows.gpu_check.settings import BENCHMARKS, GPU_TWIN, PROBLEMS, SAMPLES, STEPS, Twin, preset_values
 from flows.gpu_check.summary import FILE, conclusion, write_summary
 from flows.gpu_check.training import GRADIENT, SCORE, SECONDS, first_step, judge, read_steps
 from flows.rehearsal_settings import Inputs, toml
@@ -61,6 +63,13 @@ def test_on_a_cpu_it_is_a_rehearsal_with_as_many_steps_and_problems(tmp_path: Pa
     assert (settings.training.device, settings.engine.device) == ("cpu", "cpu")
     assert (settings.training.steps, settings.sweep.samples) == (STEPS, SAMPLES)
     assert not settings.training.reuse_rollout_logprobs  # Sampler and trainer are compared.
+
+
+def test_the_twin_of_a_gpu_has_heads_like_the_models() -> None:
+    config = {"model_type": "qwen2", "hidden_size": 1536, "num_attention_heads": 12, "num_key_value_heads": 2}
+    twin = shrunk(config, "model", GPU_TWIN)
+    assert (twin["hidden_size"], twin["num_attention_heads"], twin["num_key_value_heads"]) == (512, 4, 2)
+    assert twin["hidden_size"] // twin["num_attention_heads"] == 1536 // 12
 
 
 @pytest.mark.parametrize(("gpus", "ranks"), [(0, 1), (1, 1), (2, 2), (3, 2), (7, 4), (8, 8), (16, 8)])
@@ -133,13 +142,23 @@ def test_the_summary_holds_the_machine_the_verdicts_and_what_was_measured(tmp_pa
     write_summary(tmp_path, machine.facts(Machine([H200], "abc")), records, 2)
     text = (tmp_path / FILE).read_text()
     for line in (
-        "| one | what one shows | 12 | passed | a \\| b c | 1 × NVIDIA H200 | abc |",
-        "| two | what two shows | 12 | skipped | no hub | 1 × NVIDIA H200 | abc |",
+        "| one | what one shows | 12 | passed | a \\| b c | 1 × NVIDIA H200 |",
+        "| two | what two shows | 12 | skipped | no hub | 1 × NVIDIA H200 |",
         "| rollout tokens per second | 12346 |",
         "| 1 | 0.5 |",
     ):
         assert line in text.splitlines()
     assert "commit abc: NVIDIA H200 (140.0 GiB), driver 580.1" in text
+
+
+def test_what_other_code_made_is_dropped(tmp_path: Path) -> None:
+    made = tmp_path / "work" / "checkpoint"
+    begin(tmp_path / "work", "abc")
+    made.touch()
+    begin(tmp_path / "work", "abc")
+    assert made.exists()
+    begin(tmp_path / "work", "def")
+    assert not made.exists()
 
 
 def test_a_command_is_killed_with_what_it_started_as_soon_as_it_may_be(tmp_path: Path) -> None:

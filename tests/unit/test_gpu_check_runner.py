@@ -40,8 +40,8 @@ def steps() -> Steps:
     return Steps()
 
 
-def verdicts(steps: Steps, directory: Path, where: str = "1 × GPU") -> dict[str, str]:
-    records = run_steps(steps(), directory, where=where, commit="abc", say=lambda line: None)
+def verdicts(steps: Steps, directory: Path, where: str = "1 × GPU", commit: str = "abc") -> dict[str, str]:
+    records = run_steps(steps(), directory, where=where, commit=commit, say=lambda line: None)
     return {record.name: record.verdict for record in records}
 
 
@@ -87,6 +87,12 @@ def test_a_step_that_cannot_be_run_here_says_why(steps: Steps, tmp_path: Path) -
 def test_what_passed_on_another_machine_is_run_here(steps: Steps, tmp_path: Path) -> None:
     verdicts(steps, tmp_path, "a CPU")
     verdicts(steps, tmp_path, "1 × GPU")
+    assert steps.ran == ["one", "two", "after-one"] * 2
+
+
+def test_what_passed_with_other_code_is_run_again(steps: Steps, tmp_path: Path) -> None:
+    verdicts(steps, tmp_path, commit="abc")
+    verdicts(steps, tmp_path, commit="def")
     assert steps.ran == ["one", "two", "after-one"] * 2
 
 
