@@ -104,7 +104,7 @@ class Check:
                 *(part for key, value in given.items() for part in ("--set", f"{key}={value}")),
             ]
         status = self._elastic("doctor", "doctor", *asked)
-        findings = (self.evidence / "logs" / "doctor.log").read_text().rpartition("\n$ ")[2].splitlines()
+        findings = self._log("doctor").read_text().rpartition("\n$ ")[2].splitlines()
         failures = [line for line in findings if line.startswith("failure")]
         if status or failures:
             raise UserError("; ".join(" ".join(line.split()[1:]) for line in failures) or findings[-1])
@@ -153,10 +153,8 @@ class Check:
             raise UserError(children.last_line(log))
         self._keep(written, f"{name}.json")
         figures = json.loads(written.read_text())
-        return (
-            f"{figures['rollout_tokens_per_second']:.0f} tokens/s in rollouts, "
-            f"{figures['step_seconds_step']:.1f} s a training step"
-        )
+        speed, seconds = figures["rollout_tokens_per_second"], figures["step_seconds_step"]
+        return f"{speed:.0f} tokens/s in rollouts, {seconds:.1f} s a training step"
 
     def _train(self) -> str:
         found = f"train/*/checkpoints/global_step_{KILLED_AFTER}"
@@ -169,7 +167,6 @@ class Check:
         status = self._elastic("train", "run", "train", "--preset", str(self.preset), until=saved)
         if not saved():
             raise self._failed("train", status)
-        self._wait_for_memory()
         return "killed with SIGKILL once its checkpoint was there"
 
     def _resume(self) -> str:
@@ -208,9 +205,7 @@ class Check:
         return "report/report.md and report/report.html"
 
     def _elastic(self, log: str, *arguments: str, until: Callable[[], bool] = lambda: False) -> int | None:
-        command = [sys.executable, "-m", "flows.cli", *arguments]
-        file = self.evidence / "logs" / f"{log}.log"
-        return children.run(command, log=file, environment=self._environment(self.work), until=until)
+        return self._child(log, "-m", "flows.cli", *arguments, until=until)
 
     def _run(self, log: str, *arguments: str, runs: Path | None = None) -> Path:
         """A Python module of this repository, to its end; its log.
@@ -218,16 +213,30 @@ class Check:
         Raises:
             UserError: when it failed, with the end of its log.
         """
-        file = self.evidence / "logs" / f"{log}.log"
-        status = children.run(
-            [sys.executable, *arguments],
-            log=file,
-            environment=self._environment(runs or self.work),
-            directory=REPOSITORY,
-        )
+        status = self._child(log, *arguments, runs=runs, directory=REPOSITORY)
         if status:
             raise self._failed(log, status)
-        return file
+        return self._log(log)
+
+    def _child(
+        self,
+        log: str,
+        *arguments: str,
+        runs: Path | None = None,
+        directory: Path | None = None,
+        until: Callable[[], bool] = lambda: False,
+    ) -> int | None:
+        self._wait_for_memory()
+        return children.run(
+            [sys.executable, *arguments],
+            log=self._log(log),
+            environment=self._environment(runs or self.work),
+            directory=directory,
+            until=until,
+        )
+
+    def _log(self, name: str) -> Path:
+        return self.evidence / "logs" / f"{name}.log"
 
     def _environment(self, runs: Path) -> dict[str, str]:
         """No server but a flow's own, and no cluster."""
@@ -252,8 +261,7 @@ class Check:
             temporary.write_text(json.dumps(value, indent=2) + "\n")
 
     def _failed(self, log: str, status: int | None) -> UserError:
-        file = self.evidence / "logs" / f"{log}.log"
-        return UserError(f"exit status {status} ({children.last_line(file)}); its log is {file}")
+        return UserError(f"exit status {status} ({children.last_line(self._log(log))}); its log is {self._log(log)}")
 
 
 def _newest(results: Path, pattern: str) -> Path:

@@ -1,46 +1,28 @@
 """`make gpu` where there is no GPU: what a CPU can do is done, and the rest says why it was skipped."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from flows import presets
 from flows.gpu_check.machine import Machine
-from flows.gpu_check.runner import Record, run_steps
+from flows.gpu_check.runner import run_steps
 from flows.gpu_check.steps import NO_GPU, Check
 from tests.elastic_command import elastic
 
-ON_A_CPU = Machine([], "abc")
 
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Record]]:
-    """Runs steps by name."""
+def test_the_twin_is_prepared_and_what_needs_a_gpu_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    check = Check(ON_A_CPU, tmp_path / "evidence", tmp_path / "work", None, NO_GPU)
+    check = Check(Machine([], "abc"), tmp_path / "evidence", tmp_path / "work", None, NO_GPU)
+    steps = [step for step in check.steps() if step.name in ("inputs", "bench-twin", "bench-model")]
+    inputs, *benches = run_steps(steps, tmp_path / "steps", where="a CPU", commit="abc", say=lambda line: None)
 
-    def run(*names: str) -> dict[str, Record]:
-        steps = [step for step in check.steps() if step.name in names]
-        records = run_steps(steps, check.evidence / "steps", where="a CPU", commit="abc", say=lambda line: None)
-        return {record.name: record for record in records}
-
-    return run
-
-
-def test_inputs_are_a_twin_and_the_preset_that_names_it(run: Callable[..., dict[str, Record]], tmp_path: Path) -> None:
-    told = run("inputs")["inputs"]
-    assert told.verdict == "passed" and NO_GPU in told.told
+    assert inputs.verdict == "passed" and NO_GPU in inputs.told
     settings = presets.resolve(str(tmp_path / "work" / "gpu-twin.toml"))
     assert settings.base == str(tmp_path / "work" / "twin")
     assert (tmp_path / "work" / "twin" / "model.safetensors").exists()
     assert (tmp_path / "evidence" / "preset.toml").read_text() == (tmp_path / "work" / "gpu-twin.toml").read_text()
-
-
-def test_nothing_is_measured_without_a_gpu(run: Callable[..., dict[str, Record]]) -> None:
-    records = run("inputs", "bench-twin", "bench-model")
-    for name in ("bench-twin", "bench-model"):
-        assert (records[name].verdict, records[name].told) == ("skipped", NO_GPU)
+    assert [(bench.verdict, bench.told) for bench in benches] == [("skipped", NO_GPU)] * 2
 
 
 @pytest.mark.slow
