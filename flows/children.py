@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -12,6 +13,10 @@ from pathlib import Path
 from elastic_core.processes import end_with_parent
 
 _LOOK_SECONDS = 0.5
+_SHOWN = 300
+"""Characters of a line."""
+_ERROR = re.compile(r"error: |^[\w.]*(Error|Exception|Failed|Lost|Exit)\b.*:")
+"""A sentence for the user, or the last line of a traceback."""
 
 
 def run(
@@ -66,5 +71,17 @@ def kill(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
 
 def last_line(log: Path) -> str:
     """The last line that a log holds, shortened; "" without one."""
-    lines = log.read_text(errors="replace").rstrip().splitlines() if log.exists() else []
-    return lines[-1][:300] if lines else ""
+    lines = _lines(log)
+    return lines[-1][:_SHOWN] if lines else ""
+
+
+def failure(log: Path) -> str:
+    """The line of a failed command's log that names the error: the last that does, or the last of all."""
+    named = [line for line in _lines(log) if _ERROR.search(line)]
+    return named[-1].strip()[-_SHOWN:] if named else last_line(log)
+
+
+def _lines(log: Path) -> list[str]:
+    """What the last command printed there."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return text.rpartition("\n$ ")[2].rstrip().splitlines()

@@ -261,7 +261,7 @@ class Check:
             temporary.write_text(json.dumps(value, indent=2) + "\n")
 
     def _failed(self, log: str, status: int | None) -> UserError:
-        return UserError(f"exit status {status} ({children.last_line(self._log(log))}); its log is {self._log(log)}")
+        return UserError(f"exit status {status} ({children.failure(self._log(log))}); its log is {self._log(log)}")
 
 
 def _newest(results: Path, pattern: str) -> Path:

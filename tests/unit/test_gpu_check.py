@@ -174,3 +174,15 @@ def test_a_commands_status_and_last_line_are_kept(tmp_path: Path) -> None:
     assert children.run(command, log=log, environment={}) == 3
     assert children.last_line(log) == "last"
     assert log.read_text().startswith(f"$ {sys.executable}")
+
+
+def test_of_a_failed_command_the_line_with_the_error_is_shown(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("$ elastic earlier\nerror: of an earlier attempt\n$ elastic train\nall is well\n")
+    assert children.failure(log) == "all is well"
+    with log.open("a") as file:
+        file.write("Traceback\n  File x\nRuntimeError: ray start exited with 1:\n12:40 | INFO | Stopping server\n")
+    assert children.failure(log) == "RuntimeError: ray start exited with 1:"
+    with log.open("a") as file:
+        file.write("12:41 | ERROR | error: no room for the checkpoint\n12:42 | INFO | Stopping server\n")
+    assert children.failure(log).endswith("error: no room for the checkpoint")
