@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from elastic_core.processes import end_with_parent
@@ -61,11 +60,15 @@ def run(
 
 
 def kill(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
-    """The process and its group, with SIGKILL."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+    """The process and all that it started, with SIGKILL and at once: a Ray cluster lies in a session of its own, and
+    would be told to stop, and train on meanwhile."""
+    import psutil
+
+    with suppress(psutil.NoSuchProcess):
+        root = psutil.Process(process.pid)
+        for each in (root, *root.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
     process.wait()
 
 

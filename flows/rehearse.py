@@ -157,14 +157,11 @@ class Rehearsal:
         self.say(f"{step.stage}: {step.seconds:.0f} s")
 
     def _failed(self, flow: str) -> UserError:
-        lines = [line for line in self.log.read_text(errors="replace").splitlines() if _ERROR.search(line)]
-        told = f" ({lines[-1].strip()[:300]})" if lines else ""
-        return UserError(f"{self.settings.preset} does not pass its rehearsal: {flow} failed{told}; see {self.log}")
+        told = children.failure(self.log)
+        return UserError(f"{self.settings.preset} does not pass its rehearsal: {flow} failed ({told}); see {self.log}")
 
 
 _FINISHED = re.compile(r"([\w-]+): finished in (\d+) s ")
-_ERROR = re.compile(r"^error: |\w(Error|Failed|Lost|Incomplete): ")
-"""How the reason of a failed flow reads in its log."""
 
 
 def rehearse(preset: str, overrides: Mapping[str, Any], say: Callable[[str], None]) -> tuple[list[Step], list[str]]:
