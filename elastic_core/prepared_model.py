@@ -1,7 +1,8 @@
 """Any instruction-tuned checkpoint, made ready for a budget on its thoughts: `<think>` and `</think>` as single tokens,
 an end-of-text that is the one its chat template writes, and a generation prompt that opens the thought.
 
-Weights stay as they are, but for the embeddings of tokens that are new. A model that was never trained to think has to
+Weights stay as they are, but for the embeddings of markers that nothing has told apart so far: new tokens, and spare
+ones that training never met, whose rows are one and the same. A model that was never trained to think has to
 learn what the markers mean: by fine-tuning, see docs/own-model.md.
 """
 
@@ -24,8 +25,11 @@ OPENING = f"{THINK}\n"
 _SPARE = re.compile(r"reserved|unused|extra_(id_)?\d|^<gh_stars>$|^<issue_start>$")
 """Added tokens that no conversation holds: kept for later use by their authors, or, in the tokenizer of StarCoder and
 SmolLM, marks in repositories of code."""
-_NOISE = 0.02
-"""Of a new token's embedding around the mean, in standard deviations: two new tokens must not be one and the same."""
+_NOISE = 0.5
+"""Of a new row around the mean of the others, in their standard deviations: far enough for fine-tuning to tell two
+markers apart, near enough for neither to be more likely than tokens that mean something."""
+_SAME = 0.02
+"""Rows that are nearer to each other than this share of the usual distance from the mean were never told apart."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def prepare(model: str, to: Path, think: str | None = None, think_end: str | Non
     with tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as temporary:
         directory = Path(temporary) / to.name
         tokenizer = _with_markers(tokenizer, former, directory)
-        _embed(network, tokenizer, [marker for marker, name in former.items() if name == ""])
+        _embed(network, tokenizer, [tokenizer.convert_tokens_to_ids(marker) for marker in former])
         _end_text(model, network, tokenizer)
         _open_thought(tokenizer)
         network.save_pretrained(directory)
@@ -216,30 +220,29 @@ def rename_tokens(tokenizer: dict[str, Any], names: dict[str, str]) -> dict[str,
     }
 
 
-def _embed(network: Any, tokenizer: Any, markers: list[str]) -> None:
-    """Rows for new tokens and for those that had none, near the mean of the others: no token's probability changes much
-    by their being there (Hewitt 2021, "Initializing new word embeddings")."""
+def _embed(network: Any, tokenizer: Any, markers: list[int]) -> None:
+    """Rows for tokens that have none yet, and for the two markers where theirs are the same: near the mean of the
+    others, so that no token's probability changes much by their being there (Hewitt 2021, "Initializing new word
+    embeddings")."""
     import torch
 
-    rows = network.get_input_embeddings().weight.shape[0]
-    ids = tokenizer.get_vocab().values()
-    new = sorted(
-        {token for token in ids if token >= rows} | {tokenizer.convert_tokens_to_ids(name) for name in markers}
-    )
-    if not new:
-        return
-    if max(ids) >= rows:
-        network.resize_token_embeddings(max(ids) + 1, mean_resizing=False)
+    rows, needed = network.get_input_embeddings().weight.shape[0], max(tokenizer.get_vocab().values()) + 1
+    if needed > rows:
+        network.resize_token_embeddings(needed, mean_resizing=False)
     generator = torch.Generator().manual_seed(0)
-    weights = {
-        id(each.weight): each.weight for each in (network.get_input_embeddings(), network.get_output_embeddings())
-    }
+    layers = (network.get_input_embeddings(), network.get_output_embeddings())
+    weights = {id(layer.weight): layer.weight for layer in layers}
     with torch.no_grad():
         for weight in weights.values():  # One where input and output are tied.
-            known = weight[: min(new)].float()
-            for token in new:
-                noise = torch.randn(known.shape[1], generator=generator)
-                weight[token] = (known.mean(dim=0) + _NOISE * known.std(dim=0) * noise).to(weight.dtype)
+            known = weight[:rows].float()
+            mean, deviation = known.mean(dim=0), known.std(dim=0)
+            start, end = (weight[marker].float() for marker in markers)
+            new = set(range(rows, needed))
+            if not new & set(markers) and (start - end).norm() < _SAME * deviation.norm():
+                new |= set(markers)
+            for token in sorted(new):
+                noise = torch.randn(len(mean), generator=generator)
+                weight[token] = (mean + _NOISE * deviation * noise).to(weight.dtype)
 
 
 def _end_text(model: str, network: Any, tokenizer: Any) -> None:

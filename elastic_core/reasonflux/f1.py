@@ -154,8 +154,8 @@ def encode(tokenizer: Any, template: Template, exchanges: Sequence[Exchange], cu
     Args:
         cutoff: tokens of a row at most.
     """
-    prompts = _ids(tokenizer, [template.prompt(each.question, each.system) for each in exchanges])
-    responses = _ids(tokenizer, [each.response + template.end for each in exchanges])
+    given, learnt = zip(*(template.exchange(*each) for each in exchanges), strict=True)
+    prompts, responses = _ids(tokenizer, list(given)), _ids(tokenizer, list(learnt))
     rows = []
     for prompt, response in zip(prompts, responses, strict=True):
         num_prompt, num_response = kept_lengths(len(prompt), len(response), cutoff)

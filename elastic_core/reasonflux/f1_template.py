@@ -41,6 +41,10 @@ class ChatTemplate:
     def prompt(self, question: str, system: str = "") -> str:
         return f"{self.before}{question}{self.after}"
 
+    def exchange(self, question: str, response: str, system: str = "") -> tuple[str, str]:
+        """What is given, and what is learnt."""
+        return self.prompt(question, system), response + self.end
+
     def render(self, question: str, response: str) -> str:
         return f"{self.prompt(question)}{response}{self.end}"
 

@@ -40,6 +40,16 @@ class OwnTemplate:
         """
         return _rendered(self.tokenizer, question, system).rpartition(_RESPONSE)[0]
 
+    def exchange(self, question: str, response: str, system: str = "") -> tuple[str, str]:
+        """What is given, and what is learnt. The opening of a generation prompt is given here too: it is never the
+        model's to write.
+
+        Raises:
+            UserError: as `prompt`.
+        """
+        given = self.opening if response.startswith(self.opening) else ""
+        return self.prompt(question, system) + given, response.removeprefix(given) + self.end
+
 
 Template = ChatTemplate | OwnTemplate
 

@@ -135,8 +135,8 @@ def test_a_row_is_what_the_models_own_template_writes(template: str, question: s
     assert tokenizer.decode(row.input_ids) == whole.removesuffix("\n")
     num_prompt = row.loss_mask.index(1)
     asked = tokenizer.apply_chat_template(messages[:-1], tokenize=False, add_generation_prompt=True)
-    assert asked == tokenizer.decode(row.input_ids[:num_prompt]) + own.opening, "generation starts where learning does"
-    assert tokenizer.decode(row.input_ids[num_prompt:]) == response + QWEN.end
+    assert asked == tokenizer.decode(row.input_ids[:num_prompt]), "learning starts where generation does"
+    assert tokenizer.decode(row.input_ids[num_prompt:]) == response.removeprefix(own.opening) + QWEN.end
 
 
 @pytest.mark.parametrize(
