@@ -30,6 +30,7 @@ def rehearse(preset: str, overrides: tuple[str, ...], ship: bool) -> None:
     Console().print(table)
     if missing:
         click.echo(f"Not to be seen on a CPU: {'; '.join(missing)}.")
+    settings = resolve(preset, changes)
     if ship:
-        rehearsed.ship(resolve(preset, changes))
-    click.echo(f"{preset} passes its rehearsal")
+        rehearsed.ship(settings)
+    click.echo(f"{settings.preset} passes its rehearsal")

@@ -67,19 +67,20 @@ def _training(settings: Settings, stage: Path) -> str:
     _require(
         validated == list(range(p.steps + 1)), f"{stage}: validated at steps {validated}, expected every step from 0"
     )
-    equal, groups = mean("rollout/groups_without_variance"), mean("rollout/groups")
-    where = f"{p.nodes} Ray nodes, " if p.nodes > 1 else ""
-    learned = "rewards differed within groups" if equal < groups else "rewards were equal within every group"
-    closing = mean("rollout/forced")
-    thoughts = (
-        "closed by the model" if closing == 0 else "forced" if closing == 1 else "closed by the model, and forced"
-    )
-    return (
-        f"{where}{p.nodes * p.gpus_per_node} FSDP2 ranks over gloo, each with a vLLM replica; {p.rollout_workers} "
-        f"rollout workers; validated from step 0; {p.batch_size // p.mini_batch_size} updates a step of several "
-        f"micro-batches; resumed after the kill; thoughts {thoughts}; {learned}"
-        + ("; KL to the reference" if p.kl_coefficient else "")
-    )
+    equal, groups, forced = (mean(f"rollout/{name}") for name in ("groups_without_variance", "groups", "forced"))
+    exercised = {
+        f"{p.nodes} Ray nodes": p.nodes > 1,
+        f"{p.nodes * p.gpus_per_node} FSDP2 ranks over gloo, each with a vLLM replica": True,
+        f"{p.rollout_workers} rollout workers": True,
+        "validation from step 0": True,
+        f"updates a step, of several micro-batches: {p.batch_size // p.mini_batch_size}": True,
+        "KL to the reference": p.kl_coefficient > 0,
+        "resumed after the kill": (stage / "train.1.log").exists(),
+        "thoughts that the model closed": forced < 1,
+        "thoughts that were forced": forced > 0,
+        "rewards that differ within a group": equal < groups,
+    }
+    return "; ".join(name for name, seen in exercised.items() if seen)
 
 
 def _models(settings: Settings, stage: Path) -> str:

@@ -79,13 +79,11 @@ def test_the_killed_training_resumed_and_every_step_is_there(results: Path) -> N
     assert metrics.filter(pl.col("name") == "rollout/forced")["step"].to_list() == [1, 2]
 
 
-def test_something_could_be_learned_and_thoughts_were_closed_and_forced(results: Path) -> None:
+def test_some_thoughts_are_closed_and_some_forced(results: Path) -> None:
     (training,) = (results / "train").iterdir()
     metrics = pl.read_parquet(training / "metrics.parquet")
-    mean = {
-        name: metrics.filter(pl.col("name") == name)["value"].mean() for name in ("rollout/forced", "critic/score/max")
-    }
-    assert mean["critic/score/max"] == 1 and 0 < mean["rollout/forced"] < 1
+    forced = metrics.filter(pl.col("name") == "rollout/forced")["value"].to_list()
+    assert 0 < sum(forced) < len(forced)
 
 
 def test_the_table_is_exact(results: Path) -> None:
