@@ -53,6 +53,8 @@ def require_usable(
         tokenizer, markers = load_markers(checkpoint)
     except (ValueError, OSError) as error:
         reason = _first_line(error).removeprefix(f"{checkpoint}: ")
+        if reason.endswith("no chat template"):
+            raise UserError(f"{name}: {reason}; give the model's instruction-tuned version, which has one") from None
         raise UserError(
             f"{name}: {reason}, so there is no thought to put a budget on; give a reasoning model, or make a "
             f"checkpoint that has what is missing: elastic model prepare {name} --to DIR"
@@ -149,6 +151,8 @@ def _require_tokenizer(checkpoint: Path, rows: int, name: str) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     except Exception as error:  # The tokenizers library raises bare ones.
         reason = _first_line(error).removeprefix(f"{checkpoint}: ")
+        if reason.endswith("no chat template"):
+            raise UserError(f"{name}: {reason}; give the model's instruction-tuned version, which has one") from None
         raise UserError(
             f"{name}: its tokenizer cannot be loaded ({reason}); copy the tokenizer's files to the checkpoint"
         ) from None
