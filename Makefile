@@ -43,7 +43,7 @@ test: lint ## Lint, then unit, integration and end-to-end tests
 	$(BIN)/pytest tests/unit --timeout 120 -n auto
 	$(BIN)/pytest tests/integration tests/e2e -m "not slow" --timeout 1800 -n 2 --dist loadfile --ignore $(REHEARSAL)
 	@# By itself: it takes both cores and 13 GiB.
-	$(BIN)/pytest $(REHEARSAL) --timeout 1800
+	$(BIN)/pytest $(REHEARSAL) --timeout 2700
 
 lint: install ## ruff and mypy
 	$(BIN)/ruff check .

@@ -46,7 +46,7 @@ def told(runs: Path) -> str:
     """What `elastic rehearse` prints."""
     preset = runs / "everything.toml"
     preset.write_text(PRESET)
-    done = elastic("rehearse", "--preset", str(preset), runs=runs)
+    done = elastic("rehearse", "--preset", str(preset), runs=runs, timeout=2600)
     log = runs / "rehearsals" / "everything" / "rehearsal.log"
     assert done.returncode == 0, done.stdout[-3000:] + (log.read_text()[-6000:] if log.exists() else "")
     return done.stdout
