@@ -15,7 +15,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from elastic_core.training import advantage, checkpoints  # noqa: F401  registers the group advantage
 from elastic_core.training.nothing_learned import NothingLearned
 from elastic_core.training.sampler_agreement import SamplerAgreement
-from elastic_core.training.step_metrics import StepMetrics, validation_of
+from elastic_core.training.step_metrics import STEP, StepMetrics, validation_of
 
 
 class StrictReplayBuffer(ReplayBuffer):
@@ -38,6 +38,8 @@ class ElasticTrainer(PPOTrainerSync):
     """The step whose checkpoint was saved, and waits for its metrics to be recorded."""
     _validation: checkpoints.Validation | None = None
     """Of the last step."""
+    _training = False
+    """Whether the first step of this process has begun."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -59,9 +61,6 @@ class ElasticTrainer(PPOTrainerSync):
         super()._load_checkpoint()
         # verl starts from scratch when its tracker file or the folder it names is missing.
         checkpoints.require_resumed(Path(self.config.trainer.default_local_dir), self.global_steps)
-        if self.global_steps:
-            # verl would validate at every start, and record the resumed step's metrics before its own.
-            self.config.trainer.val_before_train = False
 
     def _save_checkpoint(self) -> None:
         # verl writes in place, and its own rotation deletes before it has saved.
@@ -93,6 +92,14 @@ class ElasticTrainer(PPOTrainerSync):
     def on_train_begin(self) -> None:
         super().on_train_begin()
         self._require_loggers()
+        self._training = True
+
+    def _validate(self) -> Any:
+        # verl validates at every start. Of the step that was resumed from, what is to be known was recorded. Turning
+        # the setting off instead would change a parameter of the MLflow run, which MLflow refuses.
+        if self.global_steps and not self._training:
+            return {STEP: float(self.global_steps)}
+        return super()._validate()
 
     def _require_loggers(self) -> None:
         """Before anything is recorded, which is before the first validation, if there is one."""

@@ -30,17 +30,26 @@ def test_it_is_a_setting(tmp_path: Path, changes: dict[str, Any], first: bool) -
     assert config.trainer.val_before_train == first
 
 
-@pytest.mark.parametrize(("step", "first"), [(0, True), (2, False)])
+@pytest.mark.parametrize(("step", "training", "validates"), [(0, False, True), (2, False, False), (2, True, True)])
 def test_a_resumed_training_goes_on_with_its_next_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, first: bool
+    monkeypatch: pytest.MonkeyPatch, step: int, training: bool, validates: bool
 ) -> None:
-    if step:
-        (tmp_path / f"global_step_{step}").mkdir()
-    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: setattr(self, "global_steps", step))
+    monkeypatch.setattr(PPOTrainerSync, "_validate", lambda self: {"val-core/acc": 0.5})
+    trainer = object.__new__(ElasticTrainer)
+    trainer.global_steps, trainer._training = step, training
+    assert ("val-core/acc" in trainer._validate()) == validates
+
+
+def test_resuming_changes_no_setting_as_mlflow_refuses_another_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "global_step_2").mkdir()
+    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: setattr(self, "global_steps", 2))
     trainer = object.__new__(ElasticTrainer)
     trainer.config = OmegaConf.create({"trainer": {"default_local_dir": str(tmp_path), "val_before_train": True}})
+    before = trainer.config.copy()
     trainer._load_checkpoint()
-    assert trainer.config.trainer.val_before_train == first
+    assert trainer.config == before
 
 
 def test_a_logger_that_is_missing_is_named_before_the_first_validation(monkeypatch: pytest.MonkeyPatch) -> None:
