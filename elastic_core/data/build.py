@@ -21,9 +21,9 @@ import polars as pl
 from elastic_core.atomic import replacing
 from elastic_core.data import hygiene, tables
 from elastic_core.data.dataset import Dataset
-from elastic_core.data.manifest import DatasetRecord, Manifest, SourceRecord, TemplateRecord, write_manifest
+from elastic_core.data.manifest import Counts, DatasetRecord, Manifest, SourceRecord, TemplateRecord, write_manifest
 from elastic_core.data.prompts import TEMPLATES
-from elastic_core.data.sets import REMOVED, Counts, DataBuild, Sets
+from elastic_core.data.sets import REMOVED, DataBuild, Sets
 from elastic_core.fingerprint import tokenizer_fingerprint
 
 CLEAN = "clean"

@@ -32,19 +32,35 @@ class OverlapRecord(TypedDict):
     ngram_rare: int
 
 
-class DatasetRecord(TypedDict):
+class Counts(TypedDict):
+    """What building a data set found out.
+
+    Attributes:
+        sha256: of name and contents of its file.
+        rows: in the clean table, which is what the source holds.
+        kept_rows: in its file.
+        duplicates: rows whose question occurred before; counted, not removed.
+        near_empty: rows with hardly any question; counted, not removed.
+        overlap: by evaluation set; empty for a set that is not trained on.
+        removed: rows of the clean table that are not in its file, by reason; `removed.parquet` lists them.
+        prompt_tokens: lengths of all prompts of the clean table with the manifest's tokenizer.
+    """
+
+    sha256: str
+    rows: int
+    kept_rows: int
+    duplicates: int
+    near_empty: int
+    overlap: dict[str, OverlapRecord]
+    removed: dict[str, int]
+    prompt_tokens: LengthSummary | None
+
+
+class DatasetRecord(Counts):
     """One built data set.
 
     Attributes:
         file: relative to the manifest.
-        sha256: of name and contents of `file`.
-        rows: in the clean table, which is what the source holds.
-        kept_rows: in `file`.
-        duplicates: rows whose question occurred before; counted, not removed.
-        near_empty: rows with hardly any question; counted, not removed.
-        overlap: by evaluation set; empty for a set that is not trained on.
-        removed: rows of the clean table that are not in `file`, by reason; `removed.parquet` lists them.
-        prompt_tokens: lengths of all prompts of the clean table with the manifest's tokenizer.
     """
 
     file: str
@@ -57,14 +73,6 @@ class DatasetRecord(TypedDict):
     revision: str | None
     licence: str
     files: list[SourceRecord]
-    sha256: str
-    rows: int
-    kept_rows: int
-    duplicates: int
-    near_empty: int
-    overlap: dict[str, OverlapRecord]
-    removed: dict[str, int]
-    prompt_tokens: LengthSummary | None
 
 
 class TemplateRecord(TypedDict):

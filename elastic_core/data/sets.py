@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -25,8 +25,8 @@ from elastic_core.data.dataset import Dataset, Form, Generated
 from elastic_core.data.fetch import FetchedDataset
 from elastic_core.data.final import write_others, write_problems
 from elastic_core.data.hygiene import Questions
-from elastic_core.data.lengths import LengthSummary, prompt_lengths, summarize_lengths
-from elastic_core.data.manifest import OverlapRecord
+from elastic_core.data.lengths import prompt_lengths, summarize_lengths
+from elastic_core.data.manifest import Counts, OverlapRecord
 from elastic_core.data.miniature import MiniatureParameters, generate
 from elastic_core.data.prompts import TEMPLATES
 from elastic_core.errors import UserError
@@ -60,19 +60,6 @@ class DataBuild:
     trained: frozenset[str] = frozenset()
     common_ngrams: int | None = None
     miniature: MiniatureParameters | None = None
-
-
-class Counts(TypedDict):
-    """What building a data set found out; keys as in `DatasetRecord`."""
-
-    sha256: str
-    rows: int
-    kept_rows: int
-    duplicates: int
-    near_empty: int
-    overlap: dict[str, OverlapRecord]
-    removed: dict[str, int]
-    prompt_tokens: LengthSummary | None
 
 
 class Built(NamedTuple):

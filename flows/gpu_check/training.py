@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
@@ -12,8 +13,12 @@ import polars as pl
 from elastic_core.errors import UserError
 from elastic_core.training.launch import FINISHED_STEP
 from elastic_core.training.sampler_agreement import METRIC, THRESHOLD, disagrees
+from elastic_core.training.step_metrics import STEP
 
 SCORE, GRADIENT, SECONDS = "critic/score/mean", "actor/grad_norm", "timing_s/step"
+
+
+_RESUMED = re.compile(rf"step:\d+ - {STEP}:\S+\s*$")
 
 
 class TrainingStep(NamedTuple):
@@ -68,12 +73,14 @@ def judge(steps: list[TrainingStep], expected: int) -> str:
 
 
 def first_step(log: Path) -> int:
-    """The first step that a job finished, by its log.
+    """The first step that a job finished, by its log. Of the step that it resumed from there is a line with the step's
+    number alone.
 
     Raises:
         UserError: when it finished none.
     """
-    steps = [int(found[1]) for found in FINISHED_STEP.finditer(log.read_text(errors="replace")) if int(found[1])]
+    lines = [line for line in log.read_text(errors="replace").splitlines() if not _RESUMED.search(line)]
+    steps = [int(found[1]) for line in lines if (found := FINISHED_STEP.search(line)) and int(found[1])]
     if not steps:
         raise UserError(f"{log}: no step was finished")
     return steps[0]

@@ -109,6 +109,14 @@ def test_a_step_that_was_not_recorded_fails() -> None:
         read_steps(metrics().filter((pl.col("step") != 3) | (pl.col("name") != METRIC)))
 
 
+def test_the_step_that_was_resumed_from_is_not_the_jobs(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(
+        "(pid=7) step:2 - training/global_step:2.0\n(pid=7) step:3 - actor/loss:0.1 - training/global_step:3\n"
+    )
+    assert first_step(log) == 3
+
+
 def test_the_first_step_of_a_job_is_read_from_its_log(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("(actor) step:0 - val:0.1\nnoise\n(actor) step:3 - a:1\n(actor) step:4 - a:1\n")
