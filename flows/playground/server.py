@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -51,27 +50,32 @@ def serve(choices: Choices, parameters: PlaygroundParameters, password: str | No
 
     from flows.playground.session import Session
 
-    # Uvicorn hands on what stopped it; the engine's processes must be stopped then, and not left behind.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with Session(choices, parameters) as session:
-        with suppress(KeyboardInterrupt):
-            session.preload(next(iter(choices.models)))
-            config = uvicorn.Config(
-                application(session, password),
-                host=parameters.host,
-                port=parameters.port,
-                log_level="warning",
-                proxy_headers=False,
-                server_header=False,
-                timeout_graceful_shutdown=_FAREWELL_SECONDS,
-            )
-            login = f" (user {USER}, password as given)" if password else ""
-            click.echo(f"playground: http://{reachable(parameters.host)}:{parameters.port}{login}; Ctrl-C stops it")
-            asyncio.run(uvicorn.Server(config).serve())
+        # No KeyboardInterrupt: a module that is being imported may swallow it, or raise something else for it.
+        # Uvicorn, once it runs, ends open requests first and then hands the signal on to here.
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)  # It is about to end.
-        if not session.end(_FAREWELL_SECONDS):
-            end_family()
+            signal.signal(number, lambda *_: _leave(session))
+        session.preload(next(iter(choices.models)))
+        config = uvicorn.Config(
+            application(session, password),
+            host=parameters.host,
+            port=parameters.port,
+            log_level="warning",
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=_FAREWELL_SECONDS,
+        )
+        login = f" (user {USER}, password as given)" if password else ""
+        click.echo(f"playground: http://{reachable(parameters.host)}:{parameters.port}{login}; Ctrl-C stops it")
+        asyncio.run(uvicorn.Server(config).serve())
+
+
+def _leave(session: Session) -> NoReturn:
+    """End the session and its engine's processes, then this one."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    session.end(_FAREWELL_SECONDS)
+    end_family()
 
 
 def application(session: Session, password: str | None) -> Guard:

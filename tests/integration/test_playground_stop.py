@@ -60,12 +60,12 @@ def wait_for_child(process: "subprocess.Popen[bytes]", name: str) -> psutil.Proc
         time.sleep(0.05)
 
 
-def stop(process: "subprocess.Popen[bytes]", number: int) -> list[psutil.Process]:
+def stop(process: "subprocess.Popen[bytes]", number: int, log: Path) -> list[psutil.Process]:
     """What is left of it."""
     family = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)
     try:
-        assert process.wait(200) == 0
+        assert process.wait(200) == 0, log.read_text()[-3000:]
     finally:
         process.kill()
         left = psutil.wait_procs(family, timeout=30)[1]
@@ -78,7 +78,7 @@ def stop(process: "subprocess.Popen[bytes]", number: int) -> list[psutil.Process
 def test_an_engine_that_holds_its_thread_is_not_waited_for(tmp_path: Path, number: int) -> None:
     process = start(tmp_path, sys.executable, "-c", HELD, str(free_port()))
     wait_for_child(process, "the engine")
-    assert stop(process, number) == []
+    assert stop(process, number, tmp_path / "log") == []
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
@@ -87,4 +87,4 @@ def test_an_engine_whose_process_is_not_ready_ends_with_it(tmp_path: Path) -> No
     process = start(tmp_path, ELASTIC, "playground", "--port", str(free_port()))
     core = wait_for_child(process, "VLLM::EngineCor")
     os.kill(core.pid, signal.SIGSTOP)
-    assert stop(process, signal.SIGINT) == []
+    assert stop(process, signal.SIGINT, tmp_path / "log") == []

@@ -68,6 +68,16 @@ def test_models_of_different_tokenizers_cannot_think_for_each_other(tmp_path: Pa
         prepare("base>other", paths={"base": BASE, "other": other})
 
 
+def test_a_tokenizer_that_was_only_saved_again_is_the_same(tmp_path: Path) -> None:
+    """As training saves it: transformers writes other fields and other spaces than whoever made the base."""
+    saved = Path(shutil.copytree(BASE, tmp_path / "saved"))
+    tokenizer, configuration = saved / "tokenizer.json", saved / "tokenizer_config.json"
+    tokenizer.write_text(json.dumps(json.loads(tokenizer.read_text()), indent=4))
+    configuration.write_text(json.dumps({**json.loads(configuration.read_text()), "is_local": True}))
+    (pair,) = prepare("base>saved", paths={"base": BASE, "saved": saved})
+    assert pair.name == "base>saved"
+
+
 def test_a_tokenizer_without_think_markers_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"</think> is .* tokens; expected one known token"):
         prepare("other", paths={"other": changed(tmp_path, "</think>", "</thunk>")})
