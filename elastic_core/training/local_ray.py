@@ -3,19 +3,19 @@
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 
 from elastic_core.accelerators import count_gpus
+from elastic_core.free_ports import free_ports
 from elastic_core.processes import end_with_parent
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def local_cluster(
     """
     # Unix sockets below it have paths of some 70 characters, of 107 allowed.
     directory = Path(tempfile.mkdtemp(prefix="ray-"))
-    ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
+    ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
     gcs = f"{_HOST}:{ports['port']}"
     token = prepare_process()
     environment = _environment(pretended=gpus > count_gpus())
@@ -205,14 +205,6 @@ def _stop(node: "subprocess.Popen[bytes]", grace_seconds: float = 45) -> None:
             # Ray's workers lead process groups of their own.
             if os.getsid(process.pid) == node.pid:
                 process.kill()
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((_HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _tail(file: Path, lines: int = 20) -> str:

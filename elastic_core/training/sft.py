@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from elastic_core.fingerprint import hash_files, model_fingerprint
+from elastic_core.free_ports import free_ports
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -284,11 +285,7 @@ def _check_record(directory: Path, expected: dict[str, Any]) -> None:
 
 def _single_process_environment() -> None:
     """What torchrun would set for one process; a free port, so that several runs share a machine."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     os.environ |= {
         "RANK": "0",
         "LOCAL_RANK": "0",

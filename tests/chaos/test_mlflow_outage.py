@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from elastic_core.free_ports import free_ports
 from tasks.tracking import Tracker
 
 OUTAGE_SECONDS = 60
@@ -19,9 +19,7 @@ OUTAGE_SECONDS = 60
 
 @pytest.mark.timeout(600)
 def test_what_is_logged_while_the_server_is_away_arrives(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     server = _serve(tmp_path, port)
     try:
         tracker = Tracker("outage", tmp_path, f"http://127.0.0.1:{port}")

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.ports import require_free_port
+from elastic_core.free_ports import free_ports
 from tests.elastic_command import ELASTIC, environment
 
 pytestmark = pytest.mark.timeout(600)
@@ -32,16 +32,6 @@ session.VllmEngine = never_ready
 from flows.cli import cli
 cli(["playground", "--port", sys.argv[1]])
 """
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    require_free_port("127.0.0.1", port, "test", "--port")
-    return port
 
 
 def start(runs: Path, *command: str) -> "subprocess.Popen[bytes]":
@@ -76,7 +66,7 @@ def stop(process: "subprocess.Popen[bytes]", number: int, log: Path) -> list[psu
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_engine_that_holds_its_thread_is_not_waited_for(tmp_path: Path, number: int) -> None:
-    process = start(tmp_path, sys.executable, "-c", HELD, str(free_port()))
+    process = start(tmp_path, sys.executable, "-c", HELD, str(free_ports(1)[0]))
     wait_for_child(process, "the engine")
     assert stop(process, number, tmp_path / "log") == []
     assert "Traceback" not in (tmp_path / "log").read_text()
@@ -84,7 +74,7 @@ def test_an_engine_that_holds_its_thread_is_not_waited_for(tmp_path: Path, numbe
 
 def test_an_engine_whose_process_is_not_ready_ends_with_it(tmp_path: Path) -> None:
     """The real one, whose process is suspended before it can answer."""
-    process = start(tmp_path, ELASTIC, "playground", "--port", str(free_port()))
+    process = start(tmp_path, ELASTIC, "playground", "--port", str(free_ports(1)[0]))
     core = wait_for_child(process, "VLLM::EngineCor")
     os.kill(core.pid, signal.SIGSTOP)
     assert stop(process, signal.SIGINT, tmp_path / "log") == []

@@ -22,6 +22,7 @@ import httpx
 import psutil
 import pytest
 
+from elastic_core.free_ports import free_ports
 from flows import postgresql
 from flows.passwords import read_variables
 
@@ -57,12 +58,6 @@ UP = """
     except UserError as error:
         sys.exit(f"error: {error}")
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture
@@ -106,7 +101,7 @@ def lines_until(process: subprocess.Popen[str], last: str) -> list[str]:
 
 @pytest.fixture
 def services(project: Path, environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], int, int, list[str]]]:
-    ports = free_port(), free_port()
+    ports = free_ports(1)[0], free_ports(1)[0]
     process = start(project, environment, *ports)
     try:
         yield process, *ports, lines_until(process, "Ctrl-C")
@@ -183,7 +178,7 @@ def test_a_taken_port_is_one_sentence(project: Path, environment: dict[str, str]
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        process = start(project, environment, port, free_port())
+        process = start(project, environment, port, free_ports(1)[0])
         output, _ = process.communicate(timeout=30)
     assert process.returncode == 1
     assert output.startswith(f"error: prefect cannot listen on 127.0.0.1 port {port} ")
@@ -193,7 +188,7 @@ def test_a_taken_port_is_one_sentence(project: Path, environment: dict[str, str]
 
 def test_kill_9_leaves_nothing_either(project: Path, environment: dict[str, str]) -> None:
     environment |= {"PREFECT_API_URL": "http://127.0.0.1:9/api"}  # Only MLflow is started; deploying then fails late.
-    process = start(project, environment, free_port(), free_port())
+    process = start(project, environment, free_ports(1)[0], free_ports(1)[0])
     lines_until(process, "mlflow")
     family = psutil.Process(process.pid).children(recursive=True)
     assert family
@@ -232,11 +227,11 @@ def open_directory() -> Iterator[Path]:
 def test_both_servers_keep_their_data_in_postgresql(
     project: Path, environment: dict[str, str], open_directory: Path
 ) -> None:
-    port = free_port()
+    port = free_ports(1)[0]
     more = {"runs": str(open_directory), "database": "postgresql", "postgresql_port": port}
     passwords = set()
     for _ in range(2):  # The second time over what the first left.
-        process = start(project, environment, free_port(), free_port(), **more)
+        process = start(project, environment, free_ports(1)[0], free_ports(1)[0], **more)
         try:
             output = "".join(lines_until(process, "Ctrl-C"))
             secrets = {word for line in _private(open_directory) for word in re.split(r"[:=]", line) if len(word) == 64}
@@ -303,7 +298,7 @@ def test_a_directory_postgresql_cannot_enter_is_one_sentence(project: Path, envi
     if os.geteuid() or postgresql.find_binaries() is None:
         pytest.skip(f"needs to be root, and {postgresql.APT_PACKAGE}")
     project.chmod(0o700)
-    process = start(project, environment, free_port(), free_port(), database="postgresql")
+    process = start(project, environment, free_ports(1)[0], free_ports(1)[0], database="postgresql")
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert output.startswith("error: PostgreSQL refuses to run as root") and output.count("\n") == 1
