@@ -14,6 +14,7 @@ from typing import Any
 
 from elastic_core.engines.base import EngineLost, RequestFailed, request_seed
 from elastic_core.engines.parameters import (
+    CPU_EXECUTOR,
     DEFAULT_CPU_CACHE_GIB,
     EngineParameters,
     engine_environment,
@@ -36,7 +37,7 @@ class VllmEngine:
     """
 
     def __init__(self, model: str, parameters: EngineParameters) -> None:
-        os.environ.update(engine_environment())
+        os.environ.update(engine_environment(parameters.device))
         from vllm.v1.engine.async_llm import AsyncLLM
 
         self._markers = _native_markers(model)
@@ -167,7 +168,7 @@ def _engine_arguments(model: str, parameters: EngineParameters, markers: Markers
     if parameters.device == "cpu":
         # A CPU's generator cannot resume inside a prefill, so one split into chunks kills the engine (vLLM 0.29). The
         # default block of 128 tokens would never hit on short sequences; 32 is the smallest a CPU accepts.
-        arguments |= {"enable_chunked_prefill": False, "block_size": 32}
+        arguments |= {"enable_chunked_prefill": False, "block_size": 32, "distributed_executor_backend": CPU_EXECUTOR}
         arguments["max_num_batched_tokens"] = max(8192, parameters.context(model))
     return AsyncEngineArgs(**arguments)
 

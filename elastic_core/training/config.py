@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict, Un
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from elastic_core.budget import Budget, TrainingBudget
+from elastic_core.engines.parameters import CPU_EXECUTOR
 from elastic_core.safetensors import tensors
 from elastic_core.training.l1 import PROMPT_TOKENS, L1Parameters
 
@@ -320,6 +321,7 @@ def _rollout(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
             f"{rollout}.enable_chunked_prefill": False,
             # The CPU's default of 128 tokens is longer than a short thought, so the prefix cache would never hit.
             f"+{rollout}.engine_kwargs.vllm.block_size": 32,
+            f"+{rollout}.engine_kwargs.vllm.distributed_executor_backend": CPU_EXECUTOR,
             f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_megabytes(Path(model)),
         }
     return overrides

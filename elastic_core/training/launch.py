@@ -60,7 +60,8 @@ def job_prefix(config: "DictConfig") -> str:
 
 def job_environment(config: "DictConfig") -> dict[str, str]:
     """Environment variables the job needs besides MLflow's."""
-    environment = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1", **engine_environment()}
+    environment = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1"}
+    environment |= engine_environment(config.trainer.device)
     if config.trainer.device == "cpu":
         processes = int(config.trainer.nnodes) * int(config.trainer.n_gpus_per_node)
         environment |= {

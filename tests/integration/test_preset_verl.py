@@ -60,6 +60,7 @@ def test_every_override_names_a_key_of_verl_or_adds_one_that_it_reads(name: str)
         "actor_rollout_ref.ref.fsdp_config.mixed_precision": FSDPEngineConfig,
         "actor_rollout_ref.rollout.enable_sleep_mode": RolloutConfig,
         "actor_rollout_ref.rollout.engine_kwargs.vllm.block_size": None,
+        "actor_rollout_ref.rollout.engine_kwargs.vllm.distributed_executor_backend": None,
         "actor_rollout_ref.model.override_config.attn_implementation": None,
     }
     for key in overrides(TRAINED[name], **ARGUMENTS):

@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from elastic_core.engines import vllm
-from elastic_core.engines.parameters import EngineParameters
+from elastic_core.engines.parameters import EngineParameters, engine_environment
 from elastic_core.training.launch import job_environment
 
 NAME = "VLLM_USE_FLASHINFER_SAMPLER"
@@ -50,3 +50,11 @@ def test_training_jobs_run_with_it(chosen: str, device: str) -> None:
         job_environment(OmegaConf.create({"trainer": {"device": device, "nnodes": 1, "n_gpus_per_node": 1}}))[NAME]
         == chosen
     )
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cpu", "0"), ("cuda", None)])
+def test_only_on_a_cpu_the_model_shares_its_engines_process(
+    device: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VLLM_ENABLE_V1_MULTIPROCESSING", raising=False)
+    assert engine_environment(device).get("VLLM_ENABLE_V1_MULTIPROCESSING") == expected
