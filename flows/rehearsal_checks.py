@@ -10,6 +10,7 @@ from elastic_core.data.manifest import read_manifest
 from elastic_core.errors import UserError
 from elastic_core.safetensors import tensors
 from elastic_core.sweep.grid import checkpoints
+from elastic_core.sweep.throughput import throughput_file
 from flows.settings import Settings
 from tasks.stage import BEST, METRICS, MODEL, TABLE
 
@@ -103,12 +104,17 @@ def _sweep(settings: Settings, stage: Path) -> str:
         missing = set(expected) - set(cells[column])
         _require(not missing, f"{stage}: the table has no row of {column} {', '.join(sorted(missing))}")
     pairs = [model for model in sweep.models if len(set(checkpoints(model).values())) > 1]
-    swap = f", {pairs[0]} among them," if pairs else ""
+    swap = f", {pairs[0]} among them ({_drawn(stage, pairs[0])})," if pairs else ""
     engines = settings.engine.data_parallel_size
     return (
         f"{len(sweep.models)} models{swap} × {', '.join(sweep.strategies)} × "
         f"{len(settings.data.benchmarks)} benchmarks; engines of a model side by side: {engines}"
     )
+
+
+def _drawn(stage: Path, pair: str) -> str:
+    drawn = throughput_file(stage, pair).exists()
+    return "its engines drew tokens" if drawn else "answered from its models' own tokens"
 
 
 def _one(results: Path, pattern: str) -> Path:

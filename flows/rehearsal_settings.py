@@ -88,6 +88,8 @@ def _training(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
         # As many updates a step as the preset has, if it has several.
         "mini_batch_size": 4 if p.mini_batch_size == p.batch_size else 2,
         "group_size": 4,
+        # What a few steps change must show: else a swap pair finds all its answers among those of its two models.
+        "learning_rate": 1e-3,
         "prompt_tokens": min(PROMPT_TOKENS, p.prompt_tokens),
         "save_every": 1,
         "validate_every": 1,

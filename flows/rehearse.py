@@ -80,8 +80,6 @@ class Rehearsal:
         if self.settings.base == "warm-start":
             self._interrupt("warm-start", "warm-start/*/**/global_step_*")
         if self.settings.train is not None:
-            if self.settings.base == "warm-start":
-                self._elastic("warm-start")
             self._interrupt("train", "train/*/checkpoints/global_step_*")
         self._elastic("pipeline")
         if self.settings.ablation:
@@ -101,20 +99,25 @@ class Rehearsal:
         with replacing(self.preset_file) as temporary:
             temporary.write_text(f"# The rehearsal of {self.settings.preset}: its settings, with twins.\n{values}")
 
-    def _interrupt(self, flow: str, checkpoint: str) -> None:
-        """Run a flow, and kill it once its first checkpoint is there."""
+    def _interrupt(self, stage: str, checkpoint: str) -> None:
+        """Run the pipeline, and kill it once the stage's first checkpoint is there."""
 
         def saved() -> bool:
             return any(self.results.glob(checkpoint))
 
         if saved():
             return  # An earlier rehearsal was stopped after it.
-        started = time.monotonic()
-        status = self._run(flow, until=saved)
+        started, before = time.monotonic(), self._seconds()
+        status = self._run("pipeline", until=saved)
         if not saved():
-            raise self._failed(flow)
+            raise self._failed("pipeline")
         told = "by SIGKILL, after its first checkpoint" if status is None else "over before it could be killed"
-        self._add(Step(f"{flow}, killed", time.monotonic() - started, told))
+        finished = self._seconds() - before
+        self._add(Step(f"{stage}, killed", time.monotonic() - started - finished, told))
+
+    def _seconds(self) -> float:
+        """Of all steps so far."""
+        return sum(step.seconds for step in self.steps.values())
 
     def _elastic(self, flow: str) -> None:
         if self._run(flow, until=lambda: False):

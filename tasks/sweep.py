@@ -208,7 +208,7 @@ class _Sweep:
             "what was known", model.name, result.rows_written, result.seconds, result.grading_seconds,
             result.tokens_generated, result.tokens_reused,
         )  # fmt: skip
-        if result.rows_written:
+        if result.tokens_generated:  # Else no speed was seen.
             Throughput(
                 model.rows.model_fingerprint,
                 self.engine.fingerprint,

@@ -30,8 +30,13 @@ class Throughput(NamedTuple):
 
     def write(self, stage: Path, name: str) -> None:
         """Into the directory of a sweep, for the model of this name."""
-        with replacing(stage / f"throughput-{re.sub('[^0-9A-Za-z]+', '-', name)}.json") as temporary:
+        with replacing(throughput_file(stage, name)) as temporary:
             temporary.write_text(json.dumps(self._asdict(), indent=2) + "\n")
+
+
+def throughput_file(stage: Path, name: str) -> Path:
+    """Where a sweep's directory holds the throughput of a model that drew tokens."""
+    return stage / f"throughput-{re.sub('[^0-9A-Za-z]+', '-', name)}.json"
 
 
 def bytes_per_token(store: TrajectoryStore) -> float:
