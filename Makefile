@@ -11,7 +11,6 @@ PYTHON ?= $(shell for python in python3.11 python3; do $$python -c '' 2>/dev/nul
 LOCK_ARGS ?=
 
 BIN := .venv/bin
-REHEARSAL := tests/e2e/test_rehearse.py
 export TORCH_INDEX
 
 .DEFAULT_GOAL := help
@@ -41,9 +40,8 @@ gpu: install ## Show on this machine's GPUs what a CPU cannot, into runs/gpu-evi
 test: INSTALL_FOR = for-tests
 test: lint ## Lint, then unit, integration and end-to-end tests
 	$(BIN)/pytest tests/unit --timeout 120 -n auto
-	$(BIN)/pytest tests/integration tests/e2e -m "not slow" --timeout 1800 -n 2 --dist loadfile --ignore $(REHEARSAL)
-	@# By itself: it takes both cores and 13 GiB.
-	$(BIN)/pytest $(REHEARSAL) --timeout 2700
+	@# The longest first, so that both processes end together.
+	$(BIN)/pytest tests/e2e tests/integration -m "not slow" --timeout 1800 -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: install ## ruff and mypy
 	$(BIN)/ruff check .

@@ -14,11 +14,11 @@ settings.load_profile("elastic")
 
 class FilesTogether(LoadFileScheduling):
     """The tests of a file run in one process, which has its engine or server; those of tests/e2e too, as they share the
-    smoke pipeline."""
+    smoke pipeline, but for the rehearsal, which takes as long as they do."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return "tests/e2e" if file.startswith("tests/e2e/") else file
+        return "tests/e2e" if file.startswith("tests/e2e/") and not file.endswith("test_rehearse.py") else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:

@@ -10,6 +10,8 @@ from elastic_core.training.checkpoints import checkpoint_steps
 from tests.elastic_command import elastic
 from tests.exactness import broken_rules
 
+pytestmark = pytest.mark.timeout(2700)
+
 PRESET = """
 extends = "e1-math-1.5b"
 base = "warm-start"
