@@ -6,8 +6,9 @@ import re
 
 # An escaped brace is no brace, and a doubled backslash is a line break and escapes nothing.
 _TOKEN = re.compile(
-    r"\\(?:boxed|fbox)(?![a-zA-Z])\s*(?:(?P<open>\{)|(?P<bare>[^\s{}$\\]+))?|\\[^a-zA-Z]|[{}]", re.DOTALL
+    r"\\(?:boxed|fbox)(?![a-zA-Z])\s*+(?:(?P<open>\{)|(?P<bare>[^\s{}$\\]+))?|\\[^a-zA-Z]|[{}]", re.DOTALL
 )
+_ORPHAN = re.compile(r"(?<!\\)\\\Z")
 
 
 def last_boxed(text: str) -> str | None:
@@ -28,4 +29,8 @@ def last_boxed(text: str) -> str | None:
             start, is_box = braces.pop()
             if is_box and start > found:
                 found, content = start, text[start : token.start()]
-    return None if content is None else content.strip()
+    if content is None:
+        return None
+    stripped = content.strip()
+    # `5\ ` ends in an escaped space; without it the backslash would escape nothing.
+    return stripped[:-1].rstrip() if _ORPHAN.search(stripped) and content[-1:].isspace() else stripped

@@ -11,12 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from itertools import chain
 
-from elastic_core.rewards.algebra import equal_expressions
+from elastic_core.rewards.groups import Group, bracketed, cells, has_pairing, parts_of
 from elastic_core.rewards.normal import Number, normal, number
-from elastic_core.rewards.truth import MathTruth, split_answers
-from elastic_core.rewards.units import split_unit, unit, units_agree, without_unit
+from elastic_core.rewards.relations import solutions
+from elastic_core.rewards.truth import MathTruth
+from elastic_core.rewards.units import in_one_unit, split_unit, unit, without_unit
 
 MAX_LENGTH = 2000
 """Characters of an answer that is parsed. None of the data sets' answers has more than 200, and a parser's time grows
@@ -57,7 +58,7 @@ def accepts(answer: str, truth: MathTruth, leaf: Leaf) -> bool | None:
 
 def _readings(text: str) -> list[list[str]]:
     """The answers that a text gives; `1,200` may be two or one."""
-    group = _group(text)
+    group = parts_of(text)
     parts = list(group.parts) if group and group.brackets in ("", "{}") else [text]
     return [parts, [text]] if number(text) and len(parts) > 1 else [parts]
 
@@ -65,46 +66,42 @@ def _readings(text: str) -> list[list[str]]:
 def _equal_quantity(text: str, accepted: str, truth: MathTruth, leaf: Leaf) -> bool | None:
     if text == accepted:
         return True
-    if truth.unit:
-        wanted = unit(truth.unit)
-        text, given = without_unit(text, wanted)
-        if given not in ("", wanted):
-            return False
-        value, own = split_unit(accepted)
-        accepted = value if own == wanted else accepted
-    return _equal(text, accepted, truth.tolerance, leaf)
+    if truth.unit is None:
+        return _equal(text, accepted, truth.tolerance, leaf)
+    wanted = unit(truth.unit)
+    text, given = without_unit(text, wanted)
+    value, own = split_unit(accepted)
+    pairs = in_one_unit(text, given, value if own == wanted else accepted, wanted)
+    return _any(_equal(one, other, truth.tolerance, leaf) for one, other in pairs)
 
 
 def _equal(answer: str, accepted: str, tolerance: float | None, leaf: Leaf, depth: int = 0) -> bool | None:
     """Whether two normal texts mean the same."""
     accepted, wanted = split_unit(accepted)
     answer, given = without_unit(answer, wanted)
-    if not units_agree(given, wanted):
-        return False
+    pairs = in_one_unit(answer, given, accepted, wanted)
+    return _any(_equal_values(one, other, tolerance, leaf, depth) for one, other in pairs)
+
+
+def _equal_values(answer: str, accepted: str, tolerance: float | None, leaf: Leaf, depth: int) -> bool | None:
+    """As `_equal`, without units."""
     answer, accepted = _without_names(_unwrapped(answer), _unwrapped(accepted))
     words = _equal_words(answer, accepted)
     if words is not None:
         return words
     first, second = number(answer), number(accepted)
     if first and second:
-        if _close(first, second, tolerance) or ((given == "%") != (wanted == "%") and _percent(first, second, given)):
+        if _close(first, second, tolerance):
             return True
         if "," not in answer + accepted:
             return False
+    answer, accepted = _as_sets(answer, accepted)
     if depth < MAX_DEPTH:
-        one, other = _group(answer), _group(accepted)
+        one, other = parts_of(answer), parts_of(accepted)
         if one and other:
             return _equal_groups(one, other, lambda a, b: _equal(a, b, tolerance, leaf, depth + 1))
         if (one and second) or (other and first):
             return False
-    return _equal_expressions(answer, accepted, tolerance, leaf)
-
-
-def _equal_expressions(answer: str, accepted: str, tolerance: float | None, leaf: Leaf) -> bool | None:
-    # What differs may still be within the tolerance, or be a decimal that stands for a root.
-    equal = equal_expressions(answer, accepted, is_rounded="." in answer + accepted)
-    if equal or (equal is False and tolerance is None):
-        return equal
     return leaf(answer, accepted, tolerance)
 
 
@@ -124,17 +121,12 @@ def _is_finite_decimal(value: Fraction) -> bool:
     return pow(10, value.denominator.bit_length(), value.denominator) == 0
 
 
-def _percent(answer: Number, accepted: Number, given: str) -> bool:
-    """One of the two is in percent: 50% is a half."""
-    return answer.value == accepted.value * 100 if given == "%" else answer.value * 100 == accepted.value
-
-
 def _unwrapped(text: str) -> str:
     r"""Without the brackets around a single thing: `(C)`, and `\text{…}` around all of it."""
     for _ in range(MAX_DEPTH):
         if match := re.fullmatch(r"\\text\{\(([^{}()]*)\)\}", text):
             text = rf"\text{{{match[1]}}}"
-        elif (group := _bracketed(text)) and len(group.parts) == 1 and group.brackets in ("()", "{}", "[]"):
+        elif (group := bracketed(text)) and len(group.parts) == 1 and group.brackets in ("()", "{}", "[]"):
             text = group.parts[0]
         else:
             break
@@ -145,14 +137,25 @@ _NAME = re.compile(r"([a-zA-Z](?:_(?:[0-9a-zA-Z]|\{[^{}]*\}))?'?(?:\([a-z]\))?|\
 
 
 def _without_names(answer: str, accepted: str) -> tuple[str, str]:
-    """`x=5` as 5, unless the two are called differently."""
+    """`x=5` as 5, unless the two are called differently, or the other is another equation: `2x+1=y`."""
     first, second = _NAME.fullmatch(answer), _NAME.fullmatch(accepted)
-    if first and second and first[1] != second[1]:
+    if first and second:
+        return (first[2], second[2]) if first[1] == second[1] else (answer, accepted)
+    if "=" in (accepted if first else answer):
         return answer, accepted
     return (first[2] if first else answer), (second[2] if second else accepted)
 
 
+def _as_sets(answer: str, accepted: str) -> tuple[str, str]:
+    """Inequalities as intervals, where the other is intervals, or inequalities of the same variable."""
+    first, second = solutions(answer), solutions(accepted)
+    if first and second:
+        return (first[1], second[1]) if first[0] == second[0] else (answer, accepted)
+    return (first[1] if first else answer), (second[1] if second else accepted)
+
+
 _WORDS = re.compile(r"\\text\{([^{}]*)\}")
+_CAPITALS = re.compile(r"[A-Z]{2,}")
 _LETTERS = re.compile(r"[a-zA-Z][a-zA-Z ,.'-]*")
 
 
@@ -160,6 +163,8 @@ def _equal_words(answer: str, accepted: str) -> bool | None:
     r"""Whether two words are the same, where at least one is marked as one by `\text`; None if they are not words."""
     if answer == accepted:
         return True
+    if _CAPITALS.fullmatch(answer) and _CAPITALS.fullmatch(accepted):  # points and words, not products
+        return False
     first, second = _WORDS.fullmatch(answer), _WORDS.fullmatch(accepted)
     if not first and not second:
         return None
@@ -176,69 +181,28 @@ def _equal_numbers(one: str, other: str) -> bool | None:
     return _close(first, second, None) if first and second else None
 
 
-class _Group(NamedTuple):
-    """Parts in brackets, "" for a bare list and "{}" for a set; of a matrix the rows, whose parts are cells."""
+def _equal_groups(answer: Group, accepted: Group, equal: _Equal) -> bool | None:
+    """Whether two groups have the same parts, in the same order where order matters.
 
-    brackets: str
-    parts: tuple[str, ...]
-
-
-_MATRIX = re.compile(r"\\begin\{([pbB]?matrix)\}(.*)\\end\{\1\}", re.DOTALL)
-
-
-def _group(text: str) -> _Group | None:
-    if match := _MATRIX.fullmatch(text):
-        rows = match[2].split(r"\newline")
-        return _Group("matrix", tuple(row.strip() for row in rows if row.strip()))
-    group = _bracketed(text)
-    if group is None:
-        parts = _expanded(split_answers(text))
-        return _Group("", parts) if len(parts) > 1 else None
-    return group._replace(parts=_expanded(group.parts)) if group.brackets == "{}" else group
-
-
-def _bracketed(text: str) -> _Group | None:
-    if text.startswith(r"\{") and text.endswith(r"\}"):
-        brackets, inner = "{}", text[2:-2]
-    elif text[:1] in ("(", "[") and text[-1:] in (")", "]") and len(text) > 2:
-        brackets, inner = text[0] + text[-1], text[1:-1]
-    else:
-        return None
-    depth = 0
-    for character in inner:
-        depth += (character in "([{") - (character in ")]}")
-        if depth < 0:
-            return None
-    return _Group(brackets, tuple(split_answers(inner))) if depth == 0 else None
-
-
-def _expanded(parts: Iterable[str]) -> tuple[str, ...]:
-    r"""Two answers for each `\pm`."""
-    result: list[str] = []
-    for part in parts:
-        if r"\pm" in part and not _bracketed(part):
-            result += (
-                part.replace(r"\pm", "+").replace(r"\mp", "-").removeprefix("+").strip(),
-                part.replace(r"\pm", "-").replace(r"\mp", "+").strip(),
-            )
-        else:
-            result.append(part)
-    return tuple(result)
-
-
-def _equal_groups(answer: _Group, accepted: _Group, equal: _Equal) -> bool | None:
-    """Whether two groups have the same parts, in the same order where order matters."""
+    A bare list may stand for a tuple, and a tuple for a column or a row; nothing but an interval for an interval that
+    has one of its ends.
+    """
     kinds = {answer.brackets, accepted.brackets}
     if "matrix" in kinds:
-        if len(kinds) > 1:
+        rows, wanted = cells(answer), cells(accepted)
+        if kinds == {"matrix", "()"}:
+            vector = rows if answer.brackets == "matrix" else wanted
+            rows, wanted = [list(chain.from_iterable(rows))], [list(chain.from_iterable(wanted))]
+            if min(len(vector), max(map(len, vector), default=0)) != 1:
+                return False
+        elif len(kinds) > 1:
             return False
-        cells = [[row.split("&") for row in group.parts] for group in (answer, accepted)]
-        if [len(row) for row in cells[0]] != [len(row) for row in cells[1]]:
+        if [len(row) for row in rows] != [len(row) for row in wanted]:
             return False
-        return _all(equal(a.strip(), b.strip()) for x, y in zip(*cells, strict=True) for a, b in zip(x, y, strict=True))
+        return _all(equal(a, b) for x, y in zip(rows, wanted, strict=True) for a, b in zip(x, y, strict=True))
     if kinds <= {"", "{}"}:
         return _matched(answer.parts, accepted.parts, equal)
-    if len(answer.parts) != len(accepted.parts) or "{}" in kinds or (len(kinds) > 1 and "" not in kinds):
+    if len(answer.parts) != len(accepted.parts) or (len(kinds) > 1 and kinds != {"", "()"}):
         return False
     return _all(equal(a, b) for a, b in zip(answer.parts, accepted.parts, strict=True))
 
@@ -270,22 +234,6 @@ def _matched(answers: Sequence[str], accepted: Sequence[str], equal: _Equal) -> 
     if len(rest) > MAX_PARTS:
         return None
     verdicts = [[equal(answer, other) for other in wanted] for answer in rest]
-    if _has_pairing([[verdict is True for verdict in row] for row in verdicts]):
+    if has_pairing([[verdict is True for verdict in row] for row in verdicts]):
         return True
-    return None if _has_pairing([[verdict is not False for verdict in row] for row in verdicts]) else False
-
-
-def _has_pairing(allowed: list[list[bool]]) -> bool:
-    """Whether rows and columns can be paired off along what is allowed (augmenting paths)."""
-    row_of: dict[int, int] = {}
-
-    def place(row: int, tried: set[int]) -> bool:
-        for column, fits in enumerate(allowed[row]):
-            if fits and column not in tried:
-                tried.add(column)
-                if column not in row_of or place(row_of[column], tried):
-                    row_of[column] = row
-                    return True
-        return False
-
-    return all(place(row, set()) for row in range(len(allowed)))
+    return None if has_pairing([[verdict is not False for verdict in row] for row in verdicts]) else False

@@ -1,8 +1,9 @@
 r"""Mathematical answers: what counts of a response, and whether it is right.
 
 Covered: the last box of the solution, compared as mathematics with the accepted answers, or with all of several in any
-order; units, tolerances, tuples, sets, intervals and matrices. What can be decided exactly and at once is decided here;
-the rest by math-verify, in a worker process with a deadline.
+order; units, tolerances, tuples, sets, intervals, inequalities and matrices. Numbers, and what is spelled alike, are
+compared here; expressions by math-verify, in a worker process with a deadline. docs/data.md has the rules, and
+tests/integration/test_answer_rules.py their examples.
 
 Not covered: whether a response shows its work, and answers without a box. Equality is as good as sympy's `simplify`:
 expressions that it cannot bring together are graded as wrong.

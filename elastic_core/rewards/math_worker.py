@@ -134,6 +134,7 @@ def _number_of_code(code: str, *_: Any) -> Any:
 def _equal(answer: str, accepted: str, tolerance: float | None) -> bool:
     """Whether two normal texts are the same mathematics."""
     from math_verify import verify
+    from sympy import Eq, Expr, simplify
 
     given, wanted = _parse(answer), _parse(accepted)
     if given is None or wanted is None:
@@ -143,11 +144,25 @@ def _equal(answer: str, accepted: str, tolerance: float | None) -> bool:
             return True
         if _is_rounded(given, answer) != _is_rounded(wanted, accepted):
             return _difference(given, wanted, relative=True) <= CLOSE_ENOUGH
+    if isinstance(given, Eq) and isinstance(wanted, Eq):
+        return _equal_equations(given, wanted)
+    if isinstance(given, Expr) and isinstance(wanted, Expr) and (given.is_Symbol or wanted.is_Symbol):
+        return bool(simplify(given - wanted) == 0)  # math-verify compares a variable by its name alone
     # Its own deadline is an alarm; ours is outside.
     if not verify(wanted, given, allow_set_relation_comp=True, timeout_seconds=None):
         return False
     # It takes all numbers below its precision for zero.
     return not (_is_number(given) and _is_number(wanted)) or _difference(given, wanted, relative=True) <= PRECISION
+
+
+def _equal_equations(given: Any, wanted: Any) -> bool:
+    """Whether one is the other times a number, as `y-2x=1` and `y=2x+1`. To math-verify all equations without real
+    solutions are equal."""
+    from sympy import fraction, simplify, together
+
+    one, other = (fraction(together(equation.lhs - equation.rhs))[0] for equation in (given, wanted))
+    factor = simplify(one / other)
+    return bool(factor.is_number and factor.is_finite and factor.is_nonzero)
 
 
 def _is_rounded(expression: Any, text: str) -> bool:
@@ -171,8 +186,11 @@ def _difference(given: Any, wanted: Any, *, relative: bool) -> float:
 
 
 _PRIMES = re.compile(r"([a-zA-Z])'('?)")
-# What its parser reads as something else: 1 2 as a sum, 52_8 without the base, 46' as 46, and what is not to be seen.
-_MISREAD = re.compile(r"[0-9.]\s+[0-9.]|[0-9]_|['\"]|phantom")
+_TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
+_DEGREES = re.compile(r"([0-9.]+|[a-zA-Z]|\([^()]*\)|\{[^{}]*\})\\degree")
+# What its parser reads as something else: 1 2 as a sum, 52_8 without the base, 46' as 46, 0.\overline{3} as 0, words as
+# nothing, and what is not to be seen.
+_MISREAD = re.compile(r"[0-9.]\s+[0-9.]|[0-9]_|['\"]|phantom|\\overline|\\text(?![a-z])")
 
 
 @lru_cache(maxsize=4096)
@@ -187,8 +205,11 @@ def _parse(text: str) -> Any:
     text = _PRIMES.sub(r"\1_{prime\2}", text).replace("prime'", "primeprime")
     if _MISREAD.search(text):
         return None
+    if _TRIGONOMETRY.search(text):  # it drops the degree sign, as right for 180^\circ-2x
+        text = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
     text = text.replace(r"\newline", r"\\").replace(r"\degree", r"^\circ ")
     text = re.sub(r"(?<=[0-9])(?=[a-zA-Z])", " ", text)  # in 2i the i would not be seen to stand alone
+    text = re.sub(r"(?<=[0-9])\((?=\\frac)", r"\\cdot(", text)  # 2(\frac{1}{3}) would be a mixed number
     # Units are dealt with, and its list of them takes the m of 2m for metres.
     rules = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none")
     try:

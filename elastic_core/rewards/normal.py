@@ -7,6 +7,7 @@ in the length of an answer.
 from __future__ import annotations
 
 import re
+import unicodedata
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
@@ -32,8 +33,20 @@ _CHARACTERS = str.maketrans(
         "\u2009": " ",
         "\u202f": " ",
         "~": " ",
+        "÷": "/",
+        "≠": r"\neq ",
+        "θ": r"\theta ",
+        "∅": r"\emptyset ",
+        "⟨": "(",
+        "⟩": ")",
     }
 )
+_SUPERSCRIPTS = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+")
+_VULGAR_FRACTIONS = re.compile("[¼½¾⅐-⅞]")
+
+_OR = r"(?:,\s*)?(?:\\text\s*\{\s*,?\s*or\s*\}|(?<![a-zA-Z\\])or(?![a-zA-Z])|\\(?:lor|vee)(?![a-zA-Z]))"
+_AND = r"(?:,\s*)?(?:\\text\s*\{\s*,?\s*and\s*\}|(?<![a-zA-Z\\])and(?![a-zA-Z])|\\(?:land|wedge)(?![a-zA-Z]))"
+_RELATION = re.compile(r"[<>]|\\(?:leq?|geq?|leqslant|geqslant|lt|gt)(?![a-zA-Z])")
 
 _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), replacement)
@@ -44,12 +57,20 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\$|\\[()](?![a-zA-Z])|\\!\s*", ""),  # a thin negative space joins digits: 10,\!080
         (r"\\(?:left|right|bigl|bigr|Bigl|Bigr|big|Big)(?![a-zA-Z])\s*\.?", ""),
         (r"\\(?:displaystyle|textstyle|limits|mathstrut|rm|bf|it)(?![a-zA-Z])", ""),
-        (r"\\[,;: ]|\\(?:quad|qquad)(?![a-zA-Z])", " "),
+        (r",\\,(?=[0-9]{3}(?![0-9]))", ","),  # 10,\,080 is a number, 10, 80 are two
+        (r"\\[,;:\s]|\\(?:quad|qquad)(?![a-zA-Z])", " "),
+        (r"√\s*(?:\(([^()]*)\)|([0-9]+(?:\.[0-9]+)?|[a-zA-Z]))", r"\\sqrt{\1\2}"),
+        (r"\\langle(?![a-zA-Z])", "("),
+        (r"\\rangle(?![a-zA-Z])", ")"),
+        (r"\\lt(?![a-zA-Z])", "<"),
+        (r"\\gt(?![a-zA-Z])", ">"),
+        (r"\\(?:overline|bar|dot)\s*(?:\{([0-9]+)\}|([0-9]))", r"\\overline{\1\2}"),
         (r"\{,\}", ","),
         (r"\\[dtc]frac(?![a-z])", r"\\frac"),
+        (r"\\[dt]binom(?![a-z])", r"\\binom"),
         (r"\\(?:mathrm|mathup|textrm|textbf|textit|textnormal|mbox|hbox|operatorname)(?![a-zA-Z])\s*\{", r"\\text{"),
         (r"\\(?:mathbf|mathit|boldsymbol|mathsf|vec|bm)\s*\{([a-zA-Z])\}", r"\1"),
-        (r"\\text\s*\{\s*(?:,\s*)?(?:and|or)\s*\}|(?<![a-zA-Z\\])(?:,\s*)?(?:and|or)(?![a-zA-Z])", ","),
+        (rf"{_AND}|{_OR}", ","),
         (r"\\text\s*\{\s*\}", ""),
         (r"\\(?:times|ast)(?![a-zA-Z])", r"\\cdot "),
         (r"\\(?:le|leqslant)(?![a-zA-Z])", r"\\leq "),
@@ -60,19 +81,22 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\(?:rbrace)(?![a-zA-Z])", r"\\}"),
         (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degrees?(?![a-zA-Z])", r"\\degree "),
         (r"\\%|\\text\s*\{\s*percent\s*\}|(?<![a-zA-Z\\])percent(?![a-zA-Z])", "%"),
-        (r"\\frac\s*([0-9a-zA-Z])\s*([0-9a-zA-Z])", r"\\frac{\1}{\2}"),
-        (r"\\frac\s*([0-9a-zA-Z])\s*\{", r"\\frac{\1}{"),
-        (r"(\\frac\s*\{[^{}]*\})\s*([0-9a-zA-Z])", r"\1{\2}"),
+        (r"\\(frac|binom)\s*([0-9a-zA-Z])\s*([0-9a-zA-Z])", r"\\\1{\2}{\3}"),
+        (r"\\(frac|binom)\s*([0-9a-zA-Z])\s*\{", r"\\\1{\2}{"),
+        (r"(\\(?:frac|binom)\s*\{[^{}]*\})\s*([0-9a-zA-Z])", r"\1{\2}"),
         (r"\\sqrt\s*([0-9a-zA-Z])", r"\\sqrt{\1}"),
         (r"([_^])\s*\{\s*([0-9a-zA-Z])\s*\}", r"\1\2"),
         (r"\^\s*\{\s*\\prime\s*\\prime\s*\}", "''"),
         (r"\^\s*(?:\{\s*\\prime\s*\}|\\prime(?![a-zA-Z]))", "'"),
-        (r"(?<![a-zA-Z0-9])\s+|\s+(?![a-zA-Z0-9])", ""),
         (r"\s+", " "),
+        # The space in 1, 234 tells two numbers from one.
+        (r"(?<![a-zA-Z0-9])(?!(?<=[0-9],) [0-9]) | (?![a-zA-Z0-9])", ""),
         (r"(?<!\\)[.,;:]+$", ""),
     )
 )
 
+_WORD_AND_MORE = re.compile(r"\\text\s*\{\s*(and|or)(?![a-zA-Z])\s*([^{}\s][^{}]*)\}")
+_REPEATING = re.compile(r"([0-9]*)\.([0-9]*)\\overline\{([0-9]+)\}")
 _DIGITS = r"(?:[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)|[0-9]+)"
 _DECIMAL = rf"(?:{_DIGITS}\.?|\.(?=[0-9]))(?:(?<=\.)[0-9]+)?"
 _POWER = r"10\^(?:(?P<short>[0-9])|\{(?P<long>[+-]?[0-9]{1,3})\})"
@@ -97,10 +121,22 @@ class Number(NamedTuple):
 @lru_cache(maxsize=CACHE_SIZE)
 def normal(text: str) -> str:
     """One spelling of an answer. Spaces stay only where letters or digits would run together."""
-    text = text.translate(_CHARACTERS).strip()
+    text = _VULGAR_FRACTIONS.sub(_vulgar, _SUPERSCRIPTS.sub(_power, text)).translate(_CHARACTERS)
+    text = _WORD_AND_MORE.sub(r"\\text{\1}\2", re.sub(r"(?<!\\)\\\s", " ", text)).strip()
+    if _RELATION.search(text):  # `x<2 or x>3` is a union, and with "and" an intersection
+        text = re.sub(_AND, r"\\cap ", re.sub(_OR, r"\\cup ", text))
     for pattern, replacement in _SPELLINGS:
         text = pattern.sub(replacement, text)
     return _without_braces(text)
+
+
+def _power(match: re.Match[str]) -> str:
+    return f"^{{{unicodedata.normalize('NFKC', match[0]).replace('−', '-')}}}"
+
+
+def _vulgar(match: re.Match[str]) -> str:
+    over, _, under = unicodedata.normalize("NFKC", match[0]).partition("⁄")
+    return rf"\frac{{{over}}}{{{under}}}"
 
 
 def _without_braces(text: str) -> str:
@@ -118,7 +154,8 @@ def _without_braces(text: str) -> str:
 
 
 def number(text: str) -> Number | None:
-    """The number that a normal text is: integers, decimals, powers of ten, fractions and mixed numbers.
+    """The number that a normal text is: integers, decimals, also periodic ones, powers of ten, fractions and
+    mixed numbers.
 
     Commas group digits where they can: `1,000` is a thousand. Of a million digits none is read, and no power of ten
     has more than three digits in its exponent.
@@ -133,6 +170,11 @@ def number(text: str) -> Number | None:
             mantissa = match["mantissa"] or "1"
             value = _decimal(mantissa) * Fraction(10) ** int(exponent)
             return Number(sign * value, "." in mantissa or exponent != "0")
+        if match := _REPEATING.fullmatch(text):
+            whole_digits, fixed, period = match.groups()
+            first, all_digits = f"0{whole_digits}{fixed}", f"0{whole_digits}{fixed}{period}"
+            under = (10 ** len(period) - 1) * 10 ** len(fixed)
+            return Number(sign * Fraction(int(all_digits) - int(first), under))
         if match := _FRACTION.fullmatch(text):
             over, under = (_decimal(match[a] or match[b]) for a, b in (("over", "above"), ("under", "below")))
             whole = int(match["whole"] or 0)

@@ -3,54 +3,72 @@ r"""Units of answers: `5 \text{ cm}`, `\$5`, `50\%`, `90^\circ`, and the base of
 from __future__ import annotations
 
 import re
+from collections import Counter
+from fractions import Fraction
 
 from elastic_core.rewards.normal import normal, number
 
-_NAMES = (
-    "dollar dollars usd",
-    "cent cents ¢",
-    "% percent percentage",
-    "degree degrees deg °",
-    "in inch inches",
-    "ft foot feet",
-    "yd yard yards",
-    "mi mile miles",
-    "mm millimeter millimeters millimetre millimetres",
-    "cm centimeter centimeters centimetre centimetres",
-    "m meter meters metre metres",
-    "km kilometer kilometers kilometre kilometres",
-    "nm nanometer nanometers",
-    "s sec secs second seconds",
-    "min mins minute minutes",
-    "h hr hrs hour hours",
-    "day days",
-    "week weeks",
-    "month months",
-    "yr year years",
-    "g gram grams",
-    "kg kilogram kilograms",
-    "mg milligram milligrams",
-    "lb lbs pound pounds",
-    "oz ounce ounces",
-    "L liter liters litre litres",
-    "mL ml milliliter milliliters",
-    "gal gallon gallons",
-    "mph",
-    "J joule joules",
-    "W watt watts",
-    "V volt volts",
-    "A ampere amperes",
-    "N newton newtons",
-    "Pa pascal pascals",
-    "Hz hertz",
-    "K kelvin kelvins",
-    "C",
-    "eV",
-    "mol mole moles",
-    "rad radian radians",
-    "unit units",
+_UNITS = """
+dollar dollars usd = 100 cent
+cent cents ¢
+% percent percentage
+degree degrees deg °
+rad radian radians
+in inch inches = 0.0254 m
+ft foot feet = 0.3048 m
+yd yard yards = 0.9144 m
+mi mile miles = 1609.344 m
+nm nanometer nanometers = 1e-9 m
+mm millimeter millimeters millimetre millimetres = 0.001 m
+cm centimeter centimeters centimetre centimetres = 0.01 m
+m meter meters metre metres
+km kilometer kilometers kilometre kilometres = 1000 m
+s sec secs second seconds
+min mins minute minutes = 60 s
+h hr hrs hour hours = 3600 s
+day days = 86400 s
+week weeks = 604800 s
+month months
+yr year years = 12 month
+mg milligram milligrams = 0.001 g
+g gram grams
+kg kilogram kilograms = 1000 g
+lb lbs pound pounds = 453.59237 g
+oz ounce ounces = 28.349523125 g
+mL ml milliliter milliliters = 1e-6 m^3
+L liter liters litre litres = 0.001 m^3
+gal gallon gallons = 0.003785411784 m^3
+mph = 0.44704 m/s
+J joule joules
+kJ = 1000 J
+W watt watts
+kW = 1000 W
+V volt volts
+A ampere amperes
+N newton newtons
+Pa pascal pascals
+kPa = 1000 Pa
+Hz hertz
+kHz = 1000 Hz
+MHz = 1e6 Hz
+K kelvin kelvins
+C
+eV
+mol mole moles
+unit units
+"""
+"""A line each: names, the first of them the canonical one, and what one of it is, where that is exact."""
+_LINES = [line.partition(" = ") for line in _UNITS.strip().splitlines()]
+_CANONICAL = {name: names.split()[0] for names, _, _ in _LINES for name in names.split()}
+_WORTH = {names.split()[0]: worth.split() for names, _, worth in _LINES if worth}
+_ANGLES = ("degree", "rad", "")
+_SENTENCE_WORDS = (
+    "or and is isn are aren was were be not no nor never none wrong false incorrect if unless when where for than to "
+    "but except instead mod modulo hundred thousand million billion trillion dozen half more less fewer least most "
+    "plus minus maybe undefined"
 )
-_CANONICAL = {name: line.split()[0] for line in _NAMES for name in line.split()}
+_NOT_UNITS = frozenset(_SENTENCE_WORDS.split())
+"""Words that make of the text after a number a sentence, or another number."""
 _BASES = [
     "zero",
     "one",
@@ -73,8 +91,13 @@ _BASES = [
 
 _TEXT = r"\\text\{[^{}]*\}(?:\^(?:[0-9]|\{-?[0-9]\}))?"
 _TRAILING = re.compile(rf"(?:(?:{_TEXT}|%|\\degree ?[CFK]?|\\dollar|/)\s*)+$")
+_TRAILING_BUT_DEGREES = re.compile(rf"(?:(?:{_TEXT}|%|\\dollar|/)\s*)+$")
 _BARE = re.compile(r"(?<=[0-9.}])\s?([a-zA-Z][a-zA-Z/ ]*(?:\^[0-9])?(?:/[a-zA-Z]+(?:\^[0-9])?)?)$")
 _BASE = re.compile(r"([0-9][0-9A-Z]*)_(?:([0-9]{1,2})|\{([0-9]{1,2})\}|\{?\\text\{([a-z]+)\}\}?)")
+_TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
+_PART = re.compile(r"([^\^]+?)(?:\^(-?[0-9]))?")
+_UNIT_TEXT = re.compile(r"(?:[^0-9,;:=<>+]|\^\{?-?[0-9])*")
+_MAX_WORDS = 4
 _LAST_WORD = re.compile(r"(.*[0-9.}])\s?([a-zA-Z][^0-9]*(?:\^[0-9])?)")
 _POWERS = (
     (re.compile(r"\b(?:square|sq\.?) ([a-zA-Z]+)"), r"\1^2"),
@@ -93,9 +116,12 @@ def split_unit(text: str) -> tuple[str, str]:
     for prefix in (r"\dollar", r"-\dollar", r"+\dollar"):
         if text.startswith(prefix):
             return text[0].replace("\\", "") + text[len(prefix) :].lstrip(), "dollar"
-    if (match := _TRAILING.search(text)) and match.start():
+    # The degree of `\cos 60^\circ` belongs to the angle.
+    trailing = _TRAILING_BUT_DEGREES if _TRIGONOMETRY.search(text) else _TRAILING
+    if (match := trailing.search(text)) and match.start():
         name = unit(match[0])
-        return (text[: match.start()].rstrip(), name) if name.count("%") <= 1 else (text, "")
+        is_unit = name.count("%") <= 1 and _may_be_unit(match[0])
+        return (text[: match.start()].rstrip(), name) if is_unit else (text, "")
     if (match := _BARE.search(text)) and number(text[: match.start()]) and _is_known(unit(match[1])):
         return text[: match.start()], unit(match[1])
     return text, ""
@@ -110,13 +136,80 @@ def without_unit(text: str, wanted: str) -> tuple[str, str]:
     return (match[1], wanted) if match and unit(match[2]) == wanted else (text, "")
 
 
-def units_agree(given: str, wanted: str) -> bool:
-    """Either may be left out, except that digits in a base are no answer where none is wanted."""
-    if given.startswith("base ") and not wanted:
-        return given == "base 10"
-    if given and wanted and given.startswith("degree") and wanted.startswith("degree"):
-        return given == wanted or "degree" in (given, wanted)
-    return given == wanted or not given or not wanted
+def in_one_unit(answer: str, given: str, accepted: str, wanted: str) -> list[tuple[str, str]]:
+    r"""The ways in which an answer and an accepted one may be compared without their units; none if the units exclude
+    each other.
+
+    Either unit may be left out, except that digits in a base are no answer where none is wanted. A per cent sign that
+    is not wanted is the unit of a number above 1 (50% for 50), and a hundredth otherwise (50% for 0.5, and not 0.5%). A
+    bare angle with \pi is in radians.
+    """
+    same = [(answer, accepted)]
+    if given == wanted:
+        return same
+    if given.startswith("base "):
+        return same if given == "base 10" and not wanted else []
+    if given == "%":
+        if wanted:
+            return []
+        value = number(accepted)
+        is_left_out = value is not None and abs(value.value) > 1 and not re.search(r"/|\\frac", accepted)
+        return same if is_left_out else [(times(answer, Fraction(1, 100)), accepted)]
+    if wanted == "%":
+        return [] if given else [*same, (answer, times(accepted, Fraction(1, 100)))]
+    if given in _ANGLES and wanted in _ANGLES:
+        return _as_angles(answer, given, accepted, wanted)
+    if given.startswith("degree") and wanted.startswith("degree"):
+        return same if "degree" in (given, wanted) else []
+    if not given or not wanted:
+        return same
+    ours, theirs = _worth(given), _worth(wanted)
+    return [(times(answer, ours[0] / theirs[0]), accepted)] if ours and theirs and ours[1] == theirs[1] else []
+
+
+def _as_angles(answer: str, given: str, accepted: str, wanted: str) -> list[tuple[str, str]]:
+    if given == "degree" and (wanted or r"\pi" in accepted):
+        return [(_radians(answer), accepted)]
+    if wanted == "degree" and (given or r"\pi" in answer):
+        return [(answer, _radians(accepted))]
+    return [(answer, accepted)]
+
+
+def _radians(degrees: str) -> str:
+    return rf"\frac{{\pi}}{{180}}\cdot({degrees})"
+
+
+def times(text: str, factor: Fraction) -> str:
+    """A normal text, multiplied."""
+    value = number(text)
+    if value is None:
+        return rf"\frac{{{factor.numerator}}}{{{factor.denominator}}}\cdot({text})"
+    product = value.value * factor
+    return rf"\frac{{{product.numerator}}}{{{product.denominator}}}"
+
+
+def _worth(name: str) -> tuple[Fraction, Counter[str]] | None:
+    """What one of a unit is, and the units without other worth that this is in, with their powers; None if unknown."""
+    factor, powers, sign = Fraction(1), Counter[str](), 1
+    for number_of_part, part in enumerate(name.split("/")):
+        match = _PART.fullmatch(part)
+        if match is None or match[1] not in _CANONICAL or number_of_part > 1:
+            return None
+        exponent = sign * int(match[2] or 1)
+        amount, base = _WORTH.get(match[1], ("1", ""))
+        inner = _worth(base) if base else (Fraction(1), Counter({match[1]: 1}))
+        assert inner is not None
+        factor *= (Fraction(amount) * inner[0]) ** exponent
+        for unit_of_base, power in inner[1].items():
+            powers[unit_of_base] += power * exponent
+        sign = -1
+    return factor, powers
+
+
+def _may_be_unit(text: str) -> bool:
+    """A known unit, or words that name what was counted: `5\text{ ways}`, and not `5\text{ or 6}`."""
+    words = [word.lower() for word in re.findall(r"[a-zA-Z]+", text.replace(r"\text", " "))]
+    return len(words) <= _MAX_WORDS and _NOT_UNITS.isdisjoint(words) and bool(_UNIT_TEXT.fullmatch(text))
 
 
 def unit(text: str) -> str:

@@ -3,14 +3,11 @@
 from fractions import Fraction
 
 import pytest
-import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.rewards import GradeStatus, grade
-from elastic_core.rewards.algebra import equal_expressions
 from elastic_core.rewards.compare import MAX_LENGTH, accepts, undecided
-from elastic_core.rewards.images import PRIME, SMALL_PRIMES
 from elastic_core.rewards.normal import normal, number
 from elastic_core.rewards.truth import MathTruth
 
@@ -75,20 +72,14 @@ def test_integers_match_only_themselves(answer: int, truth: int) -> None:
         ("52_8", "52_{8}", r"52_{\text{eight}}", "52"),
         ("1,-2", "-2, 1", r"\{1,-2\}", r"\{-2, 1\}", r"1 \text{ and } -2", "x=1, x=-2", "1 or -2"),
         (r"\pm 2", "2,-2", "-2, 2", r"x = \pm 2"),
-        (r"1 \pm \sqrt{19}", r"1-\sqrt{19}, 1+\sqrt{19}", r"\sqrt{19}+1, -\sqrt{19}+1"),
+        (r"1 \pm \sqrt{19}", r"1-\sqrt{19}, 1+\sqrt{19}"),
         ("(1,2)", r"\left(1, 2\right)", r"(\frac{2}{2}, 2.0)", r"\big(1,2\big)"),
         (r"\left(\frac{3}{5},\frac{8}{3}\right]", r"(0.6, \frac{8}{3}]"),
         (r"x \in [-2,7]", "[-2,7]", r"x\in\left[-2, 7\right]"),
         (r"\begin{pmatrix} -1/3 \\ 2 \end{pmatrix}", r"\begin{bmatrix}-\frac13\\2\end{bmatrix}"),
         (r"\text{(C)}", "C", "(C)", r"\text{C}", r"\textbf{(C)}"),
         (r"\text{Evelyn}", "evelyn", "Evelyn", r"\textbf{Evelyn}", r"\text{ Evelyn }"),
-        ("y = 2x + 3", "y=3+2x", "2x+3"),
-        (r"2\sqrt{13}", r"\sqrt{52}", r"\sqrt{4}\sqrt{13}", r"\frac{26}{\sqrt{13}}"),
-        ("(a+5)(b+2)", "ab+2a+5b+10", "(b+2)(a+5)"),
-        ("-8-8\\sqrt{3}i", "-8(1+i\\sqrt{3})", r"-8-8i\sqrt 3"),
-        (r"\frac{11+9a}{20}", r"\frac{11}{20}+\frac{9a}{20}", "0.55+0.45a"),
-        (r"\frac{\cos (2 t)}{15}", r"\frac{1}{15}\cos(2t)", r"\cos(2t)/15", r"0+\frac{\cos(t+t)}{15}"),
-        (r"18+2\pi", r"2(\pi+9)", "18+2π"),
+        ("y = 2x + 3", "y=2x+3", "2x+3"),
     ],
 )  # fmt: skip
 def test_spellings_of_the_same(spellings: tuple[str, ...]) -> None:
@@ -130,16 +121,7 @@ def test_spellings_of_the_same(spellings: tuple[str, ...]) -> None:
         (r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
         ("B", r"\text{(C)}"),
         ("odd", r"\text{even}"),
-        ("2m", "2"),
-        (r"\sqrt{3}", r"\sqrt{2}"),
-        ("x^2", "x^3"),
-        ("2x+4", "2x+3"),
-        ("X", "x"),
         ("3.14", "22/7"),
-        (r"\sin x", r"\cos x"),
-        ("e^{-2t}", "e^{-3t}"),
-        ("9^{99999999}", "46"),
-        ("1.5", r"\sqrt{2}"),
         ("", "46"),
         (" ", "46"),
         ("9" * 1_000_000, "46"),
@@ -156,7 +138,9 @@ def test_different_answers(answer: str, accepted: str) -> None:
         ("f(x)", "x"),
         ("1.41421356", r"\sqrt{2}"),
         ("1/2x", "x"),
-        (r"\sqrt{101}", r"\sqrt{103}"),
+        (r"\sqrt{3}", r"\sqrt{2}"),
+        ("2x+4", "2x+3"),
+        ("X", "x"),
         ("y=5", "x=5"),
         ("9^{9^9}", "46"),
     ],
@@ -242,45 +226,3 @@ def test_what_is_no_number_that_is_read(text: str) -> None:
 def test_any_answer_is_compared_without_an_error(answer: str) -> None:
     assert equal(answer, r"\{1\pm\sqrt{5},-2\}") in (True, False, None)
     assert equal("46", answer or "x") in (True, False, None)
-
-
-Written = tuple[str, sympy.Expr]
-"""An expression in LaTeX and as sympy has it."""
-
-x, y = sympy.symbols("x y")
-atoms: list[Written] = [
-    ("x", x),
-    ("y", y),
-    (r"\pi", sympy.pi),
-    ("i", sympy.I),
-    ("12", sympy.Integer(12)),
-    ("0.5", sympy.Rational(1, 2)),
-    (r"\sqrt{2}", sympy.sqrt(2)),
-    (r"\sqrt{\frac{3}{4}}", sympy.sqrt(sympy.Rational(3, 4))),
-]
-
-
-def larger(part: st.SearchStrategy[Written]) -> st.SearchStrategy[Written]:
-    two, exponent = st.tuples(part, part), st.integers(0, 3)
-    return st.one_of(
-        two.map(lambda p: (f"({p[0][0]}+{p[1][0]})", p[0][1] + p[1][1])),
-        two.map(lambda p: (f"({p[0][0]}-{p[1][0]})", p[0][1] - p[1][1])),
-        two.map(lambda p: (rf"{p[0][0]}\cdot {p[1][0]}", p[0][1] * p[1][1])),
-        st.tuples(part, exponent).map(lambda p: (f"({p[0][0]})^{p[1]}", p[0][1] ** p[1])),
-        part.map(lambda p: (rf"\frac{{{p[0]}}}{{x^2+7}}", p[1] / (x**2 + 7))),
-    )
-
-
-expressions = st.recursive(st.sampled_from(atoms), larger, max_leaves=5)
-
-
-@given(expressions, expressions)
-def test_expressions_are_equal_exactly_if_sympy_says_so(one: Written, other: Written) -> None:
-    verdict = equal_expressions(normal(one[0]), normal(other[0]))
-    assert verdict == (sympy.simplify(sympy.expand(one[1] - other[1])) == 0)
-    assert equal_expressions(normal(sympy.latex(sympy.expand(one[1]), mul_symbol="dot")), normal(one[0])) is not False
-
-
-def test_the_prime_is_one_and_makes_small_primes_squares() -> None:
-    assert sympy.isprime(PRIME)
-    assert PRIME % 8 == 1 and all(PRIME % prime == 1 for prime in SMALL_PRIMES[1:])

@@ -1,0 +1,80 @@
+r"""Inequalities as the sets of numbers that meet them: `x<2\cup x>3` is `(-\infty,2)\cup(3,\infty)`."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_SIGN = re.compile(r"(<|>|\\leq(?![a-zA-Z])|\\geq(?![a-zA-Z])|\\neq(?![a-zA-Z])|=)")
+_JOINT = re.compile(r"(\\cup(?![a-zA-Z])|\\cap(?![a-zA-Z])|,)")
+_VARIABLE = re.compile(r"[a-zA-Z]|\\(?:alpha|beta|theta|lambda)")
+_MIRRORED = {"<": ">", ">": "<", "\\leq": "\\geq", "\\geq": "\\leq", "\\neq": "\\neq"}
+
+
+class _Interval(NamedTuple):
+    left: str
+    low: str
+    high: str
+    right: str
+
+    def __str__(self) -> str:
+        return f"{self.left}{self.low},{self.high}{self.right}"
+
+
+def solutions(text: str) -> tuple[str, str] | None:
+    """The variable of a normal text of inequalities, and the intervals in which they hold; None if it is none.
+
+    Inequalities are joined by "or", "and" or commas. A comma is an "or": several solutions.
+    """
+    variable, *others = {_variable(part) for part in _JOINT.split(text)[::2]}
+    if variable is None or others:
+        return None
+    parts = _JOINT.split(text)
+    sets = [_intervals(part, variable) for part in parts[::2]]
+    if r"\cap" in parts[1::2]:
+        if len(sets) > 2 or any(len(one) > 1 for one in sets):
+            return None
+        return _both(variable, *(one[0] for one in sets))
+    return variable, r"\cup ".join(str(interval) for one in sets for interval in one)
+
+
+def _both(variable: str, one: _Interval, other: _Interval) -> tuple[str, str] | None:
+    """Two that are bounded on different sides."""
+    low, high = (one, other) if one.high == r"\infty" else (other, one)
+    if low.high != r"\infty" or high.low != r"-\infty":
+        return None
+    return variable, str(_Interval(low.left, low.low, high.high, high.right))
+
+
+def _sides(text: str) -> tuple[list[str], list[str]]:
+    """What stands between the signs, and the signs."""
+    tokens = [token.strip() for token in _SIGN.split(text)]
+    return tokens[::2], tokens[1::2]
+
+
+def _variable(text: str) -> str | None:
+    """The variable that is alone on one side of a single inequality, or in the middle of two in one direction."""
+    sides, signs = _sides(text)
+    if len(signs) not in (1, 2) or "=" in signs or not all(sides):
+        return None
+    if len(signs) == 2:
+        is_chain = {sign[:2] for sign in signs} in ({"<"}, {"\\l"}, {"<", "\\l"}, {">"}, {"\\g"}, {">", "\\g"})
+        return sides[1] if is_chain and _VARIABLE.fullmatch(sides[1]) else None
+    alone = [side for side in sides if _VARIABLE.fullmatch(side)]
+    return alone[0] if len(alone) == 1 else None
+
+
+def _intervals(text: str, variable: str) -> list[_Interval]:
+    sides, signs = _sides(text)
+    if len(signs) == 2:
+        if signs[0] in (">", "\\geq"):
+            sides, signs = sides[::-1], [_MIRRORED[sign] for sign in signs[::-1]]
+        return [_Interval(_bracket(signs[0], "(["), sides[0], sides[2], _bracket(signs[1], ")]"))]
+    sign, bound = (signs[0], sides[1]) if sides[0] == variable else (_MIRRORED[signs[0]], sides[0])
+    below = _Interval("(", r"-\infty", bound, _bracket(sign, ")]"))
+    above = _Interval(_bracket(sign, "(["), bound, r"\infty", ")")
+    return [below, above] if sign == "\\neq" else [below] if sign in ("<", "\\leq") else [above]
+
+
+def _bracket(sign: str, brackets: str) -> str:
+    return brackets[sign in ("\\leq", "\\geq")]
