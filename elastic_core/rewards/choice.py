@@ -21,20 +21,21 @@ from elastic_core.rewards.grade import Grade, GradeStatus, solution_of
 
 LETTERS = "ABCD"
 
-_OPEN = r"(?:\\boxed\{|\\(?:text|textbf|mathrm|mathbf)\{|\\\(|[\s$*_({\[\"'`])*"
-_CLOSE = r"(?:\\\)|[\s$*_)}\]\"'`])*"
+# Every repetition is possessive: none gives back what it took, so that time is linear in the text.
+_OPEN = r"(?:\\boxed\{|\\(?:text|textbf|mathrm|mathbf)\{|\\\(|[\s$*_({\[\"'`])*+"
+_CLOSE = r"(?:\\\)|[\s$*_)}\]\"'`])*+"
 # Not the beginning of a word, of a formula, or of several letters.
-_ALONE = rf"(?![A-Za-z0-9'’^_]|\s*[=+/<>*-]\s*[A-Za-z0-9]|{_CLOSE}(?:,|and\b|or\b|&)\s*{_OPEN}[A-Z]\b)"
+_ALONE = rf"(?![A-Za-z0-9'’^_]|\s*+[=+/<>*-]\s*+[A-Za-z0-9]|{_CLOSE}(?:,|and\b|or\b|&)\s*+{_OPEN}[A-Z]\b)"
 _LETTER = rf"{_OPEN}(?<![A-Za-z\\])([A-Z]){_ALONE}"
 _NO_ARTICLE = r"(?<!A(?= )(?! (?:because|since)\b)(?= [a-z]))"
-_BOX = re.compile(rf"{_LETTER}(?:{_CLOSE}|[\s}}$*]*[).:].*)", re.DOTALL)
+_BOX = re.compile(rf"{_LETTER}(?:{_CLOSE}|[\s}}$*]*+[).:].*)", re.DOTALL)
 _NOUN = r"\b(?:answer|choice|option)"
 _PATTERNS = tuple(
     re.compile(pattern)
     for pattern in (
-        rf"(?i:{_NOUN})[*_ ]*[:=]{_LETTER}{_NO_ARTICLE}",
-        rf"(?i:{_NOUN}\s+(?:is|would\s+be|must\s+be)\s*:?){_LETTER}{_NO_ARTICLE}"
-        rf"|(?i:{_NOUN}){_LETTER}(?={_CLOSE}(?i:is\s+(?:the\s+)?correct))",
+        rf"(?i:{_NOUN})[*_ ]*+[:=]{_LETTER}{_NO_ARTICLE}",
+        rf"(?i:{_NOUN}\s++(?:is|would\s++be|must\s++be)\s*+:?){_LETTER}{_NO_ARTICLE}"
+        rf"|(?i:{_NOUN}){_LETTER}(?={_CLOSE}(?i:is\s++(?:the\s++)?correct))",
     )
 )
 

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 THINK_END = "</think>"
 
+MAX_SOLUTION = 1_000_000
+"""Characters of a solution that are read, from its end. A solution of 32,768 tokens of text has about 130,000."""
+
 
 class GradeStatus(StrEnum):
     CORRECT = "correct"
@@ -35,6 +38,10 @@ class Grade(NamedTuple):
 
 
 def solution_of(response: str) -> str | None:
-    """The text after the last think-end; None when the thinking never ended."""
+    """The text after the last think-end, or its last `MAX_SOLUTION` characters; None when the thinking never ended.
+
+    What graders do with it takes time linear in its length, so that this bounds the time of those that have no process
+    with a deadline.
+    """
     _, closed, solution = response.rpartition(THINK_END)
-    return solution if closed else None
+    return solution[-MAX_SOLUTION:] if closed else None

@@ -1,0 +1,95 @@
+"""No text keeps a grader busy: runs of whatever patterns repeat take time linear in their length."""
+
+import contextlib
+import time
+
+import pytest
+
+from elastic_core.rewards import grade
+from elastic_core.rewards import math as rewards_math
+from elastic_core.rewards.code import grade_code
+from elastic_core.rewards.code_truth import CodeTest, CodeTruth
+from elastic_core.rewards.compare import MAX_LENGTH
+from elastic_core.rewards.grade import NotAtOnce
+from elastic_core.rewards.outputs import same_output
+
+SECONDS = 1.0
+"""Of processor time, in the caller's own process; the test runs on busy machines."""
+LENGTHS = (10**5, 10**6)
+
+RUNS = (
+    " ", "\n", "\t", " \n", "(", ")", "[", "]", "{", "}", "()", "{}", "\\{", "\\}", "\\(", "\\)", ",", ", ",
+    "1,", "1, ", "$", "$$", "$ ", "*", "**", "_", "\"", "'", "`", "```", "```\n", "```a\n", "\\", "\\\\", "\\ ",
+    ".", ":", "=", "-", "^", "&", "%", "√", "²", "½", "1", "x", "\\boxed", "\\boxed ", "\\boxed{", "\\boxed{}",
+    "\\text{", "\\text{ or ", "\\frac", "\\frac ", "\\frac{1}", "\\overline{", "and ", "or ", ", or ",
+    "answer ", "answer is ", "Answer: ", "option ", "option A ", "A,", "A, ", "the answer is A, ", "x<",
+    "x<1 or ", "\\cup ", "\\pm ", "</think>",
+)  # fmt: skip
+BEGINNINGS = (
+    "",
+    "The answer is",
+    "the answer",
+    "Answer: A,",
+    "Answer: A",
+    "option A",
+    "\\boxed{A",
+    "\\boxed{",
+    "```python\n",
+)
+TRUTHS = {
+    "math": "46",
+    "choice": "A",
+    "code": CodeTruth("stdin", (CodeTest("", "1"),)).encode(),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers have a deadline of their own."""
+
+    class Pool:
+        def accepts(self, answer: str, truth: str) -> bool:
+            return False
+
+    monkeypatch.setattr(rewards_math, "pool", Pool)
+
+
+def seconds(kind: str, solution: str) -> float:
+    started = time.thread_time()
+    if kind == "code":
+        with contextlib.suppress(NotAtOnce):
+            grade_code(f"</think>{solution}", TRUTHS[kind], at_once=True)
+    else:
+        grade(kind, f"</think>{solution}", TRUTHS[kind])
+    return time.thread_time() - started
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+@pytest.mark.parametrize("kind", TRUTHS)
+def test_no_run_takes_longer_than_a_second(kind: str, beginning: str, length: int) -> None:
+    runs = RUNS if length < 10**6 else (" ", "(", ",", "$", "\\boxed{")
+    slow = {
+        run: taken for run in runs if (taken := seconds(kind, beginning + run * (length // len(run)) + "x")) > SECONDS
+    }
+    assert slow == {}
+
+
+def test_no_answer_of_the_length_that_is_parsed_takes_longer_than_a_second() -> None:
+    slow = {}
+    for run in RUNS:
+        for end in ("", "x", "\\text{ cm}"):
+            answer = (run * (MAX_LENGTH // len(run)))[: MAX_LENGTH - len(end)] + end
+            taken = seconds("math", f"\\boxed{{{answer}}}")
+            if taken > SECONDS:
+                slow[run, end] = taken
+    assert slow == {}
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("token", ["1", "1 ", "1.", "1.5 ", "e", "0", "9.", "-", "."])
+def test_no_output_takes_longer_than_a_second_to_compare(token: str, length: int) -> None:
+    started = time.thread_time()
+    same_output((token * (length // len(token))).encode(), "1.5 " * (length // 4))
+    same_output((token * (length // len(token))).encode() + b"5", "1.5")
+    assert time.thread_time() - started < SECONDS
