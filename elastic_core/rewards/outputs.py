@@ -12,22 +12,34 @@ TOLERANCE = 1e-6
 _NUMBER = rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _IS_NUMBER = re.compile(_NUMBER).fullmatch
 _IS_INTEGER = re.compile(rb"[+-]?[0-9]+").fullmatch
+_HAS_FLOAT = re.compile(
+    r"(?<![^\s,\[{:(])[+-]?[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)(?![^\s,\]}):])"
+).search
 _MAX_DIGITS = 4300  # Python converts no more by default, as the time it takes grows with their square
 
 
-def same_output(given: bytes, expected: str) -> bool:
+def same_output(given: bytes, expected: str, *, floats: bool = False) -> bool:
     """Compare what was printed, token by token; tokens are separated by white space (ASCII), lines do not matter.
 
     An expected token that is a number with a point or an exponent is met by any number within `TOLERANCE` (1e-6,
     absolute or relative). Every other token must be the same bytes: integers, words, and nan or inf.
+
+    Args:
+        floats: an expected integer stands for a float, so that it is met by a number with a point or an exponent, too:
+            `3.0` for `3`.
     """
     tokens, wanted = given.split(), expected.encode("utf-8", "surrogatepass").split()
     if len(tokens) != len(wanted):
         return False
-    return all(token == want or _close_tokens(token, want) for token, want in zip(tokens, wanted, strict=True))
+    return all(token == want or _close_tokens(token, want, floats) for token, want in zip(tokens, wanted, strict=True))
 
 
-def same_value(given: Any, expected: Any) -> bool:
+def has_floats(expected: str) -> bool:
+    """Whether a token of an expected output, or a number in JSON, is a float: then this problem means floats."""
+    return _HAS_FLOAT(expected) is not None
+
+
+def same_value(given: Any, expected: Any, *, floats: bool = False) -> bool:
     """Compare what a function returned with a value of JSON, deeply.
 
     A number is met by a number of the same value, and by any within `TOLERANCE`
@@ -36,18 +48,19 @@ def same_value(given: Any, expected: Any) -> bool:
 
     Args:
         given: of the types of JSON, and tuples.
+        floats: an expected integer is met by any float within the tolerance.
     """
     if isinstance(expected, list):
         if not isinstance(given, list | tuple) or len(given) != len(expected):
             return False
-        return all(map(same_value, given, expected))
+        return all(same_value(*pair, floats=floats) for pair in zip(given, expected, strict=True))
     if isinstance(expected, dict):
         if not isinstance(given, dict) or given.keys() != expected.keys():
             return False
-        return all(same_value(given[key], value) for key, value in expected.items())
+        return all(same_value(given[key], value, floats=floats) for key, value in expected.items())
     if isinstance(expected, bool) or isinstance(given, bool):
         return given is expected
-    if isinstance(expected, float):
+    if isinstance(expected, float) or (floats and isinstance(expected, int) and isinstance(given, float)):
         return isinstance(given, int | float) and _close(given, expected)
     if isinstance(expected, int):
         return isinstance(given, int | float) and given == expected
@@ -59,14 +72,16 @@ def parse_int(digits: str) -> Any:
     return int(digits) if len(digits) <= _MAX_DIGITS else (digits,)
 
 
-def _close_tokens(token: bytes, want: bytes) -> bool:
-    if not _IS_NUMBER(want) or _IS_INTEGER(want) or not _IS_NUMBER(token):
+def _close_tokens(token: bytes, want: bytes, floats: bool) -> bool:
+    if not _IS_NUMBER(want) or not _IS_NUMBER(token):
+        return False
+    if _IS_INTEGER(want) and (not floats or _IS_INTEGER(token)):
         return False
     return _close(float(token), float(want))
 
 
 def _close(given: float, expected: float) -> bool:
-    if not math.isfinite(expected):
+    if isinstance(expected, float) and not math.isfinite(expected):
         return given == expected or (math.isnan(expected) and given != given)
     try:
         return abs(given - expected) <= TOLERANCE * max(1.0, abs(expected))

@@ -14,8 +14,8 @@ from elastic_core.rewards.bubblewrap import MAX_BYTES, PROVIDED, Limits
 from elastic_core.rewards.code_truth import CodeTest, CodeTruth
 from elastic_core.rewards.grade import GradeStatus
 from elastic_core.rewards.harness import wire
-from elastic_core.rewards.harness.checker import CALL, VERDICT
-from elastic_core.rewards.outputs import parse_int, same_output, same_value
+from elastic_core.rewards.harness.checker import CALL, UNDEFINED, VERDICT
+from elastic_core.rewards.outputs import has_floats, parse_int, same_output, same_value
 from elastic_core.rewards.sandbox import ProgramFailed, Sandbox, SandboxFailed
 from elastic_core.rewards.slots import slot
 
@@ -42,7 +42,8 @@ def run(program: str, truth: CodeTruth) -> GradeStatus:
         CORRECT, WRONG, TIMEOUT or RUNTIME_ERROR; SANDBOX_ERROR when the sandbox failed, not the program.
 
     Raises:
-        ValueError: when a test of a "functional" truth is no JSON, or a test program tests nothing.
+        ValueError: when a test of a "functional" truth is no JSON, or a test program tests nothing or uses names that
+            neither it nor a solution defines.
     """
     try:
         with slot():
@@ -92,7 +93,10 @@ def _run_stdin(program: str, truth: CodeTruth) -> None:
         sandbox.send(_encode(program), clock.next())
         for test in truth.tests:
             output = _print(sandbox, test, clock.next())
-            if not same_output(output, test.output):
+            # Whether floats are meant is asked of all tests, and so only where it matters.
+            if not same_output(output, test.output) and not (
+                same_output(output, test.output, floats=True) and any(has_floats(other.output) for other in truth.tests)
+            ):
                 raise ProgramFailed(GradeStatus.WRONG, "another output")
 
 
@@ -140,7 +144,9 @@ def _run_functional(program: str, truth: CodeTruth) -> None:
                 for line in lines:  # the failure may be the test's
                     _json(line)
                 raise
-            if not same_value(value, expected):
+            if not same_value(value, expected) and not (
+                same_value(value, expected, floats=True) and any(has_floats(other.output) for other in truth.tests)
+            ):
                 raise ProgramFailed(GradeStatus.WRONG, "another value")
 
 
@@ -212,6 +218,9 @@ def _judge(message: bytes) -> None:
     verdict = message.removeprefix(VERDICT).decode()
     if verdict == "nothing":
         raise ValueError("the test program asks nothing of a solution; expected one that calls it")
+    if verdict.startswith(UNDEFINED):
+        names = verdict.removeprefix(UNDEFINED)
+        raise ValueError(f"the test program uses {names}, which it does not define; expected its own helpers in it")
     if verdict != "correct":
         raise ProgramFailed(verdicts[verdict], "the test program failed")
 

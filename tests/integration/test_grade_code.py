@@ -207,6 +207,8 @@ ADD = functional("add", ("1\n2", "3"), ("[1, 2]\n[3]", "[1, 2, 3]"))
         ("def f(a): return a + 1e-9", functional("f", ("0.5", "0.5")), CORRECT),
         ("def f(a): return a + 1e-3", functional("f", ("0.5", "0.5")), WRONG),
         ("def f(a): return a + 1e-9", functional("f", ("1", "1")), WRONG),
+        ("def f(a): return a / 2 + 1e-9", functional("f", ("6", "3"), ("5", "2.5")), CORRECT),
+        ("def f(a): return a // 2 + 1", functional("f", ("6", "3"), ("5", "2.5")), WRONG),
         ("def f(a): return a", functional("f", ('"\\u2028x"', '"\\u2028x"')), CORRECT),
         ("def f(a): return a", functional("f", (LONG, LONG)), CORRECT),
         ("def f(a): return a + 1", functional("f", (LONG, LONG)), WRONG),
@@ -252,6 +254,9 @@ DOUBLE = stdin(("2\n", "4"), ("3\n", "6"))
         ("print(len(input()))", stdin(("x" * 20_000_000, "20000000")), CORRECT),
         ("print(1 / 3)", stdin(("", "0.333333")), CORRECT),
         ("print(3.0)", stdin(("", "3")), WRONG),
+        ("print(int(input()) / 2)", stdin(("6", "3"), ("5", "2.5")), CORRECT),  # floats are meant
+        ("print(int(input()) / 2 + 1e-3)", stdin(("6", "3"), ("5", "2.5")), WRONG),
+        ("print(int(input()) // 2 + 0.5)", stdin(("6", "3"), ("5", "2.5")), WRONG),
     ],
 )  # fmt: skip
 def test_programs(program: str, truth: CodeTruth, status: GradeStatus) -> None:
@@ -343,6 +348,66 @@ class Stack:
 )
 def test_test_programs(program: str, truth: CodeTruth, status: GradeStatus) -> None:
     assert grade(program, truth) is status
+
+
+STOPS = "def f(x): raise StopIteration"
+NAN, INFINITE = "def f(x): return float('nan')", "def f(x): return float('inf')"
+NINE = "def f(x): return 9\n"
+
+
+@pytest.mark.parametrize(
+    "program, truth, status",
+    [
+        # StopIteration would end a loop over calls before it has tested anything.
+        (STOPS, check("assert all(map(lambda t: f(t[0]) == t[1], [(1, 2), (2, 3)]))"), RUNTIME_ERROR),
+        (STOPS, check("for got, want in zip(map(f, [1, 2]), [2, 3]):\n    assert got == want"), RUNTIME_ERROR),
+        (STOPS, check("assert sum(map(lambda t: f(t) != t + 1, [1, 2])) == 0"), RUNTIME_ERROR),
+        (STOPS, check("try:\n    f(1)\nexcept RuntimeError:\n    pass\nelse:\n    assert False"), CORRECT),
+        # No comparison of NaN holds, so that "not larger than the tolerance" does not say "close".
+        (NAN, check("if abs(f(1) - 2) > 1e-6:\n    raise AssertionError"), WRONG),
+        (NAN, check("assert not abs(f(1) - 2) > 1e-6"), WRONG),
+        (NAN, check("try:\n    difference = abs(f(1) - 2)\nexcept BaseException:\n    difference = 0"), WRONG),
+        ("def f(x): return [[1.5, {'a': float('nan')}]]", check("assert f(1)[0][0] == 1.5"), WRONG),
+        (INFINITE, check("if abs(f(1) - 2) / max(abs(f(1)), 2) > 1e-6:\n    raise AssertionError"), WRONG),
+        (NAN, check("import math\nassert math.isnan(f(1))"), CORRECT),
+        (NAN, check("assert f(1) != f(1), 'NaN is expected'"), CORRECT),
+        (INFINITE, check("assert f(1) == float('inf')"), CORRECT),
+        (INFINITE, check("import math\nassert math.isnan(f(1))"), WRONG),
+        # What the test program relies on is its own or the prelude's, never the solution's.
+        (NINE + "def Counter(x): return 0", check("assert Counter([f(1)]) == Counter([2])", "f"), WRONG),
+        (NINE + "def Counter(x): return 0", check("assert Counter([f(1)]) == Counter([2])"), WRONG),
+        (NINE + "def deepcopy(x): return 0", check("assert deepcopy(f(1)) == 2", "f"), WRONG),
+        (NINE + "def isclose(a, b): return True", check("from math import *\nassert isclose(f(1), 2)", "f"), WRONG),
+        (NINE + "class math:\n    isclose = lambda *_: True", check("assert math.isclose(f(1), 2)", "f"), WRONG),
+        ("def f(x): return [x]", check("assert Counter(f(1)) == Counter([1])", "f"), CORRECT),
+        ("def median(x): return 7", check("assert median([1]) == 7"), CORRECT),
+        # An error that ends the check does so even where the test program catches everything.
+        ("def f(x): return object()", check("try:\n    f(1)\nexcept:\n    pass"), RUNTIME_ERROR),
+        ("class f:\n    def __init__(self, x): pass", check("assert str(f(1)) and repr(f(1))"), RUNTIME_ERROR),
+    ],
+)
+def test_no_solution_passes_by_what_the_test_program_did_not_foresee(
+    program: str, truth: CodeTruth, status: GradeStatus
+) -> None:
+    assert grade(program, truth) is status
+
+
+@pytest.mark.parametrize(
+    "code, entry_point, names",
+    [
+        ("check(Solution().f)\nassert is_same_list(list_node([1]), 2)", None, "check, is_same_list, list_node"),
+        ("assert is_close(f(1), 2)", "f", "is_close"),
+        ("assert np.allclose(f(1), 2)", "f", "np"),
+        ("check(f)", "f", "check"),
+    ],
+)
+def test_helpers_that_nobody_defines_are_an_error_of_the_test_program(
+    code: str, entry_point: str | None, names: str
+) -> None:
+    helpful = "def f(x): return 9\nclass Solution:\n    f = f\ndef is_close(*_): return True\nnp = check = is_close\n"
+    for program in (helpful, helpful + "list_node = is_same_list = is_close"):
+        with pytest.raises(ValueError, match=f"uses {names}, which it does not define"):
+            grade(program, check(code, entry_point))
 
 
 FUNCTION = "def test_f():\n    assert f(1) == 2\n\ndef test_g():\n    assert f(2) == 3\n"

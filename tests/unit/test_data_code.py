@@ -495,6 +495,15 @@ def test_humaneval_plus_calls_check_exactly_once_at_the_end(end: str) -> None:
     assert (clean["id"], clean["question"]) == ("HumanEval/2", HUMANEVAL["prompt"])
 
 
+def test_what_a_humaneval_prompt_defines_beside_its_function_is_the_tests_own() -> None:
+    prompt = "import math\n\ndef poly(xs, x):\n    return math.fsum(xs) * x\n\ndef truncate(number):\n    return 1\n"
+    clean = code.humaneval_plus(raw(code.humaneval_plus, HUMANEVAL | {"prompt": prompt})).row(0, named=True)
+    found = CodeTruth.decode(clean["truth"]).code
+    assert found is not None
+    assert found.startswith("import math\ndef poly(xs, x):\n    return math.fsum(xs) * x\n" + CHECK)
+    assert "def truncate" not in found
+
+
 @pytest.mark.parametrize(
     "change, reason",
     [

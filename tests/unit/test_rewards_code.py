@@ -14,7 +14,7 @@ from elastic_core.rewards.code import extract_code, grade_code
 from elastic_core.rewards.code_truth import CodeTest, CodeTruth
 from elastic_core.rewards.grade import Grade, GradeStatus
 from elastic_core.rewards.harness import wire
-from elastic_core.rewards.outputs import parse_int, same_output, same_value
+from elastic_core.rewards.outputs import has_floats, parse_int, same_output, same_value
 from elastic_core.rewards.seccomp import MACHINES, process_filter, system_call_filter
 
 TRUTH = CodeTruth("stdin", (CodeTest("", "1"),)).encode()
@@ -112,6 +112,43 @@ def test_printed_tokens(given: str, expected: str, same: bool) -> None:
     assert same_output(given.encode(), expected) is same
 
 
+@pytest.mark.parametrize(
+    "given, expected, same",
+    [
+        ("3.0", "3", True),
+        ("2.9999999999", "3", True),
+        ("3e0", "3", True),
+        ("3.1", "3", False),
+        ("3", "3", True),
+        ("1000001", "1000000", False),  # integers stay exact
+        ("x", "3", False),
+    ],
+)
+def test_where_floats_are_meant_an_integer_may_be_printed_as_one(given: str, expected: str, same: bool) -> None:
+    assert same_output(given.encode(), expected, floats=True) is same
+
+
+@pytest.mark.parametrize(
+    "expected, floats",
+    [
+        ("2.5", True),
+        ("3\n-0.5 1", True),
+        ("1e-9", True),
+        ("[1, 2.5]", True),
+        ('{"a": 2.0}', True),
+        ("3", False),
+        ("[1, 2]", False),
+        ('["2.5"]', False),
+        ("1.5.2", False),
+        ("v1.5", False),
+        ("127.0.0.1", False),
+        ("yes.", False),
+    ],
+)
+def test_a_problem_means_floats_when_it_has_one(expected: str, floats: bool) -> None:
+    assert has_floats(expected) is floats
+
+
 def test_bytes_that_are_no_text_are_an_output() -> None:
     assert not same_output(b"\xff\xfe1", "1")
 
@@ -146,6 +183,7 @@ def test_bytes_that_are_no_text_are_an_output() -> None:
         (math.inf, math.inf, True),
         (-math.inf, math.inf, False),
         (10**400, 1.0, False),
+        (1, 10**400, False),
     ],
 )
 def test_returned_values(given: Any, expected: Any, same: bool) -> None:

@@ -6,6 +6,7 @@ upstream wrote is evaluated, unpickled or run.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Callable
@@ -166,10 +167,25 @@ def humaneval_plus(raw: pl.DataFrame) -> pl.DataFrame:
             raise ValueError(f"the test program calls check with {short(calls)}; expected once with {entry_point}")
         if not calls:
             code = f"{code}\ncheck({entry_point})\n"
-        truth = CodeTruth("check", code=code, entry_point=entry_point)
-        return {"id": _text(row, "task_id"), "question": _text(row, "prompt"), "truth": truth.encode()}
+        question = _text(row, "prompt")
+        truth = CodeTruth("check", code=_helpers(question, entry_point) + code, entry_point=entry_point)
+        return {"id": _text(row, "task_id"), "question": question, "truth": truth.encode()}
 
     return _map(raw, clean, "id", "question", "truth")
+
+
+def _helpers(prompt: str, entry_point: str) -> str:
+    """Functions that a prompt defines beside the one to complete, and its imports.
+
+    Tests may use them, as those of a polynomial's root do, and a solution must not be what defines them.
+    """
+    try:
+        statements = ast.parse(f"{prompt}\n    pass\n").body  # the function to complete may have no body
+    except SyntaxError:
+        return ""
+    functions = [node for node in statements if isinstance(node, ast.FunctionDef) and node.name != entry_point]
+    imports = [node for node in statements if isinstance(node, ast.Import | ast.ImportFrom)]
+    return "".join(f"{ast.unparse(node)}\n" for node in [*imports, *functions]) if functions else ""
 
 
 def _map(raw: pl.DataFrame, clean: Callable[[Row], Row], *columns: str) -> pl.DataFrame:

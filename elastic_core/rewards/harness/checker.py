@@ -1,13 +1,17 @@
 """Runs a test program whose calls of the solution are answered by another sandbox.
 
-The names that the test program uses and the solution defines are proxies here. They carry arguments there and values
-back, so nothing of the model's runs in this process: its verdict depends on the values alone.
+The solution's names are proxies here. They carry arguments there and values back, so nothing of the model's runs in
+this process: its verdict depends on the values alone. The solution's are the entry point where there is one, else
+`Solution` where the test program expects that, else all that it uses and does not define. Other names that it does not
+define are the prelude's; one that is nobody's is an error of the test program, as a solution could define it to its
+liking.
 
 A test program raises when the solution is wrong: while it runs from top to bottom, or in its tests, which are called
 afterwards as pytest would: functions `test_*`, and methods `test*` of classes `Test*`, each on an instance of its own
 after its `setUp` or `setup_method`. Other fixtures and parameters are not supported: such a test is an error.
 
-Not carried: changes that the solution makes to its arguments. A value that cannot be carried ends the check.
+Not carried: changes that the solution makes to its arguments. A value that cannot be carried ends the check, and so
+does NaN or an infinity where the test program does not speak of it: `if abs(a - b) > tolerance: raise` lets NaN pass.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from __future__ import annotations
 import ast
 import builtins
 import json
+import math
+import re
 import sys
 from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
@@ -24,40 +30,66 @@ from .start import Channel, start
 from .wire import Untransportable, decode, encode
 
 CALL, VERDICT = b"C", b"V"
-"""First byte of a frame to the grader: a request for the candidate, or "correct", "wrong", "error", or "nothing" when
-whatever the solution is, the test program asks nothing of it."""
+"""First byte of a frame to the grader: a request for the candidate, or "correct", "wrong", "error", "nothing" when
+whatever the solution is, the test program asks nothing of it, or "undefined" and the names that are nobody's."""
+UNDEFINED = "undefined "
 
 DEPTH = 2_000
 """Of recursion. More would let an answer that is nested deeply overflow the stack of this process."""
+
+
+_NAN = re.compile(r"(?<![a-z])(?:is_?)?nan(?![a-z])", re.IGNORECASE)
+_INFINITY = re.compile(r"(?<![a-z])(?:is_?)?inf(?:inity)?(?![a-z])", re.IGNORECASE)
 
 
 class NotCarried(BaseException):
     """Not an Exception: a test program that expects the solution to raise must not take it for that."""
 
 
-class Candidate:
-    """The other side, through the grader."""
+class NotFinite(NotCarried):
+    """A number that no test program of this kind expects."""
 
-    def __init__(self, channel: Channel) -> None:
+
+class Candidate:
+    """The other side, through the grader.
+
+    Attributes:
+        refused: the last error that ends the check, also when the test program has caught it.
+    """
+
+    def __init__(self, channel: Channel, code: str) -> None:
         self._channel = channel
+        self._expected = {"NaN": bool(_NAN.search(code)), "Infinity": bool(_INFINITY.search(code))}
         self.raised: BaseException | None = None
+        self.refused: NotCarried | None = None
         self.asked = False
+
+    def refuse(self, error: NotCarried) -> NoReturn:
+        self.refused = error
+        raise error
+
+    def _number(self, text: str) -> float:
+        value = float(text)
+        if not math.isfinite(value) and not self._expected["NaN" if math.isnan(value) else "Infinity"]:
+            self.refuse(NotFinite(f"a result that is {value}"))
+        return value
 
     def ask(self, *request: Any) -> Any:
         """Value, or proxy of an object that stays there. Raises what the solution raised."""
         self.asked = True
         self._channel.send(CALL + json.dumps(request).encode())
         try:
-            ((kind, content),) = json.loads(self._channel.receive()[0]).items()
+            answer = json.loads(self._channel.receive()[0], parse_float=self._number, parse_constant=self._number)
+            ((kind, content),) = answer.items()
             if kind == "value":
                 return decode(content)
             if kind == "object":
                 return Proxy(self, [int(content)])
             name, message = map(str, content)
         except (Untransportable, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-            raise NotCarried(f"an answer that is none: {error}") from None
+            self.refuse(NotCarried(f"an answer that is none: {error}"))
         if name == Untransportable.__name__:
-            raise NotCarried(message)
+            self.refuse(NotCarried(message))
         self.raised = _exception(name, message)
         raise self.raised
 
@@ -73,7 +105,7 @@ class Proxy:
         try:
             request = ["call", self._path, encode(list(arguments)), encode(keywords)]
         except (Untransportable, RecursionError) as error:
-            raise NotCarried(f"an argument: {error}") from None
+            self._candidate.refuse(NotCarried(f"an argument: {error}"))
         return self._candidate.ask(*request)
 
     def __getattr__(self, name: str) -> Any:
@@ -82,41 +114,66 @@ class Proxy:
         return self._candidate.ask("get", [*self._path, name])
 
     def _refuse(self, *_: Any) -> NoReturn:
-        raise NotCarried("an object of the solution was used as a value")
+        self._candidate.refuse(NotCarried("an object of the solution was used as a value"))
 
     # Python's own answers would let a comparison with an object pass: it is true, and unequal to everything.
     __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __len__ = __iter__ = __contains__ = _refuse  # type: ignore[assignment]
-    __hash__ = _refuse  # type: ignore[assignment]
+    __hash__ = __str__ = __repr__ = __format__ = _refuse  # type: ignore[assignment]
 
 
 def main() -> None:
     channel, names, _ = start()
     sys.setrecursionlimit(DEPTH)
     code, defined, entry_point = json.loads(channel.receive()[0])
-    channel.send(VERDICT + _verdict(code, defined, entry_point, names, Candidate(channel)).encode())
+    channel.send(VERDICT + _verdict(code, defined, entry_point, names, Candidate(channel, code)).encode())
 
 
 def _verdict(
     code: str, defined: list[str], entry_point: str | None, names: dict[str, Any], candidate: Candidate
 ) -> str:
     module = ModuleType("__main__")
-    # The prelude's modules, which some test programs use; its functions might stand in for a missing solution.
+    # The prelude's modules, which some test programs use.
     module.__dict__.update((name, value) for name, value in names.items() if isinstance(value, ModuleType))
-    # A solution must not replace what the test program relies on, unless that is what is tested.
-    kept = {*vars(module), *dir(builtins)} - {entry_point}
+    expected, failure = set[str](), None
     try:
-        for name in _used_names(code).intersection(defined) - kept:
-            module.__dict__[name] = Proxy(candidate, [name])
+        tree = ast.parse(code)
+        _import_stars(tree, module)
+        # A solution must not replace what the test program relies on, unless that is what is tested.
+        missing = _missing_names(code) - ({*vars(module), *dir(builtins)} - {entry_point})
+        expected = _expected_names(missing, entry_point, names)
+        if undefined := missing - expected - names.keys():
+            return UNDEFINED + ", ".join(sorted(undefined))
+        module.__dict__.update((name, names[name]) for name in missing - expected)
+        module.__dict__.update((name, Proxy(candidate, [name])) for name in expected.intersection(defined))
         sys.modules["__main__"] = module
-        exec(compile(code, "check.py", "exec", dont_inherit=True), module.__dict__)
+        exec(compile(tree, "check.py", "exec", dont_inherit=True), module.__dict__)
         for test in _tests(module):
             if test() is not None:
                 raise TypeError("a test returned something: a coroutine, say, of which nothing has run")
     except BaseException as error:  # SystemExit too: only a test program that ran to its end has passed
-        return "wrong" if isinstance(error, AssertionError) and error is not candidate.raised else "error"
-    if candidate.asked:
-        return "correct"
-    return "error" if _missing_names(code) - kept else "nothing"
+        failure = "wrong" if isinstance(error, AssertionError) and error is not candidate.raised else "error"
+    if candidate.refused:
+        return "wrong" if isinstance(candidate.refused, NotFinite) else "error"
+    if failure or candidate.asked:
+        return failure or "correct"
+    return "error" if expected & missing else "nothing"
+
+
+def _expected_names(missing: set[str], entry_point: str | None, prelude: dict[str, Any]) -> set[str]:
+    """Of the names that a test program uses and does not define, those that it expects of a solution."""
+    if entry_point is not None:
+        return {entry_point}
+    if "Solution" in missing:
+        return {"Solution"}
+    return missing - prelude.keys() or missing  # `median` alone is a solution's; beside others it is the prelude's
+
+
+def _import_stars(tree: ast.Module, module: ModuleType) -> None:
+    """Run the imports whose names cannot be read from the text."""
+    stars: list[ast.stmt] = [
+        node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+    ]
+    exec(compile(ast.Module(stars, []), "check.py", "exec", dont_inherit=True), module.__dict__)
 
 
 def _tests(module: ModuleType) -> Iterator[Callable[[], Any]]:
@@ -137,12 +194,8 @@ def _instance(kind: type, method: str) -> Any:
     return instance
 
 
-def _used_names(code: str) -> set[str]:
-    return {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
-
-
 def _missing_names(code: str) -> set[str]:
-    """Names that the test program uses and does not define: it expects them of a solution."""
+    """Names that the test program uses and does not define."""
     from symtable import symtable  # seldom needed
 
     tables = [symtable(code, "check.py", "exec")]
@@ -154,9 +207,12 @@ def _missing_names(code: str) -> set[str]:
 
 
 def _exception(name: str, message: str) -> Exception:
-    """The builtin exception of this name, for test programs that expect it; others are a RuntimeError."""
+    """The builtin exception of this name, for test programs that expect it; others are a RuntimeError.
+
+    So is StopIteration, as in a generator: it would quietly end the test program's `all(map(f, cases))`.
+    """
     kind = getattr(builtins, name, None)
-    if isinstance(kind, type) and issubclass(kind, Exception):
+    if isinstance(kind, type) and issubclass(kind, Exception) and kind not in (StopIteration, StopAsyncIteration):
         try:
             return kind(message)
         except TypeError:  # it takes more than a message
