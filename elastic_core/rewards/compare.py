@@ -77,10 +77,17 @@ def _equal_quantity(text: str, accepted: str, truth: MathTruth, leaf: Leaf) -> b
 
 def _equal(answer: str, accepted: str, tolerance: float | None, leaf: Leaf, depth: int = 0) -> bool | None:
     """Whether two normal texts mean the same."""
+    if _is_list(answer) or _is_list(accepted):  # each of its parts has a unit of its own
+        return _equal_values(answer, accepted, tolerance, leaf, depth)
     accepted, wanted = split_unit(accepted)
     answer, given = without_unit(answer, wanted)
     pairs = in_one_unit(answer, given, accepted, wanted)
     return _any(_equal_values(one, other, tolerance, leaf, depth) for one, other in pairs)
+
+
+def _is_list(text: str) -> bool:
+    parts = parts_of(text)
+    return parts is not None and parts.brackets == "" and number(split_unit(text)[0]) is None
 
 
 def _equal_values(answer: str, accepted: str, tolerance: float | None, leaf: Leaf, depth: int) -> bool | None:

@@ -95,6 +95,7 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )
 
+_NUMBER_AND_WORDS = re.compile(r"\\text\s*\{\s*([0-9][0-9.,]*)\s+([^{}0-9]+)\}")
 _WORD_AND_MORE = re.compile(r"\\text\s*\{\s*(and|or)(?![a-zA-Z])\s*([^{}\s][^{}]*)\}")
 _REPEATING = re.compile(r"([0-9]*)\.([0-9]*)\\overline\{([0-9]+)\}")
 _DIGITS = r"(?:[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)|[0-9]+)"
@@ -122,6 +123,7 @@ class Number(NamedTuple):
 def normal(text: str) -> str:
     """One spelling of an answer. Spaces stay only where letters or digits would run together."""
     text = _VULGAR_FRACTIONS.sub(_vulgar, _SUPERSCRIPTS.sub(_power, text)).translate(_CHARACTERS)
+    text = _NUMBER_AND_WORDS.sub(r"\1\\text{ \2}", text)
     text = _WORD_AND_MORE.sub(r"\\text{\1}\2", re.sub(r"(?<!\\)\\\s", " ", text)).strip()
     if _RELATION.search(text):  # `x<2 or x>3` is a union, and with "and" an intersection
         text = re.sub(_AND, r"\\cap ", re.sub(_OR, r"\\cup ", text))

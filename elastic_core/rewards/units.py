@@ -95,7 +95,7 @@ _TRAILING_BUT_DEGREES = re.compile(rf"(?:(?:{_TEXT}|%|\\dollar|/)\s*)+$")
 _BARE = re.compile(r"(?<=[0-9.}])\s?([a-zA-Z][a-zA-Z/ ]*(?:\^[0-9])?(?:/[a-zA-Z]+(?:\^[0-9])?)?)$")
 _BASE = re.compile(r"([0-9][0-9A-Z]*)_(?:([0-9]{1,2})|\{([0-9]{1,2})\}|\{?\\text\{([a-z]+)\}\}?)")
 _TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
-_PART = re.compile(r"([^\^]+?)(?:\^(-?[0-9]))?")
+_PART = re.compile(r"(/?)([^/^]+)(?:\^(-?[0-9]))?")
 _UNIT_TEXT = re.compile(r"(?:[^0-9,;:=<>+]|\^\{?-?[0-9])*")
 _MAX_WORDS = 4
 _LAST_WORD = re.compile(r"(.*[0-9.}])\s?([a-zA-Z][^0-9]*(?:\^[0-9])?)")
@@ -159,6 +159,7 @@ def in_one_unit(answer: str, given: str, accepted: str, wanted: str) -> list[tup
         return [] if given else [*same, (answer, times(accepted, Fraction(1, 100)))]
     if given in _ANGLES and wanted in _ANGLES:
         return _as_angles(answer, given, accepted, wanted)
+    # Of temperatures `\degree C` is more exact than a degree.
     if given.startswith("degree") and wanted.startswith("degree"):
         return same if "degree" in (given, wanted) else []
     if not given or not wanted:
@@ -190,19 +191,19 @@ def times(text: str, factor: Fraction) -> str:
 
 def _worth(name: str) -> tuple[Fraction, Counter[str]] | None:
     """What one of a unit is, and the units without other worth that this is in, with their powers; None if unknown."""
-    factor, powers, sign = Fraction(1), Counter[str](), 1
-    for number_of_part, part in enumerate(name.split("/")):
+    factor, powers = Fraction(1), Counter[str]()
+    above, _, below = name.partition("/")
+    for part in (*above.split(), *(f"/{part}" for part in below.split())):
         match = _PART.fullmatch(part)
-        if match is None or match[1] not in _CANONICAL or number_of_part > 1:
+        if match is None or match[2] not in _CANONICAL:
             return None
-        exponent = sign * int(match[2] or 1)
-        amount, base = _WORTH.get(match[1], ("1", ""))
-        inner = _worth(base) if base else (Fraction(1), Counter({match[1]: 1}))
+        exponent = int(match[3] or 1) * (-1 if match[1] else 1)
+        amount, base = _WORTH.get(match[2], ("1", ""))
+        inner = _worth(base) if base else (Fraction(1), Counter({match[2]: 1}))
         assert inner is not None
         factor *= (Fraction(amount) * inner[0]) ** exponent
         for unit_of_base, power in inner[1].items():
             powers[unit_of_base] += power * exponent
-        sign = -1
     return factor, powers
 
 
@@ -220,7 +221,7 @@ def unit(text: str) -> str:
         text = pattern.sub(replacement, text)
     text = re.sub(r"\s*([/^])\s*", r"\1", text.replace(".", " ")).strip()
     words = [_canonical(word) for word in re.findall(r"[^\s/^]+|[/^]", text)]
-    return "".join(words)
+    return re.sub(r" ?([/^]) ?", r"\1", " ".join(words))
 
 
 def _canonical(word: str) -> str:

@@ -135,6 +135,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
             r"5\text{ m}", (r"500\text{ cm}", r"0.005\text{ km}"), (r"5\text{ cm}", r"500\text{ mm}", r"5\text{ m}^2")
         ),
         Rule(r"36\text{ km/h}", (r"10\text{ m/s}", "36"), (r"36\text{ m/s}", r"10\text{ m}")),
+        Rule(r"10\text{ m/s}", (r"10\text{ m s}^{-1}", r"10 \mathrm{~m} \mathrm{~s}^{-1}"), (r"10\text{ m s}",)),
+        Rule("12", (r"\text{12 inches}",), (r"\text{12 or 13}",)),
+        Rule(r"45^\circ, 60^\circ", ("45, 60", r"60^\circ, 45^\circ"), (r"45^\circ", r"45^\circ, 60\text{ m}")),
         Rule(r"2\pi\text{ m}", (r"200\pi\text{ cm}",), (r"2\pi\text{ cm}",)),
         Rule(r"\$5", (r"500\text{ cents}", r"5\text{ dollars}", "5.00"), (r"5\text{ cents}", "500")),
     ),
