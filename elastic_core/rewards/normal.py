@@ -1,7 +1,7 @@
 r"""Answers as text: one spelling for what LaTeX spells in many ways, and the numbers among them, exactly.
 
-Spelling only: `\dfrac12` becomes `\frac{1}{2}`, but nothing is computed, and nothing here takes more than linear time
-in the length of an answer.
+Spelling only: `\dfrac12` becomes `\frac{1}{2}`, but nothing is computed. What is spelled here is at most
+`compare.MAX_LENGTH` long, for which tests/unit/test_grading_time.py bounds the time.
 """
 
 from __future__ import annotations
