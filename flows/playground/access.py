@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import secrets
 import socket
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,8 @@ USER = "elastic"
 PASSWORD_VARIABLE = "ELASTIC_PLAYGROUND_PASSWORD"
 MIN_PASSWORD = 12
 """Characters of a password that is to keep others out."""
+CLIENT_LOGINS, ALL_LOGINS = 5, 60
+"""Logins that are tried in a minute: by one address, and by all together."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -30,6 +35,8 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
+_FILES = ("upload", "file=", "file/", "proxy=", "stream/", "process_recording")
+"""Where gradio takes files, gives them, and fetches them from elsewhere."""
 
 
 def read_password(file: Path | None) -> str | None:
@@ -74,15 +81,47 @@ def require_password(host: str, password: str | None) -> None:
         )
 
 
-class Guard:
-    """Refuses requests with too large a body before anybody reads them, and all uploads; adds security headers."""
+class Logins:
+    """How many logins were tried in the last minute, right or wrong.
 
-    def __init__(self, app: App, max_body: int) -> None:
-        self._app, self._max_body = app, max_body
+    Args:
+        clock: seconds, ever growing.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._tried: deque[tuple[float, str]] = deque()
+
+    def allow(self, client: str) -> bool:
+        """Whether this address may try once more; if so, it has."""
+        now = self._clock()
+        while self._tried and self._tried[0][0] <= now - 60:
+            self._tried.popleft()
+        if len(self._tried) >= ALL_LOGINS or [each for _, each in self._tried].count(client) >= CLIENT_LOGINS:
+            return False
+        self._tried.append((now, client))
+        return True
+
+
+class Guard:
+    """Refuses, before anybody reads them: requests without the token, with too large a body, for files, and logins too
+    fast to be a person's; adds security headers.
+
+    Args:
+        max_body: bytes.
+        token: the first part of every path that is answered; None where a password is asked for.
+    """
+
+    def __init__(self, app: App, max_body: int, token: str | None = None, logins: Logins | None = None) -> None:
+        self._app, self._max_body, self._token = app, max_body, token
+        self._logins = logins or Logins()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # The page opens no web sockets.
+            await send({"type": "websocket.close"})
             return
         refusal = self._refusal(scope)
         if refusal is not None:
@@ -107,12 +146,25 @@ class Guard:
         await self._app(scope, limited, with_headers)
 
     def _refusal(self, scope: Message) -> tuple[int, str] | None:
-        if scope["path"].rstrip("/").endswith("/upload"):
-            return 403, "the playground takes no files"
+        _, first, path = (*scope["path"].split("/", 2), "")[:3]
+        if self._token is None:
+            path = f"{first}/{path}"
+        elif not secrets.compare_digest(first.encode(), self._token.encode()):
+            return 403, "open the address that `elastic playground` printed: it ends in the token that is missing here"
+        if path.removeprefix("gradio_api/").startswith(_FILES):
+            return 403, "the playground takes no files, and has none"
+        if path.strip("/") == "login" and scope["method"] == "POST" and not self._logins.allow(_client(scope)):
+            return 429, f"more than {CLIENT_LOGINS} logins in a minute; try again in a minute"
         announced = dict(scope["headers"]).get(b"content-length", b"0")
         if not announced.isdigit() or int(announced) > self._max_body:
             return 413, f"a request of {announced.decode('latin-1')} bytes; expected at most {self._max_body}"
         return None
+
+
+def _client(scope: Message) -> str:
+    """Whoever has an IPv6 address has all of its network."""
+    address = ipaddress.ip_address(scope["client"][0].partition("%")[0])
+    return str(address if address.version == 4 else ipaddress.ip_network(f"{address}/64", strict=False))
 
 
 async def _refuse(send: Send, status: int, sentence: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -12,6 +13,7 @@ import click
 
 from elastic_core.errors import UserError
 from elastic_core.processes import end_family
+from flows.environment import runs_directory
 from flows.playground.access import USER, Guard, is_loopback, read_password, require_password
 from flows.playground.choices import Choices
 from flows.playground.parameters import PlaygroundParameters
@@ -56,8 +58,9 @@ def serve(choices: Choices, parameters: PlaygroundParameters, password: str | No
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: _leave(session))
         session.preload(next(iter(choices.models)))
+        token = None if password else secrets.token_urlsafe(32)
         config = uvicorn.Config(
-            application(session, password),
+            application(session, password, token),
             host=parameters.host,
             port=parameters.port,
             log_level="warning",
@@ -65,8 +68,9 @@ def serve(choices: Choices, parameters: PlaygroundParameters, password: str | No
             server_header=False,
             timeout_graceful_shutdown=_FAREWELL_SECONDS,
         )
-        login = f" (user {USER}, password as given)" if password else ""
-        click.echo(f"playground: http://{reachable(parameters.host)}:{parameters.port}{login}; Ctrl-C stops it")
+        address = f"http://{reachable(parameters.host)}:{parameters.port}/"
+        login = f"{address}{token}/" if token else f"{address} (user {USER}, password as given)"
+        click.echo(f"playground: {login}; Ctrl-C stops it")
         asyncio.run(uvicorn.Server(config).serve())
 
 
@@ -78,21 +82,36 @@ def _leave(session: Session) -> NoReturn:
     end_family()
 
 
-def application(session: Session, password: str | None) -> Guard:
-    """The page of a session as an ASGI application."""
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # Read when gradio is imported and later.
+def application(session: Session, password: str | None, token: str | None) -> Guard:
+    """The page of a session as an ASGI application.
+
+    Args:
+        password: what the page asks for.
+        token: without a password, what the address ends in. As a part of the path no page of another port is sent it,
+            as it would be a cookie.
+    """
+    files = runs_directory() / "playground"
+    files.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Read when gradio is imported and later. Its own directory is in /tmp, where another user's may stand.
+    os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_TEMP_DIR": str(files)}
     import gradio as gr
     from fastapi import FastAPI
+    from starlette.middleware.cors import CORSMiddleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
     from flows.playground.page import build
     from flows.playground.style import CSS
 
     parameters = session.parameters
-    app = gr.mount_gradio_app(
-        FastAPI(docs_url=None, redoc_url=None, openapi_url=None),
-        build(session),
-        path="/",
+    page = build(session)
+    # Else gradio copies any file that a request names to where it serves files from; only `launch` sets it.
+    page.has_launched = True
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(CORSMiddleware)  # It allows no other origin; gradio's would allow any, with the login.
+    gr.mount_gradio_app(
+        app,
+        page,
+        path=f"/{token or ''}",
         server_name=parameters.host,
         server_port=parameters.port,
         auth=(USER, password) if password else None,
@@ -111,4 +130,4 @@ def application(session: Session, password: str | None) -> Guard:
         # A page elsewhere whose name is made to point here must not be answered.
         names = ["127.0.0.1", "localhost", "[::1]", reachable(parameters.host)]
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=names)
-    return Guard(app, parameters.max_body)
+    return Guard(app, parameters.max_body, token)

@@ -43,9 +43,9 @@ def start(runs: Path, *arguments: str, **variables: str) -> tuple[subprocess.Pop
         text=True,
     )
     assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line.startswith("playground: http"), (runs / "playground.log").read_text()[-3000:]
-    address = f"http://127.0.0.1:{port}"
+    found = re.match(r"playground: (http://127\.0\.0\.1:\d+/\S*)[; ]", process.stdout.readline())
+    assert found is not None, (runs / "playground.log").read_text()[-3000:]
+    address = found[1].removesuffix(";")
     deadline = time.monotonic() + 120
     while True:
         try:

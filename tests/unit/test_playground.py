@@ -191,7 +191,8 @@ def guarded(scope: dict[str, Any], chunks: list[bytes] = []) -> tuple[list[dict[
             more = part["more_body"]
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    asyncio.run(access.Guard(app, max_body=10)({"type": "http", "path": "/", "headers": [], **scope}, receive, send))
+    request = {"type": "http", "path": "/", "method": "GET", "headers": [], **scope}
+    asyncio.run(access.Guard(app, max_body=10)(request, receive, send))
     return sent, bytes(read)
 
 
@@ -216,6 +217,27 @@ def test_a_request_that_is_longer_than_it_said_is_cut_off() -> None:
 def test_no_files_are_taken() -> None:
     (start, _), _ = guarded({"path": "/gradio_api/upload"})
     assert start["status"] == 403
+
+
+def test_a_web_socket_is_closed() -> None:
+    assert guarded({"type": "websocket"}) == ([{"type": "websocket.close"}], b"")
+
+
+def test_an_address_tries_five_logins_in_a_minute_and_all_of_them_sixty() -> None:
+    now = 0.0
+    logins = access.Logins(lambda: now)
+    assert [logins.allow("192.0.2.1") for _ in range(6)] == [True] * 5 + [False]
+    assert [logins.allow(f"192.0.2.{number}") for number in range(2, 58)] == [True] * 55 + [False]
+    now = 60.0
+    assert logins.allow("192.0.2.1")
+
+
+def test_an_ipv6_network_is_one_address() -> None:
+    logins = access.Logins(lambda: 0.0)
+    guard = access.Guard(lambda *_: asyncio.sleep(0), 10, logins=logins)
+    login = {"type": "http", "path": "/login", "method": "POST", "headers": []}
+    refused = [guard._refusal({**login, "client": (f"2001:db8::{number}", 1)}) for number in range(6)]
+    assert [refusal is None for refusal in refused] == [True] * 5 + [False]
 
 
 # What the page says.
