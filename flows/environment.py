@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
+from flows.passwords import USER, new_password
+
 RUNS_VARIABLE = "ELASTIC_RUNS"
+NO_OTHER_PAGES = {"PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": ""}
+"""A Prefect server is asked by its own page and by no other that a browser shows; its default is any."""
+_OWN_SETTINGS = ("PREFECT_HOME", "PREFECT_PROFILES_PATH", "PREFECT_PROFILE")
 
 
 def runs_directory() -> Path:
@@ -17,6 +24,7 @@ def runs_directory() -> Path:
 def prepare() -> None:
     """Set what libraries read at import; must come before importing Prefect or Ray. The user's own settings win."""
     runs = runs_directory()
+    lock_temporary_server()
     defaults = {
         "PREFECT_HOME": str(runs / "prefect"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -30,10 +38,35 @@ def prepare() -> None:
         # One line for every cell of a sweep.
         "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
         "MLFLOW_TRACKING_URI": f"sqlite:///{runs / 'mlflow.db'}",
+        **NO_OTHER_PAGES,
     }
     runs.mkdir(parents=True, exist_ok=True)
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
+
+
+def lock_temporary_server() -> None:
+    """Have the server that Prefect starts for a flow without one ask for a password that only this process and its
+    children know: it listens where everybody on this machine may call it."""
+    # Prefect reads its settings once, when it is imported: a server that is told later is one its clients cannot ask.
+    too_late = "prefect" in sys.modules or "PREFECT_SERVER_API_AUTH_STRING" in os.environ
+    if too_late or _server_of_the_user():
+        return
+    password = os.environ.setdefault("PREFECT_API_AUTH_STRING", f"{USER}:{new_password()}")
+    os.environ["PREFECT_SERVER_API_AUTH_STRING"] = password
+
+
+def _server_of_the_user() -> bool:
+    """Whether their settings name a Prefect server, which our password must not be sent to."""
+    if os.environ.get("PREFECT_API_URL"):
+        return True
+    files = (Path(name) for name in ("prefect.toml", ".env"))
+    if not any(name in os.environ for name in _OWN_SETTINGS) and not any(file.exists() for file in files):
+        return False
+    # Only Prefect knows which of its sources wins, and it is not to be imported here yet.
+    ask = "from prefect.settings import PREFECT_API_URL; print(PREFECT_API_URL.value() or '')"
+    answer = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, timeout=60, check=False)
+    return bool(answer.stdout.strip())
 
 
 def end_orphaned_servers() -> None:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from elastic_core.atomic import replacing
 
+USER = "elastic"
+"""Who logs in to the servers."""
+
 
 def new_password() -> str:
     """256 bits, in letters that need no quoting in a shell, a URL or SQL."""

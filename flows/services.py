@@ -26,13 +26,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from elastic_core.errors import UserError
 from flows import postgresql
 from flows.deployments import WORK_POOL, register
-from flows.environment import RUNS_VARIABLE, runs_directory
-from flows.passwords import new_password, read_variables, write_private, write_variables
+from flows.environment import NO_OTHER_PAGES, RUNS_VARIABLE, runs_directory
+from flows.passwords import USER, new_password, read_variables, write_private, write_variables
 from flows.ports import reachable, require_free_port
 from flows.supervisor import Service, Supervisor, tail
 
-USER = "elastic"
-"""Who logs in to the servers."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -141,7 +139,7 @@ def plan(parameters: ServicesParameters, held: Mapping[str, str], database: post
         **{name: value for server in servers for name, value in server.environment.items()},
         **clients,
     }
-    worker = [sys.executable, "-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"]
+    worker = [sys.executable, "-m", "flows.worker"]
     services = [
         *([database.service()] if database else []),
         *(service for server in servers for service in server.services),
@@ -158,7 +156,7 @@ def _prefect(parameters: ServicesParameters, held: Mapping[str, str], database: 
         return Plan([], {}, {"PREFECT_API_URL": url})
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", host, "--port", str(port)]
     password = held.get("PREFECT_API_AUTH_STRING") or f"{USER}:{new_password()}"
-    environment = {"PREFECT_SERVER_API_AUTH_STRING": password}
+    environment = {"PREFECT_SERVER_API_AUTH_STRING": password, **NO_OTHER_PAGES}
     if database:
         environment["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = database.url("asyncpg", "prefect")
     return Plan(

@@ -155,7 +155,7 @@ def test_a_deployment_runs_a_crashed_worker_returns_and_ctrl_c_leaves_nothing(se
     def worker() -> psutil.Process | None:
         for each in psutil.Process(process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):  # It may end while it is looked at.
-                if "worker" in each.cmdline():
+                if "flows.worker" in each.cmdline():
                     return each
         return None
 
@@ -171,6 +171,45 @@ def test_a_deployment_runs_a_crashed_worker_returns_and_ctrl_c_leaves_nothing(se
     for port in (prefect_port, mlflow_port):
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", port))
+
+
+def test_the_worker_runs_what_prefect_yaml_names_whatever_the_server_says(services, project: Path) -> None:
+    """Somebody who can write to the server plants commands in every place that Prefect's own worker takes them from."""
+    proof = project / "planted"
+    variables = {"command": f"touch {proof}"}
+    pulled = [{"prefect.deployments.steps.run_shell_script": {"script": f"touch {proof}"}}]
+    template = {
+        "job_configuration": {"command": f"touch {proof}", "env": {}},
+        "variables": {"type": "object", "properties": {}},
+    }
+    with prefect_client(project / "runs") as api:
+        known = api.get("/deployments/name/touch/small").json()
+        body = {"flow_id": known["flow_id"], "work_pool_name": "elastic", "entrypoint": "flow.py:touch"}
+
+        def plant(**fields: Any) -> None:
+            assert api.patch(f"/deployments/{known['id']}", json=fields).status_code == 204
+
+        def finished(deployment: str, **more: Any) -> dict[str, Any]:
+            run = api.post(f"/deployments/{deployment}/create_flow_run", json=more)
+            path = f"/flow_runs/{run.json()['id']}"
+            final = ("COMPLETED", "FAILED", "CRASHED")
+            wait_for(lambda: api.get(path).json()["state_type"] in final, 120, "finished flow run")
+            return dict(api.get(path).json()["state"])
+
+        made = api.post("/deployments/", json={**body, "name": "foreign", "job_variables": variables})
+        foreign = finished(made.json()["id"])
+        assert foreign["type"] == "CRASHED"
+        assert "the deployment foreign (flow.py:touch) is none of" in foreign["message"]
+        assert "small (flow.py:touch)" in foreign["message"]
+        plant(entrypoint="elsewhere.py:touch")
+        assert "the deployment small (elsewhere.py:touch) is none of" in finished(known["id"])["message"]
+
+        plant(entrypoint="flow.py:touch", job_variables=variables, pull_steps=pulled)
+        brought = finished(known["id"], job_variables=variables)
+        assert brought["type"] == "CRASHED" and "brings job variables (command)" in brought["message"]
+        assert api.patch("/work_pools/elastic", json={"base_job_template": template}).status_code == 204
+        assert finished(known["id"])["type"] == "COMPLETED"
+    assert (project / "touched").exists() and not proof.exists()
 
 
 def test_a_taken_port_is_one_sentence(project: Path, environment: dict[str, str]) -> None:

@@ -79,6 +79,11 @@ def test_the_worker_stops_before_the_servers_it_reports_to(tmp_path: Path) -> No
     assert priority["worker"] > max(priority["prefect"], priority["mlflow"])
 
 
+def test_no_page_of_another_address_may_ask_prefect(tmp_path: Path) -> None:
+    environment = services.plan(ServicesParameters(runs=tmp_path), {}).environment
+    assert environment["PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS"] == ""
+
+
 def test_a_taken_port_names_the_port_its_owner_and_the_way_out() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

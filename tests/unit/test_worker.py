@@ -1,0 +1,31 @@
+"""Which deployments the worker knows; tests/integration/test_services.py runs it."""
+
+from pathlib import Path
+
+import pytest
+
+from elastic_core.errors import UserError
+from flows.worker import registered
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_a_deployment_is_known_by_its_name_and_its_code() -> None:
+    found = registered(REPOSITORY / "prefect.yaml", "nightly", "flows/sweep.py:sweep")
+    assert found["parameters"] == {"preset": "embedded"}
+
+
+@pytest.mark.parametrize(
+    ("name", "entrypoint"), [("nightly", "x.py:y"), ("other", "flows/sweep.py:sweep"), ("a", None)]
+)
+def test_any_other_is_refused_with_those_that_there_are(name: str, entrypoint: str | None) -> None:
+    with pytest.raises(
+        UserError, match=r"is none of .*prefect\.yaml, which has embedded \(flows/pipeline\.py:pipeline"
+    ):
+        registered(REPOSITORY / "prefect.yaml", name, entrypoint)
+
+
+def test_a_file_without_deployments_knows_none(tmp_path: Path) -> None:
+    (tmp_path / "prefect.yaml").write_text("name: empty\n")
+    with pytest.raises(UserError, match="is none of"):
+        registered(tmp_path / "prefect.yaml", "a", "b.py:c")
