@@ -1,12 +1,13 @@
 """Training as a Ray job: submit or find it, follow it, stop it.
 
-A job's id is a function of its configuration and of how often it was tried, so a flow that died and is started again
-finds the job it had submitted.
+A job's id begins with a function of its configuration, so a flow that died and is started again finds the job it had
+submitted. How it ends nobody can guess: Ray names files by it where others may write.
 """
 
 import asyncio
 import os
 import re
+import secrets
 import shlex
 import time
 from collections import deque
@@ -52,10 +53,15 @@ class TrainingLost(TrainingFailed, ProcessLost):
 
 
 def job_prefix(config: "DictConfig") -> str:
-    """What the ids of all jobs that train this configuration begin with; the number of the attempt follows."""
+    """What the ids of all jobs that train this configuration begin with."""
     from omegaconf import OmegaConf
 
     return f"train-{hash_value(OmegaConf.to_container(config, resolve=True))[:16]}-"
+
+
+def job_id(config: "DictConfig", attempt: int) -> str:
+    """A new one every time."""
+    return f"{job_prefix(config)}{attempt}-{secrets.token_hex(16)}"
 
 
 def job_environment(config: "DictConfig") -> dict[str, str]:
@@ -102,7 +108,7 @@ def submit(cluster: RayCluster, config: "DictConfig", config_file: Path, environ
     OmegaConf.save(config, config_file)
     return client.submit_job(
         entrypoint=f"python -u -m elastic_core.training.train_main {shlex.quote(str(config_file))}",
-        submission_id=f"{prefix}{len(attempts) + 1}",
+        submission_id=job_id(config, len(attempts) + 1),
         runtime_env={"env_vars": dict(environment)},
     )
 

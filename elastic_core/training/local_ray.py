@@ -1,4 +1,5 @@
-"""A Ray cluster on this machine, for as long as a context lasts. Everything listens on loopback only."""
+"""A Ray cluster on this machine, for as long as a context lasts. Everything listens on loopback only, asks for a token,
+and keeps its files where no other user gets to them."""
 
 import os
 import secrets
@@ -104,8 +105,10 @@ def local_cluster(
         TimeoutError: when it did not answer, with the end of Ray's own output.
         RuntimeError: when Ray exited instead.
     """
-    # Unix sockets below it have paths of some 70 characters, of 107 allowed.
-    directory = Path(tempfile.mkdtemp(prefix="ray-"))
+    # Ray lets everybody write in its directory, who could then have it write elsewhere as us: nobody gets to it. The
+    # names are short, as Unix sockets below it have paths of some 75 characters, of 107 allowed.
+    private = Path(tempfile.mkdtemp(prefix="ray-"))
+    directory = private / "t"
     ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
     gcs = f"{_HOST}:{ports['port']}"
     token = prepare_process()
@@ -113,7 +116,7 @@ def local_cluster(
     started: list[subprocess.Popen[bytes]] = []
 
     def start(module: str, *arguments: str) -> Path:
-        output = directory / f"node-{len(started)}.log"
+        output = private / f"node-{len(started)}.log"
         started.append(_start(["-m", module, *arguments], environment, output))
         return output
 
@@ -134,7 +137,7 @@ def local_cluster(
     finally:
         for process in reversed(started):
             _stop(process)
-        shutil.rmtree(directory, ignore_errors=True)
+        shutil.rmtree(private, ignore_errors=True)
 
 
 def _environment(*, pretended: bool) -> dict[str, str]:

@@ -54,6 +54,13 @@ def cluster(client: Client, ended: bool = False) -> Any:
     return SimpleNamespace(client=lambda: client, dashboard="http://head:8265", has_ended=lambda: ended)
 
 
+def test_a_job_s_id_is_found_by_its_configuration_and_guessed_by_nobody() -> None:
+    config, other = OmegaConf.create({"a": 1}), OmegaConf.create({"a": 2})
+    first, second = launch.job_id(config, 1), launch.job_id(config, 1)
+    assert first.startswith(launch.job_prefix(config)) and not first.startswith(launch.job_prefix(other))
+    assert first != second and len(first.rpartition("-")[2]) == 32
+
+
 LOG = ("starting\n(ElasticTaskRunner pid=7) step:1 - rollout/", "acc:0.5\nstep:2 - rollout/acc:0.75\nbye")
 
 

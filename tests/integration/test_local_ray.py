@@ -1,0 +1,96 @@
+"""What another user of the machine can do to a Ray cluster that a flow starts."""
+
+import multiprocessing
+import os
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import httpx
+import psutil
+import pytest
+
+from elastic_core.training.local_ray import RayCluster, local_cluster
+from tests.listening import listening
+
+pytestmark = pytest.mark.timeout(300)
+
+NOBODY = 65534
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    # What Ray's token is set in must not outlive this module.
+    with patch.dict(os.environ), local_cluster(cpus=2, gpus=0, object_store_bytes=100 << 20) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def directory(cluster: RayCluster) -> Path:
+    """Ray's own."""
+    (option,) = [part for part in psutil.Process(cluster.head).cmdline() if part.startswith("--temp-dir=")]
+    return Path(option.partition("=")[2])
+
+
+def test_ray_opens_its_directory_and_ours_around_it_stays_shut(directory: Path) -> None:
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o777, "why this test is here: Ray widens it"
+    assert stat.S_IMODE(directory.parent.stat().st_mode) == 0o700
+    assert directory.parent.stat().st_uid == os.geteuid()
+
+
+def test_paths_of_sockets_leave_room(directory: Path) -> None:
+    sockets = [path for path in directory.rglob("*") if path.is_socket()]
+    assert sockets and max(len(str(path)) for path in sockets) <= 95
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_plants_renames_reads_and_calls_nothing(directory: Path) -> None:
+    process = multiprocessing.get_context("fork").Process(target=attack, args=(directory,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+def attack(directory: Path) -> None:
+    """As nobody: fails with the first thing that works."""
+    session = (directory / "session_latest").resolve()
+    sockets = [path for path in session.rglob("*") if path.is_socket()]
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    tries = {
+        "plant a file": lambda: (directory / "planted").touch(),
+        "rename the session": lambda: session.rename(session.with_name("moved")),
+        "read a log": lambda: (session / "logs" / "dashboard.log").read_text(),
+        "link a log to come": lambda: (session / "logs" / "job-driver-train.log").symlink_to("/etc/passwd"),
+        "list": lambda: list(directory.iterdir()),
+        **{f"call {path.name}": lambda path=path: socket.socket(socket.AF_UNIX).connect(str(path)) for path in sockets},
+    }
+    for what, act in tries.items():
+        try:
+            act()
+        except PermissionError:
+            continue
+        raise SystemExit(f"another user can {what}")
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer guessed"}])
+def test_a_job_without_the_token_is_refused(cluster: RayCluster, headers: dict[str, str]) -> None:
+    job = {"entrypoint": "true"}
+    answer = httpx.post(f"{cluster.dashboard}/api/jobs/", json=job, headers=headers, trust_env=False)
+    assert answer.status_code in (401, 403)
+
+
+def test_a_job_runs_and_everything_listens_on_loopback(cluster: RayCluster) -> None:
+    client = cluster.client()
+    job = client.submit_job(entrypoint="python -c 'import ray, time; ray.init(); time.sleep(5)'")
+    seen = set()
+    while not client.get_job_status(job).is_terminal():
+        seen |= listening(psutil.Process(cluster.head))
+        time.sleep(0.2)
+    assert client.get_job_status(job) == "SUCCEEDED", client.get_job_logs(job)[-2000:]
+    assert len(seen) >= 10
+    assert not [place for place in seen if not place.is_loopback]
