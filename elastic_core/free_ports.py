@@ -6,7 +6,9 @@ import random
 import socket
 from itertools import islice
 
-_HOST = "127.0.0.1"
+HOST = "127.0.0.1"
+ON_LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+"""For processes of one machine: by themselves gloo and NCCL listen on the interface that others reach it by."""
 _RANGE = range(20_000, 32_768)
 """Below Linux's ephemeral ports, which any connection may take before the service listens, and above Ray's workers'."""
 
@@ -28,7 +30,7 @@ def free_ports(count: int) -> list[int]:
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         try:
-            probe.bind((_HOST, port))
+            probe.bind((HOST, port))
         except OSError:
             return False
         return True

@@ -15,6 +15,7 @@ from typing import Any
 
 from prefect import get_run_logger, task
 
+from elastic_core.free_ports import HOST, ON_LOOPBACK
 from elastic_core.miniature.warm_start import BASE, prepare
 from elastic_core.processes import end_with_parent
 from elastic_core.reasonflux.f1 import RowsReport, unused_fields, write_rows
@@ -115,16 +116,18 @@ class Launch:
     threads: int = 1
 
     def command(self, config: Path) -> list[str]:
-        several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.num_processes)]
+        several = ["-m", "elastic_core.training.torchrun", "--standalone", f"--local-addr={HOST}"]
+        several += ["--nproc-per-node", str(self.num_processes)]
         launcher = several if self.num_processes > 1 else []
         return [sys.executable, "-u", *launcher, "-m", "elastic_core.training.sft", str(config)]
 
     def environment(self) -> dict[str, str]:
-        if not self.cpu:
-            return {}
-        # Threads that spin while they wait take the cores from everything else.
-        own = {"OMP_NUM_THREADS": str(self.threads), "OMP_WAIT_POLICY": "PASSIVE"}
-        return {"VERL_PLATFORM": "cpu", **{name: os.environ.get(name, value) for name, value in own.items()}}
+        own = dict(ON_LOOPBACK)
+        if self.cpu:
+            # Threads that spin while they wait take the cores from everything else.
+            own |= {"OMP_NUM_THREADS": str(self.threads), "OMP_WAIT_POLICY": "PASSIVE"}
+        chosen = {name: os.environ.get(name, value) for name, value in own.items()}
+        return {"VERL_PLATFORM": "cpu", **chosen} if self.cpu else chosen
 
 
 def _steps(launch: Launch, config: Path, log_file: Path, environment: Mapping[str, str]) -> Any:

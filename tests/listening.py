@@ -25,22 +25,21 @@ class Place(NamedTuple):
 
 
 def listening(root: psutil.Process) -> set[Place]:
-    """What a process and all its descendants listen on now, over TCP, and over UDP where anybody may send to it."""
+    """What a process and all its descendants listen on now, over TCP."""
+    family = {process.pid: process for process in (root, *root.children(recursive=True))}
     found = set()
-    with suppress(psutil.NoSuchProcess):
-        for process in (root, *root.children(recursive=True)):
-            with suppress(psutil.Error):  # It may end while it is looked at.
-                command = " ".join(process.cmdline())[-200:]
-                for each in process.net_connections("inet"):
-                    # A UDP socket that is bound and not connected takes what anybody sends.
-                    if each.status == psutil.CONN_LISTEN or (each.status == psutil.CONN_NONE and not each.raddr):
-                        found.add(Place(each.laddr.ip, each.laddr.port, command))
+    for each in psutil.net_connections("tcp"):
+        if each.status == psutil.CONN_LISTEN and each.pid in family:
+            with suppress(psutil.Error):  # It may have ended since.
+                command = " ".join(family[each.pid].cmdline())[-200:]
+                found.add(Place(each.laddr.ip, each.laddr.port, command))
     return found
 
 
 @contextmanager
-def watched(root: psutil.Process, seconds: float = 0.2) -> Iterator[set[Place]]:
-    """Everything that a process and its descendants listen on meanwhile, looked at every so many seconds."""
+def watched(root: psutil.Process, seconds: float = 0.5) -> Iterator[set[Place]]:
+    """Everything that a process and its descendants listen on meanwhile, looked at every so many seconds: what comes
+    and goes between two looks is missed. At the end it is looked at once more."""
     seen: set[Place] = set()
     stopping = threading.Event()
 
@@ -52,6 +51,7 @@ def watched(root: psutil.Process, seconds: float = 0.2) -> Iterator[set[Place]]:
     thread.start()
     try:
         yield seen
+        seen.update(listening(root))
     finally:
         stopping.set()
         thread.join()

@@ -20,6 +20,7 @@ from elastic_core.engines.parameters import (
     engine_environment,
     vllm_version,
 )
+from elastic_core.free_ports import HOST
 from elastic_core.markers import Markers, load_markers
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
 
@@ -38,6 +39,7 @@ class VllmEngine:
 
     def __init__(self, model: str, parameters: EngineParameters) -> None:
         os.environ.update(engine_environment(parameters.device))
+        os.environ.setdefault("VLLM_HOST_IP", HOST)  # All processes of an engine are on this machine.
         from vllm.v1.engine.async_llm import AsyncLLM
 
         self._markers = _native_markers(model)

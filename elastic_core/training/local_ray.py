@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psutil
 
 from elastic_core.accelerators import count_gpus
-from elastic_core.free_ports import free_ports
+from elastic_core.free_ports import HOST, ON_LOOPBACK, free_ports
 from elastic_core.processes import end_with_parent
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
-_HOST = "127.0.0.1"
 _ANSWER_SECONDS = 60
 """How long a job server may take to answer a request."""
 _PORTS = (
@@ -110,7 +109,7 @@ def local_cluster(
     private = Path(tempfile.mkdtemp(prefix="ray-"))
     directory = private / "t"
     ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
-    gcs = f"{_HOST}:{ports['port']}"
+    gcs = f"{HOST}:{ports['port']}"
     token = prepare_process()
     environment = _environment(pretended=gpus > count_gpus())
     started: list[subprocess.Popen[bytes]] = []
@@ -123,12 +122,12 @@ def local_cluster(
     try:
         output = start(
             *("ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats"),
-            *(f"--node-ip-address={_HOST}", f"--dashboard-host={_HOST}", "--include-dashboard=true"),
+            *(f"--node-ip-address={HOST}", f"--dashboard-host={HOST}", "--include-dashboard=true"),
             *(f"--num-cpus={cpus}", f"--num-gpus={gpus}", f"--object-store-memory={object_store_bytes}"),
             *(f"--{name}={port}" for name, port in ports.items()),
             f"--temp-dir={directory}",
         )
-        cluster = RayCluster(f"http://{_HOST}:{ports['dashboard-port']}", gcs, token, started[0].pid)
+        cluster = RayCluster(f"http://{HOST}:{ports['dashboard-port']}", gcs, token, started[0].pid)
         _wait(started[0], cluster, 1, output, deadline_seconds)
         for number in range(2, nodes + 1):
             output = start("elastic_core.training.local_node", gcs, str(cpus), str(gpus), str(object_store_bytes))
@@ -144,7 +143,10 @@ def _environment(*, pretended: bool) -> dict[str, str]:
     """Of a node, and so of the jobs that it runs."""
     # An address from outside would make Ray join that cluster, and GPUs that are pretended are none of the visible.
     outside = {"RAY_ADDRESS", *(["CUDA_VISIBLE_DEVICES"] if pretended else [])}
-    return {name: value for name, value in os.environ.items() if name not in outside} | {
+    return {
+        **ON_LOOPBACK,
+        "VLLM_HOST_IP": HOST,
+        **{name: value for name, value in os.environ.items() if name not in outside},
         # Jobs say `python`; it has to be this one.
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         "RAY_USAGE_STATS_ENABLED": "0",

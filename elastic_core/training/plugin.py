@@ -1,6 +1,7 @@
 """verl's entry point into this package: the group `verl.plugins` names it, so every process that imports verl loads it.
 
-Everywhere it checks versions and mends what every platform meets (patches.py). With VERL_PLATFORM=cpu it also makes
+Everywhere it checks versions, has torch's stores listen where they are called, and mends what every platform meets
+(patches.py). With VERL_PLATFORM=cpu it also makes
 verl run without an accelerator. The platform is never guessed: a Ray actor without a GPU on a GPU cluster sees none
 either. The agent loop registers itself in the only processes that need it, see rollout_workers.py.
 
@@ -9,12 +10,14 @@ verl logs a failing plugin at debug level and goes on; `require_plugin` in plugi
 
 import os
 
+from elastic_core import private_stores
 from elastic_core.training import patches
 from elastic_core.training.versions import check_versions
 
 _CPU = os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
 
 check_versions(cpu=_CPU)
+private_stores.install()
 if _CPU:
     from elastic_core.training import cpu_platform, vllm_alias
 

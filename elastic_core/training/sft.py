@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from elastic_core.fingerprint import hash_files, model_fingerprint
-from elastic_core.free_ports import free_ports
+from elastic_core.free_ports import HOST, ON_LOOPBACK, free_ports
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -284,15 +284,16 @@ def _check_record(directory: Path, expected: dict[str, Any]) -> None:
 
 
 def _single_process_environment() -> None:
-    """What torchrun would set for one process; a free port, so that several runs share a machine."""
+    """What torchrun would set for one process, on loopback; a free port, so that several runs share a machine."""
     (port,) = free_ports(1)
     os.environ |= {
         "RANK": "0",
         "LOCAL_RANK": "0",
         "WORLD_SIZE": "1",
         "LOCAL_WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": HOST,
         "MASTER_PORT": str(port),
+        **{name: os.environ.get(name, value) for name, value in ON_LOOPBACK.items()},
     }
 
 

@@ -4,10 +4,12 @@ import subprocess
 from pathlib import Path
 
 import polars as pl
+import psutil
 import pytest
 
 from tests.browser import browser, page  # noqa: F401 (fixtures)
 from tests.elastic_command import elastic
+from tests.listening import Place, watched
 
 
 @pytest.fixture(scope="session")
@@ -16,9 +18,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def first(runs: Path) -> subprocess.CompletedProcess[str]:
+def watched_run(runs: Path) -> tuple[subprocess.CompletedProcess[str], set[Place]]:
+    """The smoke pipeline, and where any of its processes listened."""
+    with watched(psutil.Process()) as places:
+        return elastic("run", "pipeline", "--preset", "smoke", runs=runs), places
+
+
+@pytest.fixture(scope="session")
+def first(watched_run: tuple[subprocess.CompletedProcess[str], set[Place]]) -> subprocess.CompletedProcess[str]:
     """`elastic run pipeline --preset smoke` in a runs directory of its own."""
-    return elastic("run", "pipeline", "--preset", "smoke", runs=runs)
+    return watched_run[0]
 
 
 @pytest.fixture(scope="session")

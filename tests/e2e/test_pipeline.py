@@ -13,6 +13,7 @@ from elastic_core.trajectory import KEY, SCHEMA
 from tests.e2e.conftest import read_table
 from tests.elastic_command import elastic
 from tests.exactness import broken_rules
+from tests.listening import Place
 
 CELL_KEYS = {
     "model", "benchmark", "strategy", "think_budget", "solution_budget", "num_problems", "num_samples", "avg_at_k",
@@ -30,6 +31,17 @@ def test_the_last_line_is_the_report(first: subprocess.CompletedProcess[str], ru
 def test_every_stage_tells_its_time(first: subprocess.CompletedProcess[str]) -> None:
     for stage in ("data", "warm-start", "train", "sweep", "report"):
         assert f"{stage}: finished in" in first.stdout
+
+
+def test_nothing_listens_where_another_machine_could_call(
+    watched_run: tuple[subprocess.CompletedProcess[str], set[Place]],
+) -> None:
+    """Prefect's server, Ray, torch.distributed in warm start and training, vLLM, TransferQueue."""
+    finished, places = watched_run
+    assert finished.returncode == 0, finished.stdout[-6000:]
+    for part in ("prefect.server", "gcs_server", "raylet", "elastic_core.training.sft"):
+        assert any(part in place.command for place in places), f"{part} was not seen: {places}"
+    assert not [place for place in places if not place.is_loopback]
 
 
 def test_the_table_holds_every_cell_once_and_no_budget_is_exceeded(table: pl.DataFrame) -> None:

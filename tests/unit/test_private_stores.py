@@ -1,0 +1,122 @@
+"""torch's stores listen on the address they are called by. In processes of their own, as a patch stays."""
+
+import json
+import subprocess
+import sys
+import textwrap
+import tomllib
+from pathlib import Path
+
+import psutil
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+LISTENING = """
+    import json
+
+    import psutil
+    import torch.distributed as dist
+
+    def places():
+        found = psutil.Process().net_connections("tcp")
+        return [each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN]
+"""
+INSTALL = """
+    from elastic_core import private_stores
+
+    private_stores.install()
+    private_stores.install()
+"""
+
+
+def answer(*parts: str, variables: dict[str, str] | None = None) -> list[str]:
+    """What a Python program prints at its end, as JSON."""
+    program = "\n".join(textwrap.dedent(part) for part in parts)
+    command = [sys.executable, "-c", program]
+    environment = {**dict(psutil.Process().environ()), "PYTHONPATH": str(REPOSITORY), **(variables or {})}
+    output = subprocess.check_output(command, env=environment, text=True, timeout=100)
+    return list(json.loads(output.splitlines()[-1]))
+
+
+STORES = """
+    own = dist.TCPStore("127.0.0.1", 0, 1, True)
+    named = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    guest = dist.TCPStore("127.0.0.1", named.port, is_master=False, wait_for_workers=False)
+    guest.set("key", "value")
+    assert named.get("key") == b"value"
+    print(json.dumps(places()))
+"""
+GROUP = """
+    for _ in range(2):  # A second group of the process shares the port of the first.
+        dist.init_process_group("gloo")
+        dist.barrier()
+        assert dist.get_world_size() == 1
+        places_now = places()
+        dist.destroy_process_group()
+    print(json.dumps(places_now))
+"""
+
+
+def test_torch_by_itself_listens_everywhere() -> None:
+    """Why this is here: when it fails, the patch may go."""
+    assert set(answer(LISTENING, STORES)) - {"127.0.0.1"}
+
+
+def test_a_store_listens_where_it_is_called() -> None:
+    assert answer(LISTENING, INSTALL, STORES) == ["127.0.0.1", "127.0.0.1"]
+
+
+def test_a_group_of_one_process_listens_on_loopback_only() -> None:
+    environment = """
+        import os
+
+        from elastic_core.training import sft
+
+        sft._single_process_environment()
+    """
+    assert set(answer(environment, LISTENING, INSTALL, GROUP)) == {"127.0.0.1"}
+
+
+def test_an_address_of_another_machine_is_an_error_that_says_so() -> None:
+    program = """
+        try:
+            dist.TCPStore("192.0.2.1", 29500, is_master=True)
+        except OSError as error:
+            print(json.dumps([str(error)]))
+    """
+    (message,) = answer(LISTENING, INSTALL, program)
+    assert "torch's store cannot listen on 192.0.2.1 port 29500" in message and "--node-ip-address" in message
+
+
+MEMBER = """
+    import psutil
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    dist.barrier()
+    found = [each for process in (psutil.Process(), psutil.Process().parent())
+             for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+    if dist.get_rank() == 0:
+        print("found", len(found), {each.laddr.ip for each in found})
+    dist.barrier()
+"""
+
+
+@pytest.mark.parametrize("several", [2])
+def test_processes_of_torchrun_and_torchrun_itself_listen_on_loopback_only(several: int, tmp_path: Path) -> None:
+    from tasks.warm_start import Launch
+
+    launch = Launch(cpu=True, num_processes=several, threads=1)
+    (tmp_path / "member.py").write_text(textwrap.dedent(MEMBER))
+    command = launch.command(tmp_path / "unused")
+    command[command.index("-m", 3) :] = [str(tmp_path / "member.py")]
+    environment = {**dict(psutil.Process().environ()), "PYTHONPATH": str(REPOSITORY), **launch.environment()}
+    output = subprocess.check_output(command, env=environment, text=True, timeout=200)
+    (line,) = [line for line in output.splitlines() if line.startswith("found")]
+    assert line.endswith("{'127.0.0.1'}") and int(line.split()[1]) >= 1
+
+
+def test_vllm_s_processes_install_it() -> None:
+    """Whichever way vLLM starts them; an engine that shares a model between GPUs has a store."""
+    declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["entry-points"]
+    assert declared["vllm.general_plugins"] == {"elastic": "elastic_core.private_stores:install"}
