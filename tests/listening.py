@@ -12,7 +12,7 @@ import psutil
 
 
 class Place(NamedTuple):
-    """Where one of the processes listened, and which it was: the end of its command line."""
+    """Where one of the processes listened, and its command line."""
 
     address: str
     port: int
@@ -31,7 +31,7 @@ def listening(root: psutil.Process) -> set[Place]:
     for each in psutil.net_connections("tcp"):
         if each.status == psutil.CONN_LISTEN and each.pid in family:
             with suppress(psutil.Error):  # It may have ended since.
-                command = " ".join(family[each.pid].cmdline())[-200:]
+                command = " ".join(family[each.pid].cmdline())
                 found.add(Place(each.laddr.ip, each.laddr.port, command))
     return found
 
