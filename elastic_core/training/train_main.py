@@ -59,11 +59,12 @@ def run(config: "DictConfig") -> None:
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
     from elastic_core.training.graders import require_graders
+    from elastic_core.training.private_queues import protected
     from elastic_core.training.trainer import ElasticTaskRunner
 
     environment = get_ppo_ray_runtime_env(config)
     environment["env_vars"]["TRANSFER_QUEUE_ENABLE"] = "1"
-    ray.init(runtime_env=environment)
+    ray.init(runtime_env=protected(environment))
     require_graders(config)
     runner = ray.remote(ElasticTaskRunner).remote()
     ray.get(runner.run.remote(config))
