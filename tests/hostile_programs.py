@@ -168,6 +168,52 @@ RESOURCES = [
     """,
     ),
     _hostile(
+        "fill_tmp_with_names",
+        "makes files without content, which take the kernel's memory and no room",
+        """
+        import os
+        def attack(x):
+            for number in range(10_000_000):
+                os.mknod(f"/tmp/{number:0200}")
+    """,
+    ),
+    _hostile(
+        "fill_tmp_with_attributes",
+        "keeps memory in attributes of files, which take no room either",
+        """
+        import os
+        def attack(x):
+            for number in range(1000):
+                os.mknod(f"/tmp/{number}")
+                for attribute in range(64):
+                    os.setxattr(f"/tmp/{number}", f"user.{attribute}", b"x" * 65536)
+    """,
+    ),
+    _hostile(
+        "threads_while_talking",
+        "starts threads without end while it answers byte by byte",
+        """
+        import os, stat, struct, threading, time, _thread
+        def attack(x):
+            threading.stack_size(32768)
+            channel = next(number for number in range(3, 64) if is_socket(number))
+            os.write(channel, struct.pack("!I", 5 << 20))
+            held = _thread.allocate_lock()
+            held.acquire()
+            for _ in range(400):
+                _thread.start_new_thread(held.acquire, ())
+                os.write(channel, b" ")
+            while True:
+                os.write(channel, b" ")
+                time.sleep(0.005)
+        def is_socket(number):
+            try:
+                return stat.S_ISSOCK(os.fstat(number).st_mode)
+            except OSError:
+                return False
+    """,
+    ),
+    _hostile(
         "fill_other_memory",
         "fills every other place that could be in memory",
         """
@@ -672,6 +718,21 @@ READING = [
                 except OSError:
                     os.mknod(f"/tmp/{name}", 0o600 | stat.S_IFBLK, number)
                     return open(f"/tmp/{name}", "rb").read(1 << 20)
+    """,
+    ),
+    _hostile(
+        "change_devices",
+        "makes the machine's devices useless",
+        """
+        import os
+        def attack(x):
+            for device in (0, 1, 2, "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"):
+                for change in (lambda: os.chmod(device, 0), lambda: os.utime(device, (0, 0))):
+                    try:
+                        change()
+                    except OSError:
+                        pass
+            return open("/dev/null").read()
     """,
     ),
     _hostile(

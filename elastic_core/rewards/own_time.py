@@ -28,6 +28,10 @@ class OwnTime:
     def now(self) -> float:
         return time.monotonic() - self._waited
 
+    def since_look(self) -> float:
+        """Seconds on the clock on the wall since the last look."""
+        return time.monotonic() - self._looked
+
     def look(self, waited: Mapping[int, int]) -> None:
         """Take note of how long threads have waited in their life.
 

@@ -1,16 +1,17 @@
 """A sandbox for programs that nobody has read, on bubblewrap.
 
 Covered:
-- The file system: a program sees the C library and Python's standard library, read-only, numpy where it is asked for,
-  `harness`, and a /tmp of its own in memory, of 64 MiB. No home, no project, no /proc, no /sys, four devices.
+- The file system: a program sees Python, its standard library, the C libraries that these need, `harness`, and numpy
+  where it is asked for, all read-only; and a /tmp of its own in memory, of 64 MiB. No home, no project, no /proc, no
+  /sys, nothing else of the system. Its only device is /dev/null; for root it is not the machine's own node.
 - Namespaces of its own: user, PID, mount, IPC, UTS, network (nothing in it but a loopback of its own), and cgroup
   where the kernel has them. No capabilities, an empty environment, a session of its own.
 - System calls: `elastic_core.rewards.seccomp` denies what reaches other processes, namespaces, mounts, sockets, keys,
-  and memory that no limit counts.
+  modes, owners and times of files, and memory that no limit counts.
 - A program is one process, with threads: it can start no others.
-- Limits: CPU time, address space, file size, open files, no core dumps; and the number of threads, looked at every
-  `TICK` seconds. Where the kernel counts them by user namespace (5.14) and the user is not root, whom it does not
-  limit, that is a hard limit as well.
+- Limits: CPU time, address space, file size, open files, no core dumps; and the numbers of threads and of files in
+  /tmp, looked at every `TICK` seconds, whether or not the program is heard of. Where the kernel counts threads by user
+  namespace (5.14) and the user is not root, whom it does not limit, that is a hard limit as well.
 - Time, without what was spent waiting for a processor (`own_time`): what else the machine runs is not the program's
   fault. As many programs run at a time as there are processors (`slots`). Whatever ends a run, the namespace's init is
   killed, and it has ended, with all of its processes, when `Sandbox.close` returns. It also ends with the thread that
@@ -21,10 +22,10 @@ Not covered:
 - Faults of the kernel itself, and what processors leak through timing. For those, run graders on a machine that holds
   nothing else.
 - Fairness: a program may use all cores until its time is up; its neighbours take longer, which is not counted.
-- Between two looks, a program may have more threads than it may.
-- Programs that need processes, sockets, packages other than numpy, or files that last: /tmp lasts as long as the
-  sandbox, so that the tests of a "stdin" problem share one.
-- A Python whose libraries lie outside of its prefix, /lib and /usr/lib, such as that of Nix.
+- Between two looks, a program may have more threads, and more files, than it may.
+- Programs that need processes, sockets, packages other than numpy, random numbers from a device, modes and times of
+  files, or files that last: /tmp lasts as long as the sandbox, so that the tests of a "stdin" problem share one.
+- A C library other than GNU's: what Python needs is what `ldd` says.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from elastic_core.errors import UserError
-from elastic_core.rewards.bubblewrap import MAX_BYTES, MAX_PROCESSES, Limits, find_bwrap, start
+from elastic_core.rewards.bubblewrap import MAX_BYTES, MAX_FILES, MAX_PROCESSES, Limits, find_bwrap, start
 from elastic_core.rewards.grade import GradeStatus
 from elastic_core.rewards.harness.start import HEADER, READY
 from elastic_core.rewards.own_time import OwnTime, nanoseconds_waited
+from elastic_core.rewards.processes import children, threads_below
 from elastic_core.rewards.seccomp import MACHINES
 
 TICK = 0.05
@@ -91,6 +92,7 @@ class Sandbox:
         self._peers: tuple[Sandbox, ...] = ()
         self._time = OwnTime()
         self._init: int | None = None  # a pidfd
+        self._folder: int | None = None  # the program's /tmp
         self._channel, theirs = socket.socketpair()
         try:
             self._process = start(harness, limits, packages, theirs)
@@ -114,15 +116,15 @@ class Sandbox:
             SandboxFailed: when it does not start.
         """
         try:
-            answer = self.receive(self.now() + START_SECONDS)
+            answer = self._first_frame(self.now() + START_SECONDS)
         except ProgramFailed as failure:
             raise SandboxFailed(f"the sandbox did not start ({failure}): {self._complaint()}") from failure
-        if answer != READY:
+        if answer != READY or self._folder is None:
             raise SandboxFailed(f"the sandbox began with {answer[:40]!r}")
-        children = _children(self._process.pid)
-        if children:  # otherwise it has ended already, and the next message will say so
+        inside = children(self._process.pid)
+        if inside:  # otherwise it has ended already, and the next message will say so
             with contextlib.suppress(ProcessLookupError):
-                self._init = os.pidfd_open(children[0])
+                self._init = os.pidfd_open(inside[0])
         self._look()  # What was waited for until now is not the program's.
 
     def now(self) -> float:
@@ -177,11 +179,24 @@ class Sandbox:
                 os.waitid(os.P_PIDFD, self._init, os.WEXITED)
             os.close(self._init)
             self._init = None
+        if self._folder is not None:
+            os.close(self._folder)
+            self._folder = None
         self._process.kill()
         self._process.wait()
         assert self._process.stderr is not None
         self._process.stderr.close()
         self._channel.close()
+
+    def _first_frame(self, deadline: float) -> bytes:
+        """What `harness.start` says, with the descriptor of /tmp."""
+        with self._end_is_the_programs():
+            self._wait(select.POLLIN, deadline)
+            frame, folders, _, _ = socket.recv_fds(self._channel, HEADER.size + len(READY), 1)
+        if not frame:
+            raise ProgramFailed(GradeStatus.RUNTIME_ERROR, "it ended")
+        self._folder = folders[0] if folders else None
+        return frame[HEADER.size :]
 
     def _read(self, length: int, deadline: float) -> bytes:
         parts = []
@@ -199,9 +214,9 @@ class Sandbox:
         poll.register(self._channel, event)
         while True:
             ready = bool(poll.poll(TICK * 1000))
-            if ready and self.now() <= deadline:
-                return
-            self._look()
+            # By time and not by silence: a program may send a byte now and then.
+            if self._time.since_look() >= TICK or self.now() > deadline:
+                self._look()
             if self.now() > deadline:
                 raise ProgramFailed(GradeStatus.TIMEOUT, "its time was up")
             if ready:
@@ -211,11 +226,19 @@ class Sandbox:
         # This thread hands the answers on, so that its waiting is theirs.
         waited = {threading.get_native_id(): nanoseconds_waited(Path("/proc/thread-self"))}
         for sandbox in (self, *self._peers):
-            threads = _threads(sandbox._process.pid)
+            threads = threads_below(sandbox._process.pid, MAX_PROCESSES)
             if len(threads) > MAX_PROCESSES:
                 raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"more than {MAX_PROCESSES} processes and threads")
             waited |= threads
+            sandbox._count_files()
         self._time.look(waited)
+
+    def _count_files(self) -> None:
+        if self._folder is None:
+            return
+        tmp = os.statvfs(self._folder)
+        if tmp.f_files - tmp.f_ffree > MAX_FILES:
+            raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"more than {MAX_FILES} files")
 
     @contextlib.contextmanager
     def _end_is_the_programs(self) -> Iterator[None]:
@@ -269,25 +292,3 @@ def _advice() -> str:
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         return "A pod may have neither by default: give its container securityContext: {privileged: true}."
     return "In a container, allow user namespaces and mounts (docker run --privileged); else reinstall: " + _INSTALL
-
-
-def _threads(pid: int) -> dict[int, int]:
-    """Threads of a process and all its descendants, up to a few more than there may be, and how long each has waited
-    for a processor, in nanoseconds."""
-    threads: dict[int, int] = {}
-    waiting = [pid]
-    while waiting and len(threads) <= MAX_PROCESSES:
-        process = waiting.pop()
-        with contextlib.suppress(OSError):  # it has just ended
-            tasks = islice(Path(f"/proc/{process}/task").iterdir(), MAX_PROCESSES + 1)
-            threads |= {int(task.name): nanoseconds_waited(task) for task in tasks}
-            waiting += _children(process)
-    return threads
-
-
-def _children(pid: int) -> list[int]:
-    children: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            children += map(int, (task / "children").read_text().split())
-    return children

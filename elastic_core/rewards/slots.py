@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import tempfile
 import threading
 import time
@@ -31,7 +32,7 @@ def slot() -> Iterator[None]:
     """Inside, one of the machine's slots is taken. That of a process which was killed is free.
 
     Raises:
-        UserError: when the directory of the slots is another user's.
+        UserError: as `own_directory`.
     """
     with _queue:
         while (taken := _take()) is None:
@@ -44,7 +45,7 @@ def slot() -> Iterator[None]:
 
 def _take() -> int | None:
     """The descriptor that holds a slot; None when all are taken."""
-    directory = _directory()
+    directory = own_directory()
     for number in range(num_slots()):
         descriptor = os.open(directory / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -56,9 +57,18 @@ def _take() -> int | None:
     return None
 
 
-def _directory() -> Path:
+def own_directory() -> Path:
+    """Where the graders of this user on this machine meet; nobody else can write there.
+
+    Raises:
+        UserError: when there is something else, or another user's.
+    """
     directory = Path(tempfile.gettempdir(), f"elastic-programs-{os.getuid()}")
     directory.mkdir(mode=0o700, exist_ok=True)
-    if directory.stat().st_uid != os.getuid():
-        raise UserError(f"{directory} is another user's; expected one's own: set TMPDIR to another directory")
+    found = directory.lstat()  # Not of what a link of another user leads to.
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
+        raise UserError(
+            f"{directory} is not a directory that only user {os.getuid()} can write to; remove it, or set TMPDIR to "
+            "another directory"
+        )
     return directory

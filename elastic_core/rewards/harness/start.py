@@ -63,6 +63,10 @@ class Channel:
     def send(self, payload: bytes) -> None:
         self._socket.sendall(HEADER.pack(len(payload)) + payload)
 
+    def send_ready(self, folder: int) -> None:
+        """Say that a program may now be sent, and hand over the descriptor of its folder."""
+        socket.send_fds(self._socket, [HEADER.pack(len(READY)) + READY], [folder])
+
     def close(self) -> None:
         self._socket.close()
 
@@ -103,7 +107,9 @@ def start() -> Start:
     sys.setrecursionlimit(RECURSION_LIMIT)
     sys.set_int_max_str_digits(0)
     names = prelude()
-    channel.send(READY)
+    folder = os.open("/tmp", os.O_PATH)
+    channel.send_ready(folder)
+    os.close(folder)
     return Start(channel, names, bytes.fromhex(process_filter))
 
 
