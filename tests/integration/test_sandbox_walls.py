@@ -123,14 +123,14 @@ def test_a_file_in_the_devices_place_is_not_taken_for_it(monkeypatch: pytest.Mon
     assert devices.null_device() == Path(os.devnull)
 
 
-@pytest.mark.parametrize("name", ["threads_while_talking", "fill_tmp_with_names", "fill_tmp_with_attributes"])
-def test_what_no_limit_of_the_kernel_counts_ends_the_program(name: str) -> None:
-    assert status_of(name) is GradeStatus.RUNTIME_ERROR
+def test_threads_are_counted_while_the_program_talks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "TICK", 1.0)  # however busy the machine is, it is never silent for so long
+    assert status_of("threads_while_talking") is GradeStatus.RUNTIME_ERROR
 
 
 def test_files_are_counted_while_the_program_is_silent(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("DEBUG", "elastic_core.rewards.runners"):
-        status_of("fill_tmp_with_names")
+        assert status_of("fill_tmp_with_names") is GradeStatus.RUNTIME_ERROR
     assert f"more than {bubblewrap.MAX_FILES} files" in caplog.text
 
 
