@@ -123,9 +123,34 @@ def test_a_file_in_the_devices_place_is_not_taken_for_it(monkeypatch: pytest.Mon
     assert devices.null_device() == Path(os.devnull)
 
 
+TALKS = """
+import os, stat, struct, threading, time, _thread
+def solve(x):
+    channel = next(number for number in range(3, 64) if is_socket(number))
+    held = _thread.allocate_lock()
+    held.acquire()
+    threading.stack_size(32768)
+    for _ in range(100):
+        _thread.start_new_thread(held.acquire, ())
+    answer = b'{"value": 1}'
+    os.write(channel, struct.pack("!I", 600 + len(answer)))
+    for _ in range(600):
+        os.write(channel, b" ")
+        time.sleep(0.005)
+    os.write(channel, answer)
+    os._exit(0)
+def is_socket(number):
+    try:
+        return stat.S_ISSOCK(os.fstat(number).st_mode)
+    except OSError:
+        return False
+"""
+
+
 def test_threads_are_counted_while_the_program_talks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "TICK", 1.0)  # however busy the machine is, it is never silent for so long
-    assert status_of("threads_while_talking") is GradeStatus.RUNTIME_ERROR
+    monkeypatch.setattr(sandbox, "TICK", 1.0)  # even on a busy machine it is not silent for so long
+    truth = CodeTruth("functional", (CodeTest("1", "1"),), method="solve")
+    assert runners.run(TALKS, truth) is GradeStatus.RUNTIME_ERROR
 
 
 def test_files_are_counted_while_the_program_is_silent(caplog: pytest.LogCaptureFixture) -> None:
