@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,8 @@ import polars as pl
 
 from elastic_core.atomic import replacing
 from elastic_core.data.problems import Problem
+from elastic_core.errors import UserError
+from elastic_core.escaping import write_csv
 from elastic_core.statistics import budget_advice, marginal_accuracy, paired_differences, readable, thinking_spent
 from reports import tables
 from reports.claims import BASE, TRAINED, evaluate_claims
@@ -30,6 +33,8 @@ FIGURES, TABLES = "figures", "tables"
 """Directories of a report."""
 FILES = "files.json"
 """What a report wrote, by which the next one knows what to replace."""
+_WRITTEN = re.compile(rf"report\.md|report\.html|summary\.json|({FIGURES}|{TABLES})/\w+\.(png|svg|csv)")
+"""Names of a report's files. The list may be anyone's, and what else it names is not removed."""
 VANILLA = "vanilla"
 
 
@@ -65,16 +70,18 @@ def build_report(sources: ReportSources, directory: Path) -> ReportContent:
 
     Raises:
         ValueError: as `reports.summary.summarize`.
+        UserError: when the list of an earlier report there is none; then nothing is written.
     """
+    earlier = _earlier(directory)
     content = _collect(sources, directory)
     for table in content.tables:
         with replacing(table_file(directory, table)) as temporary:
-            table.frame.write_csv(temporary, float_precision=4)
+            write_csv(table.frame, temporary, float_precision=4)
     write_summary_json(content.summary, directory / "summary.json")
     with replacing(directory / "report.md") as temporary:
         temporary.write_text(render_markdown(content), encoding="utf-8")
     write_page(content, sources.rows, sources.problems, directory / "report.html")
-    _replace_earlier(content)
+    _replace_earlier(content, earlier)
     return content
 
 
@@ -94,11 +101,35 @@ def table_file(directory: Path, table: ReportTable) -> Path:
     return directory / TABLES / f"{table.name}.csv"
 
 
-def _replace_earlier(content: ReportContent) -> None:
+def _earlier(directory: Path) -> list[str]:
+    """Files of the report that was written here before."""
+    listing = directory / FILES
+    if not listing.exists():
+        return []
+    try:
+        names = json.loads(listing.read_text(encoding="utf-8"))
+    except ValueError:
+        names = None
+    wrong = [name for name in names if not _is_written(directory, name)] if isinstance(names, list) else ["no list"]
+    if wrong:
+        raise UserError(
+            f"{listing}: found {str(wrong[0])[:200]!r}; expected names of a report's files in {directory}: remove the "
+            "list, or report to another directory"
+        )
+    return list(names)
+
+
+def _is_written(directory: Path, name: Any) -> bool:
+    if not isinstance(name, str) or not _WRITTEN.fullmatch(name):
+        return False
+    # A folder of the report may be a link to one of the user's.
+    return (directory / name).parent.resolve().is_relative_to(directory.resolve())
+
+
+def _replace_earlier(content: ReportContent, earlier: list[str]) -> None:
     """Remove what an earlier report wrote here and this one did not: a figure that is no longer true. The directory may
     hold the user's own files too."""
     listing = content.directory / FILES
-    earlier = json.loads(listing.read_text(encoding="utf-8")) if listing.exists() else []
     written = [file.relative_to(content.directory).as_posix() for file in files_of(content)]
     for name in set(earlier) - set(written):
         (content.directory / name).unlink(missing_ok=True)

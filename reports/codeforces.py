@@ -8,6 +8,7 @@ from typing import NamedTuple
 import polars as pl
 
 from elastic_core.budget import Budget
+from elastic_core.escaping import escaped
 from elastic_core.rewards.codeforces import (
     MIN_PARTICIPANTS,
     SAMPLE_TESTS_NOTE,
@@ -84,7 +85,8 @@ def section(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mappi
 
 def _measured(cells: list[RatedCell], missing: set[int]) -> str:
     lines = ["| cell | rating | percentile among users | contests |", "|---|---|---|---|"]
-    for name, partial, r in cells:
+    for cell_name, partial, r in cells:
+        name = escaped(cell_name)
         mark = " †" if partial else ""
         if r is None:
             lines.append(f"| {name}{mark} | not measured | | 0 |")

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from elastic_core.atomic import replacing
+from elastic_core.escaping import write_csv
 from reports.claims import BASE, TRAINED
 from reports.content import ReportFigure
 from reports.summary import partial
@@ -78,7 +79,7 @@ def figure_of(
         with replacing(target.svg) as temporary:
             FigureCanvasSVG(figure).print_svg(temporary, metadata={"Date": None, "Creator": None})
     with replacing(target.data) as temporary:
-        data.write_csv(temporary, float_precision=6)
+        write_csv(data, temporary, float_precision=6)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from elastic_core.budget import Budget
+from elastic_core.escaping import Markdown, escaped
 from reports.claims import Claim
 from reports.content import ReportContent, ReportTable
 from reports.drawing import plain, sampled
@@ -22,20 +23,23 @@ def render_markdown(content: ReportContent) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("reports"), undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False
+        loader=PackageLoader("reports"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,
+        finalize=escaped,
     )
     summary = content.summary.with_columns(partial=partial())
     return environment.get_template("report.md.j2").render(
-        verdict=_cell(content.verdict),
+        verdict=content.verdict,
         coverage=content.coverage,
-        provenance=[(_cell(name), _cell(value)) for name, value in content.provenance.items()],
+        provenance=[(_value(name), _value(value)) for name, value in content.provenance.items()],
         figures=[
-            (_cell(figure.title), figure.caption, figure.png.relative_to(content.directory).as_posix())
+            (figure.title, figure.caption, figure.png.relative_to(content.directory).as_posix())
             for figure in content.figures
         ],
         counted=_counted(content.claims),
         shown=_shown,
-        cell=_cell,
         claims=content.claims,
         partial=is_partial(content.summary),
         benchmarks=[
@@ -53,7 +57,7 @@ def _benchmark(name: str, cells: pl.DataFrame, remark: str) -> dict[str, Any]:
         "num_trajectories": cells["num_trajectories"].sum(),
         "accuracy": _table(cells, _accuracy),
         "tokens": _table(cells, _tokens),
-        "remark": remark,
+        "remark": Markdown(remark),
     }
 
 
@@ -67,27 +71,26 @@ def _tokens(cell: dict[str, Any]) -> str:
     return f"{phases} ({100 * cell['forced_fraction']:.0f} %)" if cell["forced_fraction"] else phases
 
 
-def _table(cells: pl.DataFrame, show: Callable[[dict[str, Any]], str]) -> str:
+def _table(cells: pl.DataFrame, show: Callable[[dict[str, Any]], str]) -> Markdown:
     """Budgets down, (model, strategy) across; an empty place where the table has no such cell."""
     columns = cells.select("model", "strategy").unique().sort("model", "strategy").rows()
     shown: dict[str, dict[tuple[Any, ...], str]] = {}
     for cell in cells.sort("think_budget", "solution_budget", nulls_last=True).iter_rows(named=True):
         budget = str(Budget(cell["think_budget"], cell["solution_budget"]))
         shown.setdefault(budget, {})[cell["model"], cell["strategy"]] = show(cell)
-    header = ["budget", *(f"{_cell(model)}, {plain(strategy)}" for model, strategy in columns)]
+    header = ["budget", *(f"{model}, {plain(strategy)}" for model, strategy in columns)]
     return _grid(
         header, [[budget, *(values.get(column, "") for column in columns)] for budget, values in shown.items()]
     )
 
 
-def _lines(table: ReportTable) -> str:
-    return _grid(
-        [_cell(name) for name in table.header], [[_cell(place.text) for place in line] for line in table.lines]
-    )
+def _lines(table: ReportTable) -> Markdown:
+    return _grid(table.header, [[place.text for place in line] for line in table.lines])
 
 
-def _grid(header: list[str], lines: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *lines])
+def _grid(header: list[str], lines: list[list[str]]) -> Markdown:
+    places = [header, ["---"] * len(header), *lines]
+    return Markdown("\n".join(f"| {' | '.join(map(escaped, line))} |" for line in places))
 
 
 def _counted(claims: list[Claim]) -> str:
@@ -95,14 +98,14 @@ def _counted(claims: list[Claim]) -> str:
     return f"{counts[True]} hold, {counts[False]} do not, {counts[None]} could not be measured."
 
 
-def _shown(holds: bool | None) -> str:
-    return {True: "holds", False: "**does not hold**", None: "not measured"}[holds]
+def _shown(holds: bool | None) -> Markdown:
+    return Markdown({True: "holds", False: "**does not hold**", None: "not measured"}[holds])
 
 
-def _cell(value: Any) -> str:
-    """A value that cannot break a Markdown table."""
+def _value(value: Any) -> str:
+    """A value of the provenance on one line."""
     if isinstance(value, dict):
-        return "; ".join(f"{_cell(name)} {_cell(item)}" for name, item in value.items())
+        return "; ".join(f"{_value(name)} {_value(item)}" for name, item in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(map(_cell, value))
-    return " ".join(str(value).split()).replace("|", r"\|")
+        return ", ".join(map(_value, value))
+    return str(value)

@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 from elastic_core.atomic import replacing
 from elastic_core.budget import Budget
+from elastic_core.escaping import escaped
 
 CARD = "README.md"
 RECORD = "training.json"
@@ -104,8 +105,9 @@ def _table(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     for cell in cells:
         low, high = 100 * cell["ci_low"], 100 * cell["ci_high"]
+        budget = Budget(cell["think_budget"], cell["solution_budget"])
         rows.append(
-            f"| {cell['benchmark']} | {cell['strategy']} | {Budget(cell['think_budget'], cell['solution_budget'])} "
+            f"| {escaped(cell['benchmark'])} | {escaped(cell['strategy'])} | {budget} "
             f"| {cell['num_problems']} × {cell['num_samples']} | {100 * cell['avg_at_k']:.1f} [{low:.1f}, {high:.1f}] "
             f"| {cell['tokens_mean']:.0f} | {100 * cell['forced_fraction']:.0f} % |"
         )

@@ -1,6 +1,8 @@
 """The report as a whole: its files, its text, and that it can be made again."""
 
+import csv
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +13,7 @@ import polars as pl
 import pytest
 
 from elastic_core.budget import TrainingBudget
+from elastic_core.errors import UserError
 from reports.build import ReportSources, build_report, files_of
 from reports.training import Training
 from tests.unit.test_report_summary import make_rows
@@ -110,3 +113,49 @@ def test_a_report_of_responses_without_answers_compares_nothing(sources: ReportS
     assert content.verdict.startswith("Nothing can be read from this comparison.")
     assert {claim.holds for claim in content.claims} == {None}
     assert "needs answers that the grader can read" in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        '["../precious.txt"]',
+        '["figures/../../precious.txt"]',
+        '["thesis.docx"]',
+        '["elsewhere/precious.csv"]',
+        '["figures/linked.csv"]',
+        '{"figures/a.png": 1}',
+        "[1]",
+        "not JSON",
+    ],
+)
+def test_a_list_of_files_that_is_not_a_reports_removes_nothing(
+    sources: ReportSources, tmp_path: Path, listed: str
+) -> None:
+    directory = tmp_path / "report"
+    outside = tmp_path / "outside"
+    for folder in (directory / "elsewhere", outside):
+        folder.mkdir(parents=True)
+    (directory / "figures").symlink_to(outside)
+    kept = [tmp_path / "precious.txt", directory / "thesis.docx", directory / "elsewhere/precious.csv"]
+    kept += [outside / "linked.csv"]
+    for file in kept:
+        file.write_text("precious")
+    (directory / "files.json").write_text(listed)
+    with pytest.raises(UserError, match=r"files\.json: .*expected"):
+        build_report(sources, directory)
+    assert all(file.read_text() == "precious" for file in kept)
+    assert not (directory / "report.md").exists()
+
+
+def test_names_of_models_and_benchmarks_are_text_wherever_they_stand(tmp_path: Path) -> None:
+    rows = make_rows(benchmarks=["hard"], strategies=["separate"], budgets=[32], num_problems=2, num_samples=1)
+    script, formula = "<script>alert(1)</script>", "=cmd|' /C calc'!A0"
+    rows = rows.with_columns(benchmark=pl.lit(script), model=pl.col("model").replace("base", formula))
+    build_report(ReportSources(rows.lazy()), tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert "\n## \\<script>" in text
+    assert re.search(r"(?<!\\)<script", text) is None
+    assert r"=cmd\|' /C" in text and "=cmd|" not in text
+    for file in tmp_path.rglob("*.csv"):
+        with file.open(newline="") as lines:
+            assert [place for line in csv.reader(lines) for place in line if place.startswith("=")] == []
