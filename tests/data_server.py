@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urljoin, urlsplit
@@ -32,6 +32,8 @@ class Server:
         requests: path and Range header of each.
         logins: path and Authorization header of each.
         ranges: whether parts are served; otherwise always the whole.
+        endless: paths whose answers never end, and the size that each announces; None for no size.
+        sent: bytes of them that were taken.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -41,6 +43,8 @@ class Server:
     requests: list[tuple[str, str | None]] = field(default_factory=list)
     logins: list[tuple[str, str | None]] = field(default_factory=list)
     ranges: bool = True
+    endless: dict[str, int | None] = field(default_factory=dict)
+    sent: int = 0
     url: str = ""
 
     def asked(self, path: str) -> list[str | None]:
@@ -92,7 +96,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.site.requests.append((path, wanted))
         self.site.logins.append((path, self.headers.get("Authorization")))
         fault = self.site.faults[path].pop(0) if self.site.faults.get(path) else None
-        if fault and fault.drop_after is None:
+        if path in self.site.endless:
+            self._send_endlessly(self.site.endless[path])
+        elif fault and fault.drop_after is None:
             self._send(fault.status, fault.headers, fault.body or b"")
         elif path in self.site.redirects:
             target = urljoin(self.site.url, self.site.redirects[path])
@@ -112,6 +118,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(206, {**headers, **part}, content[start:], drop_after)
         else:
             self._send(200, headers, content, drop_after)
+
+    def _send_endlessly(self, announced: int | None) -> None:
+        self.close_connection = True
+        self.send_response(200)
+        if announced is not None:
+            self.send_header("Content-Length", str(announced))
+        self.end_headers()
+        with suppress(OSError):  # The client hangs up.
+            while True:
+                self.site.sent += self.wfile.write(bytes(1 << 16))
 
     def _send(self, status: int, headers: Mapping[str, str], body: bytes, drop_after: int | None = None) -> None:
         self.send_response(status)

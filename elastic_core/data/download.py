@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from filelock import FileLock, Timeout
 
+from elastic_core.bounded import TooLarge, pieces
 from elastic_core.data.dataset import GitHub, Hub
 from elastic_core.data.lock import Pin
 from elastic_core.errors import UserError
@@ -41,6 +42,8 @@ LONGEST_WAIT = 300.0
 """Seconds, even if the server asks for more: the hub counts requests in windows of five minutes."""
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 30.0
 """Seconds until a connection stands, and until the next bytes come."""
+MAX_BYTES = 64 << 30
+"""Of a file whose size nobody knows before it comes."""
 
 
 class NotObtained(Exception):
@@ -94,8 +97,11 @@ class Network:
             raise listing
         return listing
 
-    def download(self, source: GitHub | Hub, name: str, commit: str, part: Path) -> bool:
+    def download(self, source: GitHub | Hub, name: str, commit: str, part: Path, size: int | None) -> bool:
         """Bring `part` to the whole content of a file, going on after the bytes that it has.
+
+        Args:
+            size: of the file in bytes, where it is known. A larger one is given up, and nothing of it is kept.
 
         Returns:
             Whether it was put together from more than one response.
@@ -107,7 +113,13 @@ class Network:
         _refuse_offline()
         part.parent.mkdir(parents=True, exist_ok=True)
         remote = _remote(source, name, commit)
-        return self._retried(lambda: self._receive(remote, part), source, commit, _host(remote.url))
+        most = MAX_BYTES if size is None else size
+        try:
+            return self._retried(lambda: self._receive(remote, part, most), source, commit, _host(remote.url))
+        except TooLarge as error:
+            part.unlink(missing_ok=True)
+            expected = f"no more than {most}" if size is None else str(size)
+            raise NotObtained(f"{_host(remote.url)}: {error}; expected {expected}") from None
 
     def _list(self, source: Hub, revision: str) -> Listing:
         _refuse_offline()
@@ -153,7 +165,7 @@ class Network:
         except httpx.HTTPError as error:
             raise _explained(error, source, revision, host) from error
 
-    def _receive(self, remote: _Remote, part: Path) -> bool:
+    def _receive(self, remote: _Remote, part: Path, most: int) -> bool:
         """One attempt. Returns whether the body continued what `part` had."""
         offset = part.stat().st_size if part.exists() else 0
         with remote.request(offset) as response:
@@ -161,12 +173,12 @@ class Network:
                 return True  # All had arrived, and the fetch ended before it was checked.
             if not offset or _continues(response, offset):
                 remote.raise_for_status(response)
-                self._write(response, part)
+                self._write(response, part, most)
                 return response.status_code == 206
         part.unlink()
-        return self._receive(remote, part)
+        return self._receive(remote, part, most)
 
-    def _write(self, response: httpx.Response, part: Path) -> None:
+    def _write(self, response: httpx.Response, part: Path, most: int) -> None:
         from tqdm import tqdm
 
         resumed = response.status_code == 206
@@ -181,10 +193,10 @@ class Network:
             disable=None,  # Where nobody watches.
         )
         with part.open("ab" if resumed else "wb") as file, bar:
-            for chunk in response.iter_bytes():
+            for piece in pieces(response, most - start):
                 self._check()
-                file.write(chunk)
-                bar.update(len(chunk))
+                file.write(piece)
+                bar.update(len(piece))
 
     @contextmanager
     def alone(self, lock: Path) -> Iterator[None]:

@@ -182,7 +182,7 @@ class Store:
         self, network: Network, source: GitHub | Hub, name: str, commit: str, part: Path, expected: _Known, last: bool
     ) -> Fetched:
         """The verified partial download; when it is wrong, nothing is left of it."""
-        resumed = network.download(source, name, commit, part)
+        resumed = network.download(source, name, commit, part, expected.pin.bytes)
         try:
             return self._verified(source, name, part, expected, "nothing of it was kept")
         except _Mismatch:

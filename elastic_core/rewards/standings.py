@@ -17,6 +17,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from elastic_core.atomic import replacing
+from elastic_core.bounded import TooLarge, pieces
 from elastic_core.errors import UserError
 from elastic_core.rewards.codeforces import Standings
 
@@ -36,6 +37,8 @@ LONGEST_WAIT = 120.0
 """Seconds, even if the server asks for more."""
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 60.0
 """Seconds until a connection stands, and until the next bytes come."""
+MAX_BYTES = 256 << 20
+"""Of an answer; those of the largest contests have some 30 MiB."""
 THROTTLED = "Call limit exceeded"
 WITHOUT_DATA = ("not found", "Rating changes are unavailable")
 """In the API's comments on contests that will never have what a rating needs."""
@@ -206,19 +209,23 @@ class Client:
         time.sleep(max(0.0, self._last + self._seconds_between - time.monotonic()))
         timeout = httpx.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT)
         try:
-            response = httpx.get(f"{self._base_url}/{method}", params={"contestId": contest}, timeout=timeout)
+            address = f"{self._base_url}/{method}"
+            with httpx.stream("GET", address, params={"contestId": contest}, timeout=timeout) as response:
+                body = b"".join(pieces(response, MAX_BYTES))
+        except TooLarge as error:
+            raise NotObtained(f"{method}: {error}; expected no more than {MAX_BYTES}") from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise NotObtained(f"{self._base_url} is no address of an API: {error}") from error
         except httpx.RequestError as error:
             raise _Transient(f"cannot reach {self._base_url}: {error or type(error).__name__}") from error
         finally:
             self._last = time.monotonic()
-        return _result(response, method)
+        return _result(response, body, method)
 
 
-def _result(response: httpx.Response, method: str) -> Any:
+def _result(response: httpx.Response, body: bytes, method: str) -> Any:
     """What the API's answer holds. Its comment is read whatever the status, since nothing else tells refusals apart."""
-    answer = _object(response.content)
+    answer = _object(body)
     if answer.get("status") == "OK" and "result" in answer:
         return answer["result"]
     comment = str(answer.get("comment", ""))

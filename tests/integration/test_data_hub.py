@@ -114,6 +114,14 @@ def test_a_pattern_is_fetched_recorded_and_then_never_asked_for_again(hub: Serve
     assert hub.requests == []
 
 
+def test_a_file_is_held_to_the_size_that_the_hub_lists(hub: Server, sources: Path) -> None:
+    hub.endless[storage(FIRST)] = None
+    message = fetch(hub, sources, FIRST)["error"]
+    assert f"bytes came and more would have; expected {len(FILES[FIRST])}" in message
+    assert list(sources.rglob("*.part")) == []
+    assert hub.sent < 64 << 20
+
+
 def test_a_moved_branch_changes_nothing_and_a_changed_file_is_refused(hub: Server, sources: Path) -> None:
     fetch(hub, sources, FIRST)
     hub.add_hub(REPOSITORY, "b" * 40, {FIRST: b"new"})  # "main" is another commit now.

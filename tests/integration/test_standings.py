@@ -308,6 +308,15 @@ def test_an_address_that_nobody_listens_at_is_named(tmp_path: Path, api: Api) ->
         fetch([1], tmp_path, "http://127.0.0.1:9/api", 0)
 
 
+def test_an_answer_larger_than_any_contest_is_given_up(
+    tmp_path: Path, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standings, "MAX_BYTES", 100)
+    with pytest.raises(UserError, match=r"bytes are announced; expected no more than 100"):
+        fetch([1], tmp_path, api.url, 0)
+    assert len(api.asked) == 1
+
+
 @pytest.mark.timeout(120)
 def test_what_is_no_address_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standings, "NUM_ATTEMPTS", 2)

@@ -221,6 +221,22 @@ def test_what_is_plainly_no_data_is_never_recorded(
     assert not (sources / "sources.lock.json").exists()
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("announced", [None, 1 << 40])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_file_that_does_not_end_is_given_up_and_not_kept(
+    sources: Path, server: Server, monkeypatch: pytest.MonkeyPatch, announced: int | None, known: bool
+) -> None:
+    monkeypatch.setattr(download, "MAX_BYTES", 1 << 20)
+    server.endless["/data/a.json"] = announced
+    said = "1099511627776 bytes are announced" if announced else "bytes came and more would have"
+    expected = f"expected {len(CONTENT)}" if known else "expected no more than 1048576"
+    with pytest.raises(UserError, match=rf"127\.0\.0\.1: .*{said}; {expected}"):
+        fetch([dataset(pinned() if known else SourceFile("data/a.json"))], sources=sources)
+    assert list(sources.rglob("*.part")) == []
+    assert len(server.requests) == 1
+
+
 # The lock
 
 
