@@ -14,9 +14,9 @@ from typing import Any
 import orjson
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from elastic_core.data.dataset import ROW, BadRow, Fields
+from elastic_core.data.parquet import parquet_batches, parquet_columns
 
 BATCH_BYTES = 64 << 20
 """Size of a batch of rows before decoding. A row of a code data set may hold 100 MB of tests, so a batch is bounded in
@@ -54,7 +54,7 @@ def column_names(file: Path) -> list[str]:
     if file.suffix == ".csv":
         return pl.read_csv(file, n_rows=0).columns
     if file.suffix == ".parquet":
-        return pq.read_schema(file).names
+        return parquet_columns(file)
     first: Any
     if file.suffix == ".json":
         rows = _parse(file.read_bytes())
@@ -162,21 +162,12 @@ def _csv(file: Path, fields: Fields) -> Iterator[pl.DataFrame]:
 
 
 def _parquet(file: Path, fields: Fields) -> Iterator[pl.DataFrame]:
-    try:
-        # Buffered and not ahead: otherwise a whole row group, which may be a gigabyte, is in memory at once.
-        source = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
-    except pa.ArrowInvalid as error:
-        raise BadRow(None, f"not a parquet file: {error}") from None
-    _require_columns(source.schema_arrow.names, fields)
+    _require_columns(parquet_columns(file), fields)
     done = 0
-    for group in range(source.num_row_groups):
-        size = source.metadata.row_group(group)
-        per_row = max(1, size.total_byte_size // max(1, size.num_rows))
-        batch_rows = max(1, BATCH_BYTES // per_row)
-        for batch in source.iter_batches(batch_rows, row_groups=[group], columns=list(fields)):
-            rows = pl.DataFrame(batch).select(_as_declared(batch.schema, name, dtype) for name, dtype in fields.items())
-            yield _numbered(rows, range(done + 1, done + rows.height + 1))
-            done += rows.height
+    for batch in parquet_batches(file, list(fields), BATCH_BYTES):
+        rows = pl.DataFrame(batch).select(_as_declared(batch.schema, name, dtype) for name, dtype in fields.items())
+        yield _numbered(rows, range(done + 1, done + rows.height + 1))
+        done += rows.height
 
 
 def _as_declared(schema: pa.Schema, name: str, dtype: Any) -> pl.Expr:

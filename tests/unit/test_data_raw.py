@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_core.data import raw
+from elastic_core.data import parquet, raw
 from elastic_core.data.dataset import BadRow
 from elastic_core.data.raw import column_names, read_batches
 
@@ -138,6 +139,63 @@ def test_what_cannot_be_read_is_refused_with_its_place(
     error = refusal(tmp_path, name, data)
     assert error.row == row
     assert reason in error.reason
+
+
+def bomb(rows: int, text: int, **options: Any) -> bytes:
+    """A parquet file of a few hundred bytes: one text, for every row."""
+    sink = pa.BufferOutputStream()
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * text]))
+    if options:
+        column = column.cast(pa.string())
+    pq.write_table(pa.table({"problem": column, "answer": column}), sink, compression="zstd", **options)
+    return sink.getvalue().to_pybytes()
+
+
+def test_a_parquet_file_that_unpacks_to_gigabytes_is_refused_before_it_has(tmp_path: Path) -> None:
+    data = bomb(50_000, 50_000)
+    assert len(data) < 2000
+    (tmp_path / "rows.parquet").write_bytes(data)
+    sizes = []
+    with pytest.raises(BadRow, match=rf"bytes unpacked from {len(data)}; expected no more than {1 << 30}"):
+        sizes += [batch.estimated_size() for batch in read_batches(tmp_path / "rows.parquet", FIELDS)]
+    assert max(sizes, default=0) < 512 << 20
+
+
+def as_list(rows: int, text: int) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"problem": ["p"], "answer": [["x" * text] * rows]}), sink, compression="zstd")
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize(
+    "data, fields",
+    [
+        (lambda: bomb(100, 1_000_000), FIELDS),
+        (lambda: bomb(100, 1_000_000, use_dictionary=False, column_encoding="DELTA_BYTE_ARRAY"), FIELDS),
+        (lambda: as_list(10_000, 10_000), FIELDS | {"answer": pl.List(pl.String())}),
+    ],
+    ids=["one text", "one prefix", "one row"],
+)
+def test_a_parquet_batch_that_takes_more_memory_than_there_may_be_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: Callable[[], bytes], fields: Any
+) -> None:
+    monkeypatch.setattr(parquet, "MEMORY", 64 << 20)
+    assert "unpacks to more than there may be" in refusal(tmp_path, "rows.parquet", data(), fields).reason
+
+
+def test_a_parquet_column_of_few_texts_is_read_as_text(tmp_path: Path) -> None:
+    rows = read(tmp_path, "rows.parquet", bomb(10_000, 10))
+    assert rows.height == 10_000
+    assert rows["problem"].unique().to_list() == ["x" * 10]
+
+
+def test_whoever_stops_reading_leaves_no_process(tmp_path: Path) -> None:
+    (tmp_path / "rows.parquet").write_bytes(bomb(20_000, 1000))
+    before = set(psutil.Process().children())
+    batches = read_batches(tmp_path / "rows.parquet", FIELDS)
+    next(batches)
+    batches.close()
+    assert set(psutil.Process().children()) == before
 
 
 def test_a_number_that_is_none_is_named(tmp_path: Path) -> None:
