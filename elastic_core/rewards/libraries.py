@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,7 +42,7 @@ def standard_library() -> Path:
 
 
 @functools.cache
-def needed_libraries(folders: Sequence[Path]) -> Libraries:
+def needed_libraries(folders: tuple[Path, ...]) -> Libraries:
     """What Python, its standard library and the modules in these folders need, outside of them.
 
     Raises:
@@ -54,10 +53,12 @@ def needed_libraries(folders: Sequence[Path]) -> Libraries:
     used += [file for folder in folders for file in folder.rglob("*.so")]
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     said = subprocess.run(["ldd", python(), *used], capture_output=True, text=True, env=environment).stdout
-    files = {name: Path(path) for name, path in re.findall(r"^\t(\S+) => (/.+) \(0x", said, re.MULTILINE)}
+    # "name => path (address)", or "path (address)". The loader is the one whose name is a path, in either form.
+    found = re.findall(r"^\t(\S+)(?: => (/.+))? \(0x", said, re.MULTILINE)
+    loader = next((Path(name) for name, _ in found if name.startswith("/")), None)
+    files = {name: Path(path) for name, path in found if path and not name.startswith("/")}
     own = [folder.resolve() for folder in folders]
     files = {name: file for name, file in files.items() if not any(map(file.resolve().is_relative_to, own))}
     if "libc.so.6" in files:
         files.setdefault(_THREADS_END, files["libc.so.6"].with_name(_THREADS_END))
-    loader = re.search(r"^\t(/\S+) \(0x", said, re.MULTILINE)
-    return Libraries(Path(loader[1]) if loader else None, {name: path for name, path in files.items() if path.exists()})
+    return Libraries(loader, {name: path for name, path in files.items() if path.exists()})

@@ -25,6 +25,7 @@ Not covered:
 - Between two looks, a program may have more threads, and more files, than it may.
 - Programs that need processes, sockets, packages other than numpy, random numbers from a device, modes and times of
   files, or files that last: /tmp lasts as long as the sandbox, so that the tests of a "stdin" problem share one.
+- Where Python, numpy and this project are installed: their compiled files say so.
 - A C library other than GNU's: what Python needs is what `ldd` says.
 """
 

@@ -196,6 +196,16 @@ def test_what_the_user_preloads_is_not_in_the_sandbox(monkeypatch: pytest.Monkey
     assert libraries.needed_libraries.__wrapped__(()) == plain
 
 
+@pytest.mark.parametrize("arrow", ["", " => /usr/lib64/ld-linux-x86-64.so.2"])
+def test_the_loader_is_known_in_both_of_ldds_forms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arrow: str) -> None:
+    said = ["linux-vdso.so.1 (0x1)", "libc.so.6 => /bin/sh (0x2)", f"/lib64/ld-linux-x86-64.so.2{arrow} (0x3)"]
+    (tmp_path / "ldd").write_text("#!/bin/sh\n" + "".join(f"printf '\\t%s\\n' '{line}'\n" for line in said))
+    (tmp_path / "ldd").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = libraries.needed_libraries.__wrapped__(())
+    assert found == (Path("/lib64/ld-linux-x86-64.so.2"), {"libc.so.6": Path("/bin/sh")})
+
+
 def test_a_sandbox_without_its_folder_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files could not be counted."""
     with sandbox.Sandbox("candidate", bubblewrap.Limits(1 << 30, 10)) as running:
