@@ -10,11 +10,11 @@ import psutil
 import pytest
 import yaml
 
+from elastic_core.free_ports import free_ports
 from flows.deployments import AUTOMATION
 from tests.integration.test_services import (
     DEPLOYMENTS,
     clean_environment,
-    free_port,
     lines_until,
     prefect_client,
     start,
@@ -42,7 +42,7 @@ def test_a_dead_flow_run_is_marked_crashed(tmp_path: Path) -> None:
     automation["trigger"]["within"] = WITHIN_SECONDS
     (tmp_path / AUTOMATION).parent.mkdir(parents=True)
     (tmp_path / AUTOMATION).write_text(yaml.safe_dump(automation))
-    process = start(tmp_path, clean_environment(), free_port(), free_port())
+    process = start(tmp_path, clean_environment(), *free_ports(2))
     try:
         lines_until(process, "Ctrl-C")
         with prefect_client(tmp_path / "runs") as api:

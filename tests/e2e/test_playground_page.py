@@ -3,7 +3,6 @@ host. `page` fails its test on an error in the console and on a request to anywh
 
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import psutil
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from elastic_core.free_ports import free_ports
 from tests.browser import watched
 from tests.elastic_command import ELASTIC, environment
 
@@ -26,15 +26,9 @@ RUN_MS = 240_000
 HOSTILE = '<img src=x onerror="document.title=1"> ${document.title=2} {{value}} 12+3=?'
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def start(runs: Path, *arguments: str, **variables: str) -> tuple[subprocess.Popen[str], str]:
     """The process and the address of its page, once that answers."""
-    port = free_port()
+    (port,) = free_ports(1)
     process = subprocess.Popen(
         [ELASTIC, "playground", "--port", str(port), *arguments],
         env={**environment(runs), "PYTHONUNBUFFERED": "1", **variables},

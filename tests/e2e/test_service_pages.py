@@ -14,13 +14,13 @@ import pytest
 from mlflow import MlflowClient
 from playwright.sync_api import Browser, Page, expect
 
+from elastic_core.free_ports import free_ports
 from tests.browser import PAGE_MS
 from tests.integration.test_services import (
     DEPLOYMENTS,
     FLOW,
     clean_environment,
     clients,
-    free_port,
     lines_until,
     start,
 )
@@ -85,7 +85,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     project = tmp_path_factory.mktemp("project")
     (project / "flow.py").write_text(textwrap.dedent(FLOW))
     (project / "prefect.yaml").write_text(textwrap.dedent(DEPLOYMENTS))
-    ports = free_port(), free_port()
+    ports = tuple(free_ports(2))
     process = start(project, clean_environment(), *ports)
     try:
         lines_until(process, "Ctrl-C")
