@@ -118,6 +118,7 @@ def test_a_broken_file_is_one_sentence_and_nothing_is_built(tmp_path: Path) -> N
     assert not list((tmp_path / "runs").glob("embedded/data/*/*.parquet"))
 
 
+@pytest.mark.slow
 def test_ones_own_file_becomes_a_benchmark(tmp_path: Path) -> None:
     rows = [{"problem": f"{i}+{i}=?", "answer": 2 * i} for i in range(3)]
     (tmp_path / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

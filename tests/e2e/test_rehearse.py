@@ -31,6 +31,8 @@ benchmarks = ["aime-2024", "gpqa-diamond", "livecodebench", "codeforces", "human
 
 [engine]
 tensor_parallel_size = 2
+# Two engines side by side are test_sweep_ray's.
+data_parallel_size = 1
 
 [sweep]
 models = ["base", "trained"]

@@ -260,6 +260,7 @@ def open_directory() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     postgresql.find_binaries() is None, reason=f"needs PostgreSQL: sudo apt-get install {postgresql.APT_PACKAGE}"
 )
