@@ -25,4 +25,4 @@ def test_the_trainer_is_told_its_threads_unless_the_user_says_otherwise(monkeypa
     assert Launch(threads=2).environment()["OMP_NUM_THREADS"] == "2"
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert Launch(threads=2).environment()["OMP_NUM_THREADS"] == "3"
-    assert Launch(cpu=False, num_processes=8).environment() == {}
+    assert "OMP_NUM_THREADS" not in Launch(cpu=False, num_processes=8).environment()
