@@ -6,9 +6,8 @@ import random
 import socket
 from itertools import islice
 
-HOST = "127.0.0.1"
-ON_LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-"""For processes of one machine: by themselves gloo and NCCL listen on the interface that others reach it by."""
+from elastic_core.loopback import HOST
+
 _RANGE = range(20_000, 32_768)
 """Below Linux's ephemeral ports, which any connection may take before the service listens, and above Ray's workers'."""
 

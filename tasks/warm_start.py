@@ -15,7 +15,7 @@ from typing import Any
 
 from prefect import get_run_logger, task
 
-from elastic_core.free_ports import HOST, ON_LOOPBACK
+from elastic_core.loopback import HOST, ON_LOOPBACK
 from elastic_core.miniature.warm_start import BASE, prepare
 from elastic_core.processes import end_with_parent
 from elastic_core.reasonflux.f1 import RowsReport, unused_fields, write_rows

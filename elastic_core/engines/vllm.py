@@ -20,7 +20,7 @@ from elastic_core.engines.parameters import (
     engine_environment,
     vllm_version,
 )
-from elastic_core.free_ports import HOST
+from elastic_core.loopback import HOST
 from elastic_core.markers import Markers, load_markers
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
 

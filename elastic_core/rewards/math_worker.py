@@ -23,6 +23,7 @@ from typing import Any, TextIO
 
 from elastic_core.processes import end_with_parent
 from elastic_core.rewards.compare import accepts
+from elastic_core.rewards.normal import TRIGONOMETRY
 from elastic_core.rewards.truth import MathTruth
 
 MEMORY_LIMIT = 2 << 30
@@ -186,7 +187,6 @@ def _difference(given: Any, wanted: Any, *, relative: bool) -> float:
 
 
 _PRIMES = re.compile(r"([a-zA-Z])'('?)")
-_TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _DEGREES = re.compile(r"([0-9.]+|[a-zA-Z]|\([^()]*\)|\{[^{}]*\})\\degree")
 # What its parser reads as something else: 1 2 as a sum, 52_8 without the base, 46' as 46, 0.\overline{3} as 0, words as
 # nothing, and what is not to be seen.
@@ -205,7 +205,7 @@ def _parse(text: str) -> Any:
     text = _PRIMES.sub(r"\1_{prime\2}", text).replace("prime'", "primeprime")
     if _MISREAD.search(text):
         return None
-    if _TRIGONOMETRY.search(text):  # it drops the degree sign, as right for 180^\circ-2x
+    if TRIGONOMETRY.search(text):  # it drops the degree sign, as right for 180^\circ-2x
         text = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
     text = text.replace(r"\newline", r"\\").replace(r"\degree", r"^\circ ")
     text = re.sub(r"(?<=[0-9])(?=[a-zA-Z])", " ", text)  # in 2i the i would not be seen to stand alone

@@ -44,6 +44,9 @@ _CHARACTERS = str.maketrans(
 _SUPERSCRIPTS = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+")
 _VULGAR_FRACTIONS = re.compile("[¼½¾⅐-⅞]")
 
+TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
+"""A function of an angle, whose degree sign is not the answer's."""
+
 _OR = r"(?:,\s*)?(?:\\text\s*\{\s*,?\s*or\s*\}|(?<![a-zA-Z\\])or(?![a-zA-Z])|\\(?:lor|vee)(?![a-zA-Z]))"
 _AND = r"(?:,\s*)?(?:\\text\s*\{\s*,?\s*and\s*\}|(?<![a-zA-Z\\])and(?![a-zA-Z])|\\(?:land|wedge)(?![a-zA-Z]))"
 _RELATION = re.compile(r"[<>]|\\(?:leq?|geq?|leqslant|geqslant|lt|gt)(?![a-zA-Z])")

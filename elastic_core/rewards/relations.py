@@ -26,12 +26,13 @@ def solutions(text: str) -> tuple[str, str] | None:
 
     Inequalities are joined by "or", "and" or commas. A comma is an "or": several solutions.
     """
-    variable, *others = {_variable(part) for part in _JOINT.split(text)[::2]}
+    tokens = _JOINT.split(text)
+    parts, joints = tokens[::2], tokens[1::2]
+    variable, *others = {_variable(part) for part in parts}
     if variable is None or others:
         return None
-    parts = _JOINT.split(text)
-    sets = [_intervals(part, variable) for part in parts[::2]]
-    if r"\cap" in parts[1::2]:
+    sets = [_intervals(part, variable) for part in parts]
+    if r"\cap" in joints:
         if len(sets) > 2 or any(len(one) > 1 for one in sets):
             return None
         return _both(variable, *(one[0] for one in sets))

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from fractions import Fraction
 
-from elastic_core.rewards.normal import normal, number
+from elastic_core.rewards.normal import TRIGONOMETRY, normal, number
 
 _UNITS = """
 dollar dollars usd = 100 cent
@@ -90,11 +90,11 @@ _BASES = [
 ]
 
 _TEXT = r"\\text\{[^{}]*\}(?:\^(?:[0-9]|\{-?[0-9]\}))?"
-_TRAILING = re.compile(rf"(?:(?:{_TEXT}|%|\\degree ?[CFK]?|\\dollar|/)\s*)+$")
-_TRAILING_BUT_DEGREES = re.compile(rf"(?:(?:{_TEXT}|%|\\dollar|/)\s*)+$")
+_PIECE = rf"{_TEXT}|%|\\dollar|/"
+_TRAILING = re.compile(rf"(?:(?:{_PIECE}|\\degree ?[CFK]?)\s*)+$")
+_TRAILING_BUT_DEGREES = re.compile(rf"(?:(?:{_PIECE})\s*)+$")
 _BARE = re.compile(r"(?<=[0-9.}])\s?([a-zA-Z][a-zA-Z/ ]*(?:\^[0-9])?(?:/[a-zA-Z]+(?:\^[0-9])?)?)$")
 _BASE = re.compile(r"([0-9][0-9A-Z]*)_(?:([0-9]{1,2})|\{([0-9]{1,2})\}|\{?\\text\{([a-z]+)\}\}?)")
-_TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _PART = re.compile(r"(/?)([^/^]+)(?:\^(-?[0-9]))?")
 _UNIT_TEXT = re.compile(r"(?:[^0-9,;:=<>+]|\^\{?-?[0-9])*")
 _MAX_WORDS = 4
@@ -117,7 +117,7 @@ def split_unit(text: str) -> tuple[str, str]:
         if text.startswith(prefix):
             return text[0].replace("\\", "") + text[len(prefix) :].lstrip(), "dollar"
     # The degree of `\cos 60^\circ` belongs to the angle.
-    trailing = _TRAILING_BUT_DEGREES if _TRIGONOMETRY.search(text) else _TRAILING
+    trailing = _TRAILING_BUT_DEGREES if TRIGONOMETRY.search(text) else _TRAILING
     if (match := trailing.search(text)) and match.start():
         name = unit(match[0])
         is_unit = name.count("%") <= 1 and _may_be_unit(match[0])
@@ -154,9 +154,9 @@ def in_one_unit(answer: str, given: str, accepted: str, wanted: str) -> list[tup
             return []
         value = number(accepted)
         is_left_out = value is not None and abs(value.value) > 1 and not re.search(r"/|\\frac", accepted)
-        return same if is_left_out else [(times(answer, Fraction(1, 100)), accepted)]
+        return same if is_left_out else [(_times(answer, Fraction(1, 100)), accepted)]
     if wanted == "%":
-        return [] if given else [*same, (answer, times(accepted, Fraction(1, 100)))]
+        return [] if given else [*same, (answer, _times(accepted, Fraction(1, 100)))]
     if given in _ANGLES and wanted in _ANGLES:
         return _as_angles(answer, given, accepted, wanted)
     # Of temperatures `\degree C` is more exact than a degree.
@@ -165,7 +165,7 @@ def in_one_unit(answer: str, given: str, accepted: str, wanted: str) -> list[tup
     if not given or not wanted:
         return same
     ours, theirs = _worth(given), _worth(wanted)
-    return [(times(answer, ours[0] / theirs[0]), accepted)] if ours and theirs and ours[1] == theirs[1] else []
+    return [(_times(answer, ours[0] / theirs[0]), accepted)] if ours and theirs and ours[1] == theirs[1] else []
 
 
 def _as_angles(answer: str, given: str, accepted: str, wanted: str) -> list[tuple[str, str]]:
@@ -180,7 +180,7 @@ def _radians(degrees: str) -> str:
     return rf"\frac{{\pi}}{{180}}\cdot({degrees})"
 
 
-def times(text: str, factor: Fraction) -> str:
+def _times(text: str, factor: Fraction) -> str:
     """A normal text, multiplied."""
     value = number(text)
     if value is None:

@@ -59,9 +59,9 @@ def job_prefix(config: "DictConfig") -> str:
     return f"train-{hash_value(OmegaConf.to_container(config, resolve=True))[:16]}-"
 
 
-def job_id(config: "DictConfig", attempt: int) -> str:
+def job_id(prefix: str, attempt: int) -> str:
     """A new one every time."""
-    return f"{job_prefix(config)}{attempt}-{secrets.token_hex(16)}"
+    return f"{prefix}{attempt}-{secrets.token_hex(16)}"
 
 
 def job_environment(config: "DictConfig") -> dict[str, str]:
@@ -108,7 +108,7 @@ def submit(cluster: RayCluster, config: "DictConfig", config_file: Path, environ
     OmegaConf.save(config, config_file)
     return client.submit_job(
         entrypoint=f"python -u -m elastic_core.training.train_main {shlex.quote(str(config_file))}",
-        submission_id=job_id(config, len(attempts) + 1),
+        submission_id=job_id(prefix, len(attempts) + 1),
         runtime_env={"env_vars": dict(environment)},
     )
 

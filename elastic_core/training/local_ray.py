@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psutil
 
 from elastic_core.accelerators import count_gpus
-from elastic_core.free_ports import HOST, ON_LOOPBACK, free_ports
+from elastic_core.free_ports import free_ports
+from elastic_core.loopback import HOST, ON_LOOPBACK
 from elastic_core.processes import end_with_parent
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
 """verl's entry point into this package: the group `verl.plugins` names it, so every process that imports verl loads it.
 
 Everywhere it checks versions, has torch's stores listen where they are called, and mends what every platform meets
-(patches.py). With VERL_PLATFORM=cpu it also makes
-verl run without an accelerator. The platform is never guessed: a Ray actor without a GPU on a GPU cluster sees none
-either. The agent loop registers itself in the only processes that need it, see rollout_workers.py.
+(patches.py). With VERL_PLATFORM=cpu it also makes verl run without an accelerator. The platform is never guessed: a
+Ray actor without a GPU on a GPU cluster sees none either. The agent loop registers itself in the only processes that
+need it, see rollout_workers.py.
 
 verl logs a failing plugin at debug level and goes on; `require_plugin` in plugin_check.py makes that an error.
 """

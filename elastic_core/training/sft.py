@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from elastic_core.fingerprint import hash_files, model_fingerprint
-from elastic_core.free_ports import HOST, ON_LOOPBACK, free_ports
+from elastic_core.free_ports import free_ports
+from elastic_core.loopback import HOST, ON_LOOPBACK
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

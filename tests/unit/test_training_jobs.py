@@ -56,8 +56,9 @@ def cluster(client: Client, ended: bool = False) -> Any:
 
 def test_a_job_s_id_is_found_by_its_configuration_and_guessed_by_nobody() -> None:
     config, other = OmegaConf.create({"a": 1}), OmegaConf.create({"a": 2})
-    first, second = launch.job_id(config, 1), launch.job_id(config, 1)
-    assert first.startswith(launch.job_prefix(config)) and not first.startswith(launch.job_prefix(other))
+    prefix = launch.job_prefix(config)
+    first, second = launch.job_id(prefix, 1), launch.job_id(prefix, 1)
+    assert first.startswith(prefix) and not first.startswith(launch.job_prefix(other))
     assert first != second and len(first.rpartition("-")[2]) == 32
 
 
