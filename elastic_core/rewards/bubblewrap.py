@@ -16,7 +16,7 @@ from typing import NamedTuple
 from elastic_core.rewards.devices import null_device
 from elastic_core.rewards.harness.start import PACKAGES
 from elastic_core.rewards.libraries import needed_libraries, python, python_prefix, standard_library
-from elastic_core.rewards.seccomp import process_filter, system_call_filter
+from elastic_core.rewards.seccomp import program_filter, system_call_filter
 
 MAX_BYTES = 10 << 20
 """Of a program's output, of a file that it writes, and of a message."""
@@ -146,7 +146,7 @@ def _limits(limits: Limits) -> list[str]:
         str(_MAX_OPEN_FILES),
         str(MAX_PROCESSES) if _counts_processes() else "none",
         "0",
-        process_filter().hex(),
+        program_filter().hex(),
     ]
 
 

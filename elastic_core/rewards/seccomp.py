@@ -1,13 +1,15 @@
 """The system calls that programs in the sandbox may not make, as the filter that bubblewrap installs.
 
 Reasons to deny one: it reaches another process of the sandbox (ptrace, process_vm_writev, pidfd_getfd); it takes memory
-that no limit counts (memfd_create, System V memory and queues, asynchronous I/O, extended attributes); it changes a
-file's mode, owner or times, and where the grader is root and the file a device, that is the machine's; it says what the
-machine's file systems are called (statmount); or it opens much of the kernel to a program that has no use for it
-(namespaces, mounts, sockets, keys, io_uring, Landlock). Denied calls fail with EPERM; calls newer than this list with
-ENOSYS, as on an older kernel.
+that no limit counts (memfd_create, System V memory and queues, asynchronous I/O, extended attributes); it takes what
+the kernel counts by user, which other sandboxes would lack (inotify); it changes a file's mode, owner or times, and
+where the grader is root and the file a device, that is the machine's; it says what the machine's file systems are
+called (statmount); or it opens much of the kernel to a program that has no use for it (namespaces, mounts, sockets,
+keys, io_uring, Landlock). Denied calls fail with EPERM; calls newer than this list with ENOSYS, as on an older kernel.
 
-A second filter denies new processes: root's number of processes is limited by nothing else that is there everywhere.
+A second filter, for the program itself, denies new processes, as root's number of them is limited by nothing else that
+is there everywhere; and sendmsg: descriptors on their way are counted by user, and where too many are, no other sandbox
+could send its first.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ class _Machine(NamedTuple):
     audit: int
     clone: int
     forks: tuple[int, ...]
+    sends_descriptors: tuple[int, ...]
     denied: tuple[int, ...]
     superseded: tuple[int, ...]  # calls that only the older of the machines have, beside those that do the same
 
@@ -49,6 +52,7 @@ _MACHINES = {
         audit=0xC000003E,
         clone=56,
         forks=(57, 58),  # fork, vfork
+        sends_descriptors=(46, 307),  # sendmsg, sendmmsg
         denied=(
             *(101, 310, 311, 312),  # ptrace, process_vm_readv, process_vm_writev, kcmp
             *(272, 308, 165, 166, 155, 161),  # unshare, setns, mount, umount2, pivot_root, chroot
@@ -59,16 +63,17 @@ _MACHINES = {
             *(246, 320, 175, 313),  # kexec_load, kexec_file_load, init_module, finit_module
             *(135, 163, 167, 169, 179, 103),  # personality, acct, swapon, reboot, quotactl, syslog
             *(164, 227, 159, 305),  # settimeofday, clock_settime, adjtimex, clock_adjtime
-            206,  # io_setup
+            *(206, 294),  # io_setup, inotify_init1
             *(91, 268, 93, 260, 280),  # fchmod, fchmodat, fchown, fchownat, utimensat
             *(188, 189, 190, 197, 198, 199),  # setxattr, lsetxattr, fsetxattr, removexattr, lremovexattr, fremovexattr
         ),
-        superseded=(90, 92, 94, 132, 235, 261),  # chmod, chown, lchown, utime, utimes, futimesat
+        superseded=(90, 92, 94, 132, 235, 261, 253),  # chmod, chown, lchown, utime, utimes, futimesat, inotify_init
     ),
     "aarch64": _Machine(
         audit=0xC00000B7,
         clone=220,
         forks=(),
+        sends_descriptors=(211, 269),
         denied=(
             *(117, 270, 271, 272),
             *(97, 268, 40, 39, 41, 51),
@@ -79,7 +84,7 @@ _MACHINES = {
             *(104, 294, 105, 273),
             *(92, 89, 224, 142, 60, 116),
             *(170, 112, 171, 266),
-            0,
+            *(0, 26),
             *(52, 53, 55, 54, 88),
             *(5, 6, 7, 14, 15, 16),
         ),  # the same calls in the same order
@@ -121,11 +126,14 @@ def system_call_filter(machine: str | None = None) -> bytes:
     return _packed(program)
 
 
-def process_filter(machine: str | None = None) -> bytes:
-    """A further filter, under which a process can start threads and no processes. Arguments as above."""
+def program_filter(machine: str | None = None) -> bytes:
+    """A further filter, under which a process starts threads and no processes, and sends no descriptors.
+
+    Arguments and errors as of `system_call_filter`.
+    """
     numbers = _MACHINES[machine or platform.machine()]
     program = _begin(numbers)
-    for number in numbers.forks:
+    for number in (*numbers.forks, *numbers.sends_descriptors):
         program += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
     program += [
         (_EQUAL, 0, 3, numbers.clone),

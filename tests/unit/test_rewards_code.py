@@ -16,7 +16,7 @@ from elastic_core.rewards.code_truth import CodeTest, CodeTruth
 from elastic_core.rewards.grade import Grade, GradeStatus
 from elastic_core.rewards.harness import wire
 from elastic_core.rewards.outputs import has_floats, parse_int, same_output, same_value
-from elastic_core.rewards.seccomp import MACHINES, process_filter, system_call_filter
+from elastic_core.rewards.seccomp import MACHINES, program_filter, system_call_filter
 
 TRUTH = CodeTruth("stdin", (CodeTest("", "1"),)).encode()
 
@@ -249,7 +249,7 @@ def test_a_message_that_is_no_value_is_refused(message: Any) -> None:
         wire.decode(message)
 
 
-@pytest.mark.parametrize("make", [system_call_filter, process_filter])
+@pytest.mark.parametrize("make", [system_call_filter, program_filter])
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_filter_is_an_array_of_instructions_that_jump_within_it(machine: str, make: Callable[[str], bytes]) -> None:
     program = make(machine)

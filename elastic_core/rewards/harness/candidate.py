@@ -18,7 +18,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from .start import forbid_processes, start
+from .start import apply_filter, start
 from .wire import Untransportable, decode, encode
 
 MODULE = "solution"
@@ -73,8 +73,8 @@ class Candidate:
 
 
 def main() -> None:
-    channel, names, process_filter = start()
-    forbid_processes(process_filter)
+    channel, names, program_filter = start()
+    apply_filter(program_filter)
     candidate = Candidate(names)
     while True:
         operation, *arguments = json.loads(channel.receive()[0])

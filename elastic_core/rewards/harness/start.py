@@ -82,17 +82,17 @@ class Channel:
 
 
 class Start(NamedTuple):
-    """The channel, the names that a program finds defined, and the filter for `forbid_processes`."""
+    """The channel, the names that a program finds defined, and the filter for `apply_filter`."""
 
     channel: Channel
     names: dict[str, Any]
-    process_filter: bytes
+    program_filter: bytes
 
 
 def start() -> Start:
     """Set the limits that the grader gave as arguments, and tell it that a program may now be sent."""
     channel = Channel(int(sys.argv[1]))
-    *limits, process_filter = sys.argv[2:]
+    *limits, program_filter = sys.argv[2:]
     for name, limit in zip(("AS", "CPU", "FSIZE", "NOFILE", "NPROC", "CORE"), limits, strict=True):
         if limit != "none":
             # At the soft limit of CPU time a process gets SIGXCPU, which tells the cause; at the hard one SIGKILL.
@@ -110,7 +110,7 @@ def start() -> Start:
     folder = os.open("/tmp", os.O_PATH)
     channel.send_ready(folder)
     os.close(folder)
-    return Start(channel, names, bytes.fromhex(process_filter))
+    return Start(channel, names, bytes.fromhex(program_filter))
 
 
 class _Filter(ctypes.Structure):
@@ -119,8 +119,8 @@ class _Filter(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
-def forbid_processes(instructions: bytes) -> None:
-    """Let this process start threads only, from now on. Raises OSError when the kernel refuses."""
+def apply_filter(instructions: bytes) -> None:
+    """Filter the system calls of this process from now on. Raises OSError when the kernel refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
     filter_ = _Filter(len(instructions) // 8, instructions)
     if libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(filter_), 0, 0):

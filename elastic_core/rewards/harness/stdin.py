@@ -11,13 +11,13 @@ import signal
 import sys
 from types import ModuleType
 
-from .start import HEADER, forbid_processes, start
+from .start import HEADER, apply_filter, start
 
 _MAX_DESCRIPTORS = 4096
 
 
 def main() -> None:
-    channel, names, process_filter = start()
+    channel, names, program_filter = start()
     program, _ = channel.receive()
     while True:
         _, (source, target) = channel.receive()
@@ -27,7 +27,7 @@ def main() -> None:
             os.dup2(target, 1)
             channel.close()
             os.closerange(3, _MAX_DESCRIPTORS)
-            forbid_processes(process_filter)
+            apply_filter(program_filter)
             # Returning ends the process as any Python program ends: output flushed, threads joined, exit code set.
             return _run(program, names)
         os.close(source)
