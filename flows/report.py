@@ -13,10 +13,9 @@ from elastic_core.fingerprint import hash_files
 from elastic_core.rewards.codeforces import split_id
 from flows.data_sources import data_files
 from flows.run import FlowRun
-from flows.stages import sweep_stage
+from flows.stages import report_stage, sweep_stage
 from reports.codeforces import BENCHMARK
 from tasks.report import write_report
-from tasks.stage import TABLE
 from tasks.standings import fetch_standings, standings_directory
 
 
@@ -36,19 +35,8 @@ def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, pa
     swept = sweep_stage(run)
     if not swept.marker.exists():
         raise UserError(f"no finished sweep at {swept.directory}; run first: elastic run sweep --preset {preset}")
-    table = swept.directory / TABLE
     rated = BENCHMARK in run.settings.data.benchmarks
-    stage = run.stage(
-        "report",
-        {},
-        {
-            "table": str(table),
-            "contents": hash_files(table.glob("*.parquet")),
-            "codeforces": codeforces_standings(run) if rated else None,
-            "provenance": {"preset": preset, **swept.inputs},
-            "settings": run.settings.model_dump(mode="json"),
-        },
-    )
+    stage = report_stage(run, swept, codeforces_standings(run) if rated else None)
     return Path(run.perform(write_report, stage, run.tracker, run.parent))
 
 

@@ -7,26 +7,35 @@ from typing import Any
 
 import polars as pl
 
+import reports
 from elastic_core import hub
 from elastic_core.data.lock import HashCache
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
-from elastic_core.fingerprint import hash_files, model_fingerprint
+from elastic_core.fingerprint import hash_files, model_fingerprint, source_fingerprint
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.reasonflux.parameters import REASONFLUX_ZERO, Templates
 from elastic_core.sweep.subset import first_problems, rows_of
-from elastic_core.training.config import DEADLINES
+from elastic_core.training.config import RESOURCES
 from flows.data_sources import data_files, fine_tuning_data, initial_checkpoint, mirror
 from flows.run import FlowRun
 from flows.settings import TRAINED
 from flows.thought_templates import load_templates
-from tasks.stage import BEST, MODEL, Stage
+from tasks.stage import BEST, MODEL, TABLE, Stage
+
+_ASSETS = {".js", ".css", ".j2", ".mplstyle", ".csv"}
+"""Of reports, beside their code: scripts, styles, templates and published numbers."""
+_NOT_WRITING = ("elastic_core.rewards", "tasks.data")
+"""What grades and what builds data has no part in how a report is written."""
 
 
 def warm_start_stage(run: FlowRun) -> Stage:
     settings = run.settings.warm_start
     if settings.sft is None:
-        inputs: dict[str, Any] = {"warm_start": settings.model_dump(exclude={"sft"})}
+        inputs: dict[str, Any] = {
+            "warm_start": settings.model_dump(exclude={"sft"}),
+            "code": source_fingerprint("elastic_core.miniature.corpus", "elastic_core.miniature.model"),
+        }
         if settings.initial != "random":
             inputs["initial"] = fingerprint(run, initial_model(run))
         return run.stage("warm-start", inputs)
@@ -58,7 +67,7 @@ def train_stage(run: FlowRun) -> Stage:
             "base": fingerprint(run, base_model(run)),
             "train_data": hash_files(data_files(run, data.train)),
             "validation_data": hash_files(data_files(run, data.validation)),
-            "train": run.settings.training.model_dump(mode="json", exclude_none=True, exclude=DEADLINES),
+            "train": run.settings.training.model_dump(mode="json", exclude_none=True, exclude=RESOURCES),
         },
     )
 
@@ -82,6 +91,28 @@ def sweep_stage(run: FlowRun) -> Stage:
         settings.model_dump(include={"models", "strategies", "budgets", "samples", "until_ci", "max_samples"})
         | {"templates": {REASONFLUX_ZERO: templates.fingerprint} if templates else {}}
         | ({} if settings.problems is None else {"problems": settings.problems}),
+    )
+
+
+def report_stage(run: FlowRun, swept: Stage, standings: str | None) -> Stage:
+    """The latest report of a sweep.
+
+    Args:
+        standings: hash of those that ratings are computed from, where there are any.
+    """
+    table, assets = swept.directory / TABLE, Path(reports.__file__).parent
+    return run.stage(
+        "report",
+        {},
+        {
+            "table": str(table),
+            "contents": hash_files(table.glob("*.parquet")),
+            "codeforces": standings,
+            "provenance": {"preset": run.preset, **swept.inputs},
+            "settings": run.settings.model_dump(mode="json"),
+            "code": source_fingerprint("reports.build", "tasks.report_sources", without=_NOT_WRITING),
+            "assets": hash_files(file for file in assets.rglob("*") if file.suffix in _ASSETS),
+        },
     )
 
 

@@ -15,7 +15,7 @@ from prefect.logging.handlers import APILogHandler
 from elastic_core.atomic import replacing
 from elastic_core.errors import UserError
 from elastic_core.exclusive import Occupied, exclusive
-from elastic_core.training.checkpoints import is_finished
+from elastic_core.training.checkpoints import is_finished, require_processes
 from elastic_core.training.config import GrpoParameters
 from elastic_core.training.local_ray import RayCluster
 from elastic_core.training.nothing_learned import WARNING
@@ -66,8 +66,9 @@ def train_policy(
         with tracker.running(run_id):
             if (directory / METRICS).exists():  # Whoever queued finds it done, and the model perhaps in use.
                 return result
-            tracker.log(run_id, params=flatten(stage.inputs))
+            tracker.log(run_id, params=flatten(stage.inputs | {"train": parameters.model_dump(exclude_none=True)}))
             if not is_finished(checkpoints, parameters.steps):
+                require_processes(checkpoints, parameters.nodes * parameters.gpus_per_node)
                 environment = launch.job_environment(config) | tracker.job_environment(run_id)
                 log_file = directory / "train.log"
                 pretended = (parameters.nodes, parameters.gpus_per_node) if parameters.device == "cpu" else ()

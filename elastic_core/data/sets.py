@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,14 +31,15 @@ from elastic_core.data.miniature import MiniatureParameters, generate
 from elastic_core.data.prompts import TEMPLATES
 from elastic_core.errors import UserError
 from elastic_core.exclusive import Occupied, exclusive
-from elastic_core.fingerprint import hash_files, hash_value, tokenizer_fingerprint
+from elastic_core.fingerprint import hash_files, hash_value, source_fingerprint, tokenizer_fingerprint
 
 REMOVED = "removed.parquet"
 RECORD = "record.json"
 WAIT_SECONDS = 3600.0
 """For another process that builds the same data set."""
 _ASKING = (Form.PROBLEMS, Form.CONVERSATIONS)
-_CODE = Path(__file__).parent
+CODE = ("elastic_core.data.sets", "elastic_core.data.registry")
+GRADERS = ("elastic_core.rewards",)
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,10 @@ class Built(NamedTuple):
     counts: Counts
 
 
-@cache
 def code_fingerprint() -> str:
-    """sha256 of the code that data sets are built by."""
-    return hash_files(sorted([*_CODE.rglob("*.py"), *(_CODE.parent / "rewards").glob("*truth.py")]))
+    """sha256 of the code that data sets are built by. Graders look at the truths of a set that is added, and change
+    none of them."""
+    return source_fingerprint(*CODE, without=GRADERS)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ _DELETED = ".deleted_"
 _VALIDATION = "validation.json"
 _DATA_STATE = "data.pt"
 """Position in the training data; without it verl starts the data over, with a warning."""
+_OF_RANK = re.compile(r"model_world_size_(\d+)_rank_\d+\.pt")
 _FULL = re.compile("No space left|quota exceeded|file write failed|unexpected pos", re.IGNORECASE)
 """How a full disk reads in the errors of Python and of torch's writer."""
 _GIB = 2**30
@@ -102,6 +103,23 @@ def require_resumed(out_dir: Path, step: int) -> None:
     steps = checkpoint_steps(out_dir)
     if step != (steps or [0])[-1]:
         raise RuntimeError(f"{out_dir} holds checkpoints of steps {steps}, but verl resumed from step {step}")
+
+
+def require_processes(out_dir: Path, number: int) -> None:
+    """Nothing, when so many processes can go on from the newest checkpoint, or there is none: each of them reads what
+    one of as many wrote.
+
+    Raises:
+        UserError: when another number wrote it.
+    """
+    newest = latest_checkpoint(out_dir)
+    found = [_OF_RANK.fullmatch(file.name) for file in newest.glob("actor/*")] if newest else []
+    wrote = {int(match[1]) for match in found if match}
+    if wrote and wrote != {number}:
+        raise UserError(
+            f"{newest} was written by {min(wrote)} processes, and {number} cannot go on from it "
+            "(train.nodes * train.gpus_per_node); give as many as before, or delete the folder above to start over"
+        )
 
 
 @contextmanager

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 DEADLINES = {"start_timeout_seconds", "step_timeout_seconds"}
 """Settings of whoever follows a training, which change nothing in it."""
 
+RESOURCES = DEADLINES | {
+    *("nodes", "gpus_per_node", "tensor_parallel", "rollout_workers", "max_sequences"),
+    *("memory_fraction", "tokens_per_device", "offload", "attention", "keep_checkpoints"),
+}
+"""What a training runs on, and how fast. What it learns is the same, up to rounding."""
+
 
 class GrpoParameters(BaseModel):
     """Defaults are those of E1-Math-1.5B (Elastic Reasoning, section 4.1)."""

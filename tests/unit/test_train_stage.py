@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from elastic_core.training.config import GrpoParameters
+from elastic_core.training.config import RESOURCES, GrpoParameters
 from flows import stages
 
 
@@ -18,7 +18,15 @@ def inputs(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Any:
     return stages.train_stage(SimpleNamespace(settings=settings, stage=lambda name, inputs: inputs))  # type: ignore[arg-type]
 
 
-def test_a_training_that_was_overdue_goes_on_under_a_longer_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_training_runs_on_is_not_what_it_learns(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = inputs(monkeypatch)
-    assert inputs(monkeypatch, start_timeout_seconds=7200, step_timeout_seconds=7200) == plain
+    elsewhere = {
+        "nodes": 2, "gpus_per_node": 4, "tensor_parallel": 2, "rollout_workers": 3, "max_sequences": 64,
+        "memory_fraction": 0.5, "tokens_per_device": 32768, "offload": True, "attention": "flash_attention_2",
+        "keep_checkpoints": 5, "start_timeout_seconds": 7200, "step_timeout_seconds": 7200,
+    }  # fmt: skip
+    assert elsewhere.keys() == RESOURCES
+    assert inputs(monkeypatch, **elsewhere) == plain
     assert inputs(monkeypatch, learning_rate=2e-6) != plain
+    others = GrpoParameters.model_fields.keys() - RESOURCES
+    assert others == plain["train"].keys() | {"l1"}

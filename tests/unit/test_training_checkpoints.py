@@ -184,3 +184,14 @@ def test_a_checkpoint_without_weights_is_not_exported(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="hf_model"):
         export(checkpoint, tmp_path / "model")
     assert not (tmp_path / "model").exists()
+
+
+def test_as_many_processes_go_on_as_wrote(tmp_path: Path) -> None:
+    checkpoints.require_processes(tmp_path, 2)
+    actor = tmp_path / "global_step_10" / "actor"
+    actor.mkdir(parents=True)
+    for rank in range(2):
+        (actor / f"model_world_size_2_rank_{rank}.pt").touch()
+    checkpoints.require_processes(tmp_path, 2)
+    with pytest.raises(UserError, match=r"global_step_10 was written by 2 processes, and 16 cannot go on"):
+        checkpoints.require_processes(tmp_path, 16)

@@ -1,0 +1,105 @@
+"""Change this setting, or this file of the project: exactly these stages run again."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastic_core import fingerprint
+from elastic_core.data.build import build
+from flows import presets
+from flows.data_sources import data_build, data_stage
+from flows.run import FlowRun
+from flows.stages import report_stage, sweep_stage, train_stage, warm_start_stage
+
+PROJECT = Path(__file__).parents[2]
+SMALL = {
+    "base": "shipped", "sweep.models": ["base"], "warm_start.initial": "shipped",
+    "data.miniature.num_train": 64, "data.miniature.problems_per_benchmark": 4,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+def stages(runs: Path, changes: dict[str, Any]) -> dict[str, Path]:
+    """Markers of all stages, by name; the data is built, as what follows depends on what it is and not on its key."""
+    run = FlowRun(presets.resolve("smoke", SMALL | changes), runs)
+    data = data_stage(run)
+    if not data.marker.exists():
+        build(data_build(run), data.directory)
+        data.marker.touch()
+    swept = sweep_stage(run)
+    found = [data, warm_start_stage(run), train_stage(run), swept, report_stage(run, swept, None)]
+    return {stage.name: stage.marker for stage in found}
+
+
+def again(before: dict[str, Path], after: dict[str, Path]) -> set[str]:
+    return {name for name, marker in before.items() if after[name] != marker}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "expected"),
+    [
+        ("data.miniature.num_train", 65, {"data", "train", "report"}),
+        ("data.miniature.evaluation_seed", 4242, {"data", "sweep", "report"}),
+        ("data.common_ngrams", 10, {"data", "report"}),
+        ("warm_start.learning_rate", 2e-4, {"warm-start", "report"}),
+        ("train.learning_rate", 2e-4, {"train", "report"}),
+        ("train.budget", "16+16", {"train", "report"}),
+        ("train.rollout_workers", 3, {"report"}),
+        ("train.memory_fraction", 0.3, {"report"}),
+        ("train.keep_checkpoints", 5, {"report"}),
+        ("train.start_timeout_seconds", 9999, {"report"}),
+        ("sweep.samples", 9, {"sweep", "report"}),
+        ("sweep.strategies", ["separate"], {"sweep", "report"}),
+        ("sweep.temperature", 0.9, {"sweep", "report"}),
+        ("engine.max_model_len", 190, {"sweep", "report"}),
+        ("engine.max_num_seqs", 3, {"report"}),
+        ("mlflow.tracking_uri", "http://127.0.0.1:1", {"report"}),
+    ],
+)
+def test_a_setting(runs: Path, setting: str, value: Any, expected: set[str]) -> None:
+    """The report tells all settings, so each of them makes it anew."""
+    assert again(stages(runs, {}), stages(runs, {setting: value})) == expected
+
+
+@pytest.mark.parametrize("setting", ["train.rollout_workers", "train.memory_fraction", "sweep.samples"])
+def test_what_is_asked_for_or_how_it_runs_is_no_other_place(runs: Path, setting: str) -> None:
+    before, after = stages(runs, {}), stages(runs, {setting: 0.3 if "memory" in setting else 9})
+    assert {name: marker.parent for name, marker in before.items()} == {n: m.parent for n, m in after.items()}
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("elastic_core/miniature/problems.py", {"data", "warm-start"}),
+        ("elastic_core/miniature/corpus.py", {"warm-start"}),
+        ("elastic_core/data/mapping/math.py", {"data"}),
+        ("elastic_core/rewards/truth.py", {"data", "report"}),
+        ("elastic_core/rewards/sandbox.py", set()),
+        ("elastic_core/engines/vllm.py", set()),
+        ("elastic_core/statistics/at_k.py", {"report"}),
+        ("reports/tables.py", {"report"}),
+        ("reports/assets/reader.js", {"report"}),
+        ("flows/cli.py", set()),
+    ],
+)
+def test_a_file_of_the_project(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, expected: set[str]
+) -> None:
+    before = stages(runs, {})
+    for folder in ("elastic_core", "reports", "tasks", "flows"):
+        shutil.copytree(PROJECT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "base"))
+    with (tmp_path / file).open("a") as stream:
+        stream.write("\n")
+    monkeypatch.setattr(fingerprint, "_PROJECT", tmp_path)
+    monkeypatch.setattr("flows.stages.reports.__file__", str(tmp_path / "reports" / "__init__.py"))
+    fingerprint.source_fingerprint.cache_clear()
+    try:
+        assert again(before, stages(runs, {})) == expected
+    finally:
+        fingerprint.source_fingerprint.cache_clear()
