@@ -16,7 +16,7 @@ from elastic_core.atomic import replacing
 from elastic_core.errors import UserError
 from elastic_core.exclusive import Occupied, exclusive
 from elastic_core.training.checkpoints import is_finished, require_processes
-from elastic_core.training.config import GrpoParameters
+from elastic_core.training.config import RESOURCES, GrpoParameters
 from elastic_core.training.local_ray import RayCluster
 from elastic_core.training.nothing_learned import WARNING
 from elastic_core.training.step_metrics import check_metrics
@@ -66,7 +66,9 @@ def train_policy(
         with tracker.running(run_id):
             if (directory / METRICS).exists():  # Whoever queued finds it done, and the model perhaps in use.
                 return result
-            tracker.log(run_id, params=flatten(stage.inputs | {"train": parameters.model_dump(exclude_none=True)}))
+            tracker.log(run_id, params=flatten(stage.inputs))
+            for name, value in parameters.model_dump(include=RESOURCES).items():  # These may change on the way.
+                tracker.client.set_tag(run_id, f"train.{name}", value)
             if not is_finished(checkpoints, parameters.steps):
                 require_processes(checkpoints, parameters.nodes * parameters.gpus_per_node)
                 environment = launch.job_environment(config) | tracker.job_environment(run_id)

@@ -7,6 +7,7 @@ from typing import Any
 def apply() -> None:
     """What every platform needs, once per process."""
     _leave_output_layer_to_the_root()
+    _record_configuration_as_artifact()
 
 
 def apply_on_cpu() -> None:
@@ -29,6 +30,19 @@ def _leave_output_layer_to_the_root() -> None:
         return [module for module in select(model, layers) if module is not model.get_output_embeddings()]
 
     fsdp_utils._select_fsdp2_wrap_targets = without_output_layer
+
+
+def _record_configuration_as_artifact() -> None:
+    """verl 0.9.1 logs its thousand settings as parameters of the MLflow run, which never change there: a training that
+    goes on with more machines could not attach to its run any more, and the few that matter are lost among them."""
+    import mlflow
+    from verl.utils import tracking
+
+    def as_artifact(config: dict[str, Any]) -> dict[str, Any]:
+        mlflow.log_dict(config, "verl.yaml")
+        return {}
+
+    tracking._compute_mlflow_params_from_objects = as_artifact
 
 
 def _name_the_process_group_backend_once() -> None:

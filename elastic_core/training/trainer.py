@@ -95,8 +95,7 @@ class ElasticTrainer(PPOTrainerSync):
         self._training = True
 
     def _validate(self) -> Any:
-        # verl validates at every start. Of the step that was resumed from, what is to be known was recorded. Turning
-        # the setting off instead would change a parameter of the MLflow run, which MLflow refuses.
+        # verl validates at every start. Of the step that was resumed from, what is to be known was recorded.
         if self.global_steps and not self._training:
             return {STEP: float(self.global_steps)}
         return super()._validate()
