@@ -97,7 +97,7 @@ def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
     from elastic_core.data.fetch import fetch
     from elastic_core.data.registry import select
     from flows import environment
-    from tasks.data import sources_directory
+    from tasks.directories import sources_directory
 
     known = _known()
     entries = select(known if names == ("all",) else names, known)
@@ -164,9 +164,10 @@ def add(
 
 def _known() -> dict[str, Dataset]:
     from elastic_core.data.registry import all_datasets
-    from flows import data_sources, environment
+    from flows import environment
+    from tasks.directories import user_datasets_directory
 
-    return all_datasets(data_sources.own_directory(environment.runs_directory()))
+    return all_datasets(user_datasets_directory(environment.runs_directory()))
 
 
 def _clean_rows(entry: Dataset, known: dict[str, Dataset], preset: str, mirror: Path | None) -> Any:
@@ -180,7 +181,7 @@ def _clean_frames(entry: Dataset, known: dict[str, Dataset], preset: str, mirror
     from elastic_core.data.fetch import fetch
     from elastic_core.data.final import model_text
     from flows import environment
-    from tasks.data import sources_directory
+    from tasks.directories import sources_directory
 
     sources = sources_directory(environment.runs_directory())
     if not entry.files:

@@ -99,7 +99,7 @@ def search(text: str, num: int, embedder: str, trust_remote_code: bool, library:
     """Templates that fit TEXT, best first: from the nearest chapter, its two nearest sections."""
     from elastic_core.reasonflux.retrieval import build_retriever
     from flows import environment
-    from flows.thought_templates import embeddings_directory
+    from tasks.directories import embeddings_directory
 
     cache = embeddings_directory(environment.runs_directory())
     found = _load(library, mirror)
@@ -125,9 +125,9 @@ def add(file: Path) -> None:
     """
     from elastic_core.reasonflux.libraries import add_own
     from flows import environment
-    from flows.thought_templates import own_file
+    from tasks.directories import user_templates_file
 
-    own = own_file(environment.runs_directory())
+    own = user_templates_file(environment.runs_directory())
     added, replaced = add_own(file, own)
     click.echo(f"{added} added, {replaced} replaced in {own}")
 
@@ -135,6 +135,6 @@ def add(file: Path) -> None:
 def _load(library: str, mirror: Path | None) -> Mapping[str, Template]:
     from elastic_core.reasonflux.parameters import TemplateParameters
     from flows import environment
-    from flows.thought_templates import load_templates
+    from flows.inputs import load_templates
 
     return load_templates(TemplateParameters(library=library), environment.runs_directory(), mirror).library

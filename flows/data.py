@@ -8,9 +8,10 @@ from typing import Any
 from prefect import flow
 
 from flows import environment, presets
-from flows.data_sources import chosen_datasets, data_build, data_stage, mirror
+from flows.data_inputs import DataInputs
 from flows.run import FlowRun
-from tasks.data import build_data, fetch_data, sources_directory
+from tasks.data import build_data, fetch_data
+from tasks.directories import sources_directory
 
 
 @flow(name="prepare-data")
@@ -28,14 +29,21 @@ def prepare_data(
         The directory that holds them.
     """
     run = FlowRun.begin(preset, overrides, parent_run)
-    fetch_data(chosen_datasets(run), sources_directory(run.runs), mirror(run))
-    stage = data_stage(run)
-    run.perform(build_data, stage, run.tracker, run.parent, data_build(run))
-    return stage.directory
+    before = DataInputs(run)
+    fetch_data(before.chosen, sources_directory(run.runs), before.mirror)
+    data = DataInputs(run)
+    run.perform(build_data, data.stage, data.build)
+    return data.stage.directory
+
+
+def build_if_missing(run: FlowRun, preset: str, overrides: dict[str, Any] | None) -> None:
+    """For a flow that needs data, as a flow run of its own."""
+    if not DataInputs(run).is_built:
+        prepare_data(preset, overrides, run.parent)
 
 
 def finished(preset: str, overrides: dict[str, Any]) -> Path | None:
     """Where the data sets lie, when all of them are built; asked before a server is started for nothing."""
     run = FlowRun(presets.resolve(preset, overrides), environment.runs_directory(), given=preset)
-    stage = data_stage(run)
-    return stage.directory if stage.marker.exists() else None
+    data = DataInputs(run)
+    return data.stage.directory if data.is_built else None

@@ -16,17 +16,8 @@ from elastic_core.errors import UserError
 from elastic_core.markers import chat_prompt, load_markers
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.training import model_card
-from flows.data_sources import data_stage, tokenizer
+from flows.inputs import Inputs
 from flows.run import FlowRun
-from flows.stages import (
-    base_model,
-    benchmark_problems,
-    checkpoints,
-    fingerprint,
-    measured_rows,
-    sweep_stage,
-    trained_model,
-)
 from reports.summary import COLUMNS, summarize
 from tasks.stage import BEST, MODEL, TABLE
 
@@ -50,9 +41,9 @@ def export_model(
     Raises:
         UserError: when training has not finished, `to` exists, or the hub refuses.
     """
-    run = FlowRun.begin(preset, overrides)
-    directory = exported(run, model)
-    model_card.write_card(directory, measured(run, directory))
+    inputs = Inputs(FlowRun.begin(preset, overrides))
+    directory = exported(inputs, model)
+    model_card.write_card(directory, measured(inputs, directory))
     if to is not None:
         _copy(directory, to)
     if push is not None:
@@ -60,20 +51,19 @@ def export_model(
     return str(to or directory)
 
 
-def exported(run: FlowRun, model: Model) -> Path:
+def exported(inputs: Inputs, model: Model) -> Path:
     """The directory that training left the model in."""
-    if not data_stage(run).marker.exists():
-        raise UserError(f"no data was built with these settings; run first: elastic run train --preset {run.preset}")
-    return trained_model(run, model)
+    inputs.data.require_built("train")
+    return inputs.trained(model)
 
 
-def measured(run: FlowRun, model: Path) -> list[dict[str, Any]]:
+def measured(inputs: Inputs, model: Path) -> list[dict[str, Any]]:
     """The model's cells in the finished sweep of these settings; none when there is no such sweep."""
-    stage, weights = sweep_stage(run), fingerprint(run, model)
+    stage, weights = inputs.sweep, inputs.fingerprint(model)
     names = [name for name, found in stage.inputs["models"].items() if found == weights]
     if not names or not stage.marker.exists():
         return []
-    wanted = (pl.col("model") == names[0]) & measured_rows(run)
+    wanted = (pl.col("model") == names[0]) & inputs.measured_rows
     rows = TrajectoryStore(stage.directory / TABLE).scan().filter(wanted).select(COLUMNS).collect()
     return summarize(rows).to_dicts() if rows.height else []
 
@@ -90,14 +80,13 @@ def export_lm_eval(preset: str, overrides: Mapping[str, Any], to: Path) -> str:
     Raises:
         UserError: when no data was built, or the harness could not show the grader where a thought ends.
     """
-    run = FlowRun.begin(preset, overrides)
-    if not data_stage(run).marker.exists():
-        raise UserError(f"no data was built with these settings; run first: elastic run prepare-data --preset {preset}")
-    directory, engine, sweep = tokenizer(run), run.settings.engine, run.settings.sweep
+    inputs = Inputs(FlowRun.begin(preset, overrides))
+    inputs.data.require_built()
+    directory, engine, sweep = inputs.data.tokenizer, inputs.run.settings.engine, inputs.run.settings.sweep
     tokens, markers = load_markers(directory)
     if not lm_eval.survives_decoding(tokens, markers.think_end):
         raise UserError(f"{directory}: think-end is a special token there, which lm_eval leaves out of responses")
-    problems = benchmark_problems(run)
+    problems = inputs.problems
     longest = {
         name: max(len(chat_prompt(tokens, problem.question)) for problem in asked) for name, asked in problems.items()
     }
@@ -105,34 +94,40 @@ def export_lm_eval(preset: str, overrides: Mapping[str, Any], to: Path) -> str:
     devices = {"tensor_parallel_size": engine.tensor_parallel_size, "data_parallel_size": engine.data_parallel_size}
     arguments = {"dtype": engine.dtype, **{name: number for name, number in devices.items() if number > 1}}
     text = lm_eval.readme(
-        preset, _places(run), list(problems), settings, "".join(f",{name}={value}" for name, value in arguments.items())
+        preset,
+        _places(inputs),
+        list(problems),
+        settings,
+        "".join(f",{name}={value}" for name, value in arguments.items()),
     )
     files = lm_eval.write_tasks(to, problems, longest, settings, text)
     return f"{', '.join(file.stem for file in files)}: see {to / 'README.md'}"
 
 
-def _places(run: FlowRun) -> dict[str, str | None]:
+def _places(inputs: Inputs) -> dict[str, str | None]:
     """The checkpoints that the sweep measures, as --model_args takes them; None where one has not been made yet.
     Nothing is downloaded."""
-    given = dict(run.settings.sweep.checkpoints)
-    if run.settings.base not in ("shipped", "warm-start"):
-        given["base"] = run.settings.base
-    return {name: given.get(name) or _made(run, name) for name in run.settings.sweep.checkpoint_names}
+    settings = inputs.run.settings
+    given = dict(settings.sweep.checkpoints)
+    if settings.base not in ("shipped", "warm-start"):
+        given["base"] = settings.base
+    return {name: given.get(name) or _made(inputs, name) for name in settings.sweep.checkpoint_names}
 
 
-def _made(run: FlowRun, name: str) -> str | None:
+def _made(inputs: Inputs, name: str) -> str | None:
     try:
-        return str(base_model(run) if name == "base" else trained_model(run, name))
+        return str(inputs.base if name == "base" else inputs.trained(name))
     except UserError:
         return None
 
 
-def write_cards(run: FlowRun) -> None:
+def write_cards(inputs: Inputs) -> None:
     """The cards of every model of this preset's trainings that the sweep measured, here and in MLflow's registry."""
+    run = inputs.run
     trainings = run.runs / run.settings.preset / "train"
-    left = {path.parent for path in checkpoints(run).values() if path.parents[1] == trainings}
+    left = {path.parent for path in inputs.checkpoints.values() if path.parents[1] == trainings}
     for stage, name in product(sorted(left), (MODEL, BEST)):
-        if (stage / name / model_card.RECORD).exists() and (cells := measured(run, stage / name)):
+        if (stage / name / model_card.RECORD).exists() and (cells := measured(inputs, stage / name)):
             card = model_card.write_card(stage / name, cells)
             # None when the tracking store was changed since.
             if training := run.tracker.find(stage.relative_to(run.runs).as_posix()):

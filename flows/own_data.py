@@ -18,7 +18,8 @@ from elastic_core.data.own import OwnDataset
 from elastic_core.data.registry import REGISTRY
 from elastic_core.errors import UserError
 from elastic_core.markers import chat_prompt
-from flows import data_sources, environment
+from flows import environment
+from tasks.directories import user_datasets_directory
 
 _SHOWN = 3
 _LISTED = 20
@@ -51,7 +52,7 @@ def add(entry: OwnDataset, *, leave_out: bool, tokenizer: Path | None) -> str:
         raise UserError(f"{entry.file}: no row is left; the grader accepts none of the {num} answers as its own")
     entry = replace(entry, left_out=tuple(row for row, _ in wrong))
     shown = _shown(entry, tokenizer)  # Reading all of it now says now what is wrong with it.
-    records = data_sources.own_directory(environment.runs_directory())
+    records = user_datasets_directory(environment.runs_directory())
     recorded = own.add(entry, records)
     left_out = f", {len(wrong)} left out ({_listed(entry, wrong)})" if wrong else ""
     what = "graded against themselves" if entry.form == "problems" else "to fine-tune on, their answers graded"
@@ -118,9 +119,10 @@ def model_tokenizer(model: str | None, preset: str | None) -> Path | None:
         return directory
     if preset is None:
         return None
+    from flows.data_inputs import DataInputs
     from flows.run import FlowRun
 
-    return data_sources.tokenizer(FlowRun.begin(preset, {}))
+    return DataInputs(FlowRun.begin(preset, {})).tokenizer
 
 
 def _next(entry: OwnDataset) -> str:

@@ -16,10 +16,10 @@ from elastic_core.reasonflux.libraries import DATASET, PUBLISHED
 from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.twins.twin import make_twin, origin_of
 from flows import environment
-from flows.data_sources import MIRROR_VARIABLE, own_directory
+from flows.data_inputs import MIRROR_VARIABLE
 from flows.rehearsal_settings import Inputs, models_of
 from flows.settings import Settings
-from tasks.data import sources_directory
+from tasks.directories import sources_directory, user_datasets_directory
 
 _LARGEST_BYTES = 8 << 20
 """Of a data set's files that are read as they are; building gigabytes of tests would take a rehearsal's time."""
@@ -76,11 +76,11 @@ def prepare_rows(settings: Settings, runs: Path) -> tuple[Inputs, str]:
     Raises:
         UserError: when a data set is not here, and has no rows that could stand in.
     """
-    users = own_directory(environment.runs_directory())
+    users = user_datasets_directory(environment.runs_directory())
     known, sft = all_datasets(users), settings.warm_start.sft
     if users.is_dir():
-        shutil.copytree(users, own_directory(runs), dirs_exist_ok=True)
-    rows = _Rows(_mirror(settings), own_directory(runs) / STAND_INS, [], [])
+        shutil.copytree(users, user_datasets_directory(runs), dirs_exist_ok=True)
+    rows = _Rows(_mirror(settings), user_datasets_directory(runs) / STAND_INS, [], [])
     names = [*settings.data.train, *settings.data.validation, *settings.data.benchmarks]
     names += [sft.data] if sft and sft.data in known else []
     for entry in select(names, known):

@@ -11,12 +11,12 @@ from elastic_core.data.problems import read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files
 from elastic_core.rewards.codeforces import split_id
-from flows.data_sources import data_files
+from flows.inputs import Inputs
 from flows.run import FlowRun
-from flows.stages import report_stage, sweep_stage
 from reports.codeforces import BENCHMARK
+from tasks.directories import standings_directory
 from tasks.report import write_report
-from tasks.standings import fetch_standings, standings_directory
+from tasks.standings import fetch_standings
 
 
 @flow(name="report")
@@ -32,19 +32,21 @@ def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, pa
         Path of report.md; summary.json, figures and tables lie beside it.
     """
     run = FlowRun.begin(preset, overrides, parent_run)
-    swept = sweep_stage(run)
-    if not swept.marker.exists():
-        raise UserError(f"no finished sweep at {swept.directory}; run first: elastic run sweep --preset {preset}")
+    inputs = Inputs(run)
+    if not inputs.sweep.marker.exists():
+        raise UserError(
+            f"no finished sweep at {inputs.sweep.directory}; run first: elastic run sweep --preset {preset}"
+        )
     rated = BENCHMARK in run.settings.data.benchmarks
-    stage = report_stage(run, swept, codeforces_standings(run) if rated else None)
-    return Path(run.perform(write_report, stage, run.tracker, run.parent))
+    stage = inputs.report(codeforces_standings(inputs) if rated else None)
+    return Path(run.perform(write_report, stage))
 
 
-def codeforces_standings(run: FlowRun) -> str:
+def codeforces_standings(inputs: Inputs) -> str:
     """Fetch the standings that ratings are computed from, as far as they can be: the report names the contests that it
     has to do without. Returns a hash of those that are there, so that with more of them it is made again."""
-    directory = standings_directory(run.runs)
-    (problems,) = data_files(run, [BENCHMARK])
+    directory = standings_directory(inputs.run.runs)
+    (problems,) = inputs.data.files([BENCHMARK])
     contests = {split_id(problem.id)[0] for problem in read_problems(problems)}
     state = fetch_standings(contests, directory, return_state=True)
     if state.is_failed():

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from prefect import State, Task, get_run_logger
 
@@ -20,6 +20,9 @@ from flows import environment, presets
 from flows.settings import Settings
 from tasks.stage import Stage, once
 from tasks.tracking import Tracker, flatten
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,17 @@ class FlowRun:
     def stage(self, name: str, inputs: Mapping[str, Any], request: Mapping[str, Any] | None = None) -> Stage:
         return Stage(self.runs, self.settings.preset, name, dict(inputs), dict(request or {}))
 
-    def perform(self, task: Task[..., Any], stage: Stage, *args: Any) -> Any:
+    def perform(
+        self,
+        task: Task[Concatenate[Stage, Tracker, str | None, Given], Result],
+        stage: Stage,
+        *args: Given.args,
+        **keywords: Given.kwargs,
+    ) -> Result:
         """Result of the stage's task, and a line telling how long it took, or that it was done before."""
         started = time.perf_counter()
-        state: State[Any] = once(task, stage)(stage, *args, return_state=True)
+        cached: Any = once(task, stage)
+        state: State[Result] = cached(stage, self.tracker, self.parent, *args, **keywords, return_state=True)
         result = state.result()
         seconds = time.perf_counter() - started
         done = "done before, nothing to do" if state.name == "Cached" else f"finished in {seconds:.0f} s"

@@ -9,11 +9,10 @@ import polars as pl
 from prefect import flow
 
 from elastic_core.sweep.store import TrajectoryStore
-from flows.data import prepare_data
-from flows.data_sources import data_stage, require_graders
+from flows.data import build_if_missing
 from flows.export import write_cards
+from flows.inputs import Inputs
 from flows.run import FlowRun
-from flows.stages import benchmark_files, checkpoints, measured_rows, sweep_stage, sweep_templates
 from reports.comparison import render_comparison
 from reports.summary import COLUMNS
 from tasks.stage import TABLE
@@ -34,17 +33,15 @@ def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
         The directory of the trajectory table.
     """
     run = FlowRun.begin(preset, overrides, parent_run)
-    if not data_stage(run).marker.exists():
-        prepare_data(preset, overrides, parent_run)
-    require_graders(run, run.settings.data.benchmarks)
-    stage = sweep_stage(run)
-    settings = run.settings
+    build_if_missing(run, preset, overrides)
+    inputs, settings = Inputs(run), run.settings
+    inputs.data.require_graders(settings.data.benchmarks)
     run.perform(
-        measure, stage, run.tracker, run.parent, settings.engine, settings.ray.running, checkpoints(run),
-        benchmark_files(run), sweep_templates(run),
+        measure, inputs.sweep, settings.engine, settings.ray.running, inputs.checkpoints, inputs.benchmark_files,
+        inputs.templates,
     )  # fmt: skip
-    write_cards(run)
-    table = stage.directory / TABLE
-    asked = pl.col("model").is_in(settings.sweep.models) & measured_rows(run)
+    write_cards(inputs)
+    table = inputs.sweep.directory / TABLE
+    asked = pl.col("model").is_in(settings.sweep.models) & inputs.measured_rows
     print(render_comparison(TrajectoryStore(table).scan().filter(asked).select(COLUMNS).collect()))
     return table

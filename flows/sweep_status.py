@@ -19,9 +19,8 @@ from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.sweep.subset import rows_of
 from elastic_core.sweep.throughput import measured
 from elastic_core.trajectory import CELL
-from flows.data_sources import data_stage
+from flows.inputs import Inputs
 from flows.run import FlowRun
-from flows.stages import benchmark_problems, checkpoints, sweep_stage, sweep_templates
 from reports.text import render
 from tasks.stage import TABLE, Stage
 from tasks.sweep import sweep_manifest
@@ -33,7 +32,7 @@ _BYTES_PER_TOKEN = 8.0
 class _Asked(NamedTuple):
     """A sweep as its settings ask for it."""
 
-    run: FlowRun
+    inputs: Inputs
     stage: Stage
     store: TrajectoryStore
     models: list[Contender]
@@ -59,7 +58,7 @@ def costs(preset: str, overrides: Mapping[str, Any]) -> str:
     """
     asked = _asked(preset, overrides)
     try:
-        asked.store.joined_with(sweep_manifest(asked.stage, checkpoints(asked.run), asked.run.settings.engine))
+        asked.store.joined_with(sweep_manifest(asked.stage, asked.inputs.checkpoints, asked.inputs.run.settings.engine))
     except ManifestMismatch as error:
         raise UserError(str(error)) from None
     finished = asked.store.finished()
@@ -74,7 +73,7 @@ def costs(preset: str, overrides: Mapping[str, Any]) -> str:
             *(model.name, str(len(model.cells)), f"{plan.num_missing:,} of {plan.num_missing + plan.num_present:,}"),
             *(f"{most.shared:,}", f"{most.independent:,}", time, disk),
         )
-    settings = asked.run.settings.sweep
+    settings = asked.inputs.run.settings.sweep
     if settings.sharing == "independent":
         remarks.add("sweep.sharing is independent: this sweep will take the tokens without sharing.")
     if settings.until_ci is not None:
@@ -124,35 +123,34 @@ def _cells(asked: _Asked) -> list[str]:
 
 def _asked(preset: str, overrides: Mapping[str, Any]) -> _Asked:
     run = FlowRun.begin(preset, overrides)
-    if not data_stage(run).marker.exists():
-        raise UserError(f"the data sets are not built; run first: elastic run prepare-data --preset {preset}")
-    stage = sweep_stage(run)
-    problems = benchmark_problems(run)
+    inputs = Inputs(run)
+    inputs.data.require_built()
+    stage, problems = inputs.sweep, inputs.problems
     try:
         models = contenders(
             stage.request,
             stage.inputs["models"],
-            checkpoints(run),
+            inputs.checkpoints,
             problems,
             run.settings.engine,
-            sweep_templates(run),
+            inputs.templates,
         )
     except ValueError as error:
         raise UserError(str(error)) from None
-    return _Asked(run, stage, TrajectoryStore(stage.directory / TABLE), models, problems)
+    return _Asked(inputs, stage, TrajectoryStore(stage.directory / TABLE), models, problems)
 
 
 def _time_and_disk(asked: _Asked, model: Contender, most: Bound) -> tuple[str, str, list[str]]:
     """Both as text, and what has to be said about them."""
-    engine = asked.run.settings.engine
-    found = measured(asked.run.runs.glob("*/sweep/*"), model.rows.model_fingerprint, engine.fingerprint)
+    engine = asked.inputs.run.settings.engine
+    found = measured(asked.inputs.run.runs.glob("*/sweep/*"), model.rows.model_fingerprint, engine.fingerprint)
     if found is None:
         disk = _bytes(most.independent * _BYTES_PER_TOKEN)
         remark = (
             "No rate has been measured of this model on this engine: a sweep of few samples will (sweep.samples=1)."
         )
         return "unknown", disk, [remark]
-    drawn = most.independent if asked.run.settings.sweep.sharing == "independent" else most.shared
+    drawn = most.independent if asked.inputs.run.settings.sweep.sharing == "independent" else most.shared
     seconds = drawn / found.tokens_per_second * found.replicas / engine.data_parallel_size
     remark = (
         f"Time from {found.tokens_per_second:,.0f} tokens/s, measured on {found.replicas} engine(s) by an earlier "

@@ -7,10 +7,9 @@ from typing import Any
 
 from prefect import flow
 
-from flows.data import prepare_data
-from flows.data_sources import data_files, data_stage, require_graders
+from flows.data import build_if_missing
+from flows.inputs import Inputs
 from flows.run import FlowRun
-from flows.stages import base_model, train_stage
 from tasks.stage import MODEL
 from tasks.train import train_policy
 
@@ -28,13 +27,12 @@ def train(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
         The trained Hugging Face checkpoint.
     """
     run = FlowRun.begin(preset, overrides, parent_run)
-    parameters, base = run.settings.training, base_model(run)
-    if not data_stage(run).marker.exists():
-        prepare_data(preset, overrides, parent_run)
-    require_graders(run, [*run.settings.data.train, *run.settings.data.validation])
-    stage = train_stage(run)
+    parameters, base, data = run.settings.training, Inputs(run).base, run.settings.data
+    build_if_missing(run, preset, overrides)
+    inputs = Inputs(run)
+    inputs.data.require_graders([*data.train, *data.validation])
     run.perform(
-        train_policy, stage, run.tracker, run.parent, parameters, run.settings.ray.running, base,
-        data_files(run, run.settings.data.train), data_files(run, run.settings.data.validation),
+        train_policy, inputs.train, parameters, run.settings.ray.running, base,
+        inputs.data.files(data.train), inputs.data.files(data.validation),
     )  # fmt: skip
-    return stage.directory / MODEL
+    return inputs.train.directory / MODEL

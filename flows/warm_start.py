@@ -8,10 +8,9 @@ from typing import Any
 from prefect import flow
 
 from flows.chat_template import require_chat_template
-from flows.data import prepare_data
-from flows.data_sources import data_stage, fine_tuning_data
+from flows.data import build_if_missing
+from flows.inputs import Inputs
 from flows.run import FlowRun
-from flows.stages import initial_model, warm_start_stage
 from tasks.stage import MODEL
 from tasks.warm_start import Imitation, fine_tune
 
@@ -34,9 +33,9 @@ def warm_start(
     sft, imitation = run.settings.warm_start.sft, None
     if sft is not None:
         require_chat_template(run.settings)
-        if not data_stage(run).marker.exists():
-            prepare_data(preset, overrides, parent_run)
-        imitation = Imitation(sft, initial_model(run), *fine_tuning_data(run))
-    stage = warm_start_stage(run)
-    run.perform(fine_tune, stage, run.tracker, run.parent, imitation)
-    return stage.directory / MODEL
+        build_if_missing(run, preset, overrides)
+    inputs = Inputs(run)
+    if sft is not None:
+        imitation = Imitation(sft, inputs.initial, *inputs.data.fine_tuning)
+    run.perform(fine_tune, inputs.warm_start, imitation)
+    return inputs.warm_start.directory / MODEL

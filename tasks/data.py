@@ -15,19 +15,10 @@ from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import fetch
 from elastic_core.data.manifest import MANIFEST, Manifest
 from elastic_core.data.sets import DataBuild
+from tasks.directories import built_directory
 from tasks.progress import progress
 from tasks.stage import Stage, worth_retrying
 from tasks.tracking import Tracker, flatten
-
-
-def sources_directory(runs: Path) -> Path:
-    """Downloaded files, for every preset; laid out like a mirror, so that it can be one elsewhere."""
-    return runs / "sources"
-
-
-def built_directory(runs: Path) -> Path:
-    """Built data sets, for every preset: each is built once for all that it depends on."""
-    return runs / "sets"
 
 
 @task(name="fetch-data", cache_policy=NO_CACHE)

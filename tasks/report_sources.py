@@ -31,8 +31,8 @@ from reports import codeforces
 from reports.build import ReportSources
 from reports.coverage import Asked
 from reports.training import Training
+from tasks.directories import standings_directory
 from tasks.stage import METRICS, MODEL, TABLE
-from tasks.standings import standings_directory
 
 _INPUTS = "inputs.json"
 

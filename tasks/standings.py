@@ -10,12 +10,6 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from elastic_core.rewards import standings
-from tasks.data import sources_directory
-
-
-def standings_directory(runs: Path) -> Path:
-    """Where the standings of Codeforces contests are kept."""
-    return sources_directory(runs) / "codeforces-standings"
 
 
 @task(name="fetch-standings", cache_policy=NO_CACHE)

@@ -16,11 +16,9 @@ from elastic_core.miniature.problems import DATA_SOURCE, LEVELS, generate
 from elastic_core.reasonflux.parameters import Templates
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.separate import SEPARATE_NATIVE
-from flows.data_sources import data_stage, mirror
+from flows.inputs import Inputs, load_templates
 from flows.run import FlowRun
 from flows.settings import TRAINED, Settings
-from flows.stages import base_model, benchmark_files, trained_model
-from flows.thought_templates import load_templates
 
 NUM_GENERATED = 100
 """Problems of each level of the miniature that are offered where no benchmark is built."""
@@ -70,12 +68,12 @@ def find_choices(preset: str, overrides: Mapping[str, Any], models: Sequence[str
         UserError: on a wrong preset, override or model, or when there is no model at all.
     """
     run = FlowRun.begin(preset, overrides)
-    found = dict(_named(text) for text in models)
+    inputs, found = Inputs(run), dict(_named(text) for text in models)
     return Choices(
         run.settings,
-        found | _models_of(run, required=not found),
-        _problems(run),
-        lambda: load_templates(run.settings.sweep.templates, run.runs, mirror(run)),
+        found | _models_of(inputs, required=not found),
+        _problems(inputs),
+        lambda: load_templates(run.settings.sweep.templates, run.runs, inputs.data.mirror),
     )
 
 
@@ -87,32 +85,33 @@ def _named(text: str) -> tuple[str, Path]:
     return name if given else directory.name if Path(name).exists() else name, directory
 
 
-def _models_of(run: FlowRun, required: bool) -> dict[str, Path]:
+def _models_of(inputs: Inputs, required: bool) -> dict[str, Path]:
     """The preset's own models that are there."""
-    found = {}
+    found, settings = {}, inputs.run.settings
     try:
-        found["base"] = base_model(run)
+        found["base"] = inputs.base
     except UserError:
         if required:
             raise
-    if run.settings.train is not None and "base" in found and data_stage(run).marker.exists():
+    if settings.train is not None and "base" in found and inputs.data.is_built:
         for name in TRAINED:
             with suppress(UserError):
-                found[name] = trained_model(run, name)
-    named = {name: Path(place) for name, place in run.settings.sweep.checkpoints.items()}
+                found[name] = inputs.trained(name)
+    named = {name: Path(place) for name, place in settings.sweep.checkpoints.items()}
     return found | {name: place.resolve() for name, place in named.items() if place.is_dir()}
 
 
-def _problems(run: FlowRun) -> dict[str, list[Problem]]:
-    if data_stage(run).marker.exists():
-        return {name: read_problems(file) for name, file in benchmark_files(run).items()}
-    if run.settings.data.miniature is None:
+def _problems(inputs: Inputs) -> dict[str, list[Problem]]:
+    miniature = inputs.run.settings.data.miniature
+    if inputs.data.is_built:
+        return {name: read_problems(file) for name, file in inputs.benchmark_files.items()}
+    if miniature is None:
         return {}
     # Of the split that is for looking at: evaluation problems are for reported numbers.
     return {
         f"{DATA_SOURCE}-{level}, generated": [
             Problem(f"{DATA_SOURCE}-{level}", f"tune-{i}", problem.question, str(problem.answer), "math")
-            for i, problem in enumerate(generate(level, NUM_GENERATED, run.settings.data.miniature.seed, "tune"))
+            for i, problem in enumerate(generate(level, NUM_GENERATED, miniature.seed, "tune"))
         ]
         for level in LEVELS
     }

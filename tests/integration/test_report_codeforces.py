@@ -19,7 +19,8 @@ from elastic_core.sweep.manifest import Manifest
 from elastic_core.sweep.store import TrajectoryStore
 from flows import cli_report
 from flows import report as report_flow
-from flows.run import FlowRun
+from flows.data_inputs import DataInputs
+from flows.inputs import Inputs
 from tasks.stage import TABLE, Stage
 from tasks.tracking import Tracker
 from tests.integration.test_standings import Api, api  # noqa: F401 (a fixture)
@@ -64,11 +65,11 @@ def sweep(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
         store.append(table(*rows))
     stage.marker.write_text("{}")
 
-    def files(run: FlowRun, names: list[str]) -> list[Path]:
+    def files(self: DataInputs, names: list[str]) -> list[Path]:
         return [data / f"{name}.parquet" for name in names]
 
-    monkeypatch.setattr(report_flow, "sweep_stage", lambda run: stage)
-    monkeypatch.setattr(report_flow, "data_files", files)
+    monkeypatch.setattr(Inputs, "sweep", stage)
+    monkeypatch.setattr(DataInputs, "files", files)
     return stage
 
 

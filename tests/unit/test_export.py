@@ -12,7 +12,8 @@ from elastic_core.errors import UserError
 from elastic_core.fingerprint import model_fingerprint
 from elastic_core.training import model_card
 from elastic_core.training.model_card import TrainingRecord
-from flows import export, stages
+from flows import export
+from flows.inputs import Inputs
 from tasks.stage import TABLE, Stage
 from tests.unit.test_report_summary import make_rows
 
@@ -97,17 +98,17 @@ def test_a_hub_that_is_not_reached_is_one_sentence(model: Path, monkeypatch: pyt
 
 def test_a_sweep_finds_what_training_left_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(tmp_path, "smoke", "train", {"steps": 2})
-    monkeypatch.setattr(stages, "train_stage", lambda run: stage)
-    run: Any = SimpleNamespace(preset="smoke")
+    monkeypatch.setattr(Inputs, "train", stage)
+    inputs = Inputs(SimpleNamespace(preset="smoke"))  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"run first: elastic run train --preset smoke"):
-        stages.trained_model(run, "best")
+        inputs.trained("best")
     (stage.directory / "model").mkdir(parents=True)
     stage.marker.write_text("{}")
-    assert stages.trained_model(run) == stage.directory / "model"
+    assert inputs.trained() == stage.directory / "model"
     with pytest.raises(UserError, match=r"there is no best checkpoint, as none was validated"):
-        stages.trained_model(run, "best")
+        inputs.trained("best")
     (stage.directory / "best").mkdir()
-    assert stages.trained_model(run, "best") == stage.directory / "best"
+    assert inputs.trained("best") == stage.directory / "best"
 
 
 def test_a_sweep_writes_the_cards_of_what_this_presets_trainings_left_and_of_nothing_else(
@@ -122,12 +123,12 @@ def test_a_sweep_writes_the_cards_of_what_this_presets_trainings_left_and_of_not
     trained, best, variant = left("smoke/train/k1/model"), left("smoke/train/k1/best"), left("smoke/train/k2/model")
     others = [left("embedded/train/k1/model"), left("exported")]
     paths = {"trained": trained, "variant": variant, "elsewhere": others[0], "mine": others[1]}
-    monkeypatch.setattr(export, "checkpoints", lambda run: paths)
-    monkeypatch.setattr(export, "measured", lambda run, model: [] if model == best else [CELL])
+    monkeypatch.setattr(Inputs, "checkpoints", paths)
+    monkeypatch.setattr(export, "measured", lambda inputs, model: [] if model == best else [CELL])
     renewed: list[tuple[str, Path]] = []
     tracker = SimpleNamespace(find=lambda label: label, renew=lambda run_id, card: renewed.append((run_id, card)))
     run: Any = SimpleNamespace(runs=tmp_path, settings=SimpleNamespace(preset="smoke"), tracker=tracker)
-    export.write_cards(run)
+    export.write_cards(Inputs(run))
     says = {
         model: "47.6 [40.8, 54.5]" in (model / "README.md").read_text() for model in (trained, best, variant, *others)
     }
@@ -140,13 +141,13 @@ def test_only_cells_of_these_weights_are_on_the_card(tmp_path: Path, monkeypatch
     rows = make_rows(models=("base", "trained"))
     benchmark = rows["benchmark"][0]
     stage = Stage(tmp_path, "smoke", "sweep", {"models": {"base": "other", "trained": model_fingerprint(base)}})
-    monkeypatch.setattr(export, "sweep_stage", lambda run: stage)
+    monkeypatch.setattr(Inputs, "sweep", stage)
     run: Any = SimpleNamespace(runs=tmp_path, settings=None)
     data, sweep = SimpleNamespace(benchmarks=[benchmark]), SimpleNamespace(problems=None)
     run.settings = SimpleNamespace(data=data, sweep=sweep)
     (stage.directory / TABLE).mkdir(parents=True)
     rows.write_parquet(stage.directory / TABLE / "rows-0.parquet")
-    assert export.measured(run, base) == []  # The sweep has not finished.
+    assert export.measured(Inputs(run), base) == []  # The sweep has not finished.
     stage.marker.write_text("{}")
-    cells = export.measured(run, base)
+    cells = export.measured(Inputs(run), base)
     assert cells and {cell["model"] for cell in cells} == {"trained"}

@@ -11,7 +11,7 @@ from elastic_core.errors import UserError
 from elastic_core.training.sft import compose_config
 from elastic_core.training.sft_parameters import SftParameters
 from flows import presets
-from flows.data_sources import chosen_datasets
+from flows.data_inputs import DataInputs
 from flows.run import FlowRun
 from tasks.warm_start import Launch
 
@@ -82,13 +82,13 @@ def test_the_miniatures_warm_start_takes_no_model_of_others() -> None:
 
 
 def test_what_is_imitated_is_built_with_the_benchmarks(tmp_path: Path) -> None:
-    built = chosen_datasets(FlowRun(presets.resolve("reasonflux-f1-7b"), tmp_path))
+    built = DataInputs(FlowRun(presets.resolve("reasonflux-f1-7b"), tmp_path)).chosen
     assert [entry.name for entry in built] == [
         "aime-2024", "aime-2025", "math500", "gpqa-diamond", "reasonflux-f1-sft",
     ]  # fmt: skip
     (tmp_path / "mine.jsonl").touch()
     own = presets.resolve("reasonflux-f1-7b", {"warm_start.sft.data": str(tmp_path / "mine.jsonl")})
-    assert chosen_datasets(FlowRun(own, tmp_path))[-1].files[0].path == "mine.jsonl"
+    assert DataInputs(FlowRun(own, tmp_path)).chosen[-1].files[0].path == "mine.jsonl"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_what_is_imitated_is_built_with_the_benchmarks(tmp_path: Path) -> None:
 def test_what_cannot_be_imitated_is_refused(data: str, message: str, tmp_path: Path) -> None:
     settings = presets.resolve("reasonflux-f1-7b", {"warm_start.sft.data": data})
     with pytest.raises(UserError, match=message):
-        chosen_datasets(FlowRun(settings, tmp_path))
+        DataInputs(FlowRun(settings, tmp_path)).chosen  # noqa: B018
 
 
 def test_rows_that_fill_no_batch_are_refused() -> None:

@@ -11,8 +11,8 @@ from elastic_core import hub
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import model_fingerprint
 from elastic_core.miniature.warm_start import BASE
-from flows import presets, stages
-from flows.data_sources import tokenizer
+from flows import presets
+from flows.inputs import Inputs
 from flows.run import FlowRun
 
 COMMIT = "b" * 40
@@ -73,9 +73,10 @@ def test_base_and_checkpoints_may_be_models_of_the_hub(cache: Path, tmp_path: Pa
     run = run_of(
         tmp_path, base="owner/model", sweep__models=["base", "other"], sweep__checkpoints={"other": "owner/model"}
     )
-    assert stages.base_model(run) == cache
-    assert stages.checkpoints(run) == {"base": cache, "other": cache}
-    assert tokenizer(run) == cache
+    inputs = Inputs(run)
+    assert inputs.base == cache
+    assert inputs.checkpoints == {"base": cache, "other": cache}
+    assert inputs.data.tokenizer == cache
 
 
 @pytest.mark.parametrize(
@@ -92,18 +93,18 @@ def test_base_and_checkpoints_may_be_models_of_the_hub(cache: Path, tmp_path: Pa
 def test_a_model_that_is_nowhere_is_one_sentence(
     cache: Path, tmp_path: Path, overrides: dict[str, object], message: str
 ) -> None:
-    run = run_of(tmp_path, **overrides)
+    inputs = Inputs(run_of(tmp_path, **overrides))
     with pytest.raises(UserError, match=message):
-        stages.base_model(run) if "base" in overrides else stages.checkpoints(run)
+        inputs.base if "base" in overrides else inputs.checkpoints  # noqa: B018
 
 
 def test_weights_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = run_of(tmp_path, base="shipped")
-    first = stages.fingerprint(run, BASE)
+    inputs = Inputs(run_of(tmp_path, base="shipped"))
+    first = inputs.fingerprint(BASE)
     assert first == model_fingerprint(BASE)
 
     def read_again(path: Path) -> str:
         raise AssertionError(f"{path} was read again")
 
     monkeypatch.setattr("elastic_core.data.lock.sha256_file", read_again)
-    assert stages.fingerprint(run, BASE) == first
+    assert inputs.fingerprint(BASE) == first

@@ -4,8 +4,8 @@ import pytest
 
 from elastic_core.errors import UserError
 from flows import presets
+from flows.inputs import Inputs
 from flows.run import FlowRun
-from flows.stages import base_model
 
 
 @pytest.mark.parametrize("name", presets.names())
@@ -161,5 +161,5 @@ def test_what_a_message_suggests_to_run_names_the_file(tmp_path: Path) -> None:
     file = written(tmp_path, "mine.toml", 'extends = "smoke"')
     run = FlowRun(presets.resolve(file), tmp_path, given=file)
     with pytest.raises(UserError, match=f"run first: elastic run warm-start --preset {file}"):
-        base_model(run)
+        Inputs(run).base  # noqa: B018
     assert run.stage("sweep", {"a": 1}).directory.parts[-3:-1] == ("mine", "sweep")

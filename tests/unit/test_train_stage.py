@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from elastic_core.training.config import RESOURCES, GrpoParameters
-from flows import stages
+from flows.data_inputs import DataInputs
+from flows.inputs import Inputs
 
 
 def inputs(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Any:
-    monkeypatch.setattr(stages, "base_model", lambda run: Path("base"))
-    monkeypatch.setattr(stages, "fingerprint", lambda run, path: "0123")
-    monkeypatch.setattr(stages, "data_files", lambda run, names: [])
+    monkeypatch.setattr(Inputs, "base", Path("base"))
+    monkeypatch.setattr(Inputs, "fingerprint", lambda self, path: "0123")
+    monkeypatch.setattr(DataInputs, "files", lambda self, names: [])
     settings = SimpleNamespace(training=GrpoParameters(**changes), data=SimpleNamespace(train=[], validation=[]))
-    return stages.train_stage(SimpleNamespace(settings=settings, stage=lambda name, inputs: inputs))  # type: ignore[arg-type]
+    return Inputs(SimpleNamespace(settings=settings, stage=lambda name, inputs: inputs)).train  # type: ignore[arg-type]
 
 
 def test_what_a_training_runs_on_is_not_what_it_learns(monkeypatch: pytest.MonkeyPatch) -> None:

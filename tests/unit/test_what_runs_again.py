@@ -9,9 +9,8 @@ import pytest
 from elastic_core import fingerprint
 from elastic_core.data.build import build
 from flows import presets
-from flows.data_sources import data_build, data_stage
+from flows.inputs import Inputs
 from flows.run import FlowRun
-from flows.stages import report_stage, sweep_stage, train_stage, warm_start_stage
 
 PROJECT = Path(__file__).parents[2]
 SMALL = {
@@ -27,13 +26,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def stages(runs: Path, changes: dict[str, Any]) -> dict[str, Path]:
     """Markers of all stages, by name; the data is built, as what follows depends on what it is and not on its key."""
-    run = FlowRun(presets.resolve("smoke", SMALL | changes), runs)
-    data = data_stage(run)
-    if not data.marker.exists():
-        build(data_build(run), data.directory)
-        data.marker.touch()
-    swept = sweep_stage(run)
-    found = [data, warm_start_stage(run), train_stage(run), swept, report_stage(run, swept, None)]
+    inputs = Inputs(FlowRun(presets.resolve("smoke", SMALL | changes), runs))
+    if not inputs.data.is_built:
+        build(inputs.data.build, inputs.data.stage.directory)
+        inputs.data.stage.marker.touch()
+    found = [inputs.data.stage, inputs.warm_start, inputs.train, inputs.sweep, inputs.report()]
     return {stage.name: stage.marker for stage in found}
 
 
@@ -97,7 +94,7 @@ def test_a_file_of_the_project(
     with (tmp_path / file).open("a") as stream:
         stream.write("\n")
     monkeypatch.setattr(fingerprint, "_PROJECT", tmp_path)
-    monkeypatch.setattr("flows.stages.reports.__file__", str(tmp_path / "reports" / "__init__.py"))
+    monkeypatch.setattr("flows.inputs.reports.__file__", str(tmp_path / "reports" / "__init__.py"))
     fingerprint.source_fingerprint.cache_clear()
     try:
         assert again(before, stages(runs, {})) == expected

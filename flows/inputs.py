@@ -1,0 +1,235 @@
+"""What each stage of a run is made from, and so whether it is done: its models, its data, and the key of every stage.
+
+A stage is done when its marker exists (`tasks.stage`), and the marker's place is a hash of all that is named here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+import reports
+from elastic_core import hub
+from elastic_core.data.lock import HashCache
+from elastic_core.data.problems import Problem, read_problems
+from elastic_core.errors import UserError
+from elastic_core.fingerprint import hash_files, model_fingerprint, source_fingerprint
+from elastic_core.miniature.warm_start import BASE
+from elastic_core.reasonflux.parameters import REASONFLUX_ZERO, TemplateParameters, Templates
+from elastic_core.sweep.subset import first_problems, rows_of
+from elastic_core.training.config import RESOURCES
+from flows.data_inputs import DataInputs
+from flows.run import FlowRun
+from flows.settings import TRAINED
+from tasks.directories import embeddings_directory, sources_directory, user_templates_file
+from tasks.stage import BEST, MODEL, TABLE, Stage
+
+_ASSETS = {".js", ".css", ".j2", ".mplstyle", ".csv"}
+"""Of reports, beside their code: scripts, styles, templates and published numbers."""
+_NOT_WRITING = ("elastic_core.rewards", "tasks.data")
+"""What grades and what builds data has no part in how a report is written."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Models, data and stages of a run. Each property is found out once: after a stage has run, ask a new one."""
+
+    run: FlowRun
+
+    @cached_property
+    def data(self) -> DataInputs:
+        return DataInputs(self.run)
+
+    @cached_property
+    def initial(self) -> Path:
+        """The checkpoint that fine-tuning goes on from.
+
+        Raises:
+            UserError: when it is not there.
+        """
+        advice = 'warm_start.initial names it: give a directory, OWNER/NAME on the hub, or "shipped"'
+        return self._present(self.data.initial_checkpoint(), advice)
+
+    @cached_property
+    def warm_start(self) -> Stage:
+        settings = self.run.settings.warm_start
+        if settings.sft is None:
+            inputs: dict[str, Any] = {
+                "warm_start": settings.model_dump(exclude={"sft"}),
+                "code": source_fingerprint("elastic_core.miniature.corpus", "elastic_core.miniature.model"),
+            }
+            if settings.initial != "random":
+                inputs["initial"] = self.fingerprint(self.initial)
+        else:
+            inputs = {
+                "initial": self.fingerprint(self.initial),
+                "data": hash_files([self.data.fine_tuning.conversations]),
+                "sft": settings.sft.model_dump(mode="json", exclude={"data"}, exclude_none=True),
+            }
+        return self.run.stage("warm-start", inputs)
+
+    @cached_property
+    def base(self) -> Path:
+        """The checkpoint that training starts from.
+
+        Raises:
+            UserError: when it is not there.
+        """
+        base = self.run.settings.base
+        if base == "warm-start":
+            advice = f"run first: elastic run warm-start --preset {self.run.preset}"
+            return self._present(self.warm_start.directory / MODEL, advice)
+        advice = (
+            'give --set base=DIRECTORY with a Hugging Face checkpoint, OWNER/NAME on the hub, "shipped" or "warm-start"'
+        )
+        return self._present(BASE if base == "shipped" else hub.locate(base), advice)
+
+    @cached_property
+    def train(self) -> Stage:
+        """What a training runs on does not change what it learns, and is no input."""
+        data = self.run.settings.data
+        return self.run.stage(
+            "train",
+            {
+                "base": self.fingerprint(self.base),
+                "train_data": hash_files(self.data.files(data.train)),
+                "validation_data": hash_files(self.data.files(data.validation)),
+                "train": self.run.settings.training.model_dump(mode="json", exclude_none=True, exclude=RESOURCES),
+            },
+        )
+
+    def trained(self, name: str = "trained") -> Path:
+        """The checkpoint that training left, by one of the names `TRAINED`.
+
+        Raises:
+            UserError: when training has not finished under these settings, or without a best one.
+        """
+        if not self.train.marker.exists():
+            raise UserError(
+                f"no trained checkpoint at {self.train.directory}; run first: elastic run train --preset "
+                f"{self.run.preset}"
+            )
+        directory = self.train.directory / {"trained": MODEL, "best": BEST}[name]
+        if not directory.exists():
+            raise UserError(f"{directory}: there is no {name} checkpoint, as none was validated (train.validate_every)")
+        return directory
+
+    @cached_property
+    def checkpoints(self) -> dict[str, Path]:
+        """Checkpoints that the sweep measures, by name.
+
+        Raises:
+            UserError: when one is not there.
+        """
+        return {name: self._checkpoint(name) for name in self.run.settings.sweep.checkpoint_names}
+
+    @cached_property
+    def benchmark_files(self) -> dict[str, Path]:
+        names = self.run.settings.data.benchmarks
+        return dict(zip(names, self.data.files(names), strict=True))
+
+    @cached_property
+    def problems(self) -> dict[str, list[Problem]]:
+        """The problems that the sweep measures, by benchmark; they must have been built."""
+        built = {name: read_problems(file) for name, file in self.benchmark_files.items()}
+        return first_problems(built, self.run.settings.sweep.problems)
+
+    @cached_property
+    def measured_rows(self) -> pl.Expr:
+        """Whether a row of the trajectory table is of a problem that the sweep measures: the table may hold more."""
+        if self.run.settings.sweep.problems is None:
+            return pl.col("benchmark").is_in(self.run.settings.data.benchmarks)
+        return rows_of({name: [problem.id for problem in given] for name, given in self.problems.items()})
+
+    @cached_property
+    def templates(self) -> Templates | None:
+        """The thought templates of a sweep that uses any.
+
+        Raises:
+            UserError: when the library is not there, or broken.
+        """
+        settings = self.run.settings.sweep
+        if REASONFLUX_ZERO not in settings.strategies:
+            return None
+        return load_templates(settings.templates, self.run.runs, self.data.mirror)
+
+    @cached_property
+    def sweep(self) -> Stage:
+        """One trajectory table per set of models, benchmarks and sampling settings; cells, samples and problems may be
+        added to it.
+
+        Thought templates are part of the request, as they decide the rows of one strategy alone.
+        """
+        settings, templates = self.run.settings.sweep, self.templates
+        return self.run.stage(
+            "sweep",
+            {
+                "models": {name: self.fingerprint(path) for name, path in self.checkpoints.items()},
+                "benchmarks": {name: hash_files([file]) for name, file in self.benchmark_files.items()},
+                "engine": self.run.settings.engine.fingerprint,
+                "sampling": settings.model_dump(include={"temperature", "top_p", "seed", "sharing"}),
+            },
+            settings.model_dump(include={"models", "strategies", "budgets", "samples", "until_ci", "max_samples"})
+            | {"templates": {REASONFLUX_ZERO: templates.fingerprint} if templates else {}}
+            | ({} if settings.problems is None else {"problems": settings.problems}),
+        )
+
+    def report(self, standings: str | None = None) -> Stage:
+        """The latest report of the sweep.
+
+        Args:
+            standings: hash of those that ratings are computed from, where there are any.
+        """
+        table, assets = self.sweep.directory / TABLE, Path(reports.__file__).parent
+        return self.run.stage(
+            "report",
+            {},
+            {
+                "table": str(table),
+                "contents": hash_files(table.glob("*.parquet")),
+                "codeforces": standings,
+                "provenance": {"preset": self.run.preset, **self.sweep.inputs},
+                "settings": self.run.settings.model_dump(mode="json"),
+                "code": source_fingerprint("reports.build", "tasks.report_sources", without=_NOT_WRITING),
+                "assets": hash_files(file for file in assets.rglob("*") if file.suffix in _ASSETS),
+            },
+        )
+
+    def fingerprint(self, checkpoint: Path) -> str:
+        """As `model_fingerprint`; the gigabytes of a real model are read once, and again when they have changed."""
+        hashes = HashCache(self.run.runs / "hashes.json")
+        value = model_fingerprint(checkpoint, hashes.sha256)
+        hashes.save()
+        return value
+
+    def _checkpoint(self, name: str) -> Path:
+        if name == "base":
+            return self.base
+        if name in TRAINED:
+            return self.trained(name)
+        advice = f"sweep.checkpoints.{name} names it: give a directory, or OWNER/NAME on the hub"
+        return self._present(hub.locate(self.run.settings.sweep.checkpoints[name]), advice)
+
+    def _present(self, checkpoint: Path, advice: str) -> Path:
+        try:
+            self.fingerprint(checkpoint)
+        except ValueError as error:
+            raise UserError(f"{error}; {advice}") from None
+        return checkpoint.resolve()
+
+
+def load_templates(parameters: TemplateParameters, runs: Path, mirror: Path | None) -> Templates:
+    """The library of thought templates that the parameters name, fetched if need be.
+
+    Raises:
+        UserError: when there is no such library, or it is broken, or cannot be fetched.
+    """
+    from elastic_core.reasonflux.libraries import load_library
+
+    sources = sources_directory(runs)
+    library = load_library(parameters.library, own=user_templates_file(runs), sources=sources, mirror=mirror)
+    return Templates(library, parameters, embeddings_directory(runs))
