@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from elastic_core.atomic import replacing
 
 _MODEL_FILES = (
     "config.json",
@@ -68,3 +71,57 @@ def tokenizer_fingerprint(checkpoint: Path) -> str:
     if not files:
         raise ValueError(f"{checkpoint}: no tokenizer there; expected a Hugging Face checkpoint directory")
     return hash_files(files)[:16]
+
+
+class HashCache:
+    """sha256 of files, computed again only when size or modification time has changed.
+
+    It trusts the file system's times: whoever changes a file and restores both size and time goes unnoticed.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._entries = self._read()
+        self._new: dict[str, tuple[int, int, str]] = {}
+
+    def sha256(self, path: Path) -> str:
+        """The file's sha256, as 64 hexadecimal digits.
+
+        Raises:
+            OSError: when it cannot be read.
+        """
+        stat = path.stat()  # Before reading: a file that changes meanwhile is hashed again next time.
+        cached = self._entries.get(str(path.absolute()))
+        if cached and cached[:2] == (stat.st_size, stat.st_mtime_ns):
+            return cached[2]
+        sha256 = sha256_file(path)
+        self._keep(path, (stat.st_size, stat.st_mtime_ns, sha256))
+        return sha256
+
+    def renamed(self, old: Path, new: Path) -> None:
+        """Keep what is known of a file that was moved: size and time move with it."""
+        entry = self._entries.pop(str(old.absolute()), None)
+        self._new.pop(str(old.absolute()), None)
+        if entry:
+            self._keep(new, entry)
+
+    def save(self) -> None:
+        """Write what was computed. A cache that cannot be written costs time only, so that is no error."""
+        from filelock import FileLock
+
+        if not self._new:
+            return
+        with suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(self._file.with_name(".hashes.lock")), replacing(self._file) as temporary:
+                temporary.write_text(json.dumps({**self._read(), **self._new}, indent=0, sort_keys=True) + "\n")
+
+    def _keep(self, path: Path, entry: tuple[int, int, str]) -> None:
+        self._entries[str(path.absolute())] = self._new[str(path.absolute())] = entry
+
+    def _read(self) -> dict[str, tuple[int, int, str]]:
+        try:
+            entries = json.loads(self._file.read_text()).items()
+            return {path: (int(size), int(time), str(sha256)) for path, (size, time, sha256) in entries}
+        except (OSError, ValueError, TypeError, AttributeError):  # None, or a broken one.
+            return {}

@@ -24,8 +24,8 @@ from tasks.stage import Stage
 MIRROR_VARIABLE = "ELASTIC_DATA_MIRROR"
 
 
-def own_directory(runs: Path) -> Path:
-    """Records of the user's own data sets."""
+def user_directory(runs: Path) -> Path:
+    """Records of the user's data sets."""
     return runs / "datasets"
 
 
@@ -41,7 +41,7 @@ def chosen_datasets(run: FlowRun) -> list[Dataset]:
     Raises:
         UserError: an unknown name, a role that a data set cannot have, or a mirror that is not there.
     """
-    settings, known, tree = run.settings.data, all_datasets(own_directory(run.runs)), mirror(run)
+    settings, known, tree = run.settings.data, all_datasets(user_directory(run.runs)), mirror(run)
     if tree and not tree.is_dir():
         raise UserError(f"data.mirror: {tree} is not a directory")
     further = settings.datasets
@@ -85,7 +85,7 @@ def require_graders(run: FlowRun, names: Iterable[str]) -> None:
     Raises:
         UserError: when programs would have to be run and there is no sandbox.
     """
-    known = all_datasets(own_directory(run.runs))
+    known = all_datasets(user_directory(run.runs))
     if any(known[name].grader == "code" for name in names):
         require_sandbox()
 
@@ -133,7 +133,7 @@ def fine_tuning_data(run: FlowRun) -> FineTuningData:
     Raises:
         UserError: when it has not been built.
     """
-    entry = _imitated(run, all_datasets(own_directory(run.runs)))
+    entry = _imitated(run, all_datasets(user_directory(run.runs)))
     assert entry is not None, "there is a section sft"
     stage, fetched = data_stage(run), located_datasets(run, [entry])
     if not stage.marker.exists() or entry.name not in fetched:

@@ -16,7 +16,7 @@ from elastic_core.reasonflux.libraries import DATASET, PUBLISHED
 from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.twins.twin import make_twin, origin_of
 from flows import environment
-from flows.data_sources import MIRROR_VARIABLE, own_directory
+from flows.data_sources import MIRROR_VARIABLE, user_directory
 from flows.rehearsal_settings import Inputs, models_of
 from flows.settings import Settings
 from tasks.data import sources_directory
@@ -76,11 +76,11 @@ def prepare_rows(settings: Settings, runs: Path) -> tuple[Inputs, str]:
     Raises:
         UserError: when a data set is not here, and has no rows that could stand in.
     """
-    users = own_directory(environment.runs_directory())
+    users = user_directory(environment.runs_directory())
     known, sft = all_datasets(users), settings.warm_start.sft
     if users.is_dir():
-        shutil.copytree(users, own_directory(runs), dirs_exist_ok=True)
-    rows = _Rows(_mirror(settings), own_directory(runs) / STAND_INS, [], [])
+        shutil.copytree(users, user_directory(runs), dirs_exist_ok=True)
+    rows = _Rows(_mirror(settings), user_directory(runs) / STAND_INS, [], [])
     names = [*settings.data.train, *settings.data.validation, *settings.data.benchmarks]
     names += [sft.data] if sft and sft.data in known else []
     for entry in select(names, known):

@@ -8,10 +8,9 @@ from typing import Any
 import polars as pl
 
 from elastic_core import hub
-from elastic_core.data.lock import HashCache
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
-from elastic_core.fingerprint import hash_files, model_fingerprint
+from elastic_core.fingerprint import HashCache, hash_files, model_fingerprint
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.reasonflux.parameters import REASONFLUX_ZERO, Templates
 from elastic_core.sweep.subset import first_problems, rows_of
