@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from elastic_core.data.dataset import Dataset, Generated, Local, SourceFile
 from elastic_core.data.download import Network
 from elastic_core.data.pins import PinFile, source_key
-from elastic_core.data.source_files import Fetched, Missing, Store, Stored, Wanted, bytes_below, names_below
+from elastic_core.data.source_files import Fetched, Missing, Store, Stored, Wanted, paths_below
 from elastic_core.errors import UserError
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ def located(dataset: Dataset, *, sources: Path, mirror: Path | None) -> FetchedD
 def is_present(dataset: Dataset, mirror: Path) -> bool:
     """Whether all files lie in a mirror (a user's own where they were added), whatever their content."""
     source = dataset.source
-    return isinstance(source, Generated) or all(names_below(mirror, source, file.path) for file in dataset.files)
+    return isinstance(source, Generated) or all(paths_below(mirror, source, file.path) for file in dataset.files)
 
 
 def bytes_present(dataset: Dataset, mirror: Path) -> int | None:
@@ -100,7 +100,7 @@ def bytes_present(dataset: Dataset, mirror: Path) -> int | None:
     source = dataset.source
     if isinstance(source, Generated | Local) or not is_present(dataset, mirror):
         return None
-    return sum(bytes_below(mirror, source, file.path) for file in dataset.files)
+    return sum(path.stat().st_size for file in dataset.files for path in paths_below(mirror, source, file.path))
 
 
 def _run(pool: ThreadPoolExecutor, function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:

@@ -90,7 +90,7 @@ class Store:
         source, pattern = want.source, want.file.path
         if not _is_pattern(source, pattern):
             return (pattern,)
-        mirrored = tuple(names_below(self.mirror, source, pattern)) if self.mirror else ()
+        mirrored = self._mirrored(source, pattern)
         recorded = self._held(source).patterns.get(pattern)
         if recorded is not None:
             if not set(mirrored) <= set(recorded):
@@ -134,6 +134,13 @@ class Store:
             return [(source.directory / name, False)]
         mirrored = [(_place(self.mirror, source, name), False)] if self.mirror else []
         return [*mirrored, (_place(self.sources, source, name), True)]
+
+    def _mirrored(self, source: Stored, pattern: str) -> tuple[str, ...]:
+        """Names that match in the mirror."""
+        if self.mirror is None or isinstance(source, Local):
+            return ()
+        base = _place(self.mirror, source, "")
+        return tuple(file.relative_to(base).as_posix() for file in paths_below(self.mirror, source, pattern))
 
     def _matched_upstream(self, network: Network, source: Stored, pattern: str) -> tuple[tuple[str, ...], str]:
         """Names that match on the hub, and the commit."""
@@ -269,16 +276,8 @@ def _matches(name: str, pattern: str) -> bool:
     return len(names) == len(patterns) and all(map(fnmatchcase, names, patterns))
 
 
-def bytes_below(root: Path, source: GitHub | Hub, path: str) -> int:
-    """Size of the files that `names_below` names."""
-    return sum(_place(root, source, name).stat().st_size for name in names_below(root, source, path))
-
-
-def names_below(root: Path, source: Stored, path: str) -> list[str]:
+def paths_below(root: Path, source: Stored, path: str) -> list[Path]:
     """The file, or the files that match, as far as they are there."""
-    if isinstance(source, Local):
-        return [path] if (source.directory / path).is_file() else []
-    if not _is_pattern(source, path):
-        return [path] if _place(root, source, path).is_file() else []
-    base = _place(root, source, "")
-    return sorted(found.relative_to(base).as_posix() for found in base.glob(path) if found.is_file())
+    base = source.directory if isinstance(source, Local) else _place(root, source, "")
+    found = base.glob(path) if _is_pattern(source, path) else [base / path]
+    return sorted(file for file in found if file.is_file())

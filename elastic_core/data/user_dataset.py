@@ -139,8 +139,8 @@ def recognised(dataset: UserDataset) -> UserDataset:
     if dataset.form == "conversations" and not rationales:
         raise UserError(
             f"{dataset.file}: {dataset.answer}: the first row's answer holds no rationale; to fine-tune on it, "
-            "expected GSM8K's form (a rationale, and as last line `#### N`); a file in the alpaca form needs no adding, "
-            "give it as warm_start.sft.data"
+            "expected GSM8K's form (a rationale, and as last line `#### N`); a file in the alpaca form needs no "
+            "adding, give it as warm_start.sft.data"
         )
     return replace(dataset, rationales=rationales)
 

@@ -317,6 +317,13 @@ def test_a_contradiction_leaves_the_pins_as_they_were(tmp_path: Path) -> None:
     assert pins.path.read_bytes() == before
 
 
+def test_pins_without_patterns_are_read(tmp_path: Path) -> None:
+    pin = {"sha256": "a", "bytes": 1}
+    entry = {"requested": "main", "revision": COMMIT, "files": {"1.json": pin}}
+    (tmp_path / "sources.lock.json").write_text(json.dumps({"hub:a": entry}))
+    assert PinFile(tmp_path).entry("hub:a") == Entry("main", COMMIT, {}, {"1.json": Pin("a", 1)})
+
+
 def test_pins_that_cannot_be_read_are_named(sources: Path) -> None:
     sources.mkdir()
     (sources / "sources.lock.json").write_text('{"hub:a": 1}')
