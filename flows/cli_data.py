@@ -149,17 +149,17 @@ def add(
     does not accept is refused. Afterwards it is a data set like every other: `elastic data show NAME`, --set
     data.benchmarks='["NAME"]'.
     """
-    from elastic_core.data import own
-    from flows import own_data
+    from elastic_core.data import user_dataset
+    from flows import user_data
 
     if model is not None and preset is not None:
         raise UserError("--model and --preset both name a chat template; give one of them")
-    path, sha256 = own.describe(file)
+    path, sha256 = user_dataset.describe(file)
     called = name or file.stem.lower().replace("_", "-").replace(" ", "-")
     split: Any = "evaluation" if purpose == "evaluation" else "train"
     form: Any = "conversations" if purpose == "sft" else "problems"
-    entry = own.OwnDataset(called, path, sha256, question, answer, identifier, split, prompt, form=form)
-    click.echo(own_data.add(entry, leave_out=leave_out, tokenizer=own_data.model_tokenizer(model, preset)))
+    entry = user_dataset.UserDataset(called, path, sha256, question, answer, identifier, split, prompt, form=form)
+    click.echo(user_data.add(entry, leave_out=leave_out, tokenizer=user_data.model_tokenizer(model, preset)))
 
 
 def _known() -> dict[str, Dataset]:

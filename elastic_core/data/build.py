@@ -19,7 +19,7 @@ from pathlib import Path
 import polars as pl
 
 from elastic_core.atomic import replacing
-from elastic_core.data import hygiene, tables
+from elastic_core.data import decontaminate, tables
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.manifest import Counts, DatasetRecord, Manifest, SourceRecord, TemplateRecord, write_manifest
 from elastic_core.data.prompts import TEMPLATES
@@ -51,7 +51,7 @@ def build(
     for entry in plan.datasets:
         sets.clean(entry)
         on_done(entry.name)
-    removed, records = [pl.DataFrame(schema=hygiene.REMOVED)], {}
+    removed, records = [pl.DataFrame(schema=decontaminate.REMOVED)], {}
     for entry in plan.datasets:
         built = sets.finished(entry)
         _place(sets.clean_file(entry), directory / CLEAN / f"{entry.name}.parquet")

@@ -25,7 +25,7 @@ class SourceFile:
     Attributes:
         path: inside the repository, with forward slashes; on the hub and in a mirror it may be a pattern such as
             `taco/train-*.parquet`.
-        sha256: None where it is not known yet: the first fetch records it in the lock, later ones hold to it.
+        sha256: None where it is not known yet: the first fetch records it, later ones hold to it.
         bytes: size, where known.
     """
 
@@ -57,7 +57,7 @@ class Hub:
     """Files of a data set repository on the Hugging Face hub.
 
     Attributes:
-        revision: branch, tag or commit; a branch is resolved to a commit by the first fetch and recorded in the lock.
+        revision: branch, tag or commit; a branch is resolved to a commit and recorded by the first fetch.
         gated: whether one must log in and accept its conditions first.
     """
 

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from elastic_core.data.dataset import Dataset, Generated, Local, SourceFile
 from elastic_core.data.download import Network
-from elastic_core.data.lock import SourcesLock, source_key
-from elastic_core.data.obtain import Fetched, Missing, Store, Stored, Wanted, bytes_below, names_below
+from elastic_core.data.pins import PinFile, source_key
+from elastic_core.data.source_files import Fetched, Missing, Store, Stored, Wanted, paths_below
 from elastic_core.errors import UserError
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ def fetch(datasets: Sequence[Dataset], *, sources: Path, mirror: Path | None = N
     """Make every source file present and verified.
 
     Args:
-        sources: directory of downloads, of their lock and of the cache of checksums.
+        sources: directory of downloads, of their pins and of the cache of checksums.
 
     Returns:
         What was fetched, by name of data set.
@@ -78,7 +78,7 @@ def located(dataset: Dataset, *, sources: Path, mirror: Path | None) -> FetchedD
     """A data set as an earlier fetch left it, without network.
 
     Returns:
-        None when a file is missing, contradicts the registry or the lock, or was never fetched.
+        None when a file is missing, contradicts the registry or the pins, or was never fetched.
     """
     try:
         store = Store(sources, mirror, None)
@@ -92,7 +92,7 @@ def located(dataset: Dataset, *, sources: Path, mirror: Path | None) -> FetchedD
 def is_present(dataset: Dataset, mirror: Path) -> bool:
     """Whether all files lie in a mirror (a user's own where they were added), whatever their content."""
     source = dataset.source
-    return isinstance(source, Generated) or all(names_below(mirror, source, file.path) for file in dataset.files)
+    return isinstance(source, Generated) or all(paths_below(mirror, source, file.path) for file in dataset.files)
 
 
 def bytes_present(dataset: Dataset, mirror: Path) -> int | None:
@@ -100,7 +100,7 @@ def bytes_present(dataset: Dataset, mirror: Path) -> int | None:
     source = dataset.source
     if isinstance(source, Generated | Local) or not is_present(dataset, mirror):
         return None
-    return sum(bytes_below(mirror, source, file.path) for file in dataset.files)
+    return sum(path.stat().st_size for file in dataset.files for path in paths_below(mirror, source, file.path))
 
 
 def _run(pool: ThreadPoolExecutor, function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
@@ -129,12 +129,12 @@ def _fetched(store: Store, datasets: Sequence[Dataset], run: Callable[..., Itera
 
     named = [(want, name) for want, names in results(store.expand, [(want,) for want in wanted]) for name in names]
     files: dict[tuple[Stored, SourceFile], list[Fetched]] = {(want.source, want.file): [] for want in wanted}
-    for want, fetched in results(store.obtain, named):
+    for want, fetched in results(store.fetch, named):
         files[want.source, want.file].append(fetched)
     if problems:
         hint = [_HINT] if any(isinstance(problem, Missing) for problem in problems) else []
         raise UserError("\n".join([*dict.fromkeys(map(str, problems)), *hint]))
-    return {dataset.name: _assembled(dataset, files, store.lock) for dataset in datasets}
+    return {dataset.name: _assembled(dataset, files, store.pins) for dataset in datasets}
 
 
 def _wanted(datasets: Sequence[Dataset]) -> list[Wanted]:
@@ -163,7 +163,7 @@ def _outcome(store: Store, function: Callable[..., T], want: Wanted, *args: str)
 
 
 def _assembled(
-    dataset: Dataset, files: Mapping[tuple[Stored, SourceFile], list[Fetched]], lock: SourcesLock
+    dataset: Dataset, files: Mapping[tuple[Stored, SourceFile], list[Fetched]], pins: PinFile
 ) -> FetchedDataset:
     source = dataset.source
     if isinstance(source, Generated):
@@ -171,5 +171,5 @@ def _assembled(
     found = {fetched.name: fetched for file in dataset.files for fetched in files[source, file]}
     pinned = all(file.sha256 for file in dataset.files) and _COMMIT.fullmatch(source.revision)
     fixed = isinstance(source, Local) or pinned
-    revision = source.revision if fixed else lock.entry(source_key(source)).revision
+    revision = source.revision if fixed else pins.entry(source_key(source)).revision
     return FetchedDataset(dataset, tuple(found[name] for name in sorted(found)), revision)

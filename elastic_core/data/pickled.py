@@ -1,7 +1,8 @@
 """Strings that upstream stored as pickles, read without an unpickler.
 
 LiveCodeBench hides its private tests as base64 of zlib of a pickled string. Unpickling runs whatever program the pickle
-holds, so its opcodes are walked instead, and only those that a lone string consists of are accepted.
+holds, and even one that can name nothing fills the memory: of an unpickler in C, 11 bytes take 2 GiB. So the opcodes
+are listed instead, and only those that a lone string consists of are accepted.
 """
 
 from __future__ import annotations
@@ -9,22 +10,17 @@ from __future__ import annotations
 import binascii
 import io
 import pickletools
+import re
 import zlib
-from collections.abc import Iterator
-from typing import Any
+from itertools import islice
 
 MAX_BYTES = 1 << 30
 """Largest pickle that is read, in bytes; LiveCodeBench's largest holds 189 MB."""
 
-# Every pickle of a string has its opcodes in this order, at most one of each stage.
-_STAGES = {
-    "PROTO": 0,
-    "FRAME": 1,
-    **dict.fromkeys(("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"), 2),
-    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), 3),
-    "STOP": 4,
-}
-_STRING, _STOP = 2, 4
+_ONE_STRING = re.compile(
+    "(PROTO )?(FRAME )?(UNICODE|SHORT_BINUNICODE|BINUNICODE|BINUNICODE8)( PUT| BINPUT| LONG_BINPUT| MEMOIZE)? STOP"
+)
+_MOST_OPCODES = 5
 
 _SLICE = 1 << 16  # bytes of zlib data at a time: at most 64 MiB come out of them
 
@@ -66,30 +62,18 @@ def unpickle_string(data: bytes, *, max_bytes: int = MAX_BYTES) -> str:
     """
     if len(data) > max_bytes:
         raise ValueError(f"a pickle of {len(data)} bytes; expected at most {max_bytes}")
-    previous, stage, end, string = "the beginning", -1, 0, None
-    for name, argument, position in _opcodes(data):
-        if name not in _STAGES:
-            raise HostilePickle(f"opcode {name} at byte {position}; a pickled string has none")
-        if _STAGES[name] <= stage:
-            raise HostilePickle(f"opcode {name} at byte {position} after {previous}; expected the pickle of one string")
-        previous, stage, end = name, _STAGES[name], position + 1
-        if stage == _STRING:
-            string = argument
-        if stage == _STOP and end < len(data):
-            raise HostilePickle(f"{len(data) - end} bytes after opcode STOP at byte {position}")
-    if string is None:
-        raise HostilePickle("opcode STOP before any string")
-    return string
-
-
-def _opcodes(data: bytes) -> Iterator[tuple[str, Any, int]]:
-    """Name, argument and position of each opcode up to STOP."""
     try:
-        for opcode, argument, position in pickletools.genops(data):
-            assert position is not None
-            yield opcode.name, argument, position
+        opcodes = list(islice(pickletools.genops(data), _MOST_OPCODES))
     except ValueError as error:
         raise HostilePickle(f"not the pickle of a string: {error}") from None
+    names = " ".join(opcode.name for opcode, _, _ in opcodes)
+    if not _ONE_STRING.fullmatch(names):
+        raise HostilePickle(f"the opcodes {names}; expected those of one pickled string")
+    end = opcodes[-1][2]
+    assert end is not None
+    if end + 1 < len(data):
+        raise HostilePickle(f"{len(data) - end - 1} bytes after opcode STOP at byte {end}")
+    return next(value for _, value, _ in opcodes if isinstance(value, str))
 
 
 def _inflate(packed: bytes, max_bytes: int) -> bytes:

@@ -1,6 +1,6 @@
 """Every data set we know, one entry each. To add one: an entry here, and a function in `mapping` unless one fits.
 
-GitHub files are pinned by commit and sha256. Hub files are held to what the first fetch recorded in the lock.
+GitHub files are pinned by commit and sha256. Hub files are held to what the first fetch recorded.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from elastic_core.data import miniature, own
+from elastic_core.data import miniature, user_dataset
 from elastic_core.data.dataset import Dataset, Form, GitHub, Hub, SourceFile
 from elastic_core.data.mapping import code, math, reference, science
 from elastic_core.data.stand_in import stand_in
@@ -344,20 +344,20 @@ REGISTRY: dict[str, Dataset] = {entry.name: entry for entry in (*_ENTRIES, *mini
 
 
 STAND_INS = "stand-ins"
-"""Below the directory of the user's own data sets, in the runs directory of a rehearsal: files that are read in place
+"""Below the directory of the user's data sets, in the runs directory of a rehearsal: files that are read in place
 of those of the registry's data sets."""
 
 
-def all_datasets(own_directory: Path) -> dict[str, Dataset]:
-    """The registry, and what `elastic data add` recorded below `own_directory`.
+def all_datasets(user_directory: Path) -> dict[str, Dataset]:
+    """The registry, and what `elastic data add` recorded below `user_directory`.
 
     Raises:
         UserError: when a user's data set has the name of one of the registry.
     """
-    users = own.load(own_directory)
+    users = user_dataset.load(user_directory)
     for name in users.keys() & REGISTRY.keys():
-        raise UserError(f'{own_directory / name}.json: "{name}" is a data set of the registry; choose another name')
-    return {name: stand_in(entry, own_directory / STAND_INS) for name, entry in REGISTRY.items()} | users
+        raise UserError(f'{user_directory / name}.json: "{name}" is a data set of the registry; choose another name')
+    return {name: stand_in(entry, user_directory / STAND_INS) for name, entry in REGISTRY.items()} | users
 
 
 def select(names: Iterable[str], known: dict[str, Dataset]) -> list[Dataset]:

@@ -19,19 +19,20 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from elastic_core.atomic import replacing
-from elastic_core.data import hygiene, tables
+from elastic_core.data import decontaminate, tables
 from elastic_core.data.clean import Batches, file_batches, write_clean
 from elastic_core.data.dataset import Dataset, Form, Generated
+from elastic_core.data.decontaminate import Questions
 from elastic_core.data.fetch import FetchedDataset
 from elastic_core.data.final import write_others, write_problems
-from elastic_core.data.hygiene import Questions
 from elastic_core.data.lengths import prompt_lengths, summarize_lengths
 from elastic_core.data.manifest import Counts, OverlapRecord
 from elastic_core.data.miniature import MiniatureParameters, generate
 from elastic_core.data.prompts import TEMPLATES
 from elastic_core.errors import UserError
 from elastic_core.exclusive import Occupied, exclusive
-from elastic_core.fingerprint import hash_files, hash_value, source_fingerprint, tokenizer_fingerprint
+from elastic_core.fingerprint import hash_files, hash_value, tokenizer_fingerprint
+from elastic_core.source_code import source_fingerprint
 
 REMOVED = "removed.parquet"
 RECORD = "record.json"
@@ -161,13 +162,13 @@ class Sets:
 
     def _finish(self, entry: Dataset, target: Path) -> Counts:
         clean = self.clean_file(entry)
-        left_out, overlap = pl.DataFrame(schema=hygiene.REMOVED), dict[str, OverlapRecord]()
+        left_out, overlap = pl.DataFrame(schema=decontaminate.REMOVED), dict[str, OverlapRecord]()
         asked = self._asked(entry) if entry.form in _ASKING else None
         if asked is not None and _is_trained(entry):
             measured = {other.name: self._questions[other.name] for other in self._measured}
-            left_out, overlap = hygiene.overlaps(entry.name, asked, measured, self.plan.common_ngrams)
+            left_out, overlap = decontaminate.overlaps(entry.name, asked, measured, self.plan.common_ngrams)
             if entry.name in self.plan.trained and self.plan.max_prompt_tokens is not None:
-                left_out.extend(hygiene.too_long(entry.name, asked, self.plan.max_prompt_tokens))
+                left_out.extend(decontaminate.too_long(entry.name, asked, self.plan.max_prompt_tokens))
         ids = left_out["id"].unique()
         (write_problems if entry.form is Form.PROBLEMS else write_others)(entry, clean, target, ids)
         with replacing(target.with_name(REMOVED)) as temporary:

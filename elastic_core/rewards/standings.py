@@ -17,13 +17,12 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from elastic_core.atomic import replacing
-from elastic_core.bounded import TooLarge, pieces
 from elastic_core.errors import UserError
+from elastic_core.network import DownloadError, TooLarge, pieces, retrying
 from elastic_core.rewards.codeforces import Standings
 
 if TYPE_CHECKING:
     import httpx
-    from tenacity import RetryCallState
 
 API = "https://codeforces.com/api"
 API_VARIABLE = "ELASTIC_CODEFORCES_API"
@@ -33,8 +32,6 @@ SECONDS_BETWEEN_REQUESTS = 2.0
 NUM_ATTEMPTS = 6
 FIRST_WAIT = 2.0
 """Seconds before the second attempt; doubled before each further one."""
-LONGEST_WAIT = 120.0
-"""Seconds, even if the server asks for more."""
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 60.0
 """Seconds until a connection stands, and until the next bytes come."""
 MAX_BYTES = 256 << 20
@@ -48,16 +45,12 @@ class NoData(Exception):
     """A contest has no standings to rate by, and never will; the message says why."""
 
 
-class NotObtained(Exception):
-    """The API did not answer, or refused; the message says how."""
+class _Transient(DownloadError):
+    """Worth another attempt; the response, where there is one, may say when."""
 
-
-class _Transient(NotObtained):
-    """Worth another attempt, after `wait` seconds where the server asks for that."""
-
-    def __init__(self, message: str, wait: float | None = None) -> None:
+    def __init__(self, message: str, response: httpx.Response | None = None) -> None:
         super().__init__(message)
-        self.wait = wait
+        self.response = response
 
 
 class _Saved(BaseModel):
@@ -155,7 +148,7 @@ def fetch(
             save(directory, contest, fetch_contest(contest, client))
         except NoData as reason:
             save(directory, contest, reason)
-        except (NotObtained, ValueError) as error:
+        except (DownloadError, ValueError) as error:
             num_cached = len(wanted) - len(load(directory, wanted)[1])
             raise UserError(
                 f"contest {contest}: {error}. {num_cached} of {len(wanted)} contests are cached in {directory}; "
@@ -170,7 +163,7 @@ def fetch_contest(contest: int, client: Client) -> Standings:
 
     Raises:
         NoData: when the contest does not exist or is unrated.
-        NotObtained: when the API cannot be reached or refuses.
+        DownloadError: when the API cannot be reached or refuses.
         ValueError: when its answer is not as documented.
     """
     # The smaller answer first: unrated contests need no other.
@@ -191,17 +184,10 @@ class Client:
 
         Raises:
             NoData: when the API says that the contest has none.
-            NotObtained: when it cannot be reached or refuses.
+            DownloadError: when it cannot be reached or refuses.
         """
-        import tenacity
-
-        retrying = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(NUM_ATTEMPTS),
-            retry=tenacity.retry_if_exception_type(_Transient),
-            wait=_wait,
-            reraise=True,
-        )
-        return retrying(self._ask, method, contest)
+        again = retrying(lambda error: isinstance(error, _Transient), NUM_ATTEMPTS, FIRST_WAIT)
+        return again(self._ask, method, contest)
 
     def _ask(self, method: str, contest: int) -> Any:
         import httpx
@@ -213,9 +199,9 @@ class Client:
             with httpx.stream("GET", address, params={"contestId": contest}, timeout=timeout) as response:
                 body = b"".join(pieces(response, MAX_BYTES))
         except TooLarge as error:
-            raise NotObtained(f"{method}: {error}; expected no more than {MAX_BYTES}") from None
+            raise DownloadError(f"{method}: {error}; expected no more than {MAX_BYTES}") from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-            raise NotObtained(f"{self._base_url} is no address of an API: {error}") from error
+            raise DownloadError(f"{self._base_url} is no address of an API: {error}") from error
         except httpx.RequestError as error:
             raise _Transient(f"cannot reach {self._base_url}: {error or type(error).__name__}") from error
         finally:
@@ -235,9 +221,8 @@ def _result(response: httpx.Response, body: bytes, method: str) -> Any:
     # What throttles in front of the API and pages about maintenance (HTTP 200) have no comment.
     throttled = THROTTLED in comment if comment else response.status_code in (200, 403, 408)
     if throttled or response.status_code == 429 or response.status_code >= 500:
-        asked = response.headers.get("Retry-After", "")
-        raise _Transient(said, float(asked) if asked.isdecimal() else None)
-    raise NotObtained(said)
+        raise _Transient(said, response)
+    raise DownloadError(said)
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -247,13 +232,6 @@ def _object(body: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _wait(state: RetryCallState) -> float:
-    """Seconds until the next attempt: what the server asks for, else exponentially more."""
-    error = state.outcome.exception() if state.outcome else None
-    asked = error.wait if isinstance(error, _Transient) else None
-    return min(LONGEST_WAIT, FIRST_WAIT * 2 ** (state.attempt_number - 1) if asked is None else asked)
 
 
 def _read(directory: Path, contest: int) -> Standings | NoData:

@@ -1,5 +1,5 @@
-"""Building 40,000 mathematical rows, against the obvious conversion with pandas; what hygiene costs; and the memory
-that programming problems with 100 MB of tests each take.
+"""Building 40,000 mathematical rows, against the obvious conversion with pandas; what decontamination
+costs; and the memory that programming problems with 100 MB of tests each take.
 
 Each measurement is a process of its own, so that its peak memory is its own. A few rows go first, so that neither
 imports nor the start of thread pools are timed.
@@ -30,10 +30,10 @@ from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import FetchedDataset
 from elastic_core.data.final import write_problems
 from elastic_core.data.lengths import prompt_lengths
-from elastic_core.data.obtain import Fetched
 from elastic_core.data.overlap import Ngrams, find_overlaps
 from elastic_core.data.registry import REGISTRY
 from elastic_core.data.sets import DataBuild, Sets
+from elastic_core.data.source_files import Fetched
 from elastic_core.miniature.warm_start import BASE
 from tests.bench import results
 from tests.upstream import UPSTREAM

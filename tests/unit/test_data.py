@@ -8,8 +8,8 @@ import pytest
 
 from elastic_core.data.build import CLEAN, STORE, build
 from elastic_core.data.dataset import Dataset
+from elastic_core.data.decontaminate import REMOVED as REMOVED_SCHEMA
 from elastic_core.data.fetch import fetch
-from elastic_core.data.hygiene import REMOVED as REMOVED_SCHEMA
 from elastic_core.data.manifest import MANIFEST, read_manifest
 from elastic_core.data.miniature import TRAIN, MiniatureParameters
 from elastic_core.data.problems import VERL_SCHEMA, read_problems

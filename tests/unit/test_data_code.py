@@ -327,7 +327,7 @@ def test_only_contests_of_the_window_are_kept_and_decoded(date: str, kept: bool)
         ({"public_test_cases": '{"a": 1}'}, "public_test_cases has .*; expected a list of objects"),
         ({"private_test_cases": json.dumps([case("1", "2", "functional")])}, "testtype 'stdin' and 'functional'"),
         ({"private_test_cases": hidden([{"input": "1", "testtype": "stdin"}])}, "output is None; expected text"),
-        ({"private_test_cases": base64.b64encode(zlib.compress(pickle.dumps(["a"]))).decode()}, "opcode EMPTY_LIST"),
+        ({"private_test_cases": base64.b64encode(zlib.compress(pickle.dumps(["a"]))).decode()}, "opcodes .*EMPTY_LIST"),
         ({"private_test_cases": "[" * 100_000}, "recursion"),
         (
             {"public_test_cases": json.dumps([case("1", "2", "manual")]), "private_test_cases": "[]"},

@@ -13,13 +13,15 @@ from email.utils import formatdate
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from elastic_core.data import download
 from elastic_core.data.dataset import Dataset, Generated, GitHub, Hub, Local, Source, SourceFile
 from elastic_core.data.fetch import fetch, is_present, located
-from elastic_core.data.lock import Entry, HashCache, Pin, SourcesLock
-from elastic_core.data.obtain import Fetched
+from elastic_core.data.pins import Entry, Pin, PinFile
+from elastic_core.data.source_files import Fetched
 from elastic_core.errors import UserError
+from elastic_core.fingerprint import HashCache
 from tests.data_server import Answer, Server, serving
 
 COMMIT = "c" * 40
@@ -58,7 +60,7 @@ def put(root: Path, path: str, content: bytes = CONTENT) -> Path:
 
 
 def files_below(directory: Path) -> list[str]:
-    """Data in place; not the lock, caches and partial downloads."""
+    """Data in place; not pins, caches and partial downloads."""
     return sorted(str(file.relative_to(directory)) for file in directory.glob("owner/**/*") if file.is_file())
 
 
@@ -80,13 +82,13 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         running.files["/data/a.json"] = CONTENT
         monkeypatch.setattr(GitHub, "url", lambda self, path: f"{running.url}/{path}")
         monkeypatch.setattr(download, "FIRST_WAIT", 0.01)
-        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         yield running
 
 
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
 
 # Where files are looked for
@@ -155,7 +157,7 @@ def test_everything_missing_is_reported_at_once_with_the_places_looked(
         for place in (mirror / "owner/repo" / name, sources / "owner/repo" / name, GITHUB.url(name)):
             assert str(place) in message
     assert "other: x.json of huggingface.co/datasets/owner/repo is missing" in message
-    assert "HF_HUB_OFFLINE is set" in message
+    assert "not asked, because HF_HUB_OFFLINE" in message
     assert "present" not in message
     assert all(way in message for way in ("--mirror DIR", "data.mirror", "ELASTIC_DATA_MIRROR", "<owner>/<repository>"))
 
@@ -237,7 +239,17 @@ def test_a_file_that_does_not_end_is_given_up_and_not_kept(
     assert len(server.requests) == 1
 
 
-# The lock
+def test_a_redirect_leads_nowhere_but_to_http(sources: Path, server: Server, tmp_path: Path) -> None:
+    put(tmp_path, "data/a.json")
+    server.redirects["/data/a.json"] = f"file://{tmp_path}/owner/repo/data/a.json"
+    server.headers["/data/a.json"] = {}
+    with pytest.raises(UserError, match=r"127\.0\.0\.1: UnsupportedProtocol"):
+        fetch([dataset(pinned())], sources=sources)
+    assert files_below(sources) == []
+    assert len(server.requests) == 1
+
+
+# Pins
 
 
 def test_the_first_fetch_records_what_nobody_knew(sources: Path, mirror: Path, server: Server) -> None:
@@ -248,11 +260,13 @@ def test_the_first_fetch_records_what_nobody_knew(sources: Path, mirror: Path, s
         "github:owner/repo": {
             "requested": COMMIT,
             "revision": COMMIT,
+            "patterns": {},
             "files": {"data/a.json": {"sha256": sha256(CONTENT), "bytes": len(CONTENT)}},
         },
         "hub:owner/repo": {
             "requested": "v1",
             "revision": None,
+            "patterns": {},
             "files": {"data/b.json": {"sha256": sha256(b"[]"), "bytes": 2}},
         },
     }
@@ -275,23 +289,23 @@ def test_without_its_entry_a_download_is_not_trusted_but_fetched_anew(sources: P
     assert fetch([entry], sources=sources)["sums"].files[0].path.read_bytes() == b"[1]"
 
 
-def test_concurrent_writers_of_the_lock_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_writers_of_pins_lose_nothing(tmp_path: Path) -> None:
     def write(number: int) -> None:
-        SourcesLock(tmp_path).record(f"hub:{number % 3}", Entry(files={f"{number}.json": Pin("a", number)}))
+        PinFile(tmp_path).record(f"hub:{number % 3}", Entry(files={f"{number}.json": Pin("a", number)}))
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(24)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    recorded = [name for key in range(3) for name in SourcesLock(tmp_path).entry(f"hub:{key}").files]
+    recorded = [name for key in range(3) for name in PinFile(tmp_path).entry(f"hub:{key}").files]
     assert sorted(recorded) == sorted(f"{number}.json" for number in range(24))
 
 
-def test_a_contradiction_leaves_the_lock_as_it_was(tmp_path: Path) -> None:
-    lock = SourcesLock(tmp_path)
-    lock.record("hub:a", Entry("main", COMMIT, {"*.json": ("1.json",)}, {"1.json": Pin("a", 1)}))
-    before = lock.path.read_bytes()
+def test_a_contradiction_leaves_the_pins_as_they_were(tmp_path: Path) -> None:
+    pins = PinFile(tmp_path)
+    pins.record("hub:a", Entry("main", COMMIT, {"*.json": ("1.json",)}, {"1.json": Pin("a", 1)}))
+    before = pins.path.read_bytes()
     for found in (
         Entry(requested="v2"),
         Entry(revision="d" * 40),
@@ -299,14 +313,21 @@ def test_a_contradiction_leaves_the_lock_as_it_was(tmp_path: Path) -> None:
         Entry(files={"1.json": Pin("b", 1), "2.json": Pin("c", 1)}),
     ):
         with pytest.raises(UserError, match=r'sources\.lock\.json.*delete the entry "hub:a"'):
-            lock.record("hub:a", found)
-    assert lock.path.read_bytes() == before
+            pins.record("hub:a", found)
+    assert pins.path.read_bytes() == before
 
 
-def test_a_lock_that_cannot_be_read_is_named(sources: Path) -> None:
+def test_pins_without_patterns_are_read(tmp_path: Path) -> None:
+    pin = {"sha256": "a", "bytes": 1}
+    entry = {"requested": "main", "revision": COMMIT, "files": {"1.json": pin}}
+    (tmp_path / "sources.lock.json").write_text(json.dumps({"hub:a": entry}))
+    assert PinFile(tmp_path).entry("hub:a") == Entry("main", COMMIT, {}, {"1.json": Pin("a", 1)})
+
+
+def test_pins_that_cannot_be_read_are_named(sources: Path) -> None:
     sources.mkdir()
     (sources / "sources.lock.json").write_text('{"hub:a": 1}')
-    with pytest.raises(UserError, match=r"sources\.lock\.json: not a lock file"):
+    with pytest.raises(UserError, match=r"sources\.lock\.json: not a record of sources"):
         fetch([dataset(pinned())], sources=sources)
     assert located(dataset(pinned()), sources=sources, mirror=None) is None
 
@@ -448,7 +469,7 @@ def part_file(sources: Path) -> Path:
     [
         (CONTENT[:700], True, ["bytes=700-"]),
         (CONTENT[:700], False, ["bytes=700-"]),
-        (CONTENT, True, [f"bytes={len(CONTENT)}-"]),
+        (CONTENT, True, []),
         (CONTENT + b"more", True, [f"bytes={len(CONTENT) + 4}-", None]),
         (b"wrong" + CONTENT[5:700], True, ["bytes=700-", None]),
     ],
@@ -462,6 +483,22 @@ def test_a_partial_download_is_used(
     assert fetch([dataset(pinned())], sources=sources)["sums"].files[0].path.read_bytes() == CONTENT
     assert server.asked("/data/a.json") == asked
     assert not list(sources.rglob("*.part"))
+
+
+def test_a_part_that_a_server_does_not_continue_is_not_spliced(sources: Path, server: Server) -> None:
+    part_file(sources).write_bytes(CONTENT[:700])
+    elsewhere = Answer(206, {"Content-Range": f"bytes 0-9/{len(CONTENT)}"}, CONTENT[:10])
+    server.faults["/data/a.json"] = [elsewhere]
+    entry = dataset(SourceFile("data/a.json"))  # No checksum would tell.
+    assert fetch([entry], sources=sources)["sums"].files[0].path.read_bytes() == CONTENT
+    assert server.asked("/data/a.json") == ["bytes=700-", None]
+
+
+def test_two_processes_download_a_file_once(sources: Path, server: Server) -> None:
+    fetching = [subprocess.Popen([sys.executable, "-c", FETCH, server.url, str(sources)]) for _ in range(2)]
+    assert [process.wait(timeout=30) for process in fetching] == [0, 0]
+    assert len(server.requests) == 1
+    assert files_below(sources) == ["owner/repo/data/a.json"]
 
 
 def test_wrong_content_leaves_nothing_in_place(sources: Path, server: Server) -> None:

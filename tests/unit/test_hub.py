@@ -106,5 +106,5 @@ def test_weights_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def read_again(path: Path) -> str:
         raise AssertionError(f"{path} was read again")
 
-    monkeypatch.setattr("elastic_core.data.lock.sha256_file", read_again)
+    monkeypatch.setattr("elastic_core.fingerprint.sha256_file", read_again)
     assert inputs.fingerprint(BASE) == first

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from elastic_core import fingerprint
+from elastic_core import source_code
 from elastic_core.data.build import build
 from flows import presets
 from flows.inputs import Inputs
@@ -93,10 +93,10 @@ def test_a_file_of_the_project(
         shutil.copytree(PROJECT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "base"))
     with (tmp_path / file).open("a") as stream:
         stream.write("\n")
-    monkeypatch.setattr(fingerprint, "_PROJECT", tmp_path)
+    monkeypatch.setattr(source_code, "_PROJECT", tmp_path)
     monkeypatch.setattr("flows.inputs.reports.__file__", str(tmp_path / "reports" / "__init__.py"))
-    fingerprint.source_fingerprint.cache_clear()
+    source_code.source_fingerprint.cache_clear()
     try:
         assert again(before, stages(runs, {})) == expected
     finally:
-        fingerprint.source_fingerprint.cache_clear()
+        source_code.source_fingerprint.cache_clear()

@@ -11,11 +11,11 @@ from typing import Any
 import polars as pl
 
 from elastic_core import hub
-from elastic_core.data import own
+from elastic_core.data import user_dataset
 from elastic_core.data.clean import clean_batches, file_batches
 from elastic_core.data.final import model_text
-from elastic_core.data.own import OwnDataset
 from elastic_core.data.registry import REGISTRY
+from elastic_core.data.user_dataset import UserDataset
 from elastic_core.errors import UserError
 from elastic_core.markers import chat_prompt
 from flows import environment
@@ -26,12 +26,12 @@ _LISTED = 20
 """Rows that are refused by name; of more there is the number."""
 
 
-def add(entry: OwnDataset, *, leave_out: bool, tokenizer: Path | None) -> str:
+def add(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> str:
     """Check, copy and record a data set.
 
     Args:
         entry: as the user described it.
-        leave_out: go on without the rows whose answer the grader does not accept as its own.
+        leave_out: go on without the rows whose answer the grader does not accept as its user_dataset.
         tokenizer: directory of the model's; None shows the prompts without its chat template.
 
     Returns:
@@ -42,10 +42,10 @@ def add(entry: OwnDataset, *, leave_out: bool, tokenizer: Path | None) -> str:
     """
     if entry.name in REGISTRY:
         raise UserError(f'"{entry.name}" is a data set of the registry; give another --name')
-    own.validate(entry)
-    entry = own.recognised(entry)
+    user_dataset.validate(entry)
+    entry = user_dataset.recognised(entry)
     solved = list(_clean(replace(entry, form="problems")))
-    num, wrong = sum(rows.height for rows in solved), own.ungraded(solved)
+    num, wrong = sum(rows.height for rows in solved), user_dataset.ungraded(solved)
     if wrong and not leave_out:
         raise UserError(_refusal(entry, wrong, num))
     if len(wrong) == num:
@@ -53,7 +53,7 @@ def add(entry: OwnDataset, *, leave_out: bool, tokenizer: Path | None) -> str:
     entry = replace(entry, left_out=tuple(row for row, _ in wrong))
     shown = _shown(entry, tokenizer)  # Reading all of it now says now what is wrong with it.
     records = user_datasets_directory(environment.runs_directory())
-    recorded = own.add(entry, records)
+    recorded = user_dataset.add(entry, records)
     left_out = f", {len(wrong)} left out ({_listed(entry, wrong)})" if wrong else ""
     what = "graded against themselves" if entry.form == "problems" else "to fine-tune on, their answers graded"
     return "\n".join(
@@ -65,25 +65,25 @@ def add(entry: OwnDataset, *, leave_out: bool, tokenizer: Path | None) -> str:
     )
 
 
-def _clean(entry: OwnDataset) -> Iterator[pl.DataFrame]:
+def _clean(entry: UserDataset) -> Iterator[pl.DataFrame]:
     dataset = entry.dataset()
     return clean_batches(dataset, file_batches(dataset, [Path(entry.file)]))
 
 
-def _refusal(entry: OwnDataset, wrong: Sequence[tuple[int, str]], num: int) -> str:
+def _refusal(entry: UserDataset, wrong: Sequence[tuple[int, str]], num: int) -> str:
     return (
         f"{entry.file}: {len(wrong)} of {num} answers are not accepted by the grader even when a response repeats them "
         f"in its box: {_listed(entry, wrong)}; correct them, or give --leave-out to add the other rows"
     )
 
 
-def _listed(entry: OwnDataset, wrong: Sequence[tuple[int, str]]) -> str:
+def _listed(entry: UserDataset, wrong: Sequence[tuple[int, str]]) -> str:
     kind = "line" if Path(entry.file).suffix in (".jsonl", ".ndjson") else "row"
     named = [f"{kind} {row} {answer[:40]!r}" for row, answer in wrong[:_LISTED]]
     return ", ".join([*named, *(["…"] if len(wrong) > _LISTED else [])])
 
 
-def _shown(entry: OwnDataset, tokenizer: Path | None) -> list[str]:
+def _shown(entry: UserDataset, tokenizer: Path | None) -> list[str]:
     """The first rows, every one having been read."""
     frames = [model_text(entry.dataset(), rows) for rows in _clean(entry)]
     lines = []
@@ -125,7 +125,7 @@ def model_tokenizer(model: str | None, preset: str | None) -> Path | None:
     return DataInputs(FlowRun.begin(preset, {})).tokenizer
 
 
-def _next(entry: OwnDataset) -> str:
+def _next(entry: UserDataset) -> str:
     if entry.form == "conversations":
         return f"elastic run warm-start --preset P --set warm_start.sft.data={entry.name}"
     role = "benchmarks" if entry.split == "evaluation" else "train"

@@ -1,4 +1,4 @@
-"""A user's own data set: a CSV, JSON, JSONL or parquet file whose columns they name."""
+"""A user's data set: a CSV, JSON, JSONL or parquet file whose columns they name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FILES = "files"
 
 
 @dataclass(frozen=True)
-class OwnDataset:
+class UserDataset:
     """What `elastic data add` records.
 
     Attributes:
@@ -105,44 +105,44 @@ class OwnDataset:
         ).cast(CONVERSATIONS)
 
 
-def validate(own: OwnDataset) -> None:
+def validate(dataset: UserDataset) -> None:
     """Check what can be checked without reading the rows.
 
     Raises:
         UserError: when the file lacks a field, or name or template are not usable.
     """
-    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", own.name):
-        raise UserError(f'data set name "{own.name}"; expected lower-case letters, digits, dots and dashes')
-    if own.prompt not in TEMPLATES:
-        raise UserError(f'unknown prompt template "{own.prompt}"; there are: {", ".join(TEMPLATES)}')
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", dataset.name):
+        raise UserError(f'data set name "{dataset.name}"; expected lower-case letters, digits, dots and dashes')
+    if dataset.prompt not in TEMPLATES:
+        raise UserError(f'unknown prompt template "{dataset.prompt}"; there are: {", ".join(TEMPLATES)}')
     try:
-        present = column_names(Path(own.file))
+        present = column_names(Path(dataset.file))
     except BadRow as error:
-        raise UserError(f"{own.file}: {error.reason}") from None
-    for option, name in (("question", own.question), ("answer", own.answer), ("id", own.id)):
+        raise UserError(f"{dataset.file}: {error.reason}") from None
+    for option, name in (("question", dataset.question), ("answer", dataset.answer), ("id", dataset.id)):
         if name and name not in present:
-            raise UserError(f"--{option} {name}: {own.file} has no such field; there are: {', '.join(present)}")
+            raise UserError(f"--{option} {name}: {dataset.file} has no such field; there are: {', '.join(present)}")
 
 
-def recognised(own: OwnDataset) -> OwnDataset:
+def recognised(dataset: UserDataset) -> UserDataset:
     """The data set with the form of answers that its first row has.
 
     Raises:
         UserError: when the file cannot be read, or has no rationales and is to be fine-tuned on.
     """
     try:
-        first = next(read_batches(Path(own.file), {own.answer: pl.String()}), None)
+        first = next(read_batches(Path(dataset.file), {dataset.answer: pl.String()}), None)
     except BadRow as error:
-        where = own.file if error.row is None else f"{own.file}: row {error.row}"
+        where = dataset.file if error.row is None else f"{dataset.file}: row {error.row}"
         raise UserError(f"{where}: {error.reason}") from None
-    rationales = first is not None and first.height > 0 and is_rationale(first[own.answer][0])
-    if own.form == "conversations" and not rationales:
+    rationales = first is not None and first.height > 0 and is_rationale(first[dataset.answer][0])
+    if dataset.form == "conversations" and not rationales:
         raise UserError(
-            f"{own.file}: {own.answer}: the first row's answer holds no rationale; to fine-tune on it, expected "
-            "GSM8K's form (a rationale, and as last line `#### N`); a file in the alpaca form needs no adding, give it "
-            "as warm_start.sft.data"
+            f"{dataset.file}: {dataset.answer}: the first row's answer holds no rationale; to fine-tune on it, "
+            "expected GSM8K's form (a rationale, and as last line `#### N`); a file in the alpaca form needs no "
+            "adding, give it as warm_start.sft.data"
         )
-    return replace(own, rationales=rationales)
+    return replace(dataset, rationales=rationales)
 
 
 def ungraded(clean: Iterable[pl.DataFrame]) -> list[tuple[int, str]]:
@@ -170,7 +170,7 @@ def _box(truth: str) -> str | None:
     return f"\\boxed{{{', '.join(known.answers) if known.match == 'all' else known.answers[0]}}}"
 
 
-def add(own: OwnDataset, directory: Path) -> OwnDataset:
+def add(dataset: UserDataset, directory: Path) -> UserDataset:
     """Copy the file and record the data set below `directory`; one of the same name is replaced.
 
     Returns:
@@ -179,15 +179,15 @@ def add(own: OwnDataset, directory: Path) -> OwnDataset:
     Raises:
         UserError: when the file changed since it was described.
     """
-    origin = Path(own.file)
-    copy = Path(_FILES, own.sha256[:12], origin.name)
+    origin = Path(dataset.file)
+    copy = Path(_FILES, dataset.sha256[:12], origin.name)
     if not (directory / copy).exists():
         with replacing(directory / copy) as temporary:
             shutil.copyfile(origin, temporary)
-            if sha256_file(temporary) != own.sha256:
+            if sha256_file(temporary) != dataset.sha256:
                 raise UserError(f"{origin}: changed while it was added; add it again")
-    recorded = replace(own, file=str(copy), origin=str(origin))
-    with replacing(directory / f"{own.name}.json") as temporary:
+    recorded = replace(dataset, file=str(copy), origin=str(origin))
+    with replacing(directory / f"{dataset.name}.json") as temporary:
         temporary.write_text(json.dumps(asdict(recorded), indent=2) + "\n")
     return recorded
 
@@ -215,7 +215,6 @@ def describe(file: Path) -> tuple[str, str]:
 def _read(file: Path) -> Dataset:
     try:
         values = json.loads(file.read_text())
-        own = OwnDataset(**{**values, "left_out": tuple(values.get("left_out", ()))})
-        return own.dataset(file.parent)
+        return UserDataset(**{**values, "left_out": tuple(values.get("left_out", ()))}).dataset(file.parent)
     except (TypeError, ValueError) as error:
         raise UserError(f"{file}: not a data set of `elastic data add` ({error}); delete it and add it again") from None

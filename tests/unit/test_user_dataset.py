@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from elastic_core.data import own
+from elastic_core.data import user_dataset
 from elastic_core.data.build import build
 from elastic_core.data.clean import clean_batches, file_batches
 from elastic_core.data.dataset import Dataset
@@ -20,7 +20,7 @@ from elastic_core.data.sets import DataBuild
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.rewards import grade
-from flows import own_data
+from flows import user_data
 from tests.upstream import UPSTREAM
 
 GSM8K = UPSTREAM / "openai/grade-school-math/grade_school_math/data"
@@ -31,10 +31,10 @@ MARKED = "She sold 48/2 = <<48/2=24>>24 clips in May.\nThat is 48+24 = <<48+24=7
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> Iterator[own.OwnDataset]:
+def mine(tmp_path: Path) -> Iterator[user_dataset.UserDataset]:
     file = tmp_path / "my problems.csv"
     file.write_text("problem,solution\n1+1=?,2\n2+2=?, 4 \n")
-    yield own.OwnDataset("mine", *own.describe(file), "problem", "solution")
+    yield user_dataset.UserDataset("mine", *user_dataset.describe(file), "problem", "solution")
 
 
 @pytest.fixture(autouse=True)
@@ -43,14 +43,14 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "runs"
 
 
-def described(tmp_path: Path, answers: list[Any], **changes: Any) -> own.OwnDataset:
+def described(tmp_path: Path, answers: list[Any], **changes: Any) -> user_dataset.UserDataset:
     file = tmp_path / "my.jsonl"
     file.write_text("".join(json.dumps({"q": f"{i}?", "a": answer}) + "\n" for i, answer in enumerate(answers)))
-    return replace(own.OwnDataset("mine", *own.describe(file), "q", "a"), **changes)
+    return replace(user_dataset.UserDataset("mine", *user_dataset.describe(file), "q", "a"), **changes)
 
 
-def added(entry: own.OwnDataset, runs: Path, leave_out: bool = False) -> tuple[str, Dataset]:
-    said = own_data.add(entry, leave_out=leave_out, tokenizer=None)
+def added(entry: user_dataset.UserDataset, runs: Path, leave_out: bool = False) -> tuple[str, Dataset]:
+    said = user_data.add(entry, leave_out=leave_out, tokenizer=None)
     return said, all_datasets(runs / "datasets")[entry.name]
 
 
@@ -59,7 +59,7 @@ def clean(entry: Dataset) -> pl.DataFrame:
     return pl.concat(clean_batches(entry, file_batches(entry, [entry.source.directory / entry.files[0].path])))
 
 
-def test_a_file_of_ones_own_is_copied_and_a_data_set(mine: own.OwnDataset, runs: Path) -> None:
+def test_a_file_of_ones_own_is_copied_and_a_data_set(mine: user_dataset.UserDataset, runs: Path) -> None:
     said, entry = added(mine, runs)
     Path(mine.file).unlink()
     assert clean(entry).select("id", "question", "truth").rows() == [("0", "1+1=?", "2"), ("1", "2+2=?", "4")]
@@ -68,8 +68,8 @@ def test_a_file_of_ones_own_is_copied_and_a_data_set(mine: own.OwnDataset, runs:
     assert "mine: 2 rows, graded against themselves" in said
 
 
-def test_its_prompts_are_shown_as_the_model_reads_them(mine: own.OwnDataset) -> None:
-    said = own_data.add(mine, leave_out=False, tokenizer=BASE)
+def test_its_prompts_are_shown_as_the_model_reads_them(mine: user_dataset.UserDataset) -> None:
+    said = user_data.add(mine, leave_out=False, tokenizer=BASE)
     assert "prompt: <bos><|user|>1+1=? Let's think step by step" in said and "<|assistant|><think>" in said
 
 
@@ -85,7 +85,7 @@ def test_its_prompts_are_shown_as_the_model_reads_them(mine: own.OwnDataset) -> 
     ],
 )
 def test_what_does_not_fit_ones_own_file_is_said(
-    mine: own.OwnDataset, runs: Path, changes: dict[str, Any], reason: str
+    mine: user_dataset.UserDataset, runs: Path, changes: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(UserError, match=reason):
         added(replace(mine, **changes), runs)
@@ -175,7 +175,7 @@ def test_another_choice_is_another_data_set(tmp_path: Path, runs: Path) -> None:
 @needs_gsm8k
 def test_gsm8k_is_read_as_it_is_published(tmp_path: Path, runs: Path) -> None:
     file = GSM8K / "test.jsonl"
-    entry = own.OwnDataset("gsm8k", *own.describe(file), "question", "answer")
+    entry = user_dataset.UserDataset("gsm8k", *user_dataset.describe(file), "question", "answer")
     said, recorded = added(entry, runs)
     assert "gsm8k: 1319 rows, graded against themselves" in said
     fetched = fetch([recorded], sources=tmp_path / "sources")
@@ -191,8 +191,8 @@ def test_gsm8k_is_read_as_it_is_published(tmp_path: Path, runs: Path) -> None:
     )
 
 
-def test_ones_own_data_set_cannot_take_a_name_of_the_registry(tmp_path: Path, mine: own.OwnDataset) -> None:
-    own.add(replace(mine, name="amc"), tmp_path / "records")
+def test_ones_own_data_set_cannot_take_a_name_of_the_registry(tmp_path: Path, mine: user_dataset.UserDataset) -> None:
+    user_dataset.add(replace(mine, name="amc"), tmp_path / "records")
     with pytest.raises(UserError, match="choose another name"):
         all_datasets(tmp_path / "records")
 

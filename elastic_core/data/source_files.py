@@ -1,6 +1,6 @@
 """One source file, from the first place that has it: a mirror, earlier downloads, the network.
 
-What a file must be is known from the registry or from the lock of an earlier fetch. What neither knows is taken as it
+What a file must be is known from the registry or from the pins of an earlier fetch. What neither knows is taken as it
 is found the first time, from a mirror or the network, and recorded: the first fetch is trusted, later ones are held.
 """
 
@@ -13,9 +13,11 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from elastic_core.data.dataset import GitHub, Hub, Local, SourceFile
-from elastic_core.data.download import Network, NotObtained
-from elastic_core.data.lock import UNKNOWN, Entry, HashCache, Pin, SourcesLock, source_key
+from elastic_core.data.download import Network
+from elastic_core.data.pins import UNKNOWN, Entry, Pin, PinFile, source_key
 from elastic_core.errors import UserError
+from elastic_core.fingerprint import HashCache
+from elastic_core.network import DownloadError
 
 Stored = GitHub | Hub | Local
 """Sources that files lie at."""
@@ -76,7 +78,7 @@ class Store:
 
     def __init__(self, sources: Path, mirror: Path | None, network: Network | None) -> None:
         self.sources, self.mirror, self.network = sources, mirror, network
-        self.lock = SourcesLock(sources)
+        self.pins = PinFile(sources)
         self.hashes = HashCache(sources / "hashes.json")
 
     def expand(self, want: Wanted) -> Sequence[str]:
@@ -88,21 +90,21 @@ class Store:
         source, pattern = want.source, want.file.path
         if not _is_pattern(source, pattern):
             return (pattern,)
-        mirrored = tuple(names_below(self.mirror, source, pattern)) if self.mirror else ()
+        mirrored = self._mirrored(source, pattern)
         recorded = self._held(source).patterns.get(pattern)
         if recorded is not None:
             if not set(mirrored) <= set(recorded):
                 found = f"{', '.join(mirrored)} in {self.mirror}"
-                raise self.lock.contradiction(source_key(source), f"the files of {pattern}", ", ".join(recorded), found)
+                raise self.pins.contradiction(source_key(source), f"the files of {pattern}", ", ".join(recorded), found)
             return recorded
         if self.network is None:
             raise Missing(f"{pattern} of {source} was never fetched")
         names, commit = (mirrored, None) if mirrored else self._matched_upstream(self.network, source, pattern)
         # Before any file is there: an interrupted fetch goes on at the same commit, with the same files.
-        self.lock.record(source_key(source), Entry(source.revision, commit, {pattern: names}))
+        self.pins.record(source_key(source), Entry(source.revision, commit, {pattern: names}))
         return names
 
-    def obtain(self, want: Wanted, name: str) -> Fetched:
+    def fetch(self, want: Wanted, name: str) -> Fetched:
         """A file from the first place that has it.
 
         Raises:
@@ -114,7 +116,7 @@ class Store:
                 looked.append(f"{path}: no such file")
             elif known.pin.sha256 is None and (downloaded or self.network is None):
                 # Left behind by an interrupted fetch, or its entry was deleted in order to have new content.
-                looked.append(f"{path}: neither the registry nor {self.lock.path} says what it must be")
+                looked.append(f"{path}: neither the registry nor {self.pins.path} says what it must be")
             else:
                 remedy = "delete it to have it fetched again" if downloaded else "put the right file there"
                 return self._recorded(source, self._verified(source, name, path, known, remedy), known)
@@ -122,7 +124,7 @@ class Store:
             raise _missing(source, name, looked)
         try:
             return self._download(self.network, source, want, name)
-        except NotObtained as error:
+        except DownloadError as error:
             address = source.url(name) if isinstance(source, GitHub) else str(source)
             raise _missing(source, name, [*looked, f"{address}: {error}"]) from error
 
@@ -133,13 +135,20 @@ class Store:
         mirrored = [(_place(self.mirror, source, name), False)] if self.mirror else []
         return [*mirrored, (_place(self.sources, source, name), True)]
 
+    def _mirrored(self, source: Stored, pattern: str) -> tuple[str, ...]:
+        """Names that match in the mirror."""
+        if self.mirror is None or isinstance(source, Local):
+            return ()
+        base = _place(self.mirror, source, "")
+        return tuple(file.relative_to(base).as_posix() for file in paths_below(self.mirror, source, pattern))
+
     def _matched_upstream(self, network: Network, source: Stored, pattern: str) -> tuple[tuple[str, ...], str]:
         """Names that match on the hub, and the commit."""
         if not isinstance(source, Hub):
             raise Missing(f"{pattern} of {source}: a pattern needs a mirror that has files which match it")
         try:
             listing = network.listing(source, self._held(source).revision or source.revision)
-        except NotObtained as error:
+        except DownloadError as error:
             looked = [f"{_place(self.mirror, source, pattern)}: nothing matches"] if self.mirror else []
             raise _missing(source, pattern, [*looked, f"{source}: {error}"]) from error
         names = tuple(sorted(name for name in listing.files if _matches(name, pattern)))
@@ -155,10 +164,10 @@ class Store:
             commit, listed = self._listed(network, source, name, known)
             expected = known if known.pin.sha256 else _Known(known.pin.completed(listed), "as the hub lists it")
             if target.is_file() and self.hashes.sha256(target) == expected.pin.sha256:
-                # Brought by another process meanwhile, or recognised although the lock was deleted.
+                # Brought by another process meanwhile, or recognised although its pin was deleted.
                 return self._recorded(source, self._verified(source, name, target, expected, ""), known, commit)
             part = _place(parts, source, f"{commit}/{name}.part")
-            found = self._received(network, source, name, commit, part, expected, last=False)
+            found = self._received(network, source, name, commit, part, expected)
             self._recorded(source, found, known, commit)
             target.parent.mkdir(parents=True, exist_ok=True)
             part.replace(target)
@@ -172,25 +181,26 @@ class Store:
         listing = network.listing(source, self._held(source).revision or source.revision)
         if name not in listing.files:
             raise UserError(f"{source} has no file {name} at commit {listing.commit}")
-        self.lock.record(source_key(source), Entry(source.revision, listing.commit))
+        self.pins.record(source_key(source), Entry(source.revision, listing.commit))
         listed = listing.files[name]
         if listed.contradicts(known.pin):
             raise _mismatch(source, name, f"upstream has {listed} at commit {listing.commit}", known, "")
         return listing.commit, listed
 
     def _received(
-        self, network: Network, source: GitHub | Hub, name: str, commit: str, part: Path, expected: _Known, last: bool
+        self, network: Network, source: GitHub | Hub, name: str, commit: str, part: Path, expected: _Known
     ) -> Fetched:
         """The verified partial download; when it is wrong, nothing is left of it."""
-        resumed = network.download(source, name, commit, part, expected.pin.bytes)
+        resumed = part.exists()
+        network.download(source, name, commit, part, expected.pin.bytes)
         try:
             return self._verified(source, name, part, expected, "nothing of it was kept")
         except _Mismatch:
             part.unlink()
-            if last or not resumed:
+            if not resumed:
                 raise
-        # The pieces may be of different files: what was put together gets one chance from scratch.
-        return self._received(network, source, name, commit, part, expected, last=True)
+        # The pieces may be of different files: what an earlier fetch began gets one chance from scratch.
+        return self._received(network, source, name, commit, part, expected)
 
     def _held(self, source: Stored) -> Entry:
         """What is recorded of the source.
@@ -198,19 +208,19 @@ class Store:
         Raises:
             UserError: when it was recorded for another revision.
         """
-        entry = self.lock.entry(source_key(source))
+        entry = self.pins.entry(source_key(source))
         if entry.requested not in (None, source.revision):
-            raise self.lock.contradiction(source_key(source), "the revision", entry.requested, source.revision)
+            raise self.pins.contradiction(source_key(source), "the revision", entry.requested, source.revision)
         return entry
 
     def _known(self, want: Wanted, name: str) -> _Known:
-        """What the file must be; the lock is asked only for what the registry does not pin."""
+        """What the file must be; the pin file is asked only for what the registry does not pin."""
         source, file = want.source, want.file
         pinned = UNKNOWN if _is_pattern(source, file.path) else Pin(file.sha256, file.bytes)
         if pinned.sha256 is not None:
             return _Known(pinned, "as the registry has it")
         recorded = self._held(source).files.get(name, UNKNOWN)
-        accept = f'as {self.lock.path} records (delete its entry "{source_key(source)}" to accept the new content)'
+        accept = f'as {self.pins.path} records (delete its entry "{source_key(source)}" to accept the new content)'
         return _Known(pinned.completed(recorded), accept if recorded.sha256 else "as the registry has it")
 
     def _verified(self, source: Stored, name: str, path: Path, known: _Known, remedy: str) -> Fetched:
@@ -224,7 +234,7 @@ class Store:
         """The file, which later fetches will hold to."""
         if known.pin.sha256 is None:
             files = {fetched.name: Pin(fetched.sha256, fetched.bytes)}
-            self.lock.record(source_key(source), Entry(source.revision, commit, files=files))
+            self.pins.record(source_key(source), Entry(source.revision, commit, files=files))
         return fetched
 
 
@@ -266,16 +276,8 @@ def _matches(name: str, pattern: str) -> bool:
     return len(names) == len(patterns) and all(map(fnmatchcase, names, patterns))
 
 
-def bytes_below(root: Path, source: GitHub | Hub, path: str) -> int:
-    """Size of the files that `names_below` names."""
-    return sum(_place(root, source, name).stat().st_size for name in names_below(root, source, path))
-
-
-def names_below(root: Path, source: Stored, path: str) -> list[str]:
+def paths_below(root: Path, source: Stored, path: str) -> list[Path]:
     """The file, or the files that match, as far as they are there."""
-    if isinstance(source, Local):
-        return [path] if (source.directory / path).is_file() else []
-    if not _is_pattern(source, path):
-        return [path] if _place(root, source, path).is_file() else []
-    base = _place(root, source, "")
-    return sorted(found.relative_to(base).as_posix() for found in base.glob(path) if found.is_file())
+    base = source.directory if isinstance(source, Local) else _place(root, source, "")
+    found = base.glob(path) if _is_pattern(source, path) else [base / path]
+    return sorted(file for file in found if file.is_file())

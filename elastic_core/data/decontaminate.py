@@ -29,7 +29,7 @@ REMOVED = pl.Schema(
 
 @dataclass(frozen=True)
 class Questions:
-    """What hygiene looks at: ids and questions of one data set, and prompt lengths in tokens where they were taken."""
+    """Ids and questions of one data set, and prompt lengths in tokens where they were taken."""
 
     ids: pl.Series
     text: pl.Series
