@@ -11,9 +11,9 @@ from rich.table import Table
 from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
 from elastic_core.statistics import readable, unreadable
-from elastic_core.sweep.contenders import Contender, contenders
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.manifest import ManifestMismatch
+from elastic_core.sweep.models import SweepModel, sweep_models
 from elastic_core.sweep.plan import Bound, SweepPlan, bound, plan_sweep
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.sweep.subset import rows_of
@@ -35,10 +35,10 @@ class _Asked(NamedTuple):
     inputs: Inputs
     stage: Stage
     store: TrajectoryStore
-    models: list[Contender]
+    models: list[SweepModel]
     problems: dict[str, list[Problem]]
 
-    def plan(self, model: Contender, finished: pl.DataFrame) -> SweepPlan:
+    def plan(self, model: SweepModel, finished: pl.DataFrame) -> SweepPlan:
         sampling = self.stage.inputs["sampling"]
         return plan_sweep(
             model.cells,
@@ -127,7 +127,7 @@ def _asked(preset: str, overrides: Mapping[str, Any]) -> _Asked:
     inputs.data.require_built()
     stage, problems = inputs.sweep, inputs.problems
     try:
-        models = contenders(
+        models = sweep_models(
             stage.request,
             stage.inputs["models"],
             inputs.checkpoints,
@@ -140,7 +140,7 @@ def _asked(preset: str, overrides: Mapping[str, Any]) -> _Asked:
     return _Asked(inputs, stage, TrajectoryStore(stage.directory / TABLE), models, problems)
 
 
-def _time_and_disk(asked: _Asked, model: Contender, most: Bound) -> tuple[str, str, list[str]]:
+def _time_and_disk(asked: _Asked, model: SweepModel, most: Bound) -> tuple[str, str, list[str]]:
     """Both as text, and what has to be said about them."""
     engine = asked.inputs.run.settings.engine
     found = measured(asked.inputs.run.runs.glob("*/sweep/*"), model.rows.model_fingerprint, engine.fingerprint)

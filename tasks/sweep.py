@@ -19,14 +19,14 @@ from elastic_core.errors import UserError
 from elastic_core.reasonflux.parameters import Templates
 from elastic_core.statistics import readable, unreadable
 from elastic_core.strategies import Sampling
-from elastic_core.sweep.contenders import Contender, contenders
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
 from elastic_core.sweep.manifest import Manifest, ManifestMismatch
+from elastic_core.sweep.models import SweepModel, sweep_models
 from elastic_core.sweep.plan import SweepPlan, plan_sweep
+from elastic_core.sweep.stopping import next_samples, widest
 from elastic_core.sweep.store import TableLocked, TrajectoryStore
 from elastic_core.sweep.subset import first_problems, rows_of
 from elastic_core.sweep.throughput import Throughput, bytes_per_token
-from elastic_core.sweep.until import next_samples, widest
 from elastic_core.training.local_ray import RayCluster
 from elastic_core.trajectory import CELL
 from reports.summary import COLUMNS, summarize
@@ -58,7 +58,7 @@ def measure(
     built = {name: read_problems(file) for name, file in benchmark_files.items()}
     problems = first_problems(built, stage.request.get("problems"))
     try:
-        models = contenders(stage.request, stage.inputs["models"], checkpoints, problems, engine, templates)
+        models = sweep_models(stage.request, stage.inputs["models"], checkpoints, problems, engine, templates)
     except ValueError as error:
         raise UserError(str(error)) from None
     # All inside: whoever queues for the table must not record it at the same time.
@@ -113,7 +113,7 @@ class _Sweep:
     stage: Stage
     store: TrajectoryStore
     engine: EngineParameters
-    models: Sequence[Contender]
+    models: Sequence[SweepModel]
     problems: Mapping[str, Sequence[Problem]]
     results: list[SweepResult] = field(default_factory=list)
     failures: list[SweepIncomplete] = field(default_factory=list)
@@ -134,7 +134,7 @@ class _Sweep:
                 if self.failures:
                     return
 
-    def plan(self, model: Contender) -> SweepPlan:
+    def plan(self, model: SweepModel) -> SweepPlan:
         return plan_sweep(
             model.cells,
             self.problems,
@@ -147,7 +147,7 @@ class _Sweep:
     def num_missing(self) -> int:
         return sum(self.plan(model).num_missing for model in self.models)
 
-    def widen(self, models: Sequence[Contender]) -> list[Contender]:
+    def widen(self, models: Sequence[SweepModel]) -> list[SweepModel]:
         """The models, with more samples to take, when one of their intervals is wider than asked for; none when all
         are narrow or the cap is reached."""
         target, cap = self.stage.request["until_ci"], self.stage.request["max_samples"]
@@ -170,7 +170,7 @@ class _Sweep:
         self.samples = following
         return list(models)
 
-    async def run_model(self, model: Contender, shown: Progress) -> None:
+    async def run_model(self, model: SweepModel, shown: Progress) -> None:
         """One model, with more rounds as long as its own intervals want them: its engines are started once."""
         from elastic_core.engines.ray_pool import ray_pool
 
@@ -201,7 +201,7 @@ class _Sweep:
                 if self.failures or not self.widen([model]):
                     return
 
-    def note(self, model: Contender, result: SweepResult) -> None:
+    def note(self, model: SweepModel, result: SweepResult) -> None:
         self.results.append(result)
         get_run_logger().info(
             "sweep of %s: %d rows in %.0f s (grading %.1f s, beside generation), %d tokens generated, %d answered from "

@@ -14,7 +14,8 @@ from elastic_core.engines.memo import ContinuationMemo, MemoCounts
 from elastic_core.strategies import Completion, Generate, Sampling
 from elastic_core.sweep.grid import checkpoints
 from elastic_core.sweep.plan import SweepPlan, Work
-from elastic_core.sweep.recall import Prompts, Recall, learn
+from elastic_core.sweep.prompts import Prompts
+from elastic_core.sweep.resume import StoredRows, learn
 from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.trajectory import Trajectory
@@ -125,7 +126,7 @@ class _Run:
     began: float = field(default_factory=time.monotonic)
 
     async def run(self, replicas: Sequence[Replica], max_in_flight: int) -> SweepResult:
-        self.recall = Recall(self.store, self.plan)
+        self.stored = StoredRows(self.store, self.plan)
         work = iter(self.plan.work)
         # Grading takes milliseconds an answer: in a thread it does not hold up the requests. One thread, so that shards
         # are written one after the other even when a cancelled flush is still running.
@@ -166,8 +167,8 @@ class _Run:
         if self.plan.sharing == "independent":
             return alone, alone
         memos = {name: ContinuationMemo(replica[name], self.counts) for name in set(names.values())}
-        if unit.recall:
-            learn(memos, self.recall.rows(unit), self.prompts, unit.problem, self.sampling)
+        if unit.resumed:
+            learn(memos, self.stored.rows(unit), self.prompts, unit.problem, self.sampling)
         return {role: memos[name] for role, name in names.items()}, alone
 
     async def attempt(self, sample: Sample, engines: Mapping[str, Engine]) -> Trajectory | None:

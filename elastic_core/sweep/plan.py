@@ -32,14 +32,14 @@ class Work:
 
     Attributes:
         cells: still missing, of one model and benchmark.
-        recall: whether the table holds rows of this sample.
+        resumed: whether the table holds rows of this sample.
     """
 
     problem: Problem
     number: int
     seed: int
     cells: tuple[Cell, ...]
-    recall: bool
+    resumed: bool
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def _apart(work: Sequence[Work], cells: Sequence[Cell]) -> Iterator[Work]:
     for cell in cells:
         for unit in work:
             if cell in unit.cells:
-                yield Work(unit.problem, unit.number, unit.seed, (cell,), recall=False)
+                yield Work(unit.problem, unit.number, unit.seed, (cell,), resumed=False)
 
 
 def _present(finished: pl.DataFrame, cell: Cell) -> set[tuple[str, int]]:

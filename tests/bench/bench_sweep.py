@@ -35,7 +35,7 @@ from elastic_core.sweep.executor import SweepResult, run_sweep
 from elastic_core.sweep.grid import Cell, build_cells
 from elastic_core.sweep.manifest import Manifest
 from elastic_core.sweep.plan import Sharing, SweepPlan, plan_sweep
-from elastic_core.sweep.recall import Prompts
+from elastic_core.sweep.prompts import Prompts
 from elastic_core.sweep.rows import RowBuilder
 from elastic_core.sweep.store import TrajectoryStore
 from reports.summary import COLUMNS, summarize

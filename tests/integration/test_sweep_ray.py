@@ -25,7 +25,7 @@ from elastic_core.sweep.executor import SweepResult, run_sweep
 from elastic_core.sweep.grid import Cell, build_cells
 from elastic_core.sweep.manifest import Manifest
 from elastic_core.sweep.plan import Sharing, plan_sweep
-from elastic_core.sweep.recall import Prompts
+from elastic_core.sweep.prompts import Prompts
 from elastic_core.sweep.rows import RowBuilder
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.trajectory import KEY

@@ -47,7 +47,7 @@ def test_a_plan_holds_what_the_table_lacks() -> None:
 def test_independent_cells_are_units_of_their_own_with_the_same_seeds() -> None:
     shared = plan_sweep(GRID, PROBLEMS, num_samples=1, seed=1, finished=NOTHING)
     apart = plan_sweep(GRID, PROBLEMS, num_samples=1, seed=1, finished=NOTHING, sharing="independent")
-    assert all(len(unit.cells) == 1 and not unit.recall for unit in apart.work)
+    assert all(len(unit.cells) == 1 and not unit.resumed for unit in apart.work)
     assert apart.num_missing == shared.num_missing
     seeds = {unit.problem.id: unit.seed for unit in shared.work}
     assert all(unit.seed == seeds[unit.problem.id] for unit in apart.work)

@@ -11,18 +11,18 @@ from elastic_core.data.problems import Problem
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.fingerprint import model_fingerprint
 from elastic_core.miniature.warm_start import BASE
-from elastic_core.sweep.contenders import Contender, contenders
+from elastic_core.sweep.models import SweepModel, sweep_models
 
 PROBLEMS = {"easy": [Problem("easy", "0", "(+1+2)*3=?", "9", "math")]}
 
 
 def prepare(
     *models: str, budget: str = "48+32", paths: dict[str, Path] | None = None, max_model_len: int | None = None
-) -> list[Contender]:
+) -> list[SweepModel]:
     paths = paths or {"base": BASE, "twin": BASE}
     request = {"models": models, "strategies": ["separate", "vanilla"], "budgets": [budget]}
     fingerprints = {name: model_fingerprint(path) for name, path in paths.items()}
-    return contenders(request, fingerprints, paths, PROBLEMS, EngineParameters(max_model_len=max_model_len))
+    return sweep_models(request, fingerprints, paths, PROBLEMS, EngineParameters(max_model_len=max_model_len))
 
 
 def test_a_model_comes_with_its_cells_its_context_and_its_fingerprint() -> None:

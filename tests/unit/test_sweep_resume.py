@@ -15,7 +15,7 @@ from elastic_core.engines.scripted import ScriptedEngine
 from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling
 from elastic_core.sweep.grid import Cell
-from elastic_core.sweep.recall import draws, learn
+from elastic_core.sweep.resume import draws, learn
 from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.trajectory import Trajectory
 from tests.unit.test_memo import CELLS, END, EOS, MARKERS, WORD, Wanted, prompt

@@ -15,12 +15,12 @@ from elastic_core.markers import Markers, load_markers
 from elastic_core.reasonflux.parameters import REASONFLUX_ZERO, Templates
 from elastic_core.strategies import STRATEGIES
 from elastic_core.sweep.grid import Cell, build_cells, checkpoints, split_model
-from elastic_core.sweep.recall import Prompts
+from elastic_core.sweep.prompts import Prompts
 from elastic_core.sweep.rows import RowBuilder
 
 
 @dataclass(frozen=True)
-class Contender:
+class SweepModel:
     """A model, or two that think and solve for each other.
 
     Attributes:
@@ -38,14 +38,14 @@ class Contender:
     context: int
 
 
-def contenders(
+def sweep_models(
     request: Mapping[str, Any],
     fingerprints: Mapping[str, str],
     paths: Mapping[str, Path],
     problems: Mapping[str, Sequence[Problem]],
     engine: EngineParameters,
     templates: Templates | None = None,
-) -> list[Contender]:
+) -> list[SweepModel]:
     """The models that a request names.
 
     Args:
@@ -58,7 +58,7 @@ def contenders(
             two models that do not share one tokenizer, a budget above the context.
     """
     return [
-        _contender(
+        _sweep_model(
             build_cells([name], list(problems), request["strategies"], parse_grid(request["budgets"])),
             fingerprints,
             paths,
@@ -70,14 +70,14 @@ def contenders(
     ]
 
 
-def _contender(
+def _sweep_model(
     cells: Sequence[Cell],
     fingerprints: Mapping[str, str],
     paths: Mapping[str, Path],
     problems: Mapping[str, Sequence[Problem]],
     engine: EngineParameters,
     templates: Templates | None,
-) -> Contender:
+) -> SweepModel:
     name = cells[0].model
     names = list(dict.fromkeys(checkpoints(name).values()))
     for checkpoint in names:
@@ -92,7 +92,7 @@ def _contender(
     context = min(engine.context(str(paths[checkpoint])) for checkpoint in names)
     _check_context(cells, problems, prompts, markers, context)
     fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
-    return Contender(
+    return SweepModel(
         name,
         {checkpoint: str(paths[checkpoint]) for checkpoint in names},
         tuple(cells),

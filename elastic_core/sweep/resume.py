@@ -1,8 +1,7 @@
-"""What a sweep knows from its table: prompts as token ids, and the draws that finished rows hold."""
+"""Going on where a table ends: what its rows hold is taught to the memos of samples that are not finished."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -12,10 +11,10 @@ import polars as pl
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.memo import ContinuationMemo
-from elastic_core.markers import chat_prompt
-from elastic_core.strategies import STRATEGIES, Sampling, Strategy
+from elastic_core.strategies import Sampling
 from elastic_core.sweep.grid import checkpoints
 from elastic_core.sweep.plan import SweepPlan, Work
+from elastic_core.sweep.prompts import Prompts
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.trajectory import SCHEMA
 
@@ -29,29 +28,12 @@ _COLUMNS = [
 ]  # fmt: skip
 
 
-class Prompts:
-    """Prompts of a model, each encoded once."""
-
-    def __init__(self, tokenizer: Any, strategies: Mapping[str, Strategy] = STRATEGIES) -> None:
-        self.strategies = strategies
-        # A copy: one tokenizer must not encode here while the writer's thread decodes with it.
-        self._tokenizer = copy.deepcopy(tokenizer)
-        self._known: dict[str, tuple[int, ...]] = {}
-
-    def ids(self, problem: Problem, strategy: str, budget: Budget) -> tuple[int, ...]:
-        """Prompt token ids of a cell's request."""
-        text = self.strategies[strategy].prompt(problem.question, budget)
-        if text not in self._known:
-            self._known[text] = chat_prompt(self._tokenizer, text)
-        return self._known[text]
-
-
-class Recall:
+class StoredRows:
     """Rows that the table holds of samples that are not finished, read in blocks, in the order of the plan."""
 
     def __init__(self, store: TrajectoryStore, plan: SweepPlan) -> None:
         self._store = store
-        self._coming = iter([unit for unit in plan.work if unit.recall])
+        self._coming = iter([unit for unit in plan.work if unit.resumed])
         self._block: dict[tuple[Any, ...], pl.DataFrame] = {}
         # Rows of every model that one of this one's checkpoints had a part in.
         mine = set(checkpoints(plan.model).values())
