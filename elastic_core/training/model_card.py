@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from elastic_core.atomic import replacing
+from elastic_core.atomic import write_text
 from elastic_core.budget import Budget
 from elastic_core.escaping import escaped
 
@@ -43,8 +43,7 @@ class TrainingRecord(TypedDict):
 
 def write(model: Path, record: TrainingRecord) -> None:
     """Put the record and a card without measurements beside the weights."""
-    with replacing(model / RECORD) as temporary:
-        temporary.write_text(json.dumps(record, indent=2) + "\n")
+    write_text(model / RECORD, json.dumps(record, indent=2) + "\n")
     write_card(model, [])
 
 
@@ -54,8 +53,7 @@ def write_card(model: Path, cells: Sequence[Mapping[str, Any]]) -> Path:
     record: TrainingRecord = json.loads((model / RECORD).read_text())
     card, text = model / CARD, render(record, cells)
     if not card.exists() or card.read_text() != text:
-        with replacing(card) as temporary:
-            temporary.write_text(text)
+        write_text(card, text)
     return card
 
 
