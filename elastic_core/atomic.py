@@ -10,26 +10,63 @@ from pathlib import Path
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` to write to; it takes the name of `path` when the block succeeds."""
+def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
+    """A temporary path beside `path` to write a file to; it takes the name of `path` when the block succeeds.
+
+    Args:
+        durable: afterwards the file survives a power cut too.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
-        temporary.replace(path)
+        _rename(temporary, path, durable)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def replacing_directory(path: Path) -> Iterator[Path]:
-    """An empty directory beside `path` to fill; it takes the place of `path` when the block succeeds."""
+def replacing_directory(path: Path, *, durable: bool = False) -> Iterator[Path]:
+    """As `replacing`, of an empty directory to fill. What a killed process left of it is removed, as it may be large:
+    one process at a time."""
     temporary = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         yield temporary
         shutil.rmtree(path, ignore_errors=True)
-        temporary.rename(path)
+        _rename(temporary, path, durable)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_text(path: Path, text: str, *, durable: bool = False) -> None:
+    """As `replacing`, with a text in UTF-8."""
+    with replacing(path, durable=durable) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def rename_durably(path: Path, target: Path) -> None:
+    """Give a file or a directory, with all that is in it, another name, which it has after a power cut too."""
+    _flush(path)
+    for folder, directories, files in os.walk(path):
+        for name in (*directories, *files):
+            _flush(Path(folder, name))
+    path.replace(target)
+    _flush(target.parent)
+
+
+def _rename(temporary: Path, path: Path, durable: bool) -> None:
+    if durable:
+        rename_durably(temporary, path)
+    else:
+        temporary.replace(path)
+
+
+def _flush(path: Path) -> None:
+    """Have a file, or the names in a directory, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-class Occupied(RuntimeError):
+class LockHeld(RuntimeError):
     """Another process has the directory; the message names it."""
 
 
@@ -22,7 +22,7 @@ def exclusive(directory: Path, wait_seconds: float = 0) -> Iterator[None]:
         wait_seconds: how long to queue behind another process; negative is without end.
 
     Raises:
-        Occupied: when another process has it.
+        LockHeld: when another process has it.
     """
     from filelock import FileLock, Timeout
 
@@ -33,7 +33,7 @@ def exclusive(directory: Path, wait_seconds: float = 0) -> Iterator[None]:
     try:
         lock.acquire(timeout=wait_seconds, poll_interval=0.5)
     except Timeout:
-        raise Occupied(_holder(owner)) from None
+        raise LockHeld(_holder(owner)) from None
     try:
         owner.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
         yield

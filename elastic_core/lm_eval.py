@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from elastic_core import lm_eval_utils
-from elastic_core.atomic import replacing
+from elastic_core.atomic import replacing, write_text
 from elastic_core.data.problems import Problem
 from elastic_core.rewards.grade import THINK_END
 
@@ -103,8 +103,7 @@ def write_tasks(
     directory.mkdir(parents=True, exist_ok=True)
     files = []
     for benchmark, asked in problems.items():
-        with replacing(directory / f"{benchmark}.jsonl") as temporary:
-            temporary.write_text("".join(f"{json.dumps(_doc(problem))}\n" for problem in asked))
+        write_text(directory / f"{benchmark}.jsonl", "".join(f"{json.dumps(_doc(problem))}\n" for problem in asked))
         file = directory / f"{task_name(benchmark)}.yaml"
         with replacing(file) as temporary:
             text = yaml.safe_dump(task(benchmark, longest_prompts[benchmark], settings), sort_keys=False)
@@ -112,8 +111,7 @@ def write_tasks(
         files.append(file)
     with replacing(directory / "utils.py") as temporary:
         shutil.copyfile(lm_eval_utils.__file__, temporary)
-    with replacing(directory / "README.md") as temporary:
-        temporary.write_text(readme)
+    write_text(directory / "README.md", readme)
     return files
 
 

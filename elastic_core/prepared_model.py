@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elastic_core import hub
+from elastic_core.atomic import replacing_directory
 from elastic_core.errors import UserError
 from elastic_core.markers import load_markers
+from elastic_core.safetensors import let_others_read
 
 THINK, THINK_END = "<think>", "</think>"
 OPENING = f"{THINK}\n"
@@ -75,9 +76,7 @@ def prepare(model: str, to: Path, think: str | None = None, think_end: str | Non
         raise UserError(f"{model}: the tokenizer has no chat template; take the instruction-tuned model of its family")
     _require_one_model(model, network, tokenizer)
     former = _former_names(model, tokenizer, think, think_end)
-    to.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as temporary:
-        directory = Path(temporary) / to.name
+    with replacing_directory(to) as directory:
         tokenizer = _with_markers(tokenizer, former, directory)
         _embed(network, tokenizer, [tokenizer.convert_tokens_to_ids(marker) for marker in former])
         _end_text(model, network, tokenizer)
@@ -85,9 +84,7 @@ def prepare(model: str, to: Path, think: str | None = None, think_end: str | Non
         network.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
         _check(model, directory)
-        for file in directory.iterdir():
-            file.chmod(0o644)  # safetensors writes files only their owner may read.
-        directory.rename(to)
+        let_others_read(directory)
     markers = {marker: (tokenizer.convert_tokens_to_ids(marker), name) for marker, name in former.items()}
     return Prepared(to, markers, tokenizer.eos_token)
 

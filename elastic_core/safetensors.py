@@ -1,4 +1,5 @@
-"""What the headers of safetensors files tell, without reading weights or importing torch."""
+"""Checkpoint directories, without reading weights or importing torch: what the headers of safetensors files tell, and
+who may read the files."""
 
 import json
 from pathlib import Path
@@ -20,3 +21,9 @@ def tensors(model: Path) -> dict[str, Tensor]:
             header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
         found |= {name: tensor for name, tensor in header.items() if name != "__metadata__"}
     return found
+
+
+def let_others_read(model: Path) -> None:
+    """Give everything in a checkpoint directory the usual modes: safetensors writes files only their owner may read."""
+    for path in model.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from elastic_core.processes import end_with_parent
+from elastic_core.waiting import wait_until
 
-_LOOK_SECONDS = 0.5
 _SHOWN = 300
 """Characters of a line."""
 _ERROR = re.compile(r"error: |^[\w.]*(Error|Exception|Failed|Lost|Exit)\b.*:")
@@ -50,10 +49,7 @@ def run(
             preexec_fn=end_with_parent,
         )
     try:
-        while process.poll() is None:
-            if until():
-                return None
-            time.sleep(_LOOK_SECONDS)
+        wait_until(lambda: process.poll() is not None or until())
         return process.returncode
     finally:
         kill(process)

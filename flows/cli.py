@@ -146,24 +146,18 @@ def export(
 @click.option("--mlflow-port", default=5000, show_default=True)
 @click.option(
     "--database",
-    type=click.Choice(("sqlite", "postgresql")),
-    default="sqlite",
-    show_default=True,
-    help="Where both servers keep their data.",
+    metavar="URL",
+    envvar="ELASTIC_DATABASE",
+    show_envvar=True,
+    help="PostgreSQL server, postgresql://USER:PASSWORD@HOST:PORT, with a database for each: prefect and mlflow. "
+    "SQLite files without it. Every user of the machine can read a command line: with a password, use the variable.",
 )
-@click.option("--postgresql-port", default=5433, show_default=True)
-def up(host: str, prefect_port: int, mlflow_port: int, database: Any, postgresql_port: int) -> None:
+def up(host: str, prefect_port: int, mlflow_port: int, database: str | None) -> None:
     """Start a Prefect server, an MLflow server and a worker for the deployments; Ctrl-C stops them."""
     from flows import services
 
     services.up(
-        services.ServicesParameters(
-            host=host,
-            prefect_port=prefect_port,
-            mlflow_port=mlflow_port,
-            database=database,
-            postgresql_port=postgresql_port,
-        )
+        services.ServicesParameters(host=host, prefect_port=prefect_port, mlflow_port=mlflow_port, database=database)
     )
 
 

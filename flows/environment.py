@@ -1,16 +1,21 @@
-"""Environment every flow runs under: everything lands below one directory, nothing is reported to anyone."""
+"""Environment that flows and services run under: everything lands below one directory, nothing is reported to anyone,
+and passwords are generated and lie in files that only their owner may read."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from flows.passwords import USER, new_password
+from elastic_core.atomic import replacing
 
 RUNS_VARIABLE = "ELASTIC_RUNS"
+USER = "elastic"
+"""Who logs in to the servers."""
 NO_OTHER_PAGES = {"PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": ""}
 """A Prefect server is asked by its own page and by no other that a browser shows; its default is any."""
 _OWN_SETTINGS = ("PREFECT_HOME", "PREFECT_PROFILES_PATH", "PREFECT_PROFILE")
@@ -78,3 +83,26 @@ def end_orphaned_servers() -> None:
             orphaned = process.ppid() == 1 and "prefect.server.api.server:create_app" in process.cmdline()
             if orphaned and process.environ().get("PREFECT_HOME") == os.environ["PREFECT_HOME"]:
                 process.terminate()
+
+
+def new_password() -> str:
+    """256 bits, in letters that need no quoting in a shell, a URL or SQL."""
+    return secrets.token_hex(32)
+
+
+def read_variables(file: Path) -> dict[str, str]:
+    """NAME=value lines; {} without the file."""
+    return dict(line.split("=", 1) for line in file.read_text().splitlines()) if file.exists() else {}
+
+
+def write_variables(file: Path, variables: Mapping[str, str]) -> None:
+    """As lines that `read_variables` and a shell read."""
+    write_private(file, "".join(f"{name}={value}\n" for name, value in variables.items()))
+
+
+def write_private(file: Path, text: str) -> None:
+    """Mode 0600 from the first byte on."""
+    with replacing(file) as temporary:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as stream:
+            stream.write(text)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import polars as pl
 
 from elastic_core import lm_eval
+from elastic_core.atomic import replacing_directory
 from elastic_core.errors import UserError
 from elastic_core.markers import chat_prompt, load_markers
 from elastic_core.sweep.store import TrajectoryStore
@@ -137,11 +138,8 @@ def write_cards(inputs: Inputs) -> None:
 def _copy(model: Path, to: Path) -> None:
     if to.exists():
         raise UserError(f"--to {to}: is there already; give a directory that is not")
-    to.parent.mkdir(parents=True, exist_ok=True)
-    temporary = to.with_name(f".{to.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    shutil.copytree(model, temporary)
-    temporary.rename(to)
+    with replacing_directory(to) as temporary:
+        shutil.copytree(model, temporary, dirs_exist_ok=True)
 
 
 def _push(model: Path, repository: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from elastic_core.atomic import replacing
+from elastic_core.atomic import write_text
 from elastic_core.errors import UserError
 from flows import children, environment, presets, rehearsed
 from flows.rehearsal_checks import exercised
@@ -96,8 +96,7 @@ class Rehearsal:
         inputs, told = prepare_rows(self.settings, self.directory)
         self._add(Step("rows", time.monotonic() - started, told))
         values = toml(rehearsal_values(self.settings, twins, inputs))
-        with replacing(self.preset_file) as temporary:
-            temporary.write_text(f"# The rehearsal of {self.settings.preset}: its settings, with twins.\n{values}")
+        write_text(self.preset_file, f"# The rehearsal of {self.settings.preset}: its settings, with twins.\n{values}")
 
     def _interrupt(self, stage: str, checkpoint: str) -> None:
         """Run the pipeline, and kill it once the stage's first checkpoint is there."""

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from elastic_core.atomic import replacing
+from elastic_core.atomic import write_text
 from elastic_core.engines.parameters import vllm_version
 from elastic_core.fingerprint import hash_value
 from flows.settings import Settings
@@ -66,5 +66,4 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _write(file: Path, value: dict[str, Any]) -> None:
-    with replacing(file) as temporary:
-        temporary.write_text(json.dumps(value, indent=2) + "\n")
+    write_text(file, json.dumps(value, indent=2) + "\n")

@@ -1,8 +1,8 @@
 """`elastic up`: a Prefect server, an MLflow server and a worker on one machine, in the foreground until Ctrl-C.
 
 Both servers keep their data in SQLite, where `elastic run` without a server keeps it too, so that all runs are seen; or
-in PostgreSQL, for many runs at once. Every server asks for a password, generated at the first start: whoever may start
-a flow run may run any program as this user.
+in a PostgreSQL server of the user's, for many runs at once. Both ask for a password, generated at the first start:
+whoever may start a flow run may run any program as this user.
 
 Not started: a service the user already has, named by PREFECT_API_URL or an http MLFLOW_TRACKING_URI.
 Not promised: encryption. Listening on more than loopback wants a proxy in front that adds TLS.
@@ -18,19 +18,32 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 from pydantic import BaseModel, ConfigDict, Field
 
 from elastic_core.errors import UserError
-from flows import postgresql
+from elastic_core.ports import reachable, require_free_port
+from elastic_core.waiting import wait_until
 from flows.deployments import WORK_POOL, register
-from flows.environment import NO_OTHER_PAGES, RUNS_VARIABLE, runs_directory
-from flows.passwords import USER, new_password, read_variables, write_private, write_variables
-from flows.ports import reachable, require_free_port
+from flows.environment import (
+    NO_OTHER_PAGES,
+    RUNS_VARIABLE,
+    USER,
+    new_password,
+    read_variables,
+    runs_directory,
+    write_private,
+    write_variables,
+)
 from flows.supervisor import Service, Supervisor, tail
 
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
+_DATABASES = ("prefect", "mlflow")
+"""Of the PostgreSQL server: one each, as both would call a table `alembic_version`."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -45,10 +58,8 @@ class ServicesParameters(BaseModel):
     """Port of the Prefect server."""
     mlflow_port: int = Field(5000, ge=1, le=65535)
     """Port of the MLflow server."""
-    database: Literal["sqlite", "postgresql"] = "sqlite"
-    """Where both keep their data: in SQLite files, or in a PostgreSQL server started beside them, on loopback."""
-    postgresql_port: int = Field(5433, ge=1, le=65535)
-    """Port of that PostgreSQL server; 5432 is often taken by the distribution's own."""
+    database: str | None = Field(None, repr=False)
+    """The PostgreSQL server that both keep their data in, as `database_server` reads it; None is SQLite files."""
     project: Path = Path()
     """Directory of prefect.yaml; the worker and its flow runs work in it."""
     runs: Path = Field(default_factory=runs_directory)
@@ -82,21 +93,23 @@ def up(parameters: ServicesParameters) -> None:
     """Start the services, print their addresses, and keep them until SIGINT or SIGTERM.
 
     Raises:
-        UserError: a port is taken, prefect.yaml or PostgreSQL is missing, or a service does not come up; nothing is
+        UserError: a port is taken, prefect.yaml or a database is missing, or a service does not come up; nothing is
             left running.
     """
     project = parameters.project.resolve()
     if not (project / "prefect.yaml").is_file():
         raise UserError(f"{project} has no prefect.yaml; run `elastic up` in the directory of the repository")
+    server = None if parameters.database is None else database_server(parameters.database)
+    if server:
+        _require_databases(server)
     directory = parameters.directory
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
     with _interruptible():
-        planned = plan(parameters, read_variables(parameters.clients), _cluster(parameters))
+        planned = plan(parameters, read_variables(parameters.clients), server)
         for service in planned.services:
             if service.port:
-                host = postgresql.HOST if service.name == "postgresql" else parameters.host
-                require_free_port(host, service.port, service.name)
+                require_free_port(parameters.host, service.port, service.name)
         write_variables(parameters.clients, planned.clients)
         supervisor = Supervisor(planned.services, planned.environment, directory, project)
         try:
@@ -115,12 +128,12 @@ def up(parameters: ServicesParameters) -> None:
             supervisor.stop()
 
 
-def plan(parameters: ServicesParameters, held: Mapping[str, str], database: postgresql.Cluster | None = None) -> Plan:
+def plan(parameters: ServicesParameters, held: Mapping[str, str], database: URL | None = None) -> Plan:
     """The services to start, and the environment they share. Settings the user already made are kept.
 
     Args:
         held: passwords of an earlier start, as `Plan.clients` gave them.
-        database: where the servers keep their data; None is SQLite.
+        database: of `database_server`; None is SQLite.
     """
     runs = parameters.runs.resolve()
     servers = [_prefect(parameters, held, database), _mlflow(parameters, held, database)]
@@ -135,20 +148,59 @@ def plan(parameters: ServicesParameters, held: Mapping[str, str], database: post
         # Background jobs of MLflow's evaluation service: a dozen processes nothing here asks for.
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         RUNS_VARIABLE: str(runs),
-        **({"PGPASSFILE": str(database.passwords)} if database else {}),
+        # asyncpg and libpq read it, so that it is on no command line and in no address that a server may show.
+        **({"PGPASSWORD": str(database.password)} if database and database.password else {}),
         **{name: value for server in servers for name, value in server.environment.items()},
         **clients,
     }
     worker = [sys.executable, "-m", "flows.worker"]
     services = [
-        *([database.service()] if database else []),
         *(service for server in servers for service in server.services),
         Service("worker", worker),
     ]
     return Plan(services, environment, clients)
 
 
-def _prefect(parameters: ServicesParameters, held: Mapping[str, str], database: postgresql.Cluster | None) -> Plan:
+def database_server(address: str) -> URL:
+    """The PostgreSQL server of `postgresql://USER:PASSWORD@HOST:PORT`.
+
+    Raises:
+        UserError: for anything else. What was given is not repeated, as a password may be in any part of it.
+    """
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    with contextlib.suppress(ArgumentError, ValueError):
+        server = make_url(address)
+        named = server.username and server.host and "@" not in server.host
+        if server.drivername == "postgresql" and named and not server.database and not server.query:
+            return server
+    raise UserError(
+        "--database (or ELASTIC_DATABASE) is no address of a PostgreSQL server: expected postgresql://"
+        "USER:PASSWORD@HOST:PORT, special characters of the password as %XX, and nothing behind the port"
+    )
+
+
+def _require_databases(server: URL) -> None:
+    import psycopg2
+
+    login = {"host": server.host, "port": server.port, "user": server.username, "password": server.password}
+    for name in _DATABASES:
+        try:
+            psycopg2.connect(**login, dbname=name, connect_timeout=10).close()
+        except psycopg2.OperationalError as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"--database: no database {name} to work with ({reason}); see docs/operate.md") from None
+
+
+def _database_url(server: URL, driver: str, name: str) -> str:
+    """SQLAlchemy's address of one of the databases, without the password."""
+    from sqlalchemy.engine import URL
+
+    return str(URL.create(f"postgresql+{driver}", server.username, host=server.host, port=server.port, database=name))
+
+
+def _prefect(parameters: ServicesParameters, held: Mapping[str, str], database: URL | None) -> Plan:
     host, port = parameters.host, parameters.prefect_port
     address = f"http://{reachable(host)}:{port}"
     url = os.environ.get("PREFECT_API_URL") or f"{address}/api"
@@ -158,7 +210,7 @@ def _prefect(parameters: ServicesParameters, held: Mapping[str, str], database: 
     password = held.get("PREFECT_API_AUTH_STRING") or f"{USER}:{new_password()}"
     environment = {"PREFECT_SERVER_API_AUTH_STRING": password, **NO_OTHER_PAGES}
     if database:
-        environment["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = database.url("asyncpg", "prefect")
+        environment["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = _database_url(database, "asyncpg", "prefect")
     return Plan(
         [Service("prefect", command, port, address, partial(answers, f"{url}/health"))],
         environment,
@@ -166,13 +218,13 @@ def _prefect(parameters: ServicesParameters, held: Mapping[str, str], database: 
     )
 
 
-def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: postgresql.Cluster | None) -> Plan:
+def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: URL | None) -> Plan:
     host, port, runs = parameters.host, parameters.mlflow_port, parameters.runs.resolve()
     address = f"http://{reachable(host)}:{port}"
     url = os.environ.get("MLFLOW_TRACKING_URI") or address
     if url.startswith("http") and url != address:
         return Plan([], {}, {"MLFLOW_TRACKING_URI": url})
-    own = database.url("psycopg2", "mlflow") if database else f"sqlite:///{runs / 'mlflow.db'}"
+    own = _database_url(database, "psycopg2", "mlflow") if database else f"sqlite:///{runs / 'mlflow.db'}"
     command = [
         *(sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"),
         *("--backend-store-uri", own if url == address else url),
@@ -209,13 +261,6 @@ def _mlflow_configuration(directory: Path) -> Path:
     return file
 
 
-def _cluster(parameters: ServicesParameters) -> postgresql.Cluster | None:
-    if parameters.database == "sqlite":
-        return None
-    directory = parameters.runs.resolve() / "postgresql"
-    return postgresql.cluster(directory, parameters.postgresql_port, ("prefect", "mlflow"))
-
-
 def answers(url: str, *, proxies: bool = False) -> bool:
     """Whether `url` answers 200. A proxy of the environment's leads to the internet, not to our loopback."""
     import httpx
@@ -227,15 +272,13 @@ def answers(url: str, *, proxies: bool = False) -> bool:
 
 
 def _start(supervisor: Supervisor, planned: Plan, parameters: ServicesParameters, project: Path) -> None:
-    """Database, servers, deployments, worker, in this order: each needs the ones before."""
+    """Servers, deployments, worker, in this order: each needs the ones before."""
     *servers, worker = planned.services
     _wait(supervisor.ready, "supervisord", parameters.start_seconds, supervisor.log)
-    databases = [server for server in servers if server.name == "postgresql"]
-    for together in (databases, [server for server in servers if server not in databases]):
-        for server in together:
-            supervisor.start(server.name)
-        for server in together:
-            _wait_for_service(supervisor, server, parameters.start_seconds)
+    for server in servers:
+        supervisor.start(server.name)
+    for server in servers:
+        _wait_for_service(supervisor, server, parameters.start_seconds)
     register(project, {**os.environ, **planned.environment})
     supervisor.start(worker.name)
     click.echo(f"{worker.name:10} serves work pool {WORK_POOL}  log: {supervisor.logs[worker.name]}")
@@ -253,11 +296,8 @@ def _wait_for_service(supervisor: Supervisor, service: Service, seconds: float) 
 
 
 def _wait(condition: Callable[[], bool], what: str, seconds: float, log: Path) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise UserError(f"no answer within {seconds:.0f} s from {what}{tail(log)}")
-        time.sleep(0.2)
+    if not wait_until(condition, seconds, every=0.2):
+        raise UserError(f"no answer within {seconds:.0f} s from {what}{tail(log)}")
 
 
 @contextlib.contextmanager

@@ -30,10 +30,6 @@ class Service(NamedTuple):
     """What the user opens, or connects to."""
     is_up: Callable[[], bool] | None = None
     """Whether it answers; None for a program that nobody calls."""
-    user: str | None = None
-    """Who it runs as; None is whoever started us."""
-    stop_signal: str = "TERM"
-    """What asks it to end."""
 
 
 class Supervisor:
@@ -152,7 +148,6 @@ def configure(services: Sequence[Service], directory: Path, socket: Path) -> str
                     # Imports alone take seconds: what ends sooner than this has failed to start, not crashed.
                     startsecs=20,
                     startretries=2,
-                    stopsignal=service.stop_signal,
                     stopasgroup="true",
                     killasgroup="true",
                     stopwaitsecs=_STOP_SECONDS,
@@ -162,7 +157,6 @@ def configure(services: Sequence[Service], directory: Path, socket: Path) -> str
                     stdout_logfile=directory / f"{service.name}.log",
                     stdout_logfile_maxbytes="10MB",
                     stdout_logfile_backups=1,
-                    **({"user": service.user} if service.user else {}),
                 )
                 for rank, service in enumerate(services)
             ),

@@ -99,8 +99,8 @@ def install_bubblewrap() -> None:
 
 
 def install_postgresql() -> None:
-    """For `elastic up --database postgresql` and the test of it. The package starts a server, which is unasked for on
-    a workstation: it is installed where root works, in containers and on machines made for tests."""
+    """For the test of `elastic up --database`, which starts a server of its own. The package starts one too, which is
+    unasked for on a workstation: it is installed where root works, in containers and on machines made for tests."""
     packaged = list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if os.geteuid() == 0 and not packaged and not shutil.which("initdb"):
         install_package("postgresql")

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from elastic_core.atomic import replacing
+from elastic_core.atomic import replacing, write_text
 from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
 from elastic_core.escaping import write_csv
@@ -78,8 +78,7 @@ def build_report(sources: ReportSources, directory: Path) -> ReportContent:
         with replacing(table_file(directory, table)) as temporary:
             write_csv(table.frame, temporary, float_precision=4)
     write_summary_json(content.summary, directory / "summary.json")
-    with replacing(directory / "report.md") as temporary:
-        temporary.write_text(render_markdown(content), encoding="utf-8")
+    write_text(directory / "report.md", render_markdown(content))
     write_page(content, sources.rows, sources.problems, directory / "report.html")
     _replace_earlier(content, earlier)
     return content
@@ -133,8 +132,7 @@ def _replace_earlier(content: ReportContent, earlier: list[str]) -> None:
     written = [file.relative_to(content.directory).as_posix() for file in files_of(content)]
     for name in set(earlier) - set(written):
         (content.directory / name).unlink(missing_ok=True)
-    with replacing(listing) as temporary:
-        temporary.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    write_text(listing, json.dumps(written, indent=1) + "\n")
 
 
 def _collect(sources: ReportSources, directory: Path) -> ReportContent:

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from elastic_core.atomic import replacing
+from elastic_core.atomic import write_text
 from elastic_core.statistics import (
     Estimate,
     check_scores,
@@ -113,8 +113,7 @@ def write_summary_json(summary: pl.DataFrame, path: Path) -> None:
         {name: round(value, 6) if isinstance(value, float) else value for name, value in row.items()}
         for row in summary.iter_rows(named=True)
     ]
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(cells, indent=1) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(cells, indent=1) + "\n")
 
 
 def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from prefect.logging.handlers import APILogHandler
 
 from elastic_core.atomic import replacing
 from elastic_core.errors import UserError
-from elastic_core.exclusive import Occupied, exclusive
+from elastic_core.exclusive import LockHeld, exclusive
 from elastic_core.training.checkpoints import is_finished, require_processes
 from elastic_core.training.config import RESOURCES, GrpoParameters
 from elastic_core.training.local_ray import RayCluster
@@ -102,7 +102,7 @@ def _alone(directory: Path) -> Iterator[None]:
     try:
         with exclusive(directory, seconds_to_queue()):
             yield
-    except Occupied as holder:
+    except LockHeld as holder:
         raise UserError(f"{directory}: {holder} is at this training; wait for it, or stop it") from None
 
 

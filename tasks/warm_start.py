@@ -15,8 +15,8 @@ from typing import Any
 
 from prefect import get_run_logger, task
 
-from elastic_core.loopback import HOST, ON_LOOPBACK
 from elastic_core.miniature.warm_start import BASE, prepare
+from elastic_core.ports import HOST, ON_LOOPBACK
 from elastic_core.processes import end_with_parent
 from elastic_core.reasonflux.f1 import RowsReport, unused_fields, write_rows
 from elastic_core.reasonflux.own_template import fitting_template

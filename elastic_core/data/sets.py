@@ -30,7 +30,7 @@ from elastic_core.data.manifest import Counts, OverlapRecord
 from elastic_core.data.miniature import MiniatureParameters, generate
 from elastic_core.data.prompts import TEMPLATES
 from elastic_core.errors import UserError
-from elastic_core.exclusive import Occupied, exclusive
+from elastic_core.exclusive import LockHeld, exclusive
 from elastic_core.fingerprint import hash_files, hash_value, tokenizer_fingerprint
 from elastic_core.source_code import source_fingerprint
 
@@ -213,7 +213,7 @@ def _alone(directory: Path) -> Iterator[None]:
         with exclusive(directory, WAIT_SECONDS):
             tables.remove_leftovers(directory)
             yield
-    except Occupied as error:
+    except LockHeld as error:
         raise UserError(f"{directory}: {error} has been building this data set for {WAIT_SECONDS:.0f} s") from None
 
 

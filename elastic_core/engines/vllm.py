@@ -20,8 +20,8 @@ from elastic_core.engines.parameters import (
     engine_environment,
     vllm_version,
 )
-from elastic_core.loopback import HOST
 from elastic_core.markers import Markers, load_markers
+from elastic_core.ports import HOST
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
 
 _GIB = 2**30

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from elastic_core.atomic import replacing
 from elastic_core.miniature import grammar
 from elastic_core.miniature.grammar import SolutionKind, Style
 from elastic_core.miniature.guided import GuidedChains
@@ -283,10 +284,8 @@ def write_corpus(recipe: Recipe, path: Path) -> int:
         "guided": pl.Boolean,
     }
     rows = list(examples(recipe))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    pl.DataFrame(rows, schema=schema, orient="row").write_parquet(temporary)
-    temporary.replace(path)
+    with replacing(path) as temporary:
+        pl.DataFrame(rows, schema=schema, orient="row").write_parquet(temporary)
     return len(rows)
 
 

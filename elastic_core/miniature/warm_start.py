@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from elastic_core.atomic import replacing_directory
 from elastic_core.miniature.corpus import Recipe, default_recipe, write_corpus
 
 if TYPE_CHECKING:
@@ -38,9 +39,8 @@ def prepare(
         recipe = shortened(recipe, num_batches)
     initial, corpus = work_dir / "initial", work_dir / "corpus.parquet"
     if not initial.exists():
-        temporary = work_dir / ".initial.tmp"
-        save_initial(temporary, recipe.seed)
-        temporary.rename(initial)
+        with replacing_directory(initial) as temporary:
+            save_initial(temporary, recipe.seed)
     if not corpus.exists():
         write_corpus(recipe, corpus)
     return WarmStart(

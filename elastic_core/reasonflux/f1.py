@@ -19,7 +19,7 @@ import orjson
 import polars as pl
 import pyarrow.parquet as pq
 
-from elastic_core.atomic import replacing
+from elastic_core.atomic import replacing, write_text
 from elastic_core.data.dataset import Dataset, Fields, Form, Local, SourceFile
 from elastic_core.data.mapping import reference
 from elastic_core.data.raw import column_names
@@ -211,8 +211,7 @@ def write_rows(conversations: Path, tokenizer: Any, template: Template, cutoff: 
     with replacing(target) as temporary:
         columns = {"input_ids": [row.input_ids for row in rows], "loss_mask": [row.loss_mask for row in rows]}
         pl.DataFrame(columns, schema=ROWS).write_parquet(temporary)
-    with replacing(file) as temporary:
-        temporary.write_text(json.dumps(asdict(report), indent=2) + "\n")
+    write_text(file, json.dumps(asdict(report), indent=2) + "\n")
     return report
 
 

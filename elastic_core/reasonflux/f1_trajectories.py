@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from elastic_core.atomic import replacing
+from elastic_core.atomic import write_text
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.f1_template import ChatTemplate
 from elastic_core.rewards.grade import THINK_END, GradeStatus
@@ -74,5 +74,4 @@ def response(thinking: str, solution: str, template: ChatTemplate) -> str:
 
 def write_alpaca(rows: list[dict[str, str]], file: Path) -> None:
     """A JSON list."""
-    with replacing(file) as temporary:
-        temporary.write_text(json.dumps(rows, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    write_text(file, json.dumps(rows, ensure_ascii=False, indent=1) + "\n")

@@ -6,19 +6,18 @@ writer at a time. Not promised: an order of rows.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
 
-from elastic_core.exclusive import Occupied, exclusive
+from elastic_core.atomic import replacing, write_text
+from elastic_core.exclusive import LockHeld, exclusive
 from elastic_core.sweep.manifest import MANIFEST, Manifest
 from elastic_core.trajectory import KEY, SCHEMA
 
 _SHARDS = "rows-*.parquet"
-_TEMPORARY = ".tmp"
 _KEY = list(KEY)
 _TEXT = [name for name in _KEY if SCHEMA[name] == pl.String]
 
@@ -83,7 +82,7 @@ class TrajectoryStore:
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         with self._locked(wait_seconds):
-            for leftover in self.directory.glob("*" + _TEMPORARY):
+            for leftover in self.directory.glob("*.tmp"):
                 leftover.unlink()
             self._settle(manifest)
             self._keys = self._read_keys()
@@ -128,29 +127,18 @@ class TrajectoryStore:
                 self._write(rows, shard)
 
     def _write(self, rows: pl.DataFrame, target: Path) -> None:
-        temporary = target.with_suffix(_TEMPORARY)
-        with temporary.open("wb") as stream:
-            rows.write_parquet(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        _publish(temporary, target)
+        with replacing(target, durable=True) as temporary:
+            rows.write_parquet(temporary)
 
     def _settle(self, manifest: Manifest) -> None:
-        file = self.directory / MANIFEST
-        joined = self.joined_with(manifest)
-        temporary = file.with_suffix(_TEMPORARY)
-        with temporary.open("w") as stream:
-            stream.write(joined.dumps())
-            stream.flush()
-            os.fsync(stream.fileno())
-        _publish(temporary, file)
+        write_text(self.directory / MANIFEST, self.joined_with(manifest).dumps(), durable=True)
 
     @contextmanager
     def _locked(self, wait_seconds: float = 0) -> Iterator[None]:
         try:
             with exclusive(self.directory, wait_seconds):
                 yield
-        except Occupied as holder:
+        except LockHeld as holder:
             raise TableLocked(
                 f"{self.directory}: {holder} is writing this table; wait for it, stop it, or use another directory"
             ) from None
@@ -160,13 +148,3 @@ def _keys(rows: pl.DataFrame, shard: str) -> pl.DataFrame:
     """Keys as categories: they are all that stays in memory of a table however long."""
     texts = pl.col(_TEXT).cast(pl.Categorical)
     return rows.select(_KEY).with_columns(texts, shard=pl.lit(shard).cast(pl.Categorical))
-
-
-def _publish(temporary: Path, target: Path) -> None:
-    """Rename, and make the rename itself durable."""
-    temporary.rename(target)
-    directory = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

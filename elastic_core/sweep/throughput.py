@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from elastic_core.atomic import replacing
+from elastic_core.atomic import write_text
 from elastic_core.sweep.store import TrajectoryStore
 
 
@@ -30,8 +30,7 @@ class Throughput(NamedTuple):
 
     def write(self, stage: Path, name: str) -> None:
         """Into the directory of a sweep, for the model of this name."""
-        with replacing(throughput_file(stage, name)) as temporary:
-            temporary.write_text(json.dumps(self._asdict(), indent=2) + "\n")
+        write_text(throughput_file(stage, name), json.dumps(self._asdict(), indent=2) + "\n")
 
 
 def throughput_file(stage: Path, name: str) -> Path:

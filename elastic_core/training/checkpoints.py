@@ -5,7 +5,6 @@ file, so whatever has the name is complete, and a run killed at any moment goes 
 """
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from elastic_core.atomic import replacing
+from elastic_core.atomic import rename_durably, write_text
 from elastic_core.errors import UserError
 
 _PREFIX = "global_step_"
@@ -168,9 +167,7 @@ def commit(out_dir: Path, step: int, validation: Validation | None, keep: int) -
     with enough_room(out_dir, step):
         if validation is not None:
             (saved / _VALIDATION).write_text(json.dumps(validation._asdict()) + "\n")
-        flush(saved)
-        saved.rename(checkpoint)
-        flush_directory(out_dir)
+        rename_durably(saved, checkpoint)
         _mark(out_dir, step)
     shutil.rmtree(out_dir / _SAVING)
     prune_checkpoints(out_dir, keep)
@@ -185,31 +182,8 @@ def prune_checkpoints(out_dir: Path, keep: int) -> None:
             shutil.rmtree(folder.rename(out_dir / f"{_DELETED}{step}"))
 
 
-def flush(directory: Path) -> None:
-    """Have everything below `directory` on the disk."""
-    for folder, _, files in os.walk(directory):
-        for name in files:
-            _fsync(Path(folder, name), os.O_RDONLY)
-        flush_directory(Path(folder))
-
-
-def flush_directory(directory: Path) -> None:
-    """Have the names in `directory` on the disk."""
-    _fsync(directory, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _fsync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _mark(out_dir: Path, step: int) -> None:
-    with replacing(out_dir / _MARKER) as temporary:
-        temporary.write_text(str(step))
-        _fsync(temporary, os.O_RDONLY)
+    write_text(out_dir / _MARKER, str(step), durable=True)
 
 
 def _folder(out_dir: Path, step: int) -> Path:

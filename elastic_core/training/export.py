@@ -4,8 +4,9 @@ import json
 import shutil
 from pathlib import Path
 
-from elastic_core.safetensors import tensors
-from elastic_core.training.checkpoints import checkpoint_step, enough_room, flush
+from elastic_core.atomic import replacing_directory
+from elastic_core.safetensors import let_others_read, tensors
+from elastic_core.training.checkpoints import checkpoint_step, enough_room
 
 _DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 """safetensors' names of number formats, and transformers'."""
@@ -24,18 +25,12 @@ def export(checkpoint: Path, output: Path) -> Path:
     source = checkpoint / "actor" / "huggingface"
     if not any(source.glob("*.safetensors")):
         raise FileNotFoundError(f"{source}: no *.safetensors; was the run saved with hf_model in its save_contents?")
-    temporary = output.with_name(f".{output.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with enough_room(checkpoint.parent, checkpoint_step(checkpoint)):
-        shutil.copytree(source, temporary)
+    room = enough_room(checkpoint.parent, checkpoint_step(checkpoint))
+    with room, replacing_directory(output, durable=True) as temporary:
+        shutil.copytree(source, temporary, dirs_exist_ok=True)
         _correct_dtype(temporary)
-        for file in temporary.rglob("*"):
-            # safetensors writes files only their owner may read.
-            file.chmod(0o755 if file.is_dir() else 0o644)
-        flush(temporary)
-    shutil.rmtree(output, ignore_errors=True)
-    return temporary.rename(output)
+        let_others_read(temporary)
+    return output
 
 
 def _correct_dtype(model: Path) -> None:

@@ -23,6 +23,7 @@ from elastic_core.training.local_ray import RayCluster
 from elastic_core.training.resources import check_resources, required_resources
 from elastic_core.training.train_main import LOST, REFUSED
 from elastic_core.transient import ProcessLost
+from elastic_core.waiting import wait_until
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -160,11 +161,8 @@ def stop(cluster: RayCluster, job: str, *, deadline_seconds: float = 60) -> None
     if _status(client, job) not in _UNFINISHED:
         return
     client.stop_job(job)
-    until = time.monotonic() + deadline_seconds
-    while _status(client, job) in _UNFINISHED:
-        if time.monotonic() > until:
-            raise TimeoutError(f"job {job} did not stop within {deadline_seconds:g} s")
-        time.sleep(0.5)
+    if not wait_until(lambda: _status(client, job) not in _UNFINISHED, deadline_seconds):
+        raise TimeoutError(f"job {job} did not stop within {deadline_seconds:g} s")
 
 
 class _Log:

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psutil
 
 from elastic_core.accelerators import count_gpus
-from elastic_core.free_ports import free_ports
-from elastic_core.loopback import HOST, ON_LOOPBACK
+from elastic_core.ports import HOST, ON_LOOPBACK, free_ports
 from elastic_core.processes import end_with_parent
+from elastic_core.waiting import wait_until
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -182,19 +181,21 @@ def prepare_process() -> str:
 
 def _wait(process: "subprocess.Popen[bytes]", cluster: RayCluster, nodes: int, output: Path, seconds: float) -> None:
     """Return when the job server answers and so many nodes have joined."""
-    until = time.monotonic() + seconds
-    while True:
+    waited_for = ""
+
+    def is_ready() -> bool:
+        nonlocal waited_for
         if process.poll() is not None:
             raise RuntimeError(f"ray start exited with {process.returncode}:\n{_tail(output)}")
         waited_for = "its job server to answer"
         with suppress(OSError, RuntimeError):  # What just starts may hang up: an OSError of requests.
             cluster.client().list_jobs()
             waited_for = f"node {nodes} to join"
-            if len(cluster.nodes()) >= nodes:
-                return
-        if time.monotonic() > until:
-            raise TimeoutError(f"Ray at {cluster.dashboard}: waited {seconds:g} s for {waited_for}\n{_tail(output)}")
-        time.sleep(0.2)
+            return len(cluster.nodes()) >= nodes
+        return False
+
+    if not wait_until(is_ready, seconds, every=0.2):
+        raise TimeoutError(f"Ray at {cluster.dashboard}: waited {seconds:g} s for {waited_for}\n{_tail(output)}")
 
 
 def _stop(node: "subprocess.Popen[bytes]", grace_seconds: float = 45) -> None:

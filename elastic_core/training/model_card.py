@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from elastic_core.atomic import replacing
+from elastic_core.atomic import write_text
 from elastic_core.budget import Budget
 from elastic_core.escaping import escaped
+
+if TYPE_CHECKING:
+    from huggingface_hub import EvalResult
 
 CARD = "README.md"
 RECORD = "training.json"
@@ -43,8 +46,7 @@ class TrainingRecord(TypedDict):
 
 def write(model: Path, record: TrainingRecord) -> None:
     """Put the record and a card without measurements beside the weights."""
-    with replacing(model / RECORD) as temporary:
-        temporary.write_text(json.dumps(record, indent=2) + "\n")
+    write_text(model / RECORD, json.dumps(record, indent=2) + "\n")
     write_card(model, [])
 
 
@@ -54,20 +56,25 @@ def write_card(model: Path, cells: Sequence[Mapping[str, Any]]) -> Path:
     record: TrainingRecord = json.loads((model / RECORD).read_text())
     card, text = model / CARD, render(record, cells)
     if not card.exists() or card.read_text() != text:
-        with replacing(card) as temporary:
-            temporary.write_text(text)
+        write_text(card, text)
     return card
 
 
 def render(record: TrainingRecord, cells: Sequence[Mapping[str, Any]]) -> str:
-    train = record["train"]
+    """The card's text; what its head says of the cells, the hub shows beside the model."""
+    from huggingface_hub import ModelCardData
+
+    train, name = record["train"], f"{record['preset']}, {record['checkpoint']} checkpoint"
+    head = ModelCardData(
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        tags=["elastic-reasoning", "grpo"],
+        model_name=name if cells else None,
+        eval_results=[_result(cell) for cell in cells] if cells else None,
+    )
     lines = [
-        "---",
-        "library_name: transformers",
-        "pipeline_tag: text-generation",
-        "tags: [elastic-reasoning, grpo]",
-        "---",
-        f"# {record['preset']}, {record['checkpoint']} checkpoint",
+        *("---", head.to_yaml(), "---"),
+        f"# {name}",
         "",
         f"`{record['base']}` after {record['step']} steps of GRPO under a budget of {train['budget']} tokens (thinking "
         f"+ solution; rollouts by the strategy `{train['strategy']}`), as in Elastic Reasoning.",
@@ -95,6 +102,23 @@ def _validation(record: TrainingRecord) -> str:
     return f"Validation at that step: avg@{record['samples']} {100 * record['accuracy']:.1f} %{best and ',' + best}."
 
 
+def _result(cell: Mapping[str, Any]) -> EvalResult:
+    from huggingface_hub import EvalResult
+
+    return EvalResult(
+        task_type="text-generation",
+        dataset_type=cell["benchmark"],
+        dataset_name=cell["benchmark"],
+        metric_type="accuracy",
+        metric_value=round(100 * cell["avg_at_k"], 1),
+        metric_name=f"avg@{cell['num_samples']} in %, {cell['strategy']} at {_budget(cell)} tokens",
+    )
+
+
+def _budget(cell: Mapping[str, Any]) -> Budget:
+    return Budget(cell["think_budget"], cell["solution_budget"])
+
+
 def _table(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     rows = [
         "Accuracy in % with its 95 % interval, clustered by problem; tokens are those sampled per response; "
@@ -105,9 +129,8 @@ def _table(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     for cell in cells:
         low, high = 100 * cell["ci_low"], 100 * cell["ci_high"]
-        budget = Budget(cell["think_budget"], cell["solution_budget"])
         rows.append(
-            f"| {escaped(cell['benchmark'])} | {escaped(cell['strategy'])} | {budget} "
+            f"| {escaped(cell['benchmark'])} | {escaped(cell['strategy'])} | {_budget(cell)} "
             f"| {cell['num_problems']} × {cell['num_samples']} | {100 * cell['avg_at_k']:.1f} [{low:.1f}, {high:.1f}] "
             f"| {cell['tokens_mean']:.0f} | {100 * cell['forced_fraction']:.0f} % |"
         )

@@ -10,16 +10,16 @@ the environment (`VERL_PLATFORM`, verl's plugins), not here.
 
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from elastic_core.atomic import replacing_directory
 from elastic_core.fingerprint import hash_files, model_fingerprint
-from elastic_core.free_ports import free_ports
-from elastic_core.loopback import HOST, ON_LOOPBACK
+from elastic_core.ports import HOST, ON_LOOPBACK, free_ports
+from elastic_core.safetensors import let_others_read
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -236,15 +236,11 @@ def export(trainer: Any, config: WarmStart) -> None:
     model.load_state_dict(weights)
     if (config.model / "generation_config.json").exists():
         model.generation_config = GenerationConfig.from_pretrained(config.model)
-    temporary = config.output_dir.with_name(f".{config.output_dir.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    model.save_pretrained(temporary)
-    AutoTokenizer.from_pretrained(config.model).save_pretrained(temporary)
-    (temporary / RECORD).write_text(json.dumps(record(config), indent=2) + "\n")
-    for file in temporary.iterdir():
-        # safetensors writes files only their owner may read.
-        file.chmod(0o644)
-    temporary.rename(config.output_dir)
+    with replacing_directory(config.output_dir) as temporary:
+        model.save_pretrained(temporary)
+        AutoTokenizer.from_pretrained(config.model).save_pretrained(temporary)
+        (temporary / RECORD).write_text(json.dumps(record(config), indent=2) + "\n")
+        let_others_read(temporary)
 
 
 def record(config: WarmStart) -> dict[str, Any]:

@@ -50,6 +50,7 @@ class StepMetrics:
         Raises:
             UserError: when it could not be reached for so long.
         """
+        import tenacity
         from mlflow.entities import Metric
         from mlflow.exceptions import MlflowException
 
@@ -60,20 +61,20 @@ class StepMetrics:
         # verl gives the validation before the first step no number.
         numbered = {STEP: step} | dict(data)
         metrics = [Metric(self._rename(name), float(value), now, step) for name, value in numbered.items()]
-        until = time.monotonic() + self._patience_seconds
-        while True:
-            try:
-                self._client.log_batch(self._run_id, metrics=metrics)
-            except (MlflowException, OSError) as error:
-                if time.monotonic() > until:
-                    raise UserError(
-                        f"MLflow at {self._client.tracking_uri} took no metrics for {self._patience_seconds:g} s "
-                        f"({error}); start it and run the same command, which goes on from the last checkpoint"
-                    ) from error
-                time.sleep(1)
-            else:
-                self._recorded.add(step)
-                return
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type((MlflowException, OSError)),
+            stop=tenacity.stop_after_delay(self._patience_seconds),
+            wait=tenacity.wait_fixed(1),
+            reraise=True,
+        )
+        try:
+            retrying(self._client.log_batch, self._run_id, metrics=metrics)
+        except (MlflowException, OSError) as error:
+            raise UserError(
+                f"MLflow at {self._client.tracking_uri} took no metrics for {self._patience_seconds:g} s ({error}); "
+                "start it and run the same command, which goes on from the last checkpoint"
+            ) from error
+        self._recorded.add(step)
 
     def finish(self) -> None:
         """verl calls it at the end. The run is ended by whoever began it."""

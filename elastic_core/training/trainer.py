@@ -1,7 +1,6 @@
 """verl's synchronous GRPO trainer, made to fail loudly and to report what elastic reasoning is about."""
 
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from elastic_core.training import advantage, checkpoints  # noqa: F401  register
 from elastic_core.training.nothing_learned import NothingLearned
 from elastic_core.training.sampler_agreement import SamplerAgreement
 from elastic_core.training.step_metrics import STEP, StepMetrics, validation_of
+from elastic_core.waiting import wait_until
 
 
 class StrictReplayBuffer(ReplayBuffer):
@@ -192,8 +192,10 @@ def _wait_for_exclusive_cluster(seconds: float = 60) -> None:
     Raises:
         RuntimeError: when it is still there after `seconds`.
     """
-    until = time.monotonic() + seconds
-    while any(actor["name"] == "TransferQueueController" for actor in ray.util.list_named_actors(all_namespaces=True)):
-        if time.monotonic() > until:
-            raise RuntimeError("another verl training runs on this Ray cluster; one at a time, or use another cluster")
-        time.sleep(1)
+
+    def is_free() -> bool:
+        names = {actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)}
+        return "TransferQueueController" not in names
+
+    if not wait_until(is_free, seconds, every=1):
+        raise RuntimeError("another verl training runs on this Ray cluster; one at a time, or use another cluster")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from elastic_core import hub
-from elastic_core.atomic import replacing
+from elastic_core.atomic import write_text
 from elastic_core.errors import UserError
 from flows.environment import runs_directory
 from flows.gpu_check import summary
@@ -46,8 +46,7 @@ def gpu_check(say: Callable[[str], None]) -> tuple[str, bool]:
             missing = str(error)
     known = facts(machine)
     for name, text in {"machine.json": json.dumps(known, indent=2), "nvidia-smi.txt": nvidia_smi()}.items():
-        with replacing(evidence / name) as temporary:
-            temporary.write_text(f"{text}\n")
+        write_text(evidence / name, f"{text}\n")
     steps = Check(machine, evidence, work, model, missing).steps()
 
     def finished(records: list[Record]) -> None:
@@ -66,5 +65,4 @@ def begin(work: Path, commit: str) -> None:
     if file.exists() and file.read_text() == commit:
         return
     shutil.rmtree(work, ignore_errors=True)
-    with replacing(file) as temporary:
-        temporary.write_text(commit)
+    write_text(file, commit)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from elastic_core.atomic import replacing
+from elastic_core.atomic import write_text
 from elastic_core.errors import UserError
 
 
@@ -85,8 +85,7 @@ def run_steps(
         else:
             say(f"{step.name}: {step.title}")
             record = _attempt(step, unmet, here, commit)
-            with replacing(file) as temporary:
-                temporary.write_text(json.dumps(asdict(record), indent=2) + "\n")
+            write_text(file, json.dumps(asdict(record), indent=2) + "\n")
             say(f"{step.name}: {record.verdict} in {record.seconds:.0f} s: {record.told}")
         records[step.name] = record
         finished(list(records.values()))

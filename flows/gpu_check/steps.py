@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -14,10 +13,11 @@ from pathlib import Path
 
 import polars as pl
 
-from elastic_core.atomic import replacing
+from elastic_core.atomic import write_text
 from elastic_core.errors import UserError
 from elastic_core.training import gradient_check
 from elastic_core.twins.twin import SMALL, make_twin, origin_of
+from elastic_core.waiting import wait_until
 from flows import children, environment, presets
 from flows.doctor.machine import installed_gpus
 from flows.gpu_check import training
@@ -123,8 +123,7 @@ class Check:
             twin = Twin(self.twin, inputs)
             told = f"{told}; rows: {rows}; the model itself: {self.missing}"
         values = preset_values(self.machine.ranks, "gpu" if self.machine.gpus else "cpu", twin)
-        with replacing(self.preset) as temporary:
-            temporary.write_text(f"# {PRESET}, shortened by `make gpu`.\n{toml(values)}")
+        write_text(self.preset, f"# {PRESET}, shortened by `make gpu`.\n{toml(values)}")
         presets.resolve(str(self.preset))
         self._keep(self.preset, "preset.toml")
         return told
@@ -246,10 +245,8 @@ class Check:
 
     def _wait_for_memory(self) -> None:
         """The driver frees a killed process's memory after that process is gone; what starts before would find none."""
-        until = time.monotonic() + _FREED_SECONDS
         before = sum(gpu.free for gpu in self.machine.gpus)
-        while sum(gpu.free for gpu in installed_gpus()) < 0.9 * before and time.monotonic() < until:
-            time.sleep(1)
+        wait_until(lambda: sum(gpu.free for gpu in installed_gpus()) >= 0.9 * before, _FREED_SECONDS, every=1)
 
     def _keep(self, file: Path, name: str | None = None) -> None:
         target = self.evidence / (name or file.name)
@@ -257,8 +254,7 @@ class Check:
         shutil.copy(file, target)
 
     def _write(self, name: str, value: object) -> None:
-        with replacing(self.evidence / name) as temporary:
-            temporary.write_text(json.dumps(value, indent=2) + "\n")
+        write_text(self.evidence / name, json.dumps(value, indent=2) + "\n")
 
     def _failed(self, log: str, status: int | None) -> UserError:
         return UserError(f"exit status {status} ({children.failure(self._log(log))}); its log is {self._log(log)}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elastic_core.atomic import replacing
+from elastic_core.atomic import write_text
 from flows.gpu_check.runner import Record
 
 FILE = "README.md"
@@ -33,8 +33,7 @@ def write_summary(evidence: Path, machine: Mapping[str, Any], records: Sequence[
         "Beside this file: machine.json and nvidia-smi.txt, preset.toml (what was trained and measured), logs/, "
         "steps/ (verdicts), gradients.json, training/ (metrics of every step, verl's configuration and logs), report/."
     )
-    with replacing(evidence / FILE) as temporary:
-        temporary.write_text("\n\n".join(sections) + "\n")
+    write_text(evidence / FILE, "\n\n".join(sections) + "\n")
 
 
 def conclusion(records: Sequence[Record], planned: int) -> str:

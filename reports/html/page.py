@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from elastic_core.atomic import replacing
+from elastic_core.atomic import write_text
 from reports.content import ReportContent, ReportFigure
 from reports.html.payload import Problems, build_payload
 from reports.html.sampling import draw_problems
@@ -78,8 +78,7 @@ def write_page(content: ReportContent, rows: pl.LazyFrame, problems: Problems, p
         held=drawing.note(len(payload.chunks), payload.num_trajectories),
         payload=payload,
     )
-    with replacing(path) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_text(path, page)
 
 
 def _asset(name: str) -> str:

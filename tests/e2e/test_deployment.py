@@ -16,7 +16,7 @@ import pytest
 
 from elastic_core.training.local_ray import local_cluster, prepare_process
 from elastic_core.trajectory import KEY
-from flows.passwords import read_variables
+from flows.environment import read_variables
 from tests.e2e.conftest import read_table
 from tests.elastic_command import ELASTIC, environment
 

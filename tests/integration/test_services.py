@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
-import re
+import secrets
 import shutil
 import signal
 import socket
@@ -16,15 +16,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import asyncpg
 import httpx
 import psutil
 import pytest
 
-from elastic_core.free_ports import free_ports
-from flows import postgresql
-from flows.passwords import read_variables
+from elastic_core.ports import free_ports
+from flows.environment import read_variables
 
 pytestmark = pytest.mark.timeout(480)  # Half a minute on an idle machine; servers start slowly on a busy one.
 
@@ -58,6 +58,12 @@ UP = """
     except UserError as error:
         sys.exit(f"error: {error}")
 """
+
+
+_PACKAGED = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
+_FOUND = shutil.which("initdb") or (_PACKAGED[-1] if _PACKAGED else None)
+BINARIES = Path(_FOUND).resolve().parent if _FOUND else None
+"""Of PostgreSQL: Debian and Ubuntu put them beside PATH."""
 
 
 @pytest.fixture
@@ -252,75 +258,78 @@ def test_nobody_gets_in_without_the_password(services, project: Path) -> None:
 
 
 @pytest.fixture
-def open_directory() -> Iterator[Path]:
-    """Tests run as root start PostgreSQL as another user, whom pytest's own directories do not let in."""
-    directory = Path(tempfile.mkdtemp(prefix="elastic-"))
-    directory.chmod(0o755)
-    yield directory
-    shutil.rmtree(directory)
+def postgresql(project: Path) -> Iterator[tuple[int, str]]:
+    """Port, and password of the role `elastic`, of a server that has the two databases."""
+    port, password = free_ports(1)[0], "se:cret@" + secrets.token_hex(8)
+    # It refuses to run as root, and pytest's own directories let nobody else in.
+    user = "nobody" if os.geteuid() == 0 else None
+    with tempfile.TemporaryDirectory(prefix="elastic-") as directory:
+        words = Path(directory, "password")
+        words.write_text(password)
+        if user:
+            shutil.chown(directory, user)
+            shutil.chown(words, user)
+        options = ["--username=elastic", f"--pwfile={words}", "--auth=scram-sha-256", "--locale=C", "--encoding=UTF8"]
+        data = f"{directory}/data"
+        subprocess.run([BINARIES / "initdb", "-D", data, *options], user=user, cwd="/", check=True, capture_output=True)
+        listen = ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
+        server = subprocess.Popen([BINARIES / "postgres", "-D", data, "-p", str(port), *listen], user=user, cwd="/")
+        try:
+            wait_for(lambda: not socket.socket().connect_ex(("127.0.0.1", port)), 60, "PostgreSQL")
+            for name in ("prefect", "mlflow"):
+                query(port, password, "postgres", f"CREATE DATABASE {name}")
+            yield port, password
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.wait(60)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    postgresql.find_binaries() is None, reason=f"needs PostgreSQL: sudo apt-get install {postgresql.APT_PACKAGE}"
-)
+@pytest.mark.skipif(BINARIES is None, reason="needs PostgreSQL's initdb: sudo apt-get install postgresql")
 def test_both_servers_keep_their_data_in_postgresql(
-    project: Path, environment: dict[str, str], open_directory: Path
+    project: Path, environment: dict[str, str], postgresql: tuple[int, str]
 ) -> None:
-    port = free_ports(1)[0]
-    more = {"runs": str(open_directory), "database": "postgresql", "postgresql_port": port}
-    passwords = set()
+    port, password = postgresql
+    runs = project / "runs"
+    address = f"postgresql://elastic:{quote(password, safe='')}@127.0.0.1:{port}"
     for _ in range(2):  # The second time over what the first left.
-        process = start(project, environment, free_ports(1)[0], free_ports(1)[0], **more)
+        process = start(project, environment, free_ports(1)[0], free_ports(1)[0], runs=str(runs), database=address)
         try:
             output = "".join(lines_until(process, "Ctrl-C"))
-            secrets = {word for line in _private(open_directory) for word in re.split(r"[:=]", line) if len(word) == 64}
-            passwords.add(frozenset(secrets))
-            assert {"flow_run", "deployment"} <= tables(open_directory, port, "prefect")
-            assert {"runs", "metrics"} <= tables(open_directory, port, "mlflow")
-            with pytest.raises(asyncpg.InvalidPasswordError):
-                tables(open_directory, port, "prefect", password="wrong")
-            with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError):
-                tables(open_directory, port, "prefect", database="mlflow")
-            with prefect_client(open_directory) as api:
+            assert {"flow_run", "deployment"} <= tables(port, password, "prefect")
+            assert {"runs", "metrics"} <= tables(port, password, "mlflow")
+            with prefect_client(runs) as api:
                 assert api.get("/deployments/name/touch/small").json()["work_pool_name"] == "elastic"
             family = psutil.Process(process.pid).children(recursive=True)
-            assert listening(family) >= {port} and listening(family, elsewhere=True) == set()
+            assert listening(family, elsewhere=True) == set()
             shown = output + "".join(" ".join(each.cmdline()) for each in family if each.is_running())
-            logs = "".join(log.read_text() for log in (open_directory / "services").glob("*.log*"))
-            assert not [secret for secret in secrets if secret in shown or secret in logs]
+            files = [file for file in (*runs.rglob("*.log*"), *runs.rglob("*.conf")) if file.is_file()]
+            logs = "".join(file.read_text() for file in files)
+            held = [password, quote(password, safe=""), *clients(runs)["PREFECT_API_AUTH_STRING"].split(":")[1:]]
+            assert logs and not [secret for secret in held if secret in shown or secret in logs]
         finally:
             process.send_signal(signal.SIGINT)
             assert process.wait(90) == 0
         assert not [each for each in family if each.is_running()]
-    assert len(passwords) == 1, "passwords are kept"
 
 
-def _private(runs: Path) -> list[str]:
-    files = [runs / "services" / "client.env", runs / "postgresql" / "pgpass"]
-    assert all(file.stat().st_mode & 0o777 == 0o600 for file in files)
-    return [line for file in files for line in file.read_text().splitlines()]
+def tables(port: int, password: str, database: str) -> set[str]:
+    """Names of the tables in a database."""
+    rows = query(port, password, database, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    return {row["tablename"] for row in rows}
 
 
-def tables(runs: Path, port: int, role: str, database: str | None = None, password: str | None = None) -> set[str]:
-    """Names of the tables in the role's own database, or in another."""
-
-    async def read() -> set[str]:
+def query(port: int, password: str, database: str, statement: str) -> list[asyncpg.Record]:
+    async def ask() -> list[asyncpg.Record]:
         connection = await asyncpg.connect(
-            host="127.0.0.1",
-            port=port,
-            user=role,
-            database=database or role,
-            password=password,
-            passfile=runs / "postgresql" / "pgpass",
+            host="127.0.0.1", port=port, user="elastic", database=database, password=password
         )
         try:
-            rows = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+            return await connection.fetch(statement)
         finally:
             await connection.close()
-        return {row["tablename"] for row in rows}
 
-    return asyncio.run(read())
+    return asyncio.run(ask())
 
 
 def listening(processes: list[psutil.Process], *, elsewhere: bool = False) -> set[int]:
@@ -332,13 +341,3 @@ def listening(processes: list[psutil.Process], *, elsewhere: bool = False) -> se
                 if connection.status == psutil.CONN_LISTEN:
                     addresses.add(connection.laddr)
     return {address.port for address in addresses if (address.ip != "127.0.0.1") == elsewhere}
-
-
-def test_a_directory_postgresql_cannot_enter_is_one_sentence(project: Path, environment: dict[str, str]) -> None:
-    if os.geteuid() or postgresql.find_binaries() is None:
-        pytest.skip(f"needs to be root, and {postgresql.APT_PACKAGE}")
-    project.chmod(0o700)
-    process = start(project, environment, free_ports(1)[0], free_ports(1)[0], database="postgresql")
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert output.startswith("error: PostgreSQL refuses to run as root") and output.count("\n") == 1

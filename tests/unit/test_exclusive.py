@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_core.exclusive import Occupied, exclusive
+from elastic_core.exclusive import LockHeld, exclusive
 
 HOLD = """
 import sys, pathlib
@@ -25,7 +25,7 @@ def test_a_second_process_is_told_who_has_it_and_a_killed_one_does_not_block(tmp
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         for _ in range(2):
-            with pytest.raises(Occupied, match=f"process {holder.pid} on"), exclusive(tmp_path):
+            with pytest.raises(LockHeld, match=f"process {holder.pid} on"), exclusive(tmp_path):
                 pass
     finally:
         holder.kill()

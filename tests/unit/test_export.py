@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from huggingface_hub import ModelCard
 
 import elastic_core.miniature
 from elastic_core.errors import UserError
@@ -66,6 +67,16 @@ def test_a_measured_card_gives_samples_and_intervals(model: Path) -> None:
     card = model_card.write_card(model, [CELL]).read_text()
     assert "| miniature-hard | separate | 48+unlimited | 100 × 8 | 47.6 [40.8, 54.5] | 76 | 79 % |" in card
     assert "no finished sweep" not in card
+
+
+def test_the_hub_reads_what_was_measured(model: Path) -> None:
+    odd = {**CELL, "benchmark": 'a: "b"\n---\n# c', "avg_at_k": 0.5}
+    card = ModelCard(model_card.write_card(model, [CELL, odd]).read_text())
+    assert card.data.library_name == "transformers" and card.data.tags == ["elastic-reasoning", "grpo"]
+    found = {result.dataset_name: (result.metric_name, result.metric_value) for result in card.data.eval_results}
+    metric = "avg@8 in %, separate at 48+unlimited tokens"
+    assert found == {"miniature-hard": (metric, 47.6), odd["benchmark"]: (metric, 50.0)}
+    assert card.text.startswith("# embedded, best checkpoint") and "\n# c" not in card.text
 
 
 def test_a_checkpoint_that_was_not_validated_says_so() -> None:

@@ -7,10 +7,13 @@ import socket
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from elastic_core import ports
 from elastic_core.errors import UserError
-from flows import ports, postgresql, services, supervisor
-from flows.passwords import read_variables, write_variables
+from flows import services, supervisor
+from flows.cli import cli
+from flows.environment import read_variables, write_variables
 from flows.services import ServicesParameters
 from flows.supervisor import Service
 
@@ -119,34 +122,57 @@ def test_the_end_of_a_log_is_shown(tmp_path: Path) -> None:
     assert supervisor.tail(tmp_path / "none.log").endswith("(empty)")
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> postgresql.Cluster:
-    return postgresql.Cluster(Path("/binaries"), tmp_path / "postgresql", 5433, "postgres")
-
-
-def test_postgresql_holds_both_servers_data_and_no_password_is_on_a_command_line(
-    tmp_path: Path, cluster: postgresql.Cluster
-) -> None:
-    plan = services.plan(ServicesParameters(runs=tmp_path), {}, cluster)
-    assert names(plan) == ["postgresql", "prefect", "mlflow", "worker"]
-    assert plan.environment["PREFECT_SERVER_DATABASE_CONNECTION_URL"].endswith("://prefect@127.0.0.1:5433/prefect")
-    assert "postgresql+psycopg2://mlflow@127.0.0.1:5433/mlflow" in plan.services[2].command
-    assert plan.environment["PGPASSFILE"] == str(tmp_path / "postgresql" / "pgpass")
+def test_a_postgresql_server_holds_both_servers_data_and_no_password_is_on_a_command_line(tmp_path: Path) -> None:
+    server = services.database_server("postgresql://me:se%40cret@127.0.0.1:5433")
+    plan = services.plan(ServicesParameters(runs=tmp_path), {}, server)
+    assert names(plan) == ["prefect", "mlflow", "worker"]
+    prefect, mlflow = "postgresql+asyncpg://me@127.0.0.1:5433/prefect", "postgresql+psycopg2://me@127.0.0.1:5433/mlflow"
+    assert plan.environment["PREFECT_SERVER_DATABASE_CONNECTION_URL"] == prefect
+    assert mlflow in plan.services[1].command
+    assert plan.environment["PGPASSWORD"] == "se@cret"
     commands = " ".join(word for service in plan.services for word in service.command)
     passwords = [value for name, value in plan.environment.items() if "PASSWORD" in name or "AUTH_STRING" in name]
     assert passwords and not [password for password in passwords if password in commands]
 
 
-def test_postgresql_runs_as_its_user_with_nothing_of_our_environment(
-    tmp_path: Path, cluster: postgresql.Cluster
+@pytest.mark.parametrize(
+    "address",
+    [
+        "sqlite:///secret.db",
+        "postgresql",
+        "mysql://me:secret@127.0.0.1",
+        "postgresql://me:secret@127.0.0.1:secret",
+        "postgresql://me:sec@ret@127.0.0.1",
+        "postgresql://me:secret@127.0.0.1/mlflow",
+        "postgresql://me:secret@127.0.0.1?sslmode=require",
+        "postgresql://:secret@127.0.0.1",
+        "postgresql://me:secret@",
+    ],
+)
+def test_what_is_no_database_server_is_refused_and_not_repeated(
+    address: str, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = cluster.service()
-    parsed = configparser.RawConfigParser()
-    parsed.read_string(supervisor.configure([service, Service("worker", ["worker"])], tmp_path, tmp_path / "socket"))
-    assert parsed["program:postgresql"]["user"] == "postgres"
-    assert parsed["program:postgresql"]["stopsignal"] == "INT"
-    assert "user" not in parsed["program:worker"]
-    assert service.command[:2] == ["env", "-i"] and "listen_addresses=127.0.0.1" in service.command
+    monkeypatch.chdir(project)
+    refused = CliRunner().invoke(cli, ["up"], env={"ELASTIC_DATABASE": address})
+    assert isinstance(refused.exception, UserError)
+    message = str(refused.exception)
+    assert message.startswith("--database (or ELASTIC_DATABASE) is no address") and "sec" not in message
+
+
+def test_a_database_that_is_not_there_is_one_sentence_without_the_password(project: Path) -> None:
+    address = f"postgresql://me:secret@127.0.0.1:{ports.free_ports(1)[0]}"
+    parameters = ServicesParameters(project=project, runs=project, database=address)
+    with pytest.raises(UserError, match="no database prefect to work with") as refused:
+        services.up(parameters)
+    message = str(refused.value)
+    assert "refused" in message and "docs/operate.md" in message and "\n" not in message
+    assert "secret" not in message and "secret" not in repr(parameters)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "prefect.yaml").touch()
+    return tmp_path
 
 
 def test_passwords_are_kept_between_starts(tmp_path: Path) -> None:
@@ -170,14 +196,3 @@ def test_passwords_lie_in_files_of_their_owner(tmp_path: Path) -> None:
     write_variables(file, {"A": "b=c", "D": "e"})
     assert read_variables(file) == {"A": "b=c", "D": "e"}
     assert file.stat().st_mode & 0o777 == 0o600
-
-
-def test_postgresql_that_is_missing_names_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(postgresql, "_PACKAGED", tmp_path)
-    with pytest.raises(UserError, match="apt-get install postgresql"):
-        postgresql.cluster(tmp_path, 5433, ["mlflow"])
-    for version in ("9.6", "15", "17"):
-        (tmp_path / version / "bin").mkdir(parents=True)
-        (tmp_path / version / "bin" / "initdb").touch()
-    assert postgresql.find_binaries() == tmp_path / "17" / "bin"

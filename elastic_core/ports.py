@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
-import contextlib
+import random
+import socket
+from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from elastic_core.errors import UserError
+
+HOST = "127.0.0.1"
+"""Where processes of one machine listen for each other, and nobody else reaches them."""
+ON_LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+"""Environment: by themselves gloo and NCCL listen on the interface that other machines reach this one by."""
+_RANGE = range(20_000, 32_768)
+"""Below Linux's ephemeral ports, which any connection may take before the service listens, and above Ray's workers'."""
+
+
+def free_ports(count: int) -> list[int]:
+    """So many different ports that nothing on loopback listens on, for services that do not say which they got.
+
+    Raises:
+        OSError: when there are not so many.
+    """
+    # Unseeded, so that two processes that look at the same time hardly find the same.
+    candidates = random.SystemRandom().sample(_RANGE, len(_RANGE))
+    found = list(islice(filter(_is_free, candidates), count))
+    if len(found) < count:
+        raise OSError(f"no {count} free ports from {_RANGE.start} to {_RANGE.stop - 1}")
+    return found
 
 
 def require_free_port(host: str, port: int, service: str, option: str | None = None) -> None:
     """Raise UserError if `port` cannot be listened on, naming who has it where that can be known, and the command's
     option for another one (None: --SERVICE-port)."""
-    import socket
-
     family, kind, protocol, _, address = _resolve(host, port)
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -27,24 +49,31 @@ def require_free_port(host: str, port: int, service: str, option: str | None = N
 
 def reachable(host: str) -> str:
     """The address to call a server by that listens on `host`."""
-    wildcard = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+    wildcard = {"0.0.0.0": HOST, "::": "[::1]"}
     return wildcard.get(host, f"[{host}]" if ":" in host else host)
 
 
-def _resolve(host: str, port: int) -> tuple[Any, ...]:
-    import socket
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
 
+
+def _resolve(host: str, port: int) -> tuple[Any, ...]:
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except socket.gaierror as error:
-        raise UserError(f"no address {host!r} on this machine ({error.strerror}); use 127.0.0.1") from error
+        raise UserError(f"no address {host!r} on this machine ({error.strerror}); use {HOST}") from error
 
 
 def _owner(port: int) -> str:
     """ " by process N (name)" for a port one of the user's processes listens on; others' cannot be looked up."""
     import psutil
 
-    with contextlib.suppress(psutil.Error, OSError):
+    with suppress(psutil.Error, OSError):
         for connection in psutil.net_connections("tcp"):
             if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
                 return f", by process {connection.pid}, {psutil.Process(connection.pid).name()}"
