@@ -25,6 +25,7 @@ from elastic_core.statistics import (
     readable,
     unreadable,
 )
+from elastic_core.trajectory import BUDGET
 from reports.claims import BASE, signed
 from reports.drawing import sampled
 from reports.summary import COLUMNS, summarize
@@ -156,8 +157,8 @@ def _against(curve: Curve, other: Curve | None) -> str:
 
 def _by_budget(cells: pl.DataFrame) -> Iterable[tuple[Budget, pl.DataFrame]]:
     """The budgets of a table with their rows, from the smallest up, unlimited ones last."""
-    ordered = cells.sort("think_budget", "solution_budget", nulls_last=True)
-    parts = ordered.partition_by("think_budget", "solution_budget", as_dict=True, maintain_order=True)
+    ordered = cells.sort(*BUDGET, nulls_last=True)
+    parts = ordered.partition_by(*BUDGET, as_dict=True, maintain_order=True)
     return [(Budget(*key), part) for key, part in parts.items()]
 
 

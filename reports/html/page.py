@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from elastic_core.atomic import replacing
+from elastic_core.trajectory import BUDGET
 from reports.content import ReportContent, ReportFigure
 from reports.html.payload import Problems, build_payload
 from reports.html.sampling import draw_problems
@@ -104,7 +105,7 @@ def _totals(summary: pl.DataFrame) -> list[tuple[str, str]]:
         ("benchmark", "benchmarks"): summary.n_unique("benchmark"),
         ("model", "models"): summary.n_unique("model"),
         ("strategy", "strategies"): summary.n_unique("strategy"),
-        ("budget", "budgets"): summary.n_unique(["think_budget", "solution_budget"]),
+        ("budget", "budgets"): summary.n_unique(BUDGET),
     }
     return [(one if count == 1 else many, f"{count:,}") for (one, many), count in counts.items()]
 
