@@ -8,8 +8,7 @@ from typing import NamedTuple
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.escaping import escaped
-from elastic_core.rewards.codeforces import (
+from elastic_core.codeforces.rating import (
     MIN_PARTICIPANTS,
     SAMPLE_TESTS_NOTE,
     CodeforcesRating,
@@ -17,6 +16,7 @@ from elastic_core.rewards.codeforces import (
     rating,
     split_id,
 )
+from elastic_core.escaping import escaped
 from elastic_core.trajectory import CELL
 from reports.published import published, sources, stated_budget
 

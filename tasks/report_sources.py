@@ -15,13 +15,13 @@ from typing import Any
 import polars as pl
 
 from elastic_core.budget import TrainingBudget, parse_grid
+from elastic_core.codeforces.rating import split_id
+from elastic_core.codeforces.standings import load
 from elastic_core.data.lock import HashCache
 from elastic_core.data.manifest import MANIFEST
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files, model_fingerprint
-from elastic_core.rewards.codeforces import split_id
-from elastic_core.rewards.standings import load
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.manifest import Manifest, ManifestMismatch
 from elastic_core.sweep.store import TrajectoryStore

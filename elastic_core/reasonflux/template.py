@@ -4,29 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
-
-import polars as pl
 
 SLUG_LENGTH = 48
 """Most characters of a name that its id repeats."""
-
-SCHEMA = pl.Schema(
-    {
-        "id": pl.String(),
-        "chapter": pl.String(),
-        "section": pl.String(),
-        "name": pl.String(),
-        "type": pl.String(),
-        "knowledge_tags": pl.List(pl.String()),
-        "description": pl.String(),
-        "application_scenario": pl.String(),
-        "reason_flow": pl.List(pl.String()),
-        "example": pl.String(),
-    }
-)
 
 
 @dataclass(frozen=True, order=True)
@@ -58,11 +40,6 @@ def stable_id(chapter: str, section: str, name: str) -> str:
     slug = re.sub(r"[\W_]+", "-", name.lower())[:SLUG_LENGTH].strip("-")
     digest = hashlib.sha256("\0".join((chapter, section, name)).encode()).hexdigest()[:8]
     return f"{slug}-{digest}" if slug else digest
-
-
-def frame(templates: Iterable[Template]) -> pl.DataFrame:
-    """Templates as a table of SCHEMA, one a row."""
-    return pl.DataFrame([asdict(template) for template in templates], schema=SCHEMA)
 
 
 def entry(template: Template) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo
-from elastic_core.engines.scripted import ScriptedEngine
 from elastic_core.markers import chat_prompt, resolve_markers
 from elastic_core.miniature.tokenizer import EOS
 from elastic_core.reasonflux.guide import load_script
@@ -44,6 +43,7 @@ from tests.guided import (
     text,
     tokenizer,
 )
+from tests.scripted import ScriptedEngine
 
 UNLIMITED = Budget(None, None)
 BUDGETS = st.builds(Budget, st.integers(0, 160), st.integers(1, 40))
