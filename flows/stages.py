@@ -13,7 +13,8 @@ from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files, model_fingerprint
 from elastic_core.miniature.warm_start import BASE
-from elastic_core.reasonflux.parameters import REASONFLUX_ZERO, Templates
+from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
+from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.sweep.subset import first_problems, rows_of
 from elastic_core.training.config import DEADLINES
 from flows.data_sources import data_files, fine_tuning_data, initial_checkpoint, mirror

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elastic_core.reasonflux.parameters import TemplateParameters, Templates
+from elastic_core.reasonflux.parameters import TemplateParameters
+from elastic_core.strategies.reasonflux_zero import Templates
 
 
 def own_file(runs: Path) -> Path:

@@ -18,10 +18,8 @@ from hypothesis import strategies as st
 from elastic_core.errors import UserError
 from elastic_core.miniature.problems import split_of
 from elastic_core.miniature.tokenizer import pieces_pattern
-from elastic_core.reasonflux import miniature
 from elastic_core.reasonflux.libraries import add_own, load_library, load_own
-from elastic_core.reasonflux.library import read_library
-from elastic_core.reasonflux.template import Template, entry
+from elastic_core.reasonflux.library import MINIATURE_FILE, Template, entry, read_library
 from flows.cli_templates import templates
 from tests.upstream import UPSTREAM, needs_upstream
 
@@ -220,14 +218,14 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
 
 def test_the_miniatures_texts_are_words_of_its_tokenizer() -> None:
     pieces = re.compile(pieces_pattern())
-    for template in read_library(miniature.LIBRARY_FILE).values():
+    for template in read_library(MINIATURE_FILE).values():
         read = (template.type, template.description, template.application_scenario, template.example)
         for text in (*read, *template.knowledge_tags, *template.reason_flow):
             assert not [piece for piece in pieces.findall(text) if len(piece) == 1 and piece.isalpha()], text
 
 
 def test_the_miniatures_examples_are_right_and_for_training() -> None:
-    for template in read_library(miniature.LIBRARY_FILE).values():
+    for template in read_library(MINIATURE_FILE).values():
         question, *_, answer = template.example.split("\n")
         assert split_of(question) == "train"
         assert answer == f"Final Answer:\\boxed{{{sum(map(int, re.findall(r'[+-]?[0-9]+', question)))}}}"
@@ -242,7 +240,7 @@ def test_own_templates_join_a_library_by_id(tmp_path: Path) -> None:
     assert add_own(write(tmp_path / "new.json", [new, fields()]), own) == (2, 0)
     assert add_own(write(tmp_path / "new.json", [fields(description="Better.")]), own) == (0, 1)
     library = load_library("miniature", own=own, sources=tmp_path)
-    assert len(library) == len(read_library(miniature.LIBRARY_FILE)) + 1
+    assert len(library) == len(read_library(MINIATURE_FILE)) + 1
     assert {"Better.", "Add in pairs."} <= {template.description for template in library.values()}
     own.write_text("\n")
     assert load_own(own) == {}
