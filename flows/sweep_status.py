@@ -22,7 +22,7 @@ from elastic_core.trajectory import CELL
 from flows.data_sources import data_stage
 from flows.run import FlowRun
 from flows.stages import benchmark_problems, checkpoints, sweep_stage, sweep_templates
-from reports.text import render
+from reports.comparison import render
 from tasks.stage import TABLE, Stage
 from tasks.sweep import sweep_manifest
 

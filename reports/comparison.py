@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from io import StringIO
 from typing import Any
 
 import polars as pl
 from rich import box
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 from elastic_core.budget import Budget
@@ -29,7 +30,6 @@ from elastic_core.trajectory import BUDGET
 from reports.claims import BASE, signed
 from reports.drawing import sampled
 from reports.summary import COLUMNS, summarize
-from reports.text import render
 
 VANILLA = "vanilla"
 ASKED_LENGTH = ("l1_exact", "l1_max")
@@ -74,6 +74,15 @@ def render_comparison(rows: pl.DataFrame) -> str:
         tables += _curves(part, models, strategies, benchmark)
     remarks = [sentence for model in readable(rows) for sentence in unreadable(model)]
     return render(*tables, LEGEND, *remarks)
+
+
+def render(*parts: RenderableType) -> str:
+    """Tables as plain text for a terminal, as wide as they need: a folded figure is misread."""
+    out = StringIO()
+    console = Console(file=out, width=10_000, color_system=None, markup=False, emoji=False, highlight=False)
+    for part in parts:
+        console.print(part)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
 def _accuracy(

@@ -21,7 +21,7 @@ from elastic_core.statistics import (
     score_difference,
 )
 from elastic_core.trajectory import BUDGET, CELL
-from reports.text import render
+from reports.comparison import render
 
 _DIMENSIONS = (("model",), ("strategy",), BUDGET)
 

@@ -13,8 +13,8 @@ from elastic_core.trajectory import BUDGET
 from reports.content import HIGH, LOW, ReportTable
 from reports.drawing import plain
 from reports.published import ACCURACY, stated_budget
+from reports.sources import Training
 from reports.summary import partial
-from reports.training import Training
 
 SWAP = ">"
 SEPARATE = "separate"

@@ -28,9 +28,7 @@ from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.sweep.subset import first_ids, rows_of
 from elastic_core.trajectory import KEY
 from reports import codeforces
-from reports.build import ReportSources
-from reports.coverage import Asked
-from reports.training import Training
+from reports.sources import Asked, ReportSources, Training
 from tasks.stage import METRICS, MODEL, TABLE
 from tasks.standings import standings_directory
 

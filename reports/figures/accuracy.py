@@ -29,8 +29,8 @@ from reports.drawing import (
     place_on,
 )
 from reports.published import ACCURACY, sources
+from reports.sources import Training
 from reports.summary import is_partial
-from reports.training import Training
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
