@@ -1,9 +1,11 @@
-"""Which NVIDIA GPUs this process may use: those of the machine, or those that CUDA_VISIBLE_DEVICES names."""
+"""The NVIDIA GPUs that this process may use: those of the machine, or those that CUDA_VISIBLE_DEVICES names."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 
 def chosen_gpus() -> list[str] | None:
@@ -35,3 +37,34 @@ def count_gpus(installed: Path = Path("/proc/driver/nvidia/gpus")) -> int:
     count = len(list(installed.iterdir())) if installed.is_dir() else 0
     chosen = chosen_gpus()
     return count if chosen is None else min(count, len(chosen))
+
+
+class Gpu(NamedTuple):
+    """An NVIDIA GPU; memory in bytes."""
+
+    name: str
+    total: int
+    free: int
+    driver: str
+
+
+def installed_gpus() -> list[Gpu]:
+    """The NVIDIA GPUs that this process may use, as nvidia-smi lists them."""
+    query = "--query-gpu=index,uuid,name,memory.total,memory.free,driver_version"
+    command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return parse_gpus(listed.stdout) if listed.returncode == 0 else []
+
+
+def parse_gpus(listed: str) -> list[Gpu]:
+    """nvidia-smi's lines of index, id, name, total and free memory in MiB, and driver; without those that
+    CUDA_VISIBLE_DEVICES leaves out."""
+    rows = [line.split(", ") for line in listed.splitlines() if line.strip()]
+    return [
+        Gpu(name, int(total) << 20, int(free) << 20, driver)
+        for index, uuid, name, total, free, driver in rows
+        if is_chosen(index, uuid)
+    ]

@@ -35,9 +35,7 @@ class Markers:
     template_opens_thinking: bool
 
 
-def resolve_markers(
-    tokenizer: Any, *, think_start: str = "<think>", think_end: str = "</think>", end_of_text: tuple[int, ...] = ()
-) -> Markers:
+def resolve_markers(tokenizer: Any, end_of_text: tuple[int, ...] = ()) -> Markers:
     """Markers of a Hugging Face tokenizer.
 
     Args:
@@ -49,7 +47,7 @@ def resolve_markers(
             tokenizer does not give back the text it encoded.
     """
     _require_lossless(tokenizer, FINAL_ANSWER_AFTER)
-    start, end = (_single_token(tokenizer, marker) for marker in (think_start, think_end))
+    start, end = (_single_token(tokenizer, marker) for marker in ("<think>", "</think>"))
     ends = dict.fromkeys(i for i in (tokenizer.eos_token_id, *end_of_text) if i is not None)
     if not ends:
         raise ValueError(f"{tokenizer.name_or_path}: the tokenizer has no end-of-text token")

@@ -120,6 +120,9 @@ KEY = ("model", "benchmark", "problem", "sample", "strategy", "think_budget", "s
 CELL = tuple(name for name in KEY if name not in ("problem", "sample"))
 """What identifies a cell, a point of a curve."""
 
+BUDGET = ("think_budget", "solution_budget")
+"""The part of it that a strategy runs under."""
+
 SCHEMA = pl.Schema(
     {
         "model": pl.String(),

@@ -34,7 +34,7 @@ def check_chat_template(initial: str, name: str) -> None:
     """As `require_chat_template`, of a model and the name of a template."""
     from transformers import AutoTokenizer
 
-    from elastic_core.reasonflux.own_template import fitting_template
+    from elastic_core.reasonflux.chat_templates import fitting_template
 
     directory = BASE if initial == "shipped" else hub.locate(initial, hub.TOKENIZER_FILES)
     if not any(directory.glob("tokenizer*")):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from elastic_core.errors import UserError
-from elastic_core.reasonflux.f1_template import CHAT_TEMPLATES
+from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
 from flows.cli_options import PRESET_FORMS
 
 if TYPE_CHECKING:

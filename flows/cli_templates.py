@@ -12,7 +12,7 @@ import click
 from elastic_core.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from elastic_core.reasonflux.template import Template
+    from elastic_core.reasonflux.library import Template
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -17,12 +17,11 @@ def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
     """Look at a training. To run one: elastic run train."""
     from elastic_core.hub import is_local
     from flows import doctor, presets, train_settings
-    from flows.doctor import models
 
     if not dry_run:
         raise UserError(f"nothing to look at; give --dry-run, or to train: elastic run train --preset {preset}")
     settings = presets.resolve(preset, changes_of(overrides))
-    here = [use for use in models.models_in_use(settings) if is_local(use.model)]
+    here = [use for use in doctor.models_in_use(settings) if is_local(use.model)]
     composed = train_settings.composed(settings)
-    doctor.require(*models.look(here))
+    doctor.require(*doctor.look(here))
     click.echo(composed, nl=False)

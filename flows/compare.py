@@ -14,7 +14,7 @@ from elastic_core.errors import UserError
 from elastic_core.statistics import sampled_tokens
 from elastic_core.sweep.manifest import MANIFEST, Manifest, ManifestMismatch
 from elastic_core.sweep.store import TrajectoryStore
-from elastic_core.trajectory import CELL
+from elastic_core.trajectory import BUDGET, CELL
 from reports.pairs import metric_name, paired_cells, render_pairs
 from tasks.stage import TABLE
 from tasks.tracking import LABEL, Tracker
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-_BUDGET = ("think_budget", "solution_budget")
 _SHOWN_RUNS = 5
 
 
@@ -199,4 +198,4 @@ def _cell(run: Run) -> dict[str, Any]:
     """The key columns of a cell's run, from its tags."""
     tags = run.data.tags
     budget: Iterator[int | None] = (None if tags[tag] == "unlimited" else int(tags[tag]) for tag in ("t", "s"))
-    return {name: tags[name] for name in ("model", "benchmark", "strategy")} | dict(zip(_BUDGET, budget, strict=True))
+    return {name: tags[name] for name in ("model", "benchmark", "strategy")} | dict(zip(BUDGET, budget, strict=True))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from elastic_core.errors import UserError
-from elastic_core.reasonflux.f1_template import CHAT_TEMPLATES
-from elastic_core.reasonflux.f1_trajectories import COLUMNS, alpaca_rows, write_alpaca
+from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
+from elastic_core.reasonflux.distil import COLUMNS, alpaca_rows, write_alpaca
 from elastic_core.sweep.store import TrajectoryStore
 from flows.regrade import problems_of
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from prefect import flow, get_run_logger
 
+from elastic_core.codeforces.rating import split_id
 from elastic_core.data.problems import read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files
-from elastic_core.rewards.codeforces import split_id
 from flows.inputs import Inputs
 from flows.run import FlowRun
 from reports.codeforces import BENCHMARK

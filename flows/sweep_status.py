@@ -21,7 +21,7 @@ from elastic_core.sweep.throughput import measured
 from elastic_core.trajectory import CELL
 from flows.inputs import Inputs
 from flows.run import FlowRun
-from reports.text import render
+from reports.comparison import render
 from tasks.stage import TABLE, Stage
 from tasks.sweep import sweep_manifest
 

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from elastic_core.atomic import replacing, write_text
-from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
 from elastic_core.escaping import write_csv
 from elastic_core.statistics import budget_advice, marginal_accuracy, paired_differences, readable, thinking_spent
 from reports import tables
 from reports.claims import BASE, TRAINED, evaluate_claims
 from reports.content import ReportContent, ReportTable
-from reports.coverage import Asked, coverage
 from reports.drawing import Sheet, model_colours
 from reports.figures import accuracy, differences, lengths, thinking, training
 from reports.html.page import write_page
 from reports.markdown import render_markdown
 from reports.published import published
+from reports.sources import ReportSources, coverage
 from reports.summary import COLUMNS, cell_problems, summarize_problems, write_summary_json
-from reports.training import Training
 from reports.verdict import verdict
 
 FIGURES, TABLES = "figures", "tables"
@@ -36,30 +32,6 @@ FILES = "files.json"
 _WRITTEN = re.compile(rf"report\.md|report\.html|summary\.json|({FIGURES}|{TABLES})/\w+\.(png|svg|csv)")
 """Names of a report's files. The list may be anyone's, and what else it names is not removed."""
 VANILLA = "vanilla"
-
-
-@dataclass(frozen=True)
-class ReportSources:
-    """What a report is made of.
-
-    Attributes:
-        rows: the trajectory table (elastic_core.trajectory.SCHEMA) without problems that were not asked for; its models
-            are named "base" and "trained" where the two are to be compared. It may be half done.
-        trainings: of models of the table, by name.
-        asked: the whole sweep; None where nobody knows.
-        problems: by benchmark and id, as far as they are known.
-        price: per million output tokens, in any currency; None leaves money out.
-        provenance, documents, remarks: as in `ReportContent`.
-    """
-
-    rows: pl.LazyFrame
-    trainings: Mapping[str, Training] = field(default_factory=dict)
-    asked: Asked | None = None
-    problems: Mapping[tuple[str, str], Problem] = field(default_factory=dict)
-    price: float | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    documents: Mapping[str, Any] = field(default_factory=dict)
-    remarks: Mapping[str, str] = field(default_factory=dict)
 
 
 def build_report(sources: ReportSources, directory: Path) -> ReportContent:

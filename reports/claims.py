@@ -13,12 +13,16 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.statistics import (
+    FREE,
+    MIN_LAW_CELLS,
     Estimate,
     avg_at_k,
-    mean_interval,
+    budget_law,
+    mean_tokens,
     paired_difference,
     paired_ratio,
-    problem_means,
+    problem_table,
+    read_curve,
 )
 
 BASE, TRAINED = "base", "trained"
@@ -54,7 +58,7 @@ def evaluate_claims(rows: pl.DataFrame, trained_budget: Budget | None) -> list[C
             free_tokens(part, benchmark),
         ]
     hardest = hardest_benchmark(rows)
-    return claims if hardest is None else [*claims, log_law(rows.filter(benchmark=hardest), hardest)]
+    return claims if hardest is None else [*claims, rises_with_budget(rows.filter(benchmark=hardest), hardest)]
 
 
 def gain_at_small_budgets(rows: pl.DataFrame, benchmark: str) -> Claim:
@@ -139,7 +143,7 @@ def free_tokens(rows: pl.DataFrame, benchmark: str) -> Claim:
     if base.is_empty() or trained.is_empty():
         return _not_measured(benchmark, statement, "unconstrained responses of both models")
     ratio = paired_ratio(trained, base, "tokens")
-    means = [problem_means(cell, "tokens")["mean"].to_numpy().mean() for cell in (base, trained)]
+    means = [mean_tokens(problem_table(cell, ["tokens"]), "tokens").mean for cell in (base, trained)]
     evidence = (
         f"base {means[0]:.1f}, trained {means[1]:.1f} tokens per response: {100 * (ratio.mean - 1):+.1f} % "
         f"[{100 * (ratio.low - 1):+.1f}, {100 * (ratio.high - 1):+.1f}]{_counts(ratio)}"
@@ -147,30 +151,24 @@ def free_tokens(rows: pl.DataFrame, benchmark: str) -> Claim:
     return Claim(benchmark, statement, ratio.mean <= MAX_FREE_TOKENS, evidence)
 
 
-def log_law(rows: pl.DataFrame, benchmark: str) -> Claim:
-    """Accuracy is linear in the logarithm of the thinking budget.
-
-    The slope is a mean over problems of each problem's own least-squares slope, which gives it its interval.
-    """
+def rises_with_budget(rows: pl.DataFrame, benchmark: str) -> Claim:
+    """Accuracy is linear in the logarithm of the thinking budget."""
     statement = (
         f"Hardest benchmark, separate budgeting: accuracy rises with log2 t from t = {MIN_LOG_BUDGET} up, in both "
         f"models: slope above zero and R² at least {MIN_R2:.2f}"
     )
     found, held = [], True
     for model in (BASE, TRAINED):
-        cells = _cells(rows, model, "separate")
-        ladder = [t for t in _ladder(cells) if t >= MIN_LOG_BUDGET]
-        if len(ladder) < 3:
+        cells = _cells(rows, model, "separate").filter(pl.col("think_budget") >= MIN_LOG_BUDGET)
+        ladder = _ladder(cells)
+        if len(ladder) < MIN_LAW_CELLS:
             return _not_measured(benchmark, statement, f"three such budgets of the {model} model")
-        scores = _score_matrix(cells, ladder)
-        x = np.log2(ladder) - np.log2(ladder).mean()
-        slopes = scores @ x / (x @ x)
-        low, high = mean_interval(slopes)
-        curve = scores.mean(axis=0)
-        r2 = 0.0 if np.ptp(curve) == 0 else float(np.corrcoef(x, curve)[0, 1]) ** 2
-        held &= low > 0 and r2 >= MIN_R2
-        slope = f"{100 * slopes.mean():+.1f} [{100 * low:+.1f}, {100 * high:+.1f}] points per doubling"
-        found.append(f"{model} {slope}, R² {r2:.2f} (t = {_list(ladder)}; {len(slopes)} problems)")
+        slope, _, r2, _ = budget_law(read_curve(cells, ["think_budget"]), ladder)
+        held &= slope.low > 0 and r2 >= MIN_R2
+        found.append(
+            f"{model} {signed(slope)} points per doubling, R² {r2:.2f} "
+            f"(t = {_list(ladder)}; {slope.num_problems} problems)"
+        )
     return Claim(benchmark, statement, bool(held), "; ".join(found))
 
 
@@ -186,7 +184,7 @@ def _cells(rows: pl.DataFrame, model: str, strategy: str) -> pl.DataFrame:
 
 
 def _free(rows: pl.DataFrame, model: str) -> pl.DataFrame:
-    return rows.filter(model=model, strategy="unconstrained").with_columns(
+    return rows.filter(model=model, strategy=FREE).with_columns(
         tokens=pl.col("think_tokens") + pl.col("solution_tokens")
     )
 
@@ -203,14 +201,6 @@ def _ladder(*cells: pl.DataFrame) -> list[int]:
 def _thirds(*cells: pl.DataFrame) -> tuple[list[int], list[int], list[int]]:
     tight, middle, wide = (part.tolist() for part in np.array_split(_ladder(*cells), 3))
     return tight, middle, wide
-
-
-def _score_matrix(cells: pl.DataFrame, ladder: list[int]) -> np.ndarray:
-    """Mean score per problem and budget, shape (problems, budgets), of the problems measured at every budget."""
-    wide = problem_means(cells.filter(think_budget=ladder[0]), "score")
-    for t in ladder[1:]:
-        wide = wide.join(problem_means(cells.filter(think_budget=t), "score"), on="problem", suffix=f"_{t}")
-    return wide.drop("problem").to_numpy()
 
 
 def _not_measured(benchmark: str, statement: str, missing: str) -> Claim:

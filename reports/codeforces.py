@@ -8,8 +8,7 @@ from typing import NamedTuple
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.escaping import escaped
-from elastic_core.rewards.codeforces import (
+from elastic_core.codeforces.rating import (
     MIN_PARTICIPANTS,
     SAMPLE_TESTS_NOTE,
     CodeforcesRating,
@@ -17,10 +16,11 @@ from elastic_core.rewards.codeforces import (
     rating,
     split_id,
 )
+from elastic_core.escaping import escaped
+from elastic_core.trajectory import CELL
 from reports.published import published, sources, stated_budget
 
 BENCHMARK = "codeforces"
-_CELL = ["model", "strategy", "think_budget", "solution_budget"]
 
 
 class RatedCell(NamedTuple):
@@ -45,10 +45,10 @@ def ratings(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mappi
         users: number of users by rating.
     """
     usable = {contest for contest, held in standings.items() if len(held.ratings) >= MIN_PARTICIPANTS}
-    cells = rows.filter(benchmark=BENCHMARK).sort("sample").partition_by(_CELL, as_dict=True, maintain_order=True)
+    cells = rows.filter(benchmark=BENCHMARK).sort("sample").partition_by(CELL, as_dict=True, maintain_order=True)
     fullest = max(cell.height for cell in cells.values())
     found = []
-    for (model, strategy, think, solution), cell in sorted(cells.items(), key=lambda item: str(item[0])):
+    for (model, _, strategy, think, solution), cell in sorted(cells.items(), key=lambda item: str(item[0])):
         solved = cell.group_by("problem", maintain_order=True).agg(pl.col("score") == 1)
         results = dict(solved.iter_rows())
         is_rated = any(split_id(problem)[0] in usable for problem in results)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from io import StringIO
 from typing import Any
 
 import polars as pl
 from rich import box
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 from elastic_core.budget import Budget
@@ -25,10 +26,10 @@ from elastic_core.statistics import (
     readable,
     unreadable,
 )
+from elastic_core.trajectory import BUDGET
 from reports.claims import BASE, signed
 from reports.drawing import sampled
 from reports.summary import COLUMNS, summarize
-from reports.text import render
 
 VANILLA = "vanilla"
 ASKED_LENGTH = ("l1_exact", "l1_max")
@@ -73,6 +74,15 @@ def render_comparison(rows: pl.DataFrame) -> str:
         tables += _curves(part, models, strategies, benchmark)
     remarks = [sentence for model in readable(rows) for sentence in unreadable(model)]
     return render(*tables, LEGEND, *remarks)
+
+
+def render(*parts: RenderableType) -> str:
+    """Tables as plain text for a terminal, as wide as they need: a folded figure is misread."""
+    out = StringIO()
+    console = Console(file=out, width=10_000, color_system=None, markup=False, emoji=False, highlight=False)
+    for part in parts:
+        console.print(part)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
 def _accuracy(
@@ -156,8 +166,8 @@ def _against(curve: Curve, other: Curve | None) -> str:
 
 def _by_budget(cells: pl.DataFrame) -> Iterable[tuple[Budget, pl.DataFrame]]:
     """The budgets of a table with their rows, from the smallest up, unlimited ones last."""
-    ordered = cells.sort("think_budget", "solution_budget", nulls_last=True)
-    parts = ordered.partition_by("think_budget", "solution_budget", as_dict=True, maintain_order=True)
+    ordered = cells.sort(*BUDGET, nulls_last=True)
+    parts = ordered.partition_by(*BUDGET, as_dict=True, maintain_order=True)
     return [(Budget(*key), part) for key, part in parts.items()]
 
 

@@ -16,6 +16,7 @@ import polars as pl
 
 from elastic_core.atomic import replacing
 from elastic_core.escaping import write_csv
+from elastic_core.statistics import FREE
 from reports.claims import BASE, TRAINED
 from reports.content import ReportFigure
 from reports.summary import partial
@@ -34,7 +35,6 @@ INK = "#333333"
 # Line style, marker, and how far the model's colour is mixed with white, so that three lines of one model differ.
 STYLES = {"separate": ("-", "o", 0.0), "budget_forcing": ("--", "s", 0.25), "vanilla": (":", "^", 0.45)}
 OTHER_STYLE = ("-.", "D", 0.15)
-FREE = "unconstrained"
 
 BAND = "Bands and bars: 95 % intervals, clustered by problem."
 MAX_ACROSS = 4

@@ -9,6 +9,7 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.escaping import Markdown, escaped
+from elastic_core.trajectory import BUDGET
 from reports.claims import Claim
 from reports.content import ReportContent, ReportTable
 from reports.drawing import plain, sampled
@@ -75,7 +76,7 @@ def _table(cells: pl.DataFrame, show: Callable[[dict[str, Any]], str]) -> Markdo
     """Budgets down, (model, strategy) across; an empty place where the table has no such cell."""
     columns = cells.select("model", "strategy").unique().sort("model", "strategy").rows()
     shown: dict[str, dict[tuple[Any, ...], str]] = {}
-    for cell in cells.sort("think_budget", "solution_budget", nulls_last=True).iter_rows(named=True):
+    for cell in cells.sort(*BUDGET, nulls_last=True).iter_rows(named=True):
         budget = str(Budget(cell["think_budget"], cell["solution_budget"]))
         shown.setdefault(budget, {})[cell["model"], cell["strategy"]] = show(cell)
     header = ["budget", *(f"{model}, {plain(strategy)}" for model, strategy in columns)]

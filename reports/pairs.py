@@ -13,18 +13,17 @@ from elastic_core.budget import Budget
 from elastic_core.statistics import (
     Estimate,
     check_scores,
+    common_problems,
     mean_score,
     mean_tokens,
     paired_ratio,
     problem_table,
     score_difference,
 )
-from elastic_core.statistics.problems import common_problems
-from elastic_core.trajectory import CELL
-from reports.text import render
+from elastic_core.trajectory import BUDGET, CELL
+from reports.comparison import render
 
-_BUDGET = ("think_budget", "solution_budget")
-_DIMENSIONS = (("model",), ("strategy",), _BUDGET)
+_DIMENSIONS = (("model",), ("strategy",), BUDGET)
 
 _LEGEND = """\
 Accuracy is avg@k in percent over the n problems that both have [95 % interval]; the difference is in percentage points,
@@ -55,8 +54,8 @@ def paired_cells(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
     if not pairs:
         raise ValueError(f"no two cells agree in {', '.join(match)} and have a problem in common")
     table = pl.DataFrame(pairs, infer_schema_length=None)
-    order = ["benchmark", "model", "strategy", *_BUDGET]
-    return table.sort(order, nulls_last=True).drop(_BUDGET)
+    order = ["benchmark", "model", "strategy", *BUDGET]
+    return table.sort(order, nulls_last=True).drop(BUDGET)
 
 
 def _vary(first: pl.DataFrame, second: pl.DataFrame, names: Sequence[str]) -> bool:
@@ -90,7 +89,7 @@ def _pair(a: pl.DataFrame, b: pl.DataFrame) -> dict[str, Any] | None:
         **_estimate("token_ratio", ratio),
         "num_problems": difference.num_problems,
         "num_trajectories": difference.num_trajectories,
-        **{name: cells[0][name] for name in _BUDGET},
+        **{name: cells[0][name] for name in BUDGET},
     }
 
 

@@ -41,9 +41,7 @@ from elastic_core.statistics import (
     problem_table,
     sampled_tokens,
 )
-from elastic_core.trajectory import KEY
-
-CELL = ("model", "benchmark", "strategy", "think_budget", "solution_budget")
+from elastic_core.trajectory import CELL, KEY
 
 COLUMNS = (
     *KEY, "think_tokens", "forced_tokens", "solution_tokens", "navigator_tokens", "think_finish", "answer", "score",

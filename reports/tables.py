@@ -8,12 +8,13 @@ from collections.abc import Mapping
 import polars as pl
 
 from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
-from elastic_core.statistics import MARGIN, SUFFICIENT
+from elastic_core.statistics import FREE, MARGIN, SUFFICIENT
+from elastic_core.trajectory import BUDGET
 from reports.content import HIGH, LOW, ReportTable
-from reports.drawing import FREE, plain
+from reports.drawing import plain
 from reports.published import ACCURACY, stated_budget
+from reports.sources import Training
 from reports.summary import partial
-from reports.training import Training
 
 SWAP = ">"
 SEPARATE = "separate"
@@ -111,7 +112,7 @@ def templates(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable |
     pairs = differences.filter(first=REASONFLUX_ZERO, second=SEPARATE)
     if pairs.is_empty():
         return None
-    cell = ["benchmark", "model", "think_budget", "solution_budget"]
+    cell = ["benchmark", "model", *BUDGET]
     thrifty, guided = (summary.filter(strategy=name) for name in (SEPARATE, REASONFLUX_ZERO))
     spent = thrifty.select(*cell, separate_tokens="tokens_mean")
     joined = pairs.join(guided, on=cell, nulls_equal=True).join(spent, on=cell, nulls_equal=True)
@@ -279,7 +280,7 @@ def _cells(summary: pl.DataFrame) -> pl.DataFrame:
     counts = pl.format(
         "{} × {}{}", "num_problems", "num_samples", pl.when("partial").then(pl.lit(" †")).otherwise(pl.lit(""))
     )
-    return marked.sort("benchmark", "think_budget", "solution_budget", "model", nulls_last=True).select(
+    return marked.sort("benchmark", *BUDGET, "model", nulls_last=True).select(
         "benchmark",
         "model",
         budget=_budget(),
@@ -292,7 +293,7 @@ def _cells(summary: pl.DataFrame) -> pl.DataFrame:
 
 def _budget() -> pl.Expr:
     """As `Budget` is written."""
-    t, s = (pl.col(name).cast(pl.String).fill_null("unlimited") for name in ("think_budget", "solution_budget"))
+    t, s = (pl.col(name).cast(pl.String).fill_null("unlimited") for name in BUDGET)
     unlimited = pl.col("think_budget").is_null() & pl.col("solution_budget").is_null()
     return pl.when(unlimited).then(pl.lit("unlimited")).otherwise(pl.format("{}+{}", t, s))
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from elastic_core.statistics import Estimate, Readable, score_difference, unreadable
+from elastic_core.trajectory import BUDGET, CELL
 from reports.claims import BASE, TRAINED, Claim, signed
 
 
@@ -43,19 +44,18 @@ def _compared(problems: pl.DataFrame, claims: list[Claim], closed: bool) -> str:
     for name in models:
         if found := _by_benchmark(separate.filter(model=name), vanilla.filter(model=name)):
             return _sentence("Separate budgeting", f"over vanilla truncation of {name}", found, closed) + _held(claims)
-    cells = problems.select("model", "benchmark", "strategy", "think_budget", "solution_budget").n_unique()
+    cells = problems.select(CELL).n_unique()
     return f"Nothing can be held against anything else in the {cells} cells of {', '.join(models)}.{_held(claims)}"
 
 
 def _by_benchmark(ours: pl.DataFrame, theirs: pl.DataFrame) -> dict[str, tuple[Estimate, int]]:
     """The paired difference on each benchmark, averaged over the budgets that both have, and how many those are."""
-    budget = ["think_budget", "solution_budget"]
-    place = ["benchmark", "problem", *budget]
+    place = ["benchmark", "problem", *BUDGET]
     shared = ours.select(place).join(theirs.select(place), on=place, nulls_equal=True)
     found = {}
     for (benchmark,), places in shared.sort("benchmark").partition_by("benchmark", as_dict=True).items():
         first, second = (_means(side.join(places, on=place, how="semi", nulls_equal=True)) for side in (ours, theirs))
-        found[str(benchmark)] = score_difference(first, second), places.n_unique(budget)
+        found[str(benchmark)] = score_difference(first, second), places.n_unique(BUDGET)
     return found
 
 

@@ -15,21 +15,19 @@ from typing import Any
 import polars as pl
 
 from elastic_core.budget import TrainingBudget, parse_grid
+from elastic_core.codeforces.rating import split_id
+from elastic_core.codeforces.standings import load
 from elastic_core.data.manifest import MANIFEST
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import HashCache, hash_files, model_fingerprint
-from elastic_core.rewards.codeforces import split_id
-from elastic_core.rewards.standings import load
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.manifest import Manifest, ManifestMismatch
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.sweep.subset import first_ids, rows_of
 from elastic_core.trajectory import KEY
 from reports import codeforces
-from reports.build import ReportSources
-from reports.coverage import Asked
-from reports.training import Training
+from reports.sources import Asked, ReportSources, Training
 from tasks.directories import standings_directory
 from tasks.stage import METRICS, MODEL, TABLE
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from elastic_core.rewards import standings
+from elastic_core.codeforces import standings
 
 
 @task(name="fetch-standings", cache_policy=NO_CACHE)

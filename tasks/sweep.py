@@ -16,9 +16,9 @@ from prefect import get_run_logger, task
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.engines.parameters import EngineParameters, vllm_version
 from elastic_core.errors import UserError
-from elastic_core.reasonflux.parameters import Templates
 from elastic_core.statistics import readable, unreadable
 from elastic_core.strategies import Sampling
+from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
 from elastic_core.sweep.manifest import Manifest, ManifestMismatch
 from elastic_core.sweep.models import SweepModel, sweep_models

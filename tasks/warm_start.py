@@ -18,8 +18,8 @@ from prefect import get_run_logger, task
 from elastic_core.miniature.warm_start import BASE, prepare
 from elastic_core.ports import HOST, ON_LOOPBACK
 from elastic_core.processes import end_with_parent
-from elastic_core.reasonflux.f1 import RowsReport, unused_fields, write_rows
-from elastic_core.reasonflux.own_template import fitting_template
+from elastic_core.reasonflux.chat_templates import fitting_template
+from elastic_core.reasonflux.sft import RowsReport, unused_fields, write_rows
 from elastic_core.threads import num_threads
 from elastic_core.training.launch import FINISHED_STEP
 from elastic_core.training.sft import WarmStart, is_finished

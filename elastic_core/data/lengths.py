@@ -22,20 +22,11 @@ _PARALLELISM = "TOKENIZERS_PARALLELISM"
 _IMPORTED_BY = os.getpid()  # Differs from the process's own in a forked child.
 
 
-class Bin(TypedDict):
-    """Prompts of `at_least` <= tokens < `below`."""
-
-    at_least: int
-    below: int
-    count: int
-
-
 class LengthSummary(TypedDict):
-    """Lengths in tokens, as written to JSON; without prompts all but `count` and `histogram` are None.
+    """Lengths in tokens, as written to JSON; without prompts all but `count` are None.
 
     Attributes:
         median, p90, p99: the shortest length that holds at least this share of the prompts; a length that occurs.
-        histogram: bins between powers of two, from the shortest prompt's to the longest's, empty ones included.
     """
 
     count: int
@@ -45,7 +36,6 @@ class LengthSummary(TypedDict):
     p99: int | None
     max: int | None
     mean: float | None
-    histogram: list[Bin]
 
 
 def prompt_lengths(tokenizer: Any, prompts: Sequence[str]) -> np.ndarray:
@@ -68,7 +58,7 @@ def prompt_lengths(tokenizer: Any, prompts: Sequence[str]) -> np.ndarray:
 def summarize_lengths(lengths: np.ndarray) -> LengthSummary:
     """Summary of lengths in tokens, shape (prompts,), integers of 0 and more; there may be none."""
     if not lengths.size:
-        return LengthSummary(count=0, min=None, median=None, p90=None, p99=None, max=None, mean=None, histogram=[])
+        return LengthSummary(count=0, min=None, median=None, p90=None, p99=None, max=None, mean=None)
     # Linear interpolation would give a length between two prompts, which holds fewer of them than it says.
     shortest, median, p90, p99, longest = np.percentile(lengths, [0, 50, 90, 99, 100], method="inverted_cdf")
     return LengthSummary(
@@ -79,18 +69,7 @@ def summarize_lengths(lengths: np.ndarray) -> LengthSummary:
         p99=int(p99),
         max=int(longest),
         mean=float(lengths.mean()),
-        histogram=_histogram(lengths),
     )
-
-
-def _histogram(lengths: np.ndarray) -> list[Bin]:
-    """Counts between powers of two; a length of 0 falls into a bin of its own below 1."""
-    exponents = np.frexp(lengths)[1]  # e where 2^(e-1) <= length < 2^e, and 0 of 0
-    counts = np.bincount(exponents)
-    return [
-        Bin(at_least=2**exponent // 2, below=2**exponent, count=int(counts[exponent]))
-        for exponent in range(exponents.min(), len(counts))
-    ]
 
 
 def _chunk_lengths(tokenizer: Any, prompts: Sequence[str]) -> list[int]:

@@ -8,7 +8,7 @@ order and nothing is shuffled or bucketed by length afterwards.
 
 import random
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -287,8 +287,3 @@ def write_corpus(recipe: Recipe, path: Path) -> int:
     with replacing(path) as temporary:
         pl.DataFrame(rows, schema=schema, orient="row").write_parquet(temporary)
     return len(rows)
-
-
-def recipe_record(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as plain data, for configurations, hashes and model cards."""
-    return asdict(recipe)

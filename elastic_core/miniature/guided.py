@@ -6,11 +6,13 @@
     instructed  +2-4+7-1                    then    +1
     solved      36+2=38-4=34+7=41-1=40.     then    40+1=41.
 
-The conversation around it is the strategy's own, so that training data are what the strategy will show the model.
+The conversation around it is the strategy's own, so that training data are what the strategy will show the model. A
+plan's words are those of the names in the miniature's library, which are searched by them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -19,12 +21,17 @@ from elastic_core.budget import Budget
 from elastic_core.markers import chat_prompt, resolve_markers
 from elastic_core.miniature.problems import Problem
 from elastic_core.miniature.tokenizer import EOS, NEWLINE, OPERATIONS, build_tokenizer
-from elastic_core.reasonflux.library import read_library
-from elastic_core.reasonflux.miniature import LIBRARY_FILE, divided, plan_of
-from elastic_core.reasonflux.parameters import TemplateParameters, Templates
+from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
+from elastic_core.reasonflux.parameters import TemplateParameters
+from elastic_core.reasonflux.plan import Plan
 from elastic_core.strategies.base import Completion, Finish, Sampling
-from elastic_core.strategies.reasonflux_zero import SOLVER
+from elastic_core.strategies.reasonflux_zero import SOLVER, Templates
 from elastic_core.trajectory import Trajectory
+
+_NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven")
+_MOST_EASY = 5
+"""Operations of the longest easy problem."""
+OPERATIONS_PER_STEP = 4
 
 
 class GuidedChains:
@@ -40,7 +47,7 @@ class GuidedChains:
         self._markers = resolve_markers(self._tokenizer)
         parameters = TemplateParameters(library="miniature", wording="miniature")
         # TF-IDF keeps nothing in a cache.
-        templates = Templates(read_library(LIBRARY_FILE), parameters, cache=Path())
+        templates = Templates(read_library(MINIATURE_FILE), parameters, cache=Path())
         self._strategy = templates.strategy(self._tokenizer, self._markers)
         self._operations = {token for operation in OPERATIONS for token in encode(operation)}
 
@@ -85,3 +92,22 @@ def _replies(problem: Problem) -> Iterator[str]:
         steps = (f"{operation}={total}" for operation, total in zip(operations, totals, strict=True))
         yield f"{problem.totals[done]}{''.join(steps)}."
         done += count
+
+
+def plan_of(question: str) -> Plan:
+    """The plan of a chain such as `36+6-4+8=?`, from its level, length and more frequent operation."""
+    signs = re.findall(r"[+-](?=\d)", question)
+    more_plus = signs.count("+") >= signs.count("-")
+    return Plan(
+        category="Easy chain" if len(signs) <= _MOST_EASY else "Hard chain",
+        direction="more plus" if more_plus else "more minus",
+        method=f"{_NUMBERS[min(max(len(signs) - 2, 0), len(_NUMBERS) - 1)]} steps",
+        knowledge="+-" if more_plus else "-+",
+        flow=",".join(map(str, divided(len(signs)))),
+    )
+
+
+def divided(num_operations: int) -> list[int]:
+    """How many operations each step takes."""
+    whole, rest = divmod(num_operations, OPERATIONS_PER_STEP)
+    return [OPERATIONS_PER_STEP] * whole + [rest] * bool(rest)

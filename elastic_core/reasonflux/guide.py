@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elastic_core.markers import Markers
+from elastic_core.reasonflux.library import Template
 from elastic_core.reasonflux.plan import MAX_STEPS, parse_plan, parse_steps
-from elastic_core.reasonflux.template import Template
 
 if TYPE_CHECKING:
     from elastic_core.reasonflux.retrieval import Retriever

@@ -11,9 +11,7 @@ from elastic_core.atomic import replacing
 from elastic_core.data.fetch import fetch
 from elastic_core.data.registry import REGISTRY
 from elastic_core.errors import UserError, nearest
-from elastic_core.reasonflux import miniature
-from elastic_core.reasonflux.library import read_library
-from elastic_core.reasonflux.template import Template, entry, stable_id
+from elastic_core.reasonflux.library import MINIATURE_FILE, Template, entry, read_library, stable_id
 
 PUBLISHED = "reasonflux"
 MINIATURE = "miniature"
@@ -36,7 +34,7 @@ def load_library(name: str, *, own: Path, sources: Path, mirror: Path | None = N
         published = fetch([REGISTRY[DATASET]], sources=sources, mirror=mirror)[DATASET]
         return read_library(published.files[0].path) | load_own(own)
     if name == MINIATURE:
-        return read_library(miniature.LIBRARY_FILE) | load_own(own)
+        return read_library(MINIATURE_FILE) | load_own(own)
     file = Path(name)
     if not file.is_file():
         hint = nearest(name, (PUBLISHED, MINIATURE))

@@ -1,4 +1,6 @@
-"""Reading and checking a library of templates.
+"""A library of thought templates: what one is, and reading and checking a file of them.
+
+A template says how problems of one kind are solved, as steps that a navigator can hand out one by one.
 
 Two forms are read. The published one, JSON of {chapter: {section: [template]}}; and a flat one, a JSON list or JSONL of
 templates that name their chapter and section themselves. The published file is irregular: a text may be a list of
@@ -8,6 +10,7 @@ escaping too many or too few. All of that ends here; see `Template` for what com
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import defaultdict
@@ -17,7 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from elastic_core.errors import UserError, nearest
-from elastic_core.reasonflux.template import Template, stable_id
+
+MINIATURE_FILE = Path(__file__).with_name("miniature.json")
+"""The library of the embedded miniature."""
+
+SLUG_LENGTH = 48
+"""Most characters of a name that its id repeats."""
 
 FIELDS = (
     "chapter",
@@ -36,6 +44,52 @@ FIELDS = (
 # line break that was escaped twice. Half of a surrogate pair is no character and could not be written again.
 _MISWRITTEN = re.compile(r"[\a\b\f\ud800-\udfff]|\t(?=imes|heta|herefore|ext\{)|\\[nt](?![a-z])")
 _MEANT = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\t": "\\t", "\\n": "\n", "\\t": "\t"}
+
+
+@dataclass(frozen=True, order=True)
+class Template:
+    """One template. Texts that its author left out are empty.
+
+    Attributes:
+        id: see `stable_id`.
+        type: for example "Problem Solving Method"; the published library has no fixed set of them.
+        application_scenario: which problems it is for, one a line.
+        reason_flow: the steps, at least one; leading blanks make a step part of the one before.
+        example: a problem solved with it.
+    """
+
+    id: str
+    chapter: str
+    section: str
+    name: str
+    type: str
+    knowledge_tags: tuple[str, ...]
+    description: str
+    application_scenario: str
+    reason_flow: tuple[str, ...]
+    example: str
+
+
+def stable_id(chapter: str, section: str, name: str) -> str:
+    """What a template is called wherever it stands in its file and whatever its texts say: its name, and a hash."""
+    slug = re.sub(r"[\W_]+", "-", name.lower())[:SLUG_LENGTH].strip("-")
+    digest = hashlib.sha256("\0".join((chapter, section, name)).encode()).hexdigest()[:8]
+    return f"{slug}-{digest}" if slug else digest
+
+
+def entry(template: Template) -> dict[str, Any]:
+    """A template in the fields of the published file, with its chapter and section."""
+    return {
+        "chapter": template.chapter,
+        "section": template.section,
+        "template_name": template.name,
+        "template_type": template.type,
+        "knowledge_tag": list(template.knowledge_tags),
+        "description": template.description,
+        "application_scenario": template.application_scenario,
+        "reason_flow": list(template.reason_flow),
+        "example_application": template.example,
+    }
 
 
 def read_library(file: Path) -> dict[str, Template]:

@@ -10,33 +10,8 @@ from math import comb
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.intervals import Estimate
+from elastic_core.statistics.intervals import Estimate, bootstrap
 from elastic_core.statistics.problems import check_scores, column_of, problem_table
-from elastic_core.statistics.resampling import bootstrap
-
-
-def pass_at_k(rows: pl.DataFrame, k: int) -> Estimate:
-    """pass@k, without bias: the mean over problems of `problem_pass_at_k`, with its bootstrap interval.
-
-    Args:
-        rows: of one cell, with `problem` and `score`; every row is one sample.
-
-    Raises:
-        ValueError: on no rows, a problem with fewer than k samples, or a score that is missing or outside [0, 1].
-    """
-    return mean_rate(problem_pass_at_k(rows, k), "pass_at_k")
-
-
-def maj_at_k(rows: pl.DataFrame, k: int) -> Estimate:
-    """maj@k: the mean over problems of `problem_maj_at_k`, with its bootstrap interval.
-
-    Args:
-        rows: of one cell, with `problem`, `answer` and `score`; every row is one sample.
-
-    Raises:
-        ValueError: on no rows, a problem with fewer than k samples, or a score that is missing or outside [0, 1].
-    """
-    return mean_rate(problem_maj_at_k(rows, k), "maj_at_k")
 
 
 def mean_rate(problems: pl.DataFrame, column: str) -> Estimate:
@@ -53,8 +28,11 @@ def problem_pass_at_k(rows: pl.DataFrame, k: int, by: Sequence[str] = ()) -> pl.
     large language models trained on code", equation 1). Written over the samples in order of their scores it also
     holds for scores in between: the i-th smallest is the best of C(i - 1, k - 1) of the C(n, k) subsets.
 
+    Args:
+        rows: of the cells that `by` tells apart, with `problem` and `score`; every row is one sample.
+
     Raises:
-        ValueError: as `pass_at_k`.
+        ValueError: on no rows, a problem with fewer than k samples, or a score that is missing or outside [0, 1].
     """
     problems = _sampled_k_times(rows, k, by)
     keys = [*by, "problem"]
@@ -78,8 +56,11 @@ def problem_maj_at_k(rows: pl.DataFrame, k: int, by: Sequence[str] = ()) -> pl.D
     For k < n it is the exact expectation over all subsets of k samples, as in pass@k, from the number of samples behind
     each answer. It takes time in proportion to k² and to the square of the number of different answers.
 
+    Args:
+        rows: as of `problem_pass_at_k`, with `answer`.
+
     Raises:
-        ValueError: as `maj_at_k`.
+        ValueError: as `problem_pass_at_k`.
     """
     problems = _sampled_k_times(rows, k, by)
     keys = [*by, "problem"]

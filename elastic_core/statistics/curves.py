@@ -5,17 +5,17 @@ A curve has a point per cell: x = log2 of mean sampled tokens per trajectory, y 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.intervals import Estimate
-from elastic_core.statistics.lengths import sampled_tokens
+from elastic_core.statistics.intervals import Estimate, bootstrap, mean_interval
 from elastic_core.statistics.problems import check_scores, problem_table
-from elastic_core.statistics.resampling import bootstrap
+from elastic_core.statistics.responses import sampled_tokens
+from elastic_core.trajectory import BUDGET
 
-BUDGET = ("think_budget", "solution_budget")
 MIN_LAW_CELLS = 3
 """Two points always lie on a line."""
 
@@ -64,7 +64,8 @@ class Curve(NamedTuple):
 
 
 class LogLaw(NamedTuple):
-    """accuracy = intercept + slope * log2(tokens). Slope: accuracy per doubling of tokens. r2: the share explained."""
+    """accuracy = intercept + slope * log2(tokens). Slope: accuracy per doubling of tokens. r2: the share explained, 0
+    for a flat curve, which leaves nothing to explain."""
 
     slope: Estimate
     intercept: float
@@ -72,18 +73,18 @@ class LogLaw(NamedTuple):
     num_cells: int
 
 
-def read_curve(rows: pl.DataFrame) -> Curve:
-    """The curve of one strategy of one model on one benchmark, over every budget in `rows`.
+def read_curve(rows: pl.DataFrame, cell: Sequence[str] = BUDGET) -> Curve:
+    """The curve of one strategy of one model on one benchmark, over every budget in `rows`; `cell` tells them apart.
 
     Problems that some cell lacks are left out, which may leave none.
 
     Raises:
         ValueError: on no rows, a score that is missing or outside [0, 1], or a missing count.
     """
-    table = problem_table(rows.with_columns(tokens=sampled_tokens()), ["score", "tokens"], BUDGET)
+    table = problem_table(rows.with_columns(tokens=sampled_tokens()), ["score", "tokens"], cell)
     check_scores(rows)
-    num_cells = table.select(BUDGET).n_unique()
-    complete = table.filter(pl.len().over("problem") == num_cells).sort("problem", *BUDGET)
+    num_cells = table.select(cell).n_unique()
+    complete = table.filter(pl.len().over("problem") == num_cells).sort("problem", *cell)
     return Curve(
         complete["problem"].unique(maintain_order=True).to_list(),
         complete["score"].to_numpy().reshape(-1, num_cells),
@@ -152,7 +153,7 @@ def log_law(curve: Curve) -> LogLaw:
 
     Elastic Reasoning (Xu et al. 2025) reports accuracy that rises about linearly in the logarithm of the tokens spent.
     The slope's interval is the bootstrap's over problems, and covered 96 % or more of the simulation named in `area`,
-    against as few as 69 % without pseudo-problems. R² is 0 for a flat curve, which leaves nothing to explain.
+    against as few as 69 % without pseudo-problems.
 
     Raises:
         ValueError: on fewer than three cells, or a curve that does not span a range of tokens.
@@ -166,14 +167,34 @@ def log_law(curve: Curve) -> LogLaw:
         x = x - x.mean(axis=1, keepdims=True)
         return _ratio((x * y).sum(axis=1), (x * x).sum(axis=1))
 
-    x, y = curve.log_tokens, curve.accuracy
+    x = curve.log_tokens
     # The steepest problem is wrong below the middle and right above it, and its opposite falls as steeply.
     above = (x >= x.mean()).astype(float)
     slope = bootstrap(curve.values(), steepness, _extremes(curve, 1 - above, above), curve.num_trajectories)
+    return _law(slope, x, curve.accuracy)
+
+
+def budget_law(curve: Curve, budgets: Sequence[int]) -> LogLaw:
+    """As `log_law`, over the budgets that the cells were given in place of the tokens that they spent.
+
+    These are the same for every problem: the slope is the mean of each problem's own, with its t-interval.
+
+    Args:
+        budgets: of the cells, in tokens, at least two different ones.
+    """
+    x = np.log2(budgets)
+    centred = x - x.mean()
+    slopes = curve.scores @ centred / (centred @ centred)
+    slope = Estimate(float(slopes.mean()), *mean_interval(slopes), len(slopes), curve.num_trajectories)
+    return _law(slope, x, curve.accuracy)
+
+
+def _law(slope: Estimate, x: np.ndarray, y: np.ndarray) -> LogLaw:
+    """The line of this slope through the middle of the points."""
     intercept = float(y.mean() - slope.mean * x.mean())
     total = float(((y - y.mean()) ** 2).sum())
     residual = float(((y - intercept - slope.mean * x) ** 2).sum())
-    return LogLaw(slope, intercept, 0.0 if np.ptp(y) == 0 else 1 - residual / total, curve.num_cells)
+    return LogLaw(slope, intercept, 0.0 if np.ptp(y) == 0 else 1 - residual / total, len(x))
 
 
 def _check_spans(curve: Curve) -> None:

@@ -1,7 +1,9 @@
-"""What an estimate is, and the intervals that have a closed form."""
+"""What an estimate is, and where its interval comes from: closed forms, and the bootstrap over problems."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +11,11 @@ from scipy.special import stdtrit
 
 Z95 = 1.959964
 """The standard normal quantile at 0.975."""
+
+DRAWS = 2000
+SEED = 0
+MIN_DEFINED = 0.95
+"""The share of resamples in which a statistic must be defined for its quantiles to mean anything."""
 
 
 class Estimate(NamedTuple):
@@ -45,3 +52,64 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
 def t95(degrees: int) -> float:
     """Student's t quantile at 0.975."""
     return float(stdtrit(degrees, 0.975))
+
+
+def bootstrap(
+    values: np.ndarray,
+    statistic: Callable[[np.ndarray], np.ndarray],
+    extremes: np.ndarray,
+    num_trajectories: int,
+) -> Estimate:
+    """A statistic of the means over problems, with its percentile interval over resampled problems.
+
+    Problems are drawn with replacement (the cluster bootstrap: Efron 1979; Davison and Hinkley 1997, section 3.8), with
+    a fixed seed: the same values have the same interval.
+
+    Two pseudo-problems are resampled with the others: `extremes`, rows that pull the statistic far down and far up. It
+    is the idea of Agresti and Coull (1998), and of Bonett and Price (2012) for paired proportions, and it repairs what
+    resampling cannot know: where all problems agree, no resample differs. Coverage of a nominal 95 % interval of
+    pass@8 from 8 samples, 1000 simulated tables (intra-problem correlation 0.5, 0.3 in the first row):
+
+        problems   pass@8   percentile    BCa   with pseudo-problems
+              10    0.075         0.49   0.50                   0.96
+              10    0.924         0.53   0.51                   0.97
+              30    0.984         0.36   0.34                   0.99
+              30    0.593         0.93   0.94                   0.94
+             100    0.984         0.79   0.71                   0.98
+
+    The least over 48 such settings of 10 to 500 problems, pass@4 and pass@8, was 0.93, and Wilson's interval at the
+    effective size, as in `avg_at_k`, did no better. The price is a pull to the middle of the extremes, by two problems
+    in n + 2. The point estimate itself is of the problems alone, and always inside the interval.
+
+    Args:
+        values: shape (problems, columns).
+        statistic: from means over problems, shape (draws, columns), to one value per draw; nan where undefined.
+        extremes: shape (2, columns).
+        num_trajectories: rows of the table that `values` come from.
+
+    Returns:
+        The estimate; its bounds are infinite where more than one resample in twenty leaves the statistic undefined.
+
+    Raises:
+        ValueError: when the statistic is undefined for the problems as they are.
+    """
+    point = float(statistic(values.mean(axis=0, keepdims=True))[0])
+    if np.isnan(point):
+        raise ValueError(f"the statistic is undefined for these {len(values)} problems")
+    total = len(values) + 2
+    # Divided last: sums of values in [0, 1] weighted with whole numbers are never rounded above their bound.
+    drawn = statistic(_counts(total) @ np.concatenate([values, extremes]) / total)
+    defined = drawn[~np.isnan(drawn)]
+    if len(defined) < MIN_DEFINED * DRAWS:
+        return Estimate(point, -np.inf, np.inf, len(values), num_trajectories)
+    low, high = np.quantile(defined, (0.025, 0.975))
+    return Estimate(point, min(point, float(low)), max(point, float(high)), len(values), num_trajectories)
+
+
+@lru_cache(maxsize=4)
+def _counts(num_problems: int) -> np.ndarray:
+    """How often each problem is in each resample, shape (draws, problems): sums of resamples are one matrix product."""
+    drawn = np.random.default_rng(SEED).integers(num_problems, size=(DRAWS, num_problems))
+    places = drawn + num_problems * np.arange(DRAWS)[:, None]
+    counts = np.bincount(places.ravel(), minlength=DRAWS * num_problems)
+    return counts.reshape(DRAWS, num_problems).astype(float)

@@ -10,6 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+LADDER = ("model", "benchmark", "strategy", "solution_budget")
+"""What the thinking budgets of a ladder have in common."""
+FREE = "unconstrained"
+"""The strategy without a budget, which the others are held against."""
+
 
 def problem_table(rows: pl.DataFrame, columns: Sequence[str], by: Sequence[str] = ()) -> pl.DataFrame:
     """One row per problem: `by`, `problem`, `num_samples`, and the mean over its samples of each of `columns`.
@@ -29,19 +34,10 @@ def problem_table(rows: pl.DataFrame, columns: Sequence[str], by: Sequence[str] 
     return rows.group_by(keys).agg(pl.len().cast(pl.Int64).alias("num_samples"), *means).sort(keys)
 
 
-def problem_means(rows: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Mean of `column` per problem, ordered by problem: columns `problem` and `mean`.
-
-    Raises:
-        ValueError: on no rows, or a missing value.
-    """
-    return problem_table(rows, [column]).select("problem", mean=column)
-
-
-def check_scores(rows: pl.DataFrame, column: str = "score") -> None:
-    """Raises ValueError where a value of `column` lies outside [0, 1]."""
-    if not rows[column].is_between(0, 1).all():
-        raise ValueError(f"column {column} holds values outside [0, 1]")
+def check_scores(rows: pl.DataFrame) -> None:
+    """Raises ValueError where a score lies outside [0, 1]."""
+    if not rows["score"].is_between(0, 1).all():
+        raise ValueError("column score holds values outside [0, 1]")
 
 
 def common_problems(a: pl.DataFrame, b: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -29,36 +29,18 @@ import polars as pl
 
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.intervals import Estimate
-from elastic_core.statistics.lengths import forced_close, mean_tokens
-from elastic_core.statistics.problems import check_scores, problem_table
+from elastic_core.statistics.problems import FREE, LADDER, check_scores, problem_table
+from elastic_core.statistics.responses import forced_close, mean_tokens
 from elastic_core.trajectory import ThinkFinish
 
 SUFFICIENT = 0.5
 """The mean score from which on a budget suffices for a problem: half of its samples right."""
 
-LADDER = ("model", "benchmark", "strategy", "solution_budget")
-_FREE = "unconstrained"
 _TOKENS = ("needed", "overthinking", "futile")
 _SHARES = ("starved", "solved_within")
 
 
-def sufficient_budgets(rows: pl.DataFrame, sufficient: float = SUFFICIENT) -> pl.DataFrame:
-    """b* of every problem on every ladder.
-
-    Args:
-        rows: of a trajectory table.
-
-    Returns:
-        Columns: LADDER, problem, sufficient_budget in tokens: infinite where only unlimited thinking suffices, null
-        where nothing does. Problems that some rung lacks are left out. Sorted by these columns.
-
-    Raises:
-        ValueError: on a score that is missing or outside [0, 1].
-    """
-    return _sufficient(_rungs(rows), sufficient)
-
-
-def thinking_spent(rows: pl.DataFrame, sufficient: float = SUFFICIENT) -> pl.DataFrame:
+def thinking_spent(rows: pl.DataFrame) -> pl.DataFrame:
     """What the thinking of every cell went into.
 
     Args:
@@ -71,14 +53,14 @@ def thinking_spent(rows: pl.DataFrame, sufficient: float = SUFFICIENT) -> pl.Dat
         <name>_low and <name>_high (null where there is one problem). Sorted by LADDER and budget.
 
     Raises:
-        ValueError: as `sufficient_budgets`.
+        ValueError: on a score that is missing or outside [0, 1].
     """
     rungs = _rungs(rows)
     best = pl.col("sufficient_budget")
     needed = pl.min_horizontal("think_tokens", best)
     cut = forced_close() | (pl.col("think_finish") == ThinkFinish.LENGTH)
     parts = rungs.join(
-        _sufficient(rungs, sufficient), on=[*LADDER, "problem"], nulls_equal=True, maintain_order="left"
+        _sufficient(rungs), on=[*LADDER, "problem"], nulls_equal=True, maintain_order="left"
     ).with_columns(
         needed=pl.when(best.is_null()).then(0.0).otherwise(needed),
         overthinking=pl.when(best.is_null()).then(0.0).otherwise(pl.col("think_tokens") - needed),
@@ -106,9 +88,9 @@ def thinking_spent(rows: pl.DataFrame, sufficient: float = SUFFICIENT) -> pl.Dat
 def _rungs(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows of every ladder, `rung` its budget in tokens or infinite; unconstrained rows once on each ladder."""
     check_scores(rows)
-    limited = rows.filter(pl.col("strategy") != _FREE)
+    limited = rows.filter(pl.col("strategy") != FREE)
     ladders = limited.group_by(LADDER).agg(free=pl.col("think_budget").is_null().any())
-    free = rows.filter(pl.col("strategy") == _FREE).drop("strategy", "solution_budget")
+    free = rows.filter(pl.col("strategy") == FREE).drop("strategy", "solution_budget")
     added = free.join(ladders.filter(~pl.col("free")).drop("free"), on=["model", "benchmark"])
     rungs = pl.concat([limited, added.select(limited.columns)]).with_columns(
         rung=pl.col("think_budget").cast(pl.Float64).fill_null(math.inf)
@@ -117,10 +99,12 @@ def _rungs(rows: pl.DataFrame) -> pl.DataFrame:
     return rungs.filter(complete)
 
 
-def _sufficient(rungs: pl.DataFrame, sufficient: float) -> pl.DataFrame:
+def _sufficient(rungs: pl.DataFrame) -> pl.DataFrame:
+    """b* of every problem on every ladder, `sufficient_budget`: infinite where only unlimited thinking suffices, null
+    where nothing does."""
     keys = [*LADDER, "problem"]
     scores = rungs.group_by([*keys, "rung"]).agg(pl.col("score").mean())
-    enough = pl.col("rung").filter(pl.col("score") >= sufficient)
+    enough = pl.col("rung").filter(pl.col("score") >= SUFFICIENT)
     return scores.group_by(keys).agg(sufficient_budget=enough.min()).sort(keys, nulls_last=True)
 
 

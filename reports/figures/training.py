@@ -10,7 +10,7 @@ import polars as pl
 
 from reports.content import ReportFigure
 from reports.drawing import INK, Sheet, figure_files, figure_of, legend_below
-from reports.training import Training
+from reports.sources import Training
 
 SMOOTHING_STEPS = 5
 

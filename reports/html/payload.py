@@ -22,9 +22,8 @@ import polars as pl
 
 from elastic_core.data.problems import Problem
 from elastic_core.markers import FINAL_ANSWER_AFTER, FINAL_ANSWER_BEFORE
-from elastic_core.trajectory import ThinkFinish
-from reports.html.sampling import PROBLEM
-from reports.html.wording import WORDING
+from elastic_core.rewards.grade import GradeStatus
+from elastic_core.trajectory import SolutionFinish, ThinkFinish
 
 _NUMBERS = (
     "sample",
@@ -38,6 +37,33 @@ _NUMBERS = (
 )
 _NAMES = ("model", "strategy", "think_finish", "solution_finish", "grade_status")
 _ORDER = ("sample", "model", "strategy", "think_budget", "solution_budget")
+
+PROBLEM = ["benchmark", "problem"]
+
+WORDING = {
+    "think_finish": {
+        ThinkFinish.CLOSED: "closed by the model",
+        ThinkFinish.FORCED: "cut when its budget was spent",
+        ThinkFinish.END_OF_TEXT: "the model stopped inside it",
+        ThinkFinish.LENGTH: "cut by the limit of the whole response, and not closed",
+        ThinkFinish.NOT_APPLICABLE: "the strategy has no thinking",
+    },
+    "solution_finish": {
+        SolutionFinish.STOP: "ended by the model",
+        SolutionFinish.LENGTH: "cut when its budget was spent",
+        SolutionFinish.NOT_APPLICABLE: "none was begun",
+    },
+    "grade_status": {
+        GradeStatus.CORRECT: "the answer is right",
+        GradeStatus.WRONG: "an answer was read, and it is not right",
+        GradeStatus.NO_ANSWER: "no answer could be read, or the model stopped before it began a solution",
+        GradeStatus.TRUNCATED: "cut before the thought ended, so there is no solution to grade",
+        GradeStatus.TIMEOUT: "the program, or the comparison of the answer, took longer than it may",
+        GradeStatus.RUNTIME_ERROR: "the program failed",
+        GradeStatus.SANDBOX_ERROR: "the grader failed, not the response",
+    },
+}
+"""What the page says for the names that a row has: column → value → explanation."""
 
 MAX_BYTES = 16 * 2**20
 """Of all chunks: what a browser opens in a second."""
@@ -74,7 +100,7 @@ def build_payload(rows: pl.LazyFrame, drawn: pl.DataFrame, problems: Problems, m
 
     Args:
         rows: the trajectory table. It is read once, and only what was drawn stays in memory.
-        drawn: of `reports.html.sampling.draw_problems`.
+        drawn: of `reports.html.page.draw_problems`.
         problems: questions and reference answers, of those problems where they are known.
     """
     frame = (

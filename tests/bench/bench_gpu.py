@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import elastic_core.miniature
+from elastic_core.accelerators import installed_gpus
 from elastic_core.data.miniature import TRAIN, VALIDATION, MiniatureParameters
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.markers import chat_prompt, load_markers
@@ -23,9 +24,7 @@ from elastic_core.strategies import Generate, Sampling
 from elastic_core.training import launch
 from elastic_core.training.config import GrpoParameters, compose
 from elastic_core.training.local_ray import local_cluster
-from flows.doctor.finding import GIB
-from flows.doctor.machine import installed_gpus
-from flows.doctor.software import installed_engine
+from flows.doctor import GIB, installed_build
 from tests.bench import results
 from tests.miniature_data import build_miniature
 
@@ -39,7 +38,7 @@ def missing() -> str | None:
     """Why nothing can be measured here."""
     if not installed_gpus():
         return "nvidia-smi shows no GPU"
-    if installed_engine() == "cpu":
+    if installed_build() == "cpu":
         return "the CPU build of vLLM is installed; run first: make install ENGINE=gpu"
     return None
 

@@ -38,6 +38,7 @@ from elastic_core.sweep.plan import Sharing, SweepPlan, plan_sweep
 from elastic_core.sweep.prompts import Prompts
 from elastic_core.sweep.rows import RowBuilder
 from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.trajectory import BUDGET
 from reports.summary import COLUMNS, summarize
 from tests.bench import results
 
@@ -193,7 +194,7 @@ def stored_alone(table: Path) -> float:
 
 def agree(a: pl.DataFrame, b: pl.DataFrame) -> tuple[int, int]:
     """Cells whose accuracies lie within each other's intervals, and all cells."""
-    keys = ["benchmark", "strategy", "think_budget", "solution_budget"]
+    keys = ["benchmark", "strategy", *BUDGET]
     both = a.join(b, on=keys, suffix="_b")
     inside = pl.col("avg_at_k").is_between("ci_low_b", "ci_high_b") & pl.col("avg_at_k_b").is_between(
         "ci_low", "ci_high"

@@ -9,15 +9,15 @@ import polars as pl
 import pytest
 from mlflow import MlflowClient
 
-from elastic_core.trajectory import KEY, SCHEMA
+from elastic_core.trajectory import CELL, KEY, SCHEMA
 from tests.e2e.conftest import read_table
 from tests.elastic_command import elastic
 from tests.exactness import broken_rules
 from tests.listening import Place
 
 CELL_KEYS = {
-    "model", "benchmark", "strategy", "think_budget", "solution_budget", "num_problems", "num_samples", "avg_at_k",
-    "ci_low", "ci_high", "tokens_mean", "think_tokens_mean", "solution_tokens_mean", "forced_fraction",
+    *CELL, "num_problems", "num_samples", "avg_at_k", "ci_low", "ci_high", "tokens_mean", "think_tokens_mean",
+    "solution_tokens_mean", "forced_fraction",
 }  # fmt: skip
 
 
@@ -56,12 +56,7 @@ def test_the_summary_is_the_table_cell_by_cell(table: pl.DataFrame, runs: Path) 
     cells = json.loads((runs / "smoke" / "report" / "summary.json").read_text())
     assert all(set(cell) >= CELL_KEYS for cell in cells)
     for cell in cells:
-        rows = table.filter(
-            *(
-                pl.col(key).eq_missing(cell[key])
-                for key in ("model", "benchmark", "strategy", "think_budget", "solution_budget")
-            )
-        )
+        rows = table.filter(*(pl.col(key).eq_missing(cell[key]) for key in CELL))
         assert rows.height == cell["num_problems"] * cell["num_samples"]
         assert rows["score"].mean() == pytest.approx(cell["avg_at_k"], abs=1e-6)
         assert cell["ci_low"] <= cell["avg_at_k"] <= cell["ci_high"]
@@ -80,7 +75,7 @@ def test_mlflow_holds_pipeline_stages_and_cells(table: pl.DataFrame, runs: Path)
     # verl goes on in silence when MLflow fails, so its metrics are looked for here.
     assert "critic/score/mean" in runs_by_name["train"].data.metrics
     cells = [r for r in everything if r.data.tags.get("mlflow.parentRunId") == runs_by_name["sweep"].info.run_id]
-    assert len(cells) == table.select("model", "benchmark", "strategy", "think_budget", "solution_budget").n_unique()
+    assert len(cells) == table.select(CELL).n_unique()
     assert all({"avg_at_k", "avg_at_k_low", "avg_at_k_high"} <= set(cell.data.metrics) for cell in cells)
 
 

@@ -13,9 +13,9 @@ from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
 from elastic_core.errors import UserError
 from elastic_core.markers import chat_prompt
-from elastic_core.reasonflux.parameters import Templates
 from elastic_core.rewards import GradeStatus
 from elastic_core.strategies import STRATEGIES, Generate, Sampling
+from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.sweep.rows import sample_seed
 from elastic_core.trajectory import Trajectory
 from flows.playground.asked import Asked

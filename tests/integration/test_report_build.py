@@ -14,8 +14,8 @@ import pytest
 
 from elastic_core.budget import TrainingBudget
 from elastic_core.errors import UserError
-from reports.build import ReportSources, build_report, files_of
-from reports.training import Training
+from reports.build import build_report, files_of
+from reports.sources import ReportSources, Training
 from tests.unit.test_report_summary import make_rows
 
 PROVENANCE: dict[str, Any] = {

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 from prefect.testing.utilities import prefect_test_harness
 
+from elastic_core.codeforces.rating import SAMPLE_TESTS_NOTE
+from elastic_core.codeforces.standings import API_VARIABLE
 from elastic_core.data.problems import VERL_SCHEMA
 from elastic_core.fingerprint import hash_files
-from elastic_core.rewards.codeforces import SAMPLE_TESTS_NOTE
-from elastic_core.rewards.standings import API_VARIABLE
 from elastic_core.sweep.manifest import Manifest
 from elastic_core.sweep.store import TrajectoryStore
 from flows import cli_report

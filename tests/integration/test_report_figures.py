@@ -15,8 +15,8 @@ from elastic_core.statistics import marginal_accuracy, paired_differences, think
 from reports.drawing import COLOURS, NUM_COLOURS, Sheet, model_colours
 from reports.figures import accuracy, differences, lengths, thinking, training
 from reports.published import published
+from reports.sources import Training
 from reports.summary import cell_problems, summarize
-from reports.training import Training
 from tests.unit.test_report_summary import make_rows
 
 pytestmark = pytest.mark.filterwarnings("error::UserWarning")

@@ -17,9 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import pytest
 
+from elastic_core.codeforces import rating, standings
+from elastic_core.codeforces.standings import NoData, fetch, from_api, load, save
 from elastic_core.errors import UserError
-from elastic_core.rewards import codeforces, standings
-from elastic_core.rewards.standings import NoData, fetch, from_api, load, save
 from tasks.standings import fetch_standings
 
 CHANGES, STANDINGS = "contest.ratingChanges", "contest.standings"
@@ -229,7 +229,7 @@ def test_contests_are_fetched_once_and_can_be_rated(tmp_path: Path, api: Api) ->
     assert fetch([1, 2], tmp_path, api.url, 0) == []
     assert len(api.asked) == 4
     found, _ = load(tmp_path, [1, 2])
-    rated = codeforces.rating({"1A": [True], "2A": [False]}, found, {1500: 1})
+    rated = rating.rating({"1A": [True], "2A": [False]}, found, {1500: 1})
     assert rated.contests[1] > rated.contests[2]
 
 
@@ -343,7 +343,7 @@ def test_refusals_and_unknown_answers_are_neither_repeated_nor_recorded(
     assert cached(tmp_path) == []
 
 
-FETCH = "import sys; from pathlib import Path; from elastic_core.rewards.standings import fetch; "
+FETCH = "import sys; from pathlib import Path; from elastic_core.codeforces.standings import fetch; "
 FETCH += "fetch([1, 2, 3], Path(sys.argv[1]), sys.argv[2], 0)"
 
 

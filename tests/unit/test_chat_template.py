@@ -6,9 +6,8 @@ import pytest
 
 from elastic_core.errors import UserError
 from elastic_core.prepared_model import prepare
-from flows import presets, train_settings
+from flows import doctor, presets, train_settings
 from flows.chat_template import require_chat_template
-from flows.doctor import software
 from flows.pipeline import pipeline
 from flows.settings import Settings
 from flows.warm_start import warm_start
@@ -25,8 +24,8 @@ def settings(initial: Path | str, **changes: str) -> Settings:
 def test_a_prepared_model_is_fine_tuned_on_with_its_own_template(tmp_path: Path) -> None:
     prepare(str(checkpoint(tmp_path / "m")), tmp_path / "out")
     require_chat_template(settings(tmp_path / "out"))
-    probe = software.start_probe(software.TEMPLATE_PROBE, str(tmp_path / "out"), "own")
-    assert software.check_template("own", *software.finish_probe(probe)).level == "ok"
+    probe = doctor.start_probe(doctor.TEMPLATE_PROBE, str(tmp_path / "out"), "own")
+    assert doctor.check_template("own", *doctor.finish_probe(probe)).level == "ok"
 
 
 @pytest.mark.parametrize("flow", [pipeline, warm_start])
@@ -47,8 +46,8 @@ def test_a_dry_run_and_doctor_refuse_it_too(tmp_path: Path) -> None:
         train_settings.composed(settings(source))
     with pytest.raises(UserError, match='the chat template "qwen" is not that of'):
         train_settings.composed(settings(source, **{"warm_start.sft.chat_template": "qwen"}))
-    probe = software.start_probe(software.TEMPLATE_PROBE, str(source), "own")
-    refused = software.check_template("own", *software.finish_probe(probe))
+    probe = doctor.start_probe(doctor.TEMPLATE_PROBE, str(source), "own")
+    refused = doctor.check_template("own", *doctor.finish_probe(probe))
     assert refused.level == "failure"
     assert refused.message.startswith(f"warm_start.sft.chat_template = own: {source}: its own chat template cannot be")
 

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from elastic_core.rewards import codeforces
-from elastic_core.rewards.codeforces import (
+from elastic_core.codeforces.rating import (
     HEADROOM,
     MIN_PARTICIPANTS,
+    SAMPLE_TESTS_NOTE,
     Score,
     Standings,
-    Ties,
     contest_rating,
     expected_rank,
     percentile,
@@ -28,7 +27,6 @@ from tests.upstream import UPSTREAM, needs_upstream
 SCORED: dict[str, float | None] = {"A": 500.0, "B": 1000.0, "C1": 1500.0, "C2": 250.0}
 ICPC: dict[str, float | None] = dict.fromkeys(SCORED)
 USERS = {800: 50, 1200: 30, 1600: 15, 2400: 5}
-ANY_TIES = pytest.mark.parametrize("ties", list(Ties))
 CODEFORCES = UPSTREAM / "SalesforceAIResearch/Elastic-Reasoning/scripts/deepcoder/benchmark/codeforces"
 
 opponents = st.lists(st.integers(-100, 3800), min_size=1, max_size=60).map(lambda values: np.array(values, float))
@@ -106,7 +104,6 @@ def test_scores_add_up_over_problems_and_never_fall_below_nothing() -> None:
     assert score(SCORED, {"A": [True], "C1": [False, True], "B": [False], "Z": [True]}) == (500 + 1450, 0)
     assert score(ICPC, {"A": [False, True], "B": [False, False, True]}) == (2, 30)
     assert score(SCORED, {"C2": [False] * 6 + [True]}) == (0, 0)  # 250 points less six times 50, and not 30 % of them.
-    assert score(SCORED, {"A": [False, True]}, attempts=1) == (0, 0)
 
 
 # Ranks
@@ -114,39 +111,31 @@ def test_scores_add_up_over_problems_and_never_fall_below_nothing() -> None:
 
 def test_ranks_by_points_then_penalty() -> None:
     table = standings([(2000, 3, 40), (1800, 2, 10), (1600, 2, 20), (1500, 2, 30), (1400, 0, 0)], ICPC)
-    assert rank(Score(2, 20), table, Ties.SHARED) == 3  # Behind two, level with one.
-    assert rank(Score(2, 20), table, Ties.AGAINST) == 3  # Three are not worse.
-    assert rank(Score(2, 30), table, Ties.SHARED) == 4
-    assert rank(Score(0, 0), table, Ties.SHARED) == rank(Score(0, 0), table, Ties.AGAINST) == 5
-    assert rank(Score(4, 999), table, Ties.AGAINST) == rank(Score(4, 0), table, Ties.SHARED) == 1
+    assert rank(Score(2, 20), table) == 3  # Three are not worse, one of them level.
+    assert rank(Score(2, 19), table) == 2
+    assert rank(Score(0, 0), table) == 5
+    assert rank(Score(4, 999), table) == 1
 
 
-@ANY_TIES
 @given(table=fields)
-def test_who_solves_nothing_is_behind_all_who_solved_something_and_with_or_behind_the_rest(
-    table: Standings, ties: Ties
-) -> None:
-    solved = int((table.points > 0).sum())
-    expected = solved + 1 if ties is Ties.SHARED else len(table.ratings)
-    assert rank(score(table.problems, {}), table, ties) == expected
+def test_who_solves_nothing_is_last(table: Standings) -> None:
+    assert rank(score(table.problems, {}), table) == len(table.ratings)
 
 
-@ANY_TIES
 @given(table=fields)
-def test_who_solves_all_at_once_is_first(table: Standings, ties: Ties) -> None:
-    assert rank(score(table.problems, {index: [True] for index in table.problems}), table, ties) == 1
+def test_who_solves_all_at_once_is_first(table: Standings) -> None:
+    assert rank(score(table.problems, {index: [True] for index in table.problems}), table) == 1
 
 
-@ANY_TIES
 @given(table=fields, tried=results, index=st.sampled_from(list(SCORED)), failures=st.integers(0, 9))
 def test_solving_one_more_problem_never_lowers_the_rating(
-    table: Standings, tried: dict[str, list[bool]], index: str, failures: int, ties: Ties
+    table: Standings, tried: dict[str, list[bool]], index: str, failures: int
 ) -> None:
     fewer = {other: values for other, values in tried.items() if other != index}
     more = fewer | {index: [False] * failures + [True]}
 
     def reached(results: dict[str, list[bool]]) -> float:
-        return contest_rating(rank(score(table.problems, results), table, ties), table.ratings)
+        return contest_rating(rank(score(table.problems, results), table), table.ratings)
 
     assert reached(fewer) <= reached(more) <= reached(fewer | {index: [True]})
 
@@ -189,13 +178,12 @@ def test_the_order_of_opponents_does_not_matter(opponents: np.ndarray, rank: int
     assert contest_rating(rank, shuffled) == pytest.approx(contest_rating(rank, opponents), abs=0.02)
 
 
-@ANY_TIES
 @given(table=fields, tried=results)
-def test_the_order_of_participants_does_not_matter(table: Standings, tried: dict[str, list[bool]], ties: Ties) -> None:
+def test_the_order_of_participants_does_not_matter(table: Standings, tried: dict[str, list[bool]]) -> None:
     order = np.random.default_rng(1).permutation(len(table.ratings))
     shuffled = Standings(1, table.problems, *(a[order] for a in (table.ratings, table.points, table.penalties)))
     own = score(table.problems, tried)
-    assert rank(own, shuffled, ties) == rank(own, table, ties)
+    assert rank(own, shuffled) == rank(own, table)
 
 
 def codeelo(table: Standings, tried: Mapping[str, Sequence[bool]]) -> int:
@@ -272,12 +260,13 @@ def test_the_rating_is_the_mean_over_contests_within_its_interval() -> None:
     assert found.without_data == found.unknown_problems == ()
 
 
-def test_the_interval_is_that_of_a_mean_and_depends_on_the_seed_alone() -> None:
+def test_the_interval_is_that_of_a_mean_and_depends_on_the_seed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     found = rating(mixed(20), contests(20), USERS)
     values = np.array(list(found.contests.values()))
     assert found.high - found.low == pytest.approx(2 * 1.96 * values.std() / np.sqrt(20), rel=0.05)
     assert rating(mixed(20), contests(20), USERS) == found
-    reseeded = rating(mixed(20), contests(20), USERS, seed=1)
+    monkeypatch.setattr("elastic_core.codeforces.rating.SEED", 1)
+    reseeded = rating(mixed(20), contests(20), USERS)
     assert reseeded.low != found.low and reseeded.low == pytest.approx(found.low, abs=20)
 
 
@@ -294,13 +283,6 @@ def test_contests_that_cannot_be_used_are_named() -> None:
     assert found.without_data == (2, 3, 10)
     assert list(found.contests) == [4]
     assert found.unknown_problems == ("4Q",)
-
-
-def test_attempts_and_ties_are_the_callers_choice() -> None:
-    tried = {"1A": [False, True], "1B": [False]}
-    many, one = rating(tried, contests(1), USERS), rating(tried, contests(1), USERS, attempts=1)
-    assert many.rating > one.rating
-    assert rating(tried, contests(1), USERS, attempts=1, ties=Ties.SHARED).rating > one.rating
 
 
 def test_what_cannot_be_rated_is_refused() -> None:
@@ -328,4 +310,4 @@ def test_the_note_on_sample_tests_states_what_the_problem_file_holds() -> None:
     path = UPSTREAM / "agentica-project/rllm/rllm/data/test/code/codeforces.json"
     tests = [problem["tests"] for problem in json.loads(path.read_text())]
     single = sum(len(json.loads(each) if isinstance(each, str) else each) == 1 for each in tests)
-    assert codeforces.SAMPLE_TESTS_NOTE.startswith(f"{single} of the {len(tests)} problems")
+    assert SAMPLE_TESTS_NOTE.startswith(f"{single} of the {len(tests)} problems")

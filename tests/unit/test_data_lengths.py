@@ -1,7 +1,6 @@
 """Lengths of prompts: those of `chat_prompt`, in bounded memory, and a summary to read."""
 
 import copy
-import itertools
 import json
 import os
 from pathlib import Path
@@ -115,12 +114,6 @@ def test_a_summary_in_numbers() -> None:
         "p99": 9,
         "max": 9,
         "mean": 3.75,
-        "histogram": [
-            {"at_least": 1, "below": 2, "count": 1},
-            {"at_least": 2, "below": 4, "count": 2},
-            {"at_least": 4, "below": 8, "count": 0},
-            {"at_least": 8, "below": 16, "count": 1},
-        ],
     }
 
 
@@ -132,16 +125,8 @@ def test_shares_of_a_thousand_prompts() -> None:
 def test_a_summary_of_no_prompts() -> None:
     summary = summarize_lengths(np.array([], dtype=np.int64))
     assert summary["count"] == 0
-    assert summary["histogram"] == []
     assert {summary[name] for name in ("min", "median", "p90", "p99", "max", "mean")} == {None}
     assert json.loads(json.dumps(summary)) == summary
-
-
-def test_a_length_of_zero_has_its_bin() -> None:
-    assert summarize_lengths(np.array([0, 1]))["histogram"] == [
-        {"at_least": 0, "below": 1, "count": 1},
-        {"at_least": 1, "below": 2, "count": 1},
-    ]
 
 
 @given(st.lists(st.integers(0, 300) | st.integers(0, 2**40), min_size=1, max_size=300))
@@ -154,8 +139,3 @@ def test_a_summary_says_what_it_means_and_survives_json(values: list[int]) -> No
         assert length in values
         assert 100 * sum(value <= length for value in values) >= percent * len(values)
         assert 100 * sum(value < length for value in values) < percent * len(values)
-    bins = summary["histogram"]
-    assert all(bin["count"] == sum(bin["at_least"] <= value < bin["below"] for value in values) for bin in bins)
-    assert all(left["below"] == right["at_least"] for left, right in itertools.pairwise(bins))
-    assert bins[0]["count"] > 0 < bins[-1]["count"]
-    assert sum(bin["count"] for bin in bins) == len(values)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
-from elastic_core.engines.scripted import ScriptedEngine
 from elastic_core.strategies import STRATEGIES, Sampling
+from tests.scripted import ScriptedEngine
 from tests.unit.test_strategies import END, MARKERS, PROMPT, WORD
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from elastic_core.data.clean import clean_batches, file_batches
 from elastic_core.errors import UserError
 from elastic_core.miniature.tokenizer import build_tokenizer
-from elastic_core.reasonflux import f1, f1_trajectories
-from elastic_core.reasonflux.f1_template import CHAT_TEMPLATES, require_fit
-from elastic_core.reasonflux.own_template import own_template
+from elastic_core.reasonflux import distil, sft
+from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES, own_template, require_fit
 
 R1, QWEN, MINIATURE = (CHAT_TEMPLATES[name] for name in ("deepseekr1", "qwen", "miniature"))
 THINK = ("<think>", "</think>")
@@ -127,7 +126,7 @@ def test_a_row_is_what_the_models_own_template_writes(template: str, question: s
     own = own_template(tokenizer)
     assert own.end == QWEN.end and set(own.markers) == set(QWEN.markers)
     response = f"<think>\n{thought}</think>\n\n2"
-    [row] = f1.encode(tokenizer, own, [f1.Exchange(question, response, system)], cutoff=2048)
+    [row] = sft.encode(tokenizer, own, [sft.Exchange(question, response, system)], cutoff=2048)
     messages = [{"role": "user", "content": question}, {"role": "assistant", "content": response}]
     if system:
         messages.insert(0, {"role": "system", "content": system})
@@ -166,10 +165,10 @@ def test_a_system_prompt_without_a_place_is_refused_or_counted(tmp_path: Path) -
     roles = ("system", "user", "assistant")
     messages = [{"role": role, "content": text} for role, text in zip(roles, ("Be brief.", "1+1=?", "2"), strict=True)]
     pl.DataFrame({"messages": [messages]}).write_parquet(file)
-    report = f1.write_rows(file, build_tokenizer(), MINIATURE, 32, tmp_path / "rows.parquet")
+    report = sft.write_rows(file, build_tokenizer(), MINIATURE, 32, tmp_path / "rows.parquet")
     assert report.num_unsaid == 1 and "1 without their system prompt" in str(report)
     tokenizer = official(OPENS)
-    report = f1.write_rows(file, tokenizer, own_template(tokenizer), 2048, tmp_path / "own.parquet")
+    report = sft.write_rows(file, tokenizer, own_template(tokenizer), 2048, tmp_path / "own.parquet")
     assert (report.num_unsaid, report.num_unopened) == (0, 1)
     assert "Be brief." in tokenizer.decode(pl.read_parquet(tmp_path / "own.parquet")["input_ids"][0].to_list())
 
@@ -184,7 +183,7 @@ def test_rows_decode_to_exactly_what_was_to_be_said_and_only_that_is_learnt(
 ) -> None:
     template, tokenizer = CHAT_TEMPLATES[name], TOKENIZERS[name]()
     output = f"<think>\n{thought}</think>{solution}"
-    [row] = f1.encode(tokenizer, template, [f1.Exchange(question, output)], cutoff=2048)
+    [row] = sft.encode(tokenizer, template, [sft.Exchange(question, output)], cutoff=2048)
     num_prompt = row.loss_mask.index(1)
     assert row.loss_mask == [0] * num_prompt + [1] * (len(row.input_ids) - num_prompt)
     assert tokenizer.decode(row.input_ids[:num_prompt]) == template.prompt(question)
@@ -205,12 +204,12 @@ def test_rows_decode_to_exactly_what_was_to_be_said_and_only_that_is_learnt(
 def test_a_cutoff_spares_what_is_short_and_shares_between_two_long_ones(
     prompt: int, response: int, kept: tuple[int, int]
 ) -> None:
-    assert f1.kept_lengths(prompt, response, 16384) == kept
+    assert sft.kept_lengths(prompt, response, 16384) == kept
 
 
 @given(prompt=st.integers(1, 5000), response=st.integers(1, 5000), cutoff=st.integers(8, 3000))
 def test_a_cutoff_is_kept_and_nothing_lost_below_it(prompt: int, response: int, cutoff: int) -> None:
-    kept = f1.kept_lengths(prompt, response, cutoff)
+    kept = sft.kept_lengths(prompt, response, cutoff)
     assert sum(kept) == min(prompt + response, cutoff)
     assert 0 <= kept[0] <= prompt and 0 <= kept[1] <= response
 
@@ -220,13 +219,13 @@ def test_what_was_cut_or_left_out_is_counted(tmp_path: Path) -> None:
     conversations = tmp_path / "c.parquet"
     messages = [[{"role": "user", "content": "1+1=?"}, {"role": "assistant", "content": output}] for output in outputs]
     pl.DataFrame({"messages": messages}).write_parquet(conversations)
-    report = f1.write_rows(conversations, build_tokenizer(), MINIATURE, 32, tmp_path / "rows.parquet")
+    report = sft.write_rows(conversations, build_tokenizer(), MINIATURE, 32, tmp_path / "rows.parquet")
     assert (report.num_rows, report.num_truncated, report.num_unopened, report.num_marked) == (3, 1, 1, 1)
     rows = pl.read_parquet(tmp_path / "rows.parquet")
-    assert rows.schema == f1.ROWS and rows["input_ids"].list.len().max() == 32
+    assert rows.schema == sft.ROWS and rows["input_ids"].list.len().max() == 32
     assert report.num_trained_tokens == rows["loss_mask"].explode().sum()
     assert "1 cut at the cutoff" in str(report)
-    again = f1.write_rows(conversations, build_tokenizer(), MINIATURE, 32, tmp_path / "rows.parquet")
+    again = sft.write_rows(conversations, build_tokenizer(), MINIATURE, 32, tmp_path / "rows.parquet")
     assert again == report
 
 
@@ -250,7 +249,7 @@ def write(rows: list[dict[str, Any]], file: Path) -> Path:
 
 
 def conversations(file: Path) -> list[list[tuple[str, str]]]:
-    entry = f1.file_dataset(file)
+    entry = sft.file_dataset(file)
     return [
         [(message["role"], message["content"]) for message in messages]
         for rows in clean_batches(entry, file_batches(entry, [file]))
@@ -279,8 +278,8 @@ def test_no_row_needs_a_system_prompt(suffix: str, tmp_path: Path) -> None:
 
 def test_fields_that_are_not_read_are_named_with_their_rows(tmp_path: Path) -> None:
     for suffix in (".json", ".jsonl"):
-        assert f1.unused_fields([write(ALPACA, tmp_path / f"data{suffix}")]) == {"id": 2}
-    assert f1.unused_fields([write(ALPACA, tmp_path / "data.parquet")]) == {"id": 2}
+        assert sft.unused_fields([write(ALPACA, tmp_path / f"data{suffix}")]) == {"id": 2}
+    assert sft.unused_fields([write(ALPACA, tmp_path / "data.parquet")]) == {"id": 2}
 
 
 @pytest.mark.parametrize("broken", [{"output": None}, {"output": " "}, {"instruction": ""}, {"instruction": None}])
@@ -292,10 +291,10 @@ def test_a_row_without_question_or_response_is_named_by_its_position(broken: dic
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file, and no data set of that name"):
-        f1.file_dataset(Path("reasonflux-f1-stf"))
+        sft.file_dataset(Path("reasonflux-f1-stf"))
     (tmp_path / "data.csv").touch()
     with pytest.raises(UserError, match=r"unknown format; expected one of \.json, \.jsonl, \.parquet"):
-        f1.file_dataset(tmp_path / "data.csv")
+        sft.file_dataset(tmp_path / "data.csv")
 
 
 # Trajectories
@@ -321,12 +320,12 @@ def test_correct_responses_become_an_alpaca_file_and_are_read_again_as_they_were
         thinking=["1+1", "1+1", "2+2=5", "2+2\u2028", "x"],
         solution=["2", "2", "5", "\\boxed{4}", "4"],
     )
-    rows = f1_trajectories.alpaca_rows(table, QUESTIONS, R1, "reasonflux_zero")
+    rows = distil.alpaca_rows(table, QUESTIONS, R1, "reasonflux_zero")
     assert rows == [
         {"instruction": "1+1=?", "input": "", "output": "<think>\n1+1</think>2"},
         {"instruction": "2+2=?", "input": "", "output": "<think>\n2+2\u2028</think>\\boxed{4}"},
     ]
-    f1_trajectories.write_alpaca(rows, tmp_path / "distilled.json")
+    distil.write_alpaca(rows, tmp_path / "distilled.json")
     assert exchanges(tmp_path / "distilled.json") == [(row["instruction"], row["output"]) for row in rows]
 
 
@@ -338,7 +337,7 @@ def test_a_conversation_becomes_one_thought_without_its_requests(template: Any) 
         f"</think>Plan: add.{template.end}{user}Instruct the solver.{assistant}</think>Add both.{template.end}"
         f"{user}Solve.{assistant}</think> 1+1=2{template.end}{user}State the answer.{assistant}"
     )
-    response = f1_trajectories.response(thinking, " \\boxed{2}", template)
+    response = distil.response(thinking, " \\boxed{2}", template)
     assert response == f"{template.opening}Plan: add.\n\nAdd both.\n\n1+1=2{template.closing}\\boxed{{2}}"
 
 
@@ -346,4 +345,4 @@ def test_a_table_without_correct_rows_is_refused() -> None:
     with pytest.raises(
         UserError, match="no correct row of strategy vanilla; the table's strategies are: reasonflux_zero"
     ):
-        f1_trajectories.alpaca_rows(trajectories(thinking=["t"]), QUESTIONS, R1, "vanilla")
+        distil.alpaca_rows(trajectories(thinking=["t"]), QUESTIONS, R1, "vanilla")

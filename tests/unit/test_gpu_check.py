@@ -8,11 +8,11 @@ from typing import Any
 import polars as pl
 import pytest
 
+from elastic_core.accelerators import Gpu
 from elastic_core.errors import UserError
 from elastic_core.training.sampler_agreement import METRIC
 from elastic_core.twins.twin import shrunk
 from flows import children, presets
-from flows.doctor.machine import Gpu
 from flows.gpu_check import machine
 from flows.gpu_check.check import begin
 from flows.gpu_check.machine import Machine, find_machine
@@ -78,7 +78,7 @@ def test_a_power_of_two_of_the_gpus_is_used(gpus: int, ranks: int) -> None:
 
 
 def test_the_cuda_build_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "installed_engine", lambda: "gpu")
+    monkeypatch.setattr(machine, "installed_build", lambda: "gpu")
     monkeypatch.setattr(machine, "installed_gpus", list)
     with pytest.raises(UserError, match=r"nvidia-smi shows no GPU.*make gpu ENGINE=cpu"):
         find_machine()

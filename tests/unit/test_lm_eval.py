@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from elastic_core import lm_eval, lm_eval_utils
+from elastic_core import lm_eval
 from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
+from elastic_core.lm_eval import utils
 from elastic_core.miniature.tokenizer import build_tokenizer
 
 SETTINGS = lm_eval.TaskSettings(context=32768, samples=16, temperature=0.6, top_p=0.95)
@@ -54,7 +55,7 @@ def test_problems_are_written_with_the_sweeps_own_prompts(tmp_path: Path) -> Non
     assert json.loads(line) == {
         "id": "0", "question": PROBLEMS[0].question, "truth": "2", "grader": "math",
     }  # fmt: skip
-    assert (tmp_path / "utils.py").read_text() == Path(lm_eval_utils.__file__).read_text()
+    assert (tmp_path / "utils.py").read_text() == Path(utils.__file__).read_text()
     assert sorted(file.name for file in tmp_path.iterdir()) == [
         "README.md", "aime-2024.jsonl", "elastic_aime_2024.yaml", "utils.py",
     ]  # fmt: skip
@@ -63,7 +64,7 @@ def test_problems_are_written_with_the_sweeps_own_prompts(tmp_path: Path) -> Non
 def test_a_problems_score_is_the_mean_over_its_responses() -> None:
     doc = {"truth": "2", "grader": "math"}
     responses = ["1+1</think>\\boxed{2}", "</think>\\boxed{3}", "\\boxed{2}", "</think>so \\boxed{2}"]
-    assert lm_eval_utils.process_results(doc, [responses]) == {"avg_at_k": 0.5}
+    assert utils.process_results(doc, [responses]) == {"avg_at_k": 0.5}
 
 
 def test_a_think_end_that_the_harness_leaves_out_is_noticed() -> None:

@@ -16,12 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.errors import UserError
+from elastic_core.miniature.guided import plan_of
 from elastic_core.miniature.problems import LEVELS, generate
-from elastic_core.reasonflux import miniature
-from elastic_core.reasonflux.embedders import SentenceTransformerEmbedder, TfidfEmbedder, Vectors, embed_cached
-from elastic_core.reasonflux.library import read_library
-from elastic_core.reasonflux.retrieval import Match, Retriever, build_retriever, level_names, score
-from elastic_core.reasonflux.template import Template, stable_id
+from elastic_core.reasonflux.library import MINIATURE_FILE, Template, read_library, stable_id
+from elastic_core.reasonflux.retrieval import (
+    Match,
+    Retriever,
+    SentenceTransformerEmbedder,
+    TfidfEmbedder,
+    Vectors,
+    build_retriever,
+    embed_cached,
+    level_names,
+    score,
+)
 from tests.upstream import UPSTREAM, needs_upstream
 
 
@@ -184,11 +192,11 @@ def test_the_published_library_answers_sensibly(tmp_path: Path, query: str, chap
 
 
 def test_a_miniature_problem_finds_the_template_of_its_level_length_and_sign(tmp_path: Path) -> None:
-    retriever = build_retriever(read_library(miniature.LIBRARY_FILE), "tfidf", cache=tmp_path)
+    retriever = build_retriever(read_library(MINIATURE_FILE), "tfidf", cache=tmp_path)
     numbers = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"]
     for level in LEVELS:
         problems = generate(level, 50, seed=0)
-        matches = retriever.retrieve([miniature.plan_of(problem.question).query for problem in problems])
+        matches = retriever.retrieve([plan_of(problem.question).query for problem in problems])
         for problem, (match,) in zip(problems, matches, strict=True):
             balance = sum(1 if operation[0] == "+" else -1 for operation in problem.operations)
             assert match.template.chapter == f"{level.capitalize()} chain"

@@ -12,7 +12,7 @@ from reports.claims import (
     gain_at_small_budgets,
     gain_on_both_sides,
     hardest_benchmark,
-    log_law,
+    rises_with_budget,
     separate_leads,
 )
 from tests.unit.test_report_summary import make_rows
@@ -114,13 +114,13 @@ def test_free_tokens_must_fall_by_a_fifth() -> None:
 
 def test_the_log_law_wants_a_rise_that_is_straight_in_log2() -> None:
     straight, flat, late = [0.1, 0.25, 0.4, 0.55, 0.7, 0.85], [0.5] * 6, [0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
-    claim = log_law(both(straight, straight), "hard")
+    claim = rises_with_budget(both(straight, straight), "hard")
     assert claim.holds
     assert "base +15.0 [" in claim.evidence
     assert "R² 1.00" in claim.evidence
-    assert log_law(both(straight, flat), "hard").holds is False
-    assert log_law(both(straight, late), "hard").holds is False
-    assert log_law(cells({("base", "separate"): straight}), "hard").holds is None
+    assert rises_with_budget(both(straight, flat), "hard").holds is False
+    assert rises_with_budget(both(straight, late), "hard").holds is False
+    assert rises_with_budget(cells({("base", "separate"): straight}), "hard").holds is None
 
 
 def test_the_hardest_benchmark_is_where_the_base_model_scores_least() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from elastic_core.rewards.codeforces import SAMPLE_TESTS_NOTE, CodeforcesRating, Standings
+from elastic_core.codeforces.rating import SAMPLE_TESTS_NOTE, CodeforcesRating, Standings
 from reports.codeforces import ratings, section
 
 USERS = {800: 50, 1500: 40, 2500: 10}

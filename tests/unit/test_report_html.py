@@ -20,10 +20,8 @@ from elastic_core.rewards.truth import MathTruth
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 from reports.claims import Claim
 from reports.content import ReportContent, ReportFigure, ReportTable
-from reports.html.page import write_page
-from reports.html.payload import Payload, build_payload, reference_answer
-from reports.html.sampling import draw_problems
-from reports.html.wording import WORDING
+from reports.html.page import draw_problems, write_page
+from reports.html.payload import WORDING, Payload, build_payload, reference_answer
 from reports.summary import summarize
 from tests.report_tables import HOSTILE, PHRASE, cut, row, small_table, table, with_phrase
 

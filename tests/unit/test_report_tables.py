@@ -12,8 +12,8 @@ from elastic_core.statistics import budget_advice, marginal_accuracy, paired_dif
 from reports import tables
 from reports.content import ReportTable, Shown
 from reports.published import PUBLISHED, published
+from reports.sources import Training
 from reports.summary import cell_problems, summarize
-from reports.training import Training
 from tests.unit.test_report_summary import make_rows
 
 

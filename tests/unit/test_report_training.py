@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from elastic_core.budget import TrainingBudget
-from reports.training import Training
+from reports.sources import Training
 
 
 def trained(equal: list[float]) -> Training:

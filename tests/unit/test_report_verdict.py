@@ -7,7 +7,7 @@ from elastic_core.budget import Budget
 from elastic_core.statistics import paired_difference, readable
 from elastic_core.sweep.grid import build_cells
 from reports.claims import Claim
-from reports.coverage import Asked, coverage
+from reports.sources import Asked, coverage
 from reports.summary import cell_problems
 from reports.verdict import verdict
 from tests.unit.test_report_summary import make_rows

@@ -11,7 +11,7 @@ from elastic_core.statistics import (
     mean_interval,
     paired_difference,
     paired_ratio,
-    problem_means,
+    problem_table,
     t95,
     wilson,
 )
@@ -50,7 +50,7 @@ def test_wilson_known_values() -> None:
 def test_a_problem_counts_once_however_often_it_was_sampled() -> None:
     rows = pl.DataFrame({"problem": ["a"] * 9 + ["b"], "score": [1.0] * 9 + [0.0]})
     assert avg_at_k(rows).mean == 0.5
-    assert problem_means(rows, "score").rows() == [("a", 1.0), ("b", 0.0)]
+    assert problem_table(rows, ["score"]).rows() == [("a", 9, 1.0), ("b", 1, 0.0)]
 
 
 def test_samples_that_agree_within_a_problem_add_nothing() -> None:

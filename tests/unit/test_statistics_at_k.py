@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from elastic_core.statistics import avg_at_k, maj_at_k, pass_at_k, problem_maj_at_k, problem_pass_at_k
+from elastic_core.statistics import Estimate, avg_at_k, mean_rate, problem_maj_at_k, problem_pass_at_k
 from tests.unit.test_statistics import clustered, table
 
 # A problem's samples: an answer has one score, and none, when it could not be read.
@@ -24,6 +24,14 @@ def voted(problems: list[list[str | None]]) -> pl.DataFrame:
     """Rows of these answers, a list per problem, with the score that each answer has."""
     rows = [(f"{i:02}", answer, SCORES[answer]) for i, answers in enumerate(problems) for answer in answers]
     return pl.DataFrame(rows, schema={"problem": pl.String, "answer": pl.String, "score": pl.Float64}, orient="row")
+
+
+def pass_at_k(rows: pl.DataFrame, k: int) -> Estimate:
+    return mean_rate(problem_pass_at_k(rows, k), "pass_at_k")
+
+
+def maj_at_k(rows: pl.DataFrame, k: int) -> Estimate:
+    return mean_rate(problem_maj_at_k(rows, k), "maj_at_k")
 
 
 def vote(answers: tuple[str | None, ...]) -> float:

@@ -1,14 +1,12 @@
 """Where the thinking goes: b* of a problem, and the three parts of its tokens."""
 
-import math
-
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from elastic_core.statistics import sufficient_budgets, thinking_spent
+from elastic_core.statistics import thinking_spent
 
 
 def ladder(scores: dict[str, dict[int | None, list[float]]], thought: int = 100) -> pl.DataFrame:
@@ -40,26 +38,29 @@ def ladder(scores: dict[str, dict[int | None, list[float]]], thought: int = 100)
     return pl.DataFrame(rows, schema_overrides=dict.fromkeys(integers, pl.Int32))
 
 
-def needs(rows: pl.DataFrame) -> dict[str, float | None]:
-    return dict(sufficient_budgets(rows).select("problem", "sufficient_budget").iter_rows())
+def solved(rows: pl.DataFrame) -> dict[int | None, float]:
+    """The share of problems whose b* is at most each budget."""
+    return dict(thinking_spent(rows).select("think_budget", "solved_within").iter_rows())
 
 
 def test_the_smallest_budget_at_which_half_of_the_samples_are_right() -> None:
     rows = ladder({"a": {16: [0, 0], 32: [1, 0], 64: [1, 1]}, "b": {16: [0.5, 0.4], 32: [0, 0], 64: [1, 1]}})
-    assert needs(rows) == {"a": 32, "b": 64}
+    assert solved(rows) == {16: 0, 32: 0.5, 64: 1}
 
 
 def test_a_tie_between_budgets_goes_to_the_smaller_one_even_when_a_larger_one_fails() -> None:
-    assert needs(ladder({"a": {16: [1, 1], 32: [0, 0], 64: [1, 1]}})) == {"a": 16}
+    assert solved(ladder({"a": {16: [1, 1], 32: [0, 0], 64: [1, 1]}})) == {16: 1, 32: 1, 64: 1}
 
 
 def test_unlimited_thinking_is_the_last_rung_and_never_solved_has_no_budget() -> None:
     rows = ladder({"free": {16: [0], None: [1]}, "never": {16: [0], None: [0]}})
-    assert needs(rows) == {"free": math.inf, "never": None}
+    assert solved(rows) == {16: 0, None: 0.5}
 
 
 def test_a_problem_that_a_rung_lacks_is_left_out() -> None:
-    assert needs(ladder({"a": {16: [1], 32: [1]}, "b": {16: [1]}})) == {"a": 16}
+    rows = ladder({"a": {16: [1], 32: [1]}, "b": {16: [0]}})
+    assert solved(rows) == {16: 1, 32: 1}
+    assert thinking_spent(rows)["num_problems"].to_list() == [1, 1]
 
 
 def test_tokens_past_what_was_needed_are_overthinking_and_those_of_the_unsolved_futile() -> None:
@@ -127,14 +128,11 @@ def test_more_budget_never_solves_fewer_problems_nor_needs_less(
     assert (spent["starved"] <= spent["solved_within"].last() - spent["solved_within"] + 1e-9).all()
 
 
-@given(tables, st.sampled_from([0.25, 0.5, 0.75, 1.0]), st.sampled_from([0.25, 0.5, 0.75, 1.0]))
-def test_asking_for_more_never_needs_less(
-    scores: dict[str, dict[int | None, list[float]]], one: float, other: float
-) -> None:
+@given(tables)
+def test_better_scores_never_solve_later(scores: dict[str, dict[int | None, list[float]]]) -> None:
     rows = ladder(scores)
-    lenient, strict = (sufficient_budgets(rows, bar)["sufficient_budget"] for bar in sorted((one, other)))
-    never = 1e9
-    assert (lenient.fill_null(never).clip(0, never) <= strict.fill_null(never).clip(0, never)).all()
+    better = thinking_spent(rows.with_columns(score=(pl.col("score") + 0.25).clip(0, 1)))
+    assert (better["solved_within"] >= thinking_spent(rows)["solved_within"]).all()
 
 
 @given(tables)

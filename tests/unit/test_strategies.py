@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive, request_seed
-from elastic_core.engines.scripted import ScriptedEngine
 from elastic_core.markers import Markers
 from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.trajectory import BudgetExceeded, SolutionFinish, ThinkFinish, Trajectory
+from tests.scripted import ScriptedEngine
 
 START, END, EOS, NEWLINE, FINAL, ANSWER, WAIT, WORD = range(8)
 MARKERS = Markers(START, END, (EOS,), (NEWLINE,), (NEWLINE, FINAL, ANSWER), (WAIT,), template_opens_thinking=True)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import Engine, drive
-from elastic_core.engines.scripted import ScriptedEngine
 from elastic_core.markers import Markers
 from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling
 from elastic_core.trajectory import BudgetExceeded, SolutionFinish, ThinkFinish, Trajectory
+from tests.scripted import ScriptedEngine
 
 START, END, EOS, NEWLINE, WORD = range(5)
 MARKERS = Markers(START, END, (EOS,), (NEWLINE,), (NEWLINE,), (WORD,), template_opens_thinking=True)

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import Engine, EngineLost, RequestFailed
-from elastic_core.engines.scripted import ScriptedEngine
 from elastic_core.markers import Markers
 from elastic_core.strategies import Completion, Generate, Sampling
 from elastic_core.sweep import executor
@@ -28,6 +27,7 @@ from elastic_core.sweep.prompts import Prompts
 from elastic_core.sweep.rows import RowBuilder, sample_seed
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.trajectory import KEY
+from tests.scripted import ScriptedEngine
 
 EOT, START, END, NEWLINE = 1, 2, 3, 4
 WORDS = {

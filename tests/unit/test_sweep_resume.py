@@ -11,13 +11,13 @@ from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo
-from elastic_core.engines.scripted import ScriptedEngine
 from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.resume import draws, learn
 from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.trajectory import Trajectory
+from tests.scripted import ScriptedEngine
 from tests.unit.test_memo import CELLS, END, EOS, MARKERS, WORD, Wanted, prompt
 
 PROBLEM = Problem("easy", "1", "question", "4", "math")

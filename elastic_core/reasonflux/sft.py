@@ -25,7 +25,7 @@ from elastic_core.data.mapping import reference
 from elastic_core.data.raw import column_names
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import sha256_file
-from elastic_core.reasonflux.own_template import Template
+from elastic_core.reasonflux.chat_templates import Template
 
 FILE_DATASET = "alpaca-file"
 """What a user's own file is called among the data sets of a run."""

@@ -21,7 +21,6 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +37,7 @@ HEADROOM = 100.0
 """Rating points above the best participant, which is where a contest's rating ends."""
 TOLERANCE = 0.01
 """Rating points within which a contest's rating is found."""
-NUM_RESAMPLES = 10_000
+NUM_RESAMPLES, SEED = 10_000, 0
 
 SAMPLE_TESTS_NOTE = (
     "378 of the 408 problems come with a single sample test, so that solved mostly means that the samples pass; "
@@ -46,15 +45,6 @@ SAMPLE_TESTS_NOTE = (
 )
 
 _ID = re.compile(r"([1-9][0-9]*)([A-Z]+[0-9]*)")
-
-
-class Ties(StrEnum):
-    """Where the model ranks among participants of the same points and penalty."""
-
-    AGAINST = "against"
-    """CodeElo: as many as are not worse, at least 1. Solving nothing is then last, also where many solve nothing."""
-    SHARED = "shared"
-    """As the API ranks: 1 + those strictly better. Solving nothing ranks with all who solved nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,10 +120,8 @@ def split_id(id: str) -> tuple[int, str]:
     return int(match[1]), match[2]
 
 
-def score(
-    problems: Mapping[str, float | None], results: Mapping[str, Sequence[bool]], attempts: int = MAX_ATTEMPTS
-) -> Score:
-    """What the model has after its first `attempts` attempts at each problem; `results` by index, in order.
+def score(problems: Mapping[str, float | None], results: Mapping[str, Sequence[bool]]) -> Score:
+    """What the model has after its first `MAX_ATTEMPTS` attempts at each problem; `results` by index, in order.
 
     The first success counts and ends the attempts; each failure before it costs POINTS_PER_FAILURE of the problem's
     points, down to 0, or PENALTY_PER_FAILURE. An unsolved problem costs nothing. Indices that are not among
@@ -141,7 +129,7 @@ def score(
     """
     points, penalty = 0.0, 0.0
     for index in problems.keys() & results.keys():
-        tried = list(results[index][:attempts])
+        tried = list(results[index][:MAX_ATTEMPTS])
         if True not in tried:
             continue
         failures, worth = tried.index(True), problems[index]
@@ -153,12 +141,11 @@ def score(
     return Score(points, penalty)
 
 
-def rank(own: Score, standings: Standings, ties: Ties = Ties.AGAINST) -> int:
-    """The rank that the score would have had, 1 or more."""
+def rank(own: Score, standings: Standings) -> int:
+    """The rank that the score would have had: as many as are not worse, at least 1. Solving nothing is last, also where
+    many solve nothing."""
     ahead = standings.points > own.points
     level = standings.points == own.points
-    if ties is Ties.SHARED:
-        return 1 + int(np.sum(ahead | (level & (standings.penalties < own.penalty))))
     return max(1, int(np.sum(ahead | (level & (standings.penalties <= own.penalty)))))
 
 
@@ -204,16 +191,12 @@ def rating(
     results: Mapping[str, Sequence[bool]],
     standings: Mapping[int, Standings],
     users: Mapping[int, int],
-    *,
-    attempts: int = MAX_ATTEMPTS,
-    ties: Ties = Ties.AGAINST,
-    seed: int = 0,
 ) -> CodeforcesRating:
     """The model's rating over all contests that its problems belong to.
 
     The k samples of a problem are attempts in their order, so that this measures pass@k with a price: one success
-    among the first min(k, `attempts`) is enough, and failures before it cost points. Ratings from different numbers
-    of attempts are not comparable; `attempts=1` is a rating at pass@1.
+    among the first min(k, `MAX_ATTEMPTS`) is enough, and failures before it cost points. Ratings from different k are
+    not comparable.
 
     The interval is a percentile bootstrap over contests (NUM_RESAMPLES, seeded). It knows how contests differ, not
     how samples of one problem do. One contest bounds nothing.
@@ -234,12 +217,12 @@ def rating(
         )
     rated = {
         contest: contest_rating(
-            rank(score(standings[contest].problems, asked[contest], attempts), standings[contest], ties),
+            rank(score(standings[contest].problems, asked[contest]), standings[contest]),
             standings[contest].ratings,
         )
         for contest in usable
     }
-    low, high = _interval(np.array(list(rated.values())), seed)
+    low, high = _interval(np.array(list(rated.values())))
     mean = float(np.mean(list(rated.values())))
     return CodeforcesRating(
         rating=mean,
@@ -266,10 +249,10 @@ def _by_contest(results: Mapping[str, Sequence[bool]]) -> dict[int, dict[str, Se
     return dict(contests)
 
 
-def _interval(ratings: np.ndarray, seed: int) -> tuple[float, float]:
+def _interval(ratings: np.ndarray) -> tuple[float, float]:
     """95 % percentile bootstrap of the mean, shape (contests,)."""
     if len(ratings) < 2:
         return -np.inf, np.inf
-    drawn = np.random.default_rng(seed).integers(len(ratings), size=(NUM_RESAMPLES, len(ratings)))
+    drawn = np.random.default_rng(SEED).integers(len(ratings), size=(NUM_RESAMPLES, len(ratings)))
     low, high = np.quantile(ratings[drawn].mean(axis=1), (0.025, 0.975))
     return float(low), float(high)

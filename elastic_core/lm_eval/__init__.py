@@ -15,7 +15,6 @@ from typing import Any
 
 import yaml
 
-from elastic_core import lm_eval_utils
 from elastic_core.atomic import replacing, write_text
 from elastic_core.data.problems import Problem
 from elastic_core.rewards.grade import THINK_END
@@ -110,7 +109,7 @@ def write_tasks(
             temporary.write_text(text)
         files.append(file)
     with replacing(directory / "utils.py") as temporary:
-        shutil.copyfile(lm_eval_utils.__file__, temporary)
+        shutil.copyfile(Path(__file__).with_name("utils.py"), temporary)
     write_text(directory / "README.md", readme)
     return files
 

@@ -1,4 +1,4 @@
-"""Lengths in tokens: by phase, against what was asked for, and one model's against another's."""
+"""What responses are like: their lengths in tokens, who closed their thoughts, and whether they can be read at all."""
 
 from __future__ import annotations
 
@@ -6,19 +6,10 @@ from typing import NamedTuple
 
 import polars as pl
 
-from elastic_core.statistics.accuracy import mean_score
+from elastic_core.rewards.grade import UNANSWERED
 from elastic_core.statistics.intervals import Estimate, mean_interval
 from elastic_core.statistics.problems import column_of, common_problems, problem_table
 from elastic_core.trajectory import ThinkFinish
-
-
-class PhaseTokens(NamedTuple):
-    """Mean tokens per trajectory. `total` is thinking and solution, all that was sampled; forced ones are apart."""
-
-    think: Estimate
-    solution: Estimate
-    total: Estimate
-    forced: Estimate
 
 
 def sampled_tokens() -> pl.Expr:
@@ -32,29 +23,6 @@ def forced_close() -> pl.Expr:
     A vanilla or unconstrained response that stops there is left as it is, and is not counted.
     """
     return pl.col("think_finish").is_in([ThinkFinish.FORCED, ThinkFinish.END_OF_TEXT]) & (pl.col("forced_tokens") > 0)
-
-
-def tokens_by_phase(rows: pl.DataFrame) -> PhaseTokens:
-    """Mean over problems of the mean tokens of their samples, phase by phase, with t-intervals over problems.
-
-    Args:
-        rows: of one cell, with the token columns of the trajectory table.
-
-    Raises:
-        ValueError: on no rows, or a missing count.
-    """
-    columns = ["think_tokens", "solution_tokens", "tokens", "forced_tokens"]
-    problems = problem_table(rows.with_columns(tokens=sampled_tokens()), columns)
-    return PhaseTokens(*(mean_tokens(problems, column) for column in columns))
-
-
-def forced_fraction(rows: pl.DataFrame) -> Estimate:
-    """The share of trajectories whose think-end we wrote (`forced_close`), mean over problems, interval as avg@k's.
-
-    Raises:
-        ValueError: on no rows, or a missing value.
-    """
-    return mean_score(problem_table(rows.with_columns(forced=forced_close()), ["forced"]), "forced")
 
 
 def length_error(rows: pl.DataFrame) -> Estimate:
@@ -97,3 +65,48 @@ def paired_ratio(a: pl.DataFrame, b: pl.DataFrame, column: str) -> Estimate:
     ratio = top.mean() / bottom.mean()
     low, high = mean_interval((top - ratio * bottom) / bottom.mean())
     return Estimate(float(ratio), float(ratio + low), float(ratio + high), len(top), a.height + b.height)
+
+
+class Readable(NamedTuple):
+    """Of all responses of one model, under every strategy and budget. Without answers every accuracy is 0, and says
+    nothing of budgets.
+
+    Attributes:
+        num_answered: in which the grader found an answer.
+        num_thoughts: that had a phase of thinking.
+        num_closed: whose thinking the model ended by itself.
+    """
+
+    model: str
+    num_trajectories: int
+    num_answered: int
+    num_thoughts: int
+    num_closed: int
+
+
+def readable(rows: pl.DataFrame) -> list[Readable]:
+    """Counts of each model of a trajectory table, by name."""
+    finish = pl.col("think_finish")
+    counts = rows.group_by("model").agg(
+        pl.len().alias("num_trajectories"),
+        (~pl.col("grade_status").is_in(UNANSWERED)).sum().alias("num_answered"),
+        (finish != ThinkFinish.NOT_APPLICABLE).sum().alias("num_thoughts"),
+        (finish == ThinkFinish.CLOSED).sum().alias("num_closed"),
+    )
+    return [Readable(**row) for row in counts.sort("model").iter_rows(named=True)]
+
+
+def unreadable(found: Readable) -> list[str]:
+    """A sentence for each reason why little can be read off the model's accuracies, with what to do."""
+    sentences = []
+    if found.num_answered == 0:
+        sentences.append(
+            f"None of the {found.num_trajectories:,} responses of {found.model} holds an answer that the grader can "
+            "read: read some of them; the model may need fine-tuning to end with its answer, or more solution tokens."
+        )
+    if found.num_thoughts and found.num_closed == 0:
+        sentences.append(
+            f"None of the {found.num_thoughts:,} thoughts of {found.model} was closed by the model: every answer "
+            "follows a cut; give larger thinking budgets, or a model that was trained to think between these markers."
+        )
+    return sentences

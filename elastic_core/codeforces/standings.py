@@ -17,9 +17,9 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from elastic_core.atomic import replacing
+from elastic_core.codeforces.rating import Standings
 from elastic_core.errors import UserError
 from elastic_core.network import DownloadError, TooLarge, pieces, retrying
-from elastic_core.rewards.codeforces import Standings
 
 if TYPE_CHECKING:
     import httpx

@@ -14,7 +14,7 @@ import polars as pl
 
 from elastic_core.atomic import write_text
 from elastic_core.errors import UserError
-from elastic_core.reasonflux.f1_template import ChatTemplate
+from elastic_core.reasonflux.chat_templates import ChatTemplate
 from elastic_core.rewards.grade import THINK_END, GradeStatus
 
 _BETWEEN_REPLIES = "\n\n"

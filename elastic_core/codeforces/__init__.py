@@ -1,0 +1,1 @@
+"""Codeforces: the standings of its contests, and the rating that they give a model."""

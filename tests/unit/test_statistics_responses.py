@@ -1,0 +1,108 @@
+"""What responses are like: tokens, forced thoughts, the error of length, and whether there is anything to read."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from elastic_core.statistics import (
+    Estimate,
+    Readable,
+    forced_close,
+    length_error,
+    mean_score,
+    mean_tokens,
+    problem_table,
+    readable,
+    sampled_tokens,
+    unreadable,
+)
+
+
+def responses(**columns: list[object]) -> pl.DataFrame:
+    """Rows of one cell at 16+32; a problem each, unless given."""
+    height = len(next(iter(columns.values())))
+    defaults = {
+        "problem": [f"{i:02}" for i in range(height)],
+        "think_budget": [16] * height,
+        "solution_budget": [32] * height,
+        "think_tokens": [16] * height,
+        "solution_tokens": [10] * height,
+        "forced_tokens": [1] * height,
+        "think_finish": ["forced"] * height,
+    }
+    return pl.DataFrame(defaults | columns)
+
+
+def mean(rows: pl.DataFrame, column: str) -> Estimate:
+    return mean_tokens(problem_table(rows, [column]), column)
+
+
+def forced_fraction(rows: pl.DataFrame) -> Estimate:
+    return mean_score(problem_table(rows.with_columns(forced=forced_close()), ["forced"]), "forced")
+
+
+def test_tokens_are_means_over_problems() -> None:
+    rows = responses(problem=["a", "a", "a", "b"], think_tokens=[4, 4, 4, 8], forced_tokens=[1, 0, 2, 5])
+    assert mean(rows, "think_tokens").mean == 6
+    assert mean(rows.with_columns(tokens=sampled_tokens()), "tokens")[::3] == (16, 2), "forced ones are apart"
+    assert mean(rows, "forced_tokens").mean == 3
+    assert mean(rows, "forced_tokens").num_trajectories == 4
+
+
+def test_token_intervals_are_of_the_problems_and_never_below_zero() -> None:
+    rows = responses(think_tokens=[0, 0, 0, 12], solution_tokens=[10, 12, 14, 16])
+    assert mean(rows, "think_tokens").low == 0
+    assert mean(rows, "solution_tokens")[:3] == pytest.approx((13, 13 - 4.108, 13 + 4.108), abs=0.1)
+
+
+def test_one_problem_bounds_no_length() -> None:
+    assert mean(responses(think_tokens=[8]), "think_tokens")[:3] == (8, 0, np.inf)
+
+
+@pytest.mark.parametrize(("finish", "fraction"), [("forced", 1.0), ("closed", 0.0)])
+def test_all_forced_and_none_forced_leave_room(finish: str, fraction: float) -> None:
+    forced = forced_fraction(responses(think_finish=[finish] * 30))
+    assert forced.mean == fraction
+    assert 0.05 < forced.high - forced.low < 0.15
+
+
+def test_a_thought_left_as_it_stopped_is_not_forced() -> None:
+    rows = responses(think_finish=["end_of_text", "end_of_text", "length"], forced_tokens=[1, 0, 0])
+    assert forced_fraction(rows).mean == pytest.approx(1 / 3)
+
+
+def test_the_length_error_is_signed_and_counts_all_sampled_tokens() -> None:
+    error = length_error(responses(think_tokens=[48, 40, 50], solution_tokens=[10, 2, 4]))
+    assert error.mean == pytest.approx((10 - 6 + 6) / 3)
+    assert error.low < 0 < error.high
+
+
+def test_an_unlimited_budget_asks_for_no_length() -> None:
+    with pytest.raises(ValueError, match="error"):
+        length_error(responses(think_budget=[None, 16]))
+
+
+def finished(*responses: tuple[str, str, str]) -> pl.DataFrame:
+    return pl.DataFrame(responses, schema=["model", "think_finish", "grade_status"], orient="row")
+
+
+def test_answers_and_closed_thoughts_are_counted_by_model() -> None:
+    table = finished(
+        ("base", "closed", "correct"),
+        ("base", "forced", "wrong"),
+        ("base", "length", "truncated"),
+        ("base", "not_applicable", "no_answer"),
+        ("other", "end_of_text", "timeout"),
+    )
+    assert readable(table) == [Readable("base", 4, 2, 3, 1), Readable("other", 1, 1, 1, 0)]
+
+
+def test_a_model_that_answers_and_closes_its_thoughts_needs_no_remark() -> None:
+    assert unreadable(Readable("base", 100, 1, 100, 1)) == []
+    assert unreadable(Readable("no thinking", 100, 1, 0, 0)) == []
+
+
+def test_what_is_missing_is_named_with_how_many_responses_lack_it() -> None:
+    answers, thoughts = unreadable(Readable("base", 1260, 0, 1200, 0))
+    assert answers.startswith("None of the 1,260 responses of base holds an answer") and "fine-tuning" in answers
+    assert thoughts.startswith("None of the 1,200 thoughts of base was closed") and "thinking budgets" in thoughts
