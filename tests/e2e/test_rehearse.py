@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from elastic_core.training.checkpoints import checkpoint_steps
-from tests.elastic_command import elastic
+from tests.elastic_command import elastic, elastic_here
 from tests.exactness import broken_rules
 
 pytestmark = pytest.mark.timeout(2700)
@@ -103,6 +103,6 @@ def test_it_is_listed_as_usable_where_it_passed(told: str, runs: Path) -> None:
 
 
 def test_what_cannot_be_rehearsed_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    unheard = elastic("rehearse", "--preset", "e1-math-1.5b", "--set", "base=owner/Unheard-1B", runs=tmp_path)
+    unheard = elastic_here("rehearse", "--preset", "e1-math-1.5b", "--set", "base=owner/Unheard-1B", runs=tmp_path)
     assert unheard.returncode == 2
     assert unheard.stdout.strip().splitlines()[-1].startswith("error: owner/Unheard-1B: no twin can be made")
