@@ -33,7 +33,7 @@ def elastic(*arguments: str, runs: Path, timeout: float = 1700) -> subprocess.Co
 
 
 def elastic_here(*arguments: str, runs: Path) -> subprocess.CompletedProcess[str]:
-    """The same in this process, which saves seconds of imports: for what starts no flow, so that nothing outlives it."""
+    """The same in this process, which saves seconds of imports; for what starts no flow, as that would outlive it."""
     output, status = io.StringIO(), 0
     with (
         patch.dict(os.environ, environment(runs)),
