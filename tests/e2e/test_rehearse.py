@@ -27,7 +27,8 @@ gpus = 8
 [data]
 train = ["deepscaler", "deepcoder-primeintellect", "deepcoder-taco", "deepcoder-lcbv5"]
 validation = ["aime-2024", "livecodebench"]
-benchmarks = ["aime-2024", "gpqa-diamond", "livecodebench", "codeforces", "humaneval-plus"]
+# One of each grader.
+benchmarks = ["aime-2024", "gpqa-diamond", "livecodebench"]
 
 [engine]
 tensor_parallel_size = 2
@@ -35,7 +36,8 @@ tensor_parallel_size = 2
 data_parallel_size = 1
 
 [sweep]
-models = ["base", "trained"]
+# What it starts from thinks here for the other, and by itself in every preset's own rehearsal.
+models = ["trained", "base>trained"]
 strategies = ["separate", "unconstrained", "reasonflux_zero"]
 """
 
@@ -94,7 +96,7 @@ def test_the_table_is_exact(results: Path) -> None:
     (sweep,) = (results / "sweep").iterdir()
     table = pl.read_parquet(sweep / "table" / "**" / "*.parquet", hive_partitioning=False)
     assert broken_rules(table) == {}
-    assert set(table["model"]) == {"base", "trained", "base>trained"}
+    assert set(table["model"]) == {"trained", "base>trained"}
     assert {"closed", "forced"} <= set(table["think_finish"])
 
 

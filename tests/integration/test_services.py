@@ -212,6 +212,7 @@ def test_the_worker_runs_what_prefect_yaml_names_whatever_the_server_says(servic
 
         def finished(deployment: str, **more: Any) -> dict[str, Any]:
             run = api.post(f"/deployments/{deployment}/create_flow_run", json=more)
+            assert run.status_code == 201, run.text
             path = f"/flow_runs/{run.json()['id']}"
             final = ("COMPLETED", "FAILED", "CRASHED")
             wait_for(lambda: api.get(path).json()["state_type"] in final, 120, "finished flow run")
