@@ -19,6 +19,7 @@ TOGETHER = {
     "the smoke pipeline": {"test_pipeline.py", "test_sweep.py", "test_deployment.py"},
     "a Ray cluster": {
         "test_local_ray.py",
+        "test_private_queues.py",
         "test_transient_ray.py",
         "test_training_graders.py",
         "test_training_watchdog.py",

@@ -22,7 +22,7 @@ def started_ray() -> Iterator[tuple[RayCluster, dict[str, str]]]:
     """A cluster, and the environment of whoever may call it."""
     with ExitStack() as stack:
         with patch.dict(os.environ):
-            cluster = stack.enter_context(local_cluster(cpus=4, gpus=0, object_store_bytes=100 << 20))
+            cluster = stack.enter_context(local_cluster(cpus=8, gpus=0, object_store_bytes=100 << 20))
             environment = dict(os.environ)
         yield cluster, environment
 
