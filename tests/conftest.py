@@ -30,7 +30,13 @@ LONGEST = (
     "test_rehearse.py",
     "test_pipeline.py",
     "test_sweep.py",
+    "test_playground.py",
+    "test_grade_math.py",
+    "test_prepare_data.py",
+    "test_micro_batches_training.py",
+    "test_twins.py",
     "test_sweep_ray.py",
+    "test_services.py",
 )
 """Files that begin first, so that both processes end together."""
 
