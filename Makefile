@@ -14,7 +14,7 @@ BIN := .venv/bin
 export TORCH_INDEX
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up doctor gpu test lint bench chaos rehearse lock clean
+.PHONY: help install demo up doctor gpu test lint unit bench chaos rehearse nightly lock clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -38,29 +38,36 @@ gpu: install ## Show on this machine's GPUs what a CPU cannot, into runs/gpu-evi
 	@$(BIN)/elastic gpu-check
 
 test: INSTALL_FOR = for-tests
-test: lint ## Lint, then unit, integration and end-to-end tests
-	$(BIN)/pytest tests/unit --timeout 120 -n auto
-	@# The longest first, so that both processes end together.
+test: install ## Lint and unit tests beside each other, then integration and end-to-end tests
+	@$(MAKE) --no-print-directory -j2 lint unit
 	$(BIN)/pytest tests/e2e tests/integration -m "not slow" --timeout 1800 -n 2 --dist loadfile --no-loadscope-reorder
+
+unit: install
+	$(BIN)/pytest tests/unit --timeout 120 -n auto
 
 lint: install ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: install ## Measure: each script in tests/bench
-	@for script in tests/bench/bench_*.py; do \
-		echo "$$script"; $(BIN)/python -m tests.bench.$$(basename "$$script" .py) || exit 1; \
-	done
+bench: install ## Measure: each script in tests/bench, and a table of every figure
+	@$(BIN)/python -m tests.bench
 
-chaos: install ## Kill processes in the middle of their work and check what is left
-	$(BIN)/pytest tests/chaos --timeout 1800
-	$(BIN)/pytest tests/integration tests/e2e -m slow --timeout 1800
+chaos: install ## Kill processes in the middle of their work and check what is left; slow tests
+	@$(BIN)/pytest tests/chaos --timeout 1800 || failed=1; \
+	$(BIN)/pytest tests/integration tests/e2e -m slow --timeout 1800 || failed=1; exit $${failed:-0}
 
 rehearse: install ## Rehearse every preset on this CPU and record which pass; hours
 	@for preset in flows/presets/*.toml; do \
 		$(BIN)/elastic rehearse --preset "$$(basename "$$preset" .toml)" --ship || failed=1; \
 	done; exit $${failed:-0}
+
+nightly: INSTALL_FOR = for-tests
+nightly: install ## What make test leaves out, chaos and every rehearsal; hours. Its last line belongs into docs/operate.md
+	@began=$$(date +%s); result=passed; \
+	for part in chaos rehearse; do $(MAKE) --no-print-directory $$part || result=failed; done; \
+	echo "| $$(date -u +%F) | $$(git rev-parse --short HEAD) | $$((($$(date +%s) - began) / 60)) min | $$result |"; \
+	[ $$result = passed ]
 
 lock: install ## Renew infra/requirements from pyproject.toml; LOCK_ARGS=--upgrade moves every pin
 	$(BIN)/python infra/lock.py $(LOCK_ARGS)

@@ -1,5 +1,8 @@
 """Settings of every test run."""
 
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,19 +10,57 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 # How fast the machine is decides no test. Half of hypothesis' usual examples keep the unit tests under a minute; every
-# run draws others.
+# run draws others, but for continuous integration, where nothing but a change may turn a test red.
 settings.register_profile("elastic", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("elastic")
+settings.register_profile("elastic-ci", settings.get_profile("elastic"), derandomize=True, database=None)
+settings.load_profile("elastic-ci" if os.environ.get("CI") else "elastic")
+
+TOGETHER = {
+    "the smoke pipeline": {"test_pipeline.py", "test_sweep.py", "test_deployment.py"},
+    "a Ray cluster": {
+        "test_local_ray.py",
+        "test_private_queues.py",
+        "test_transient_ray.py",
+        "test_training_graders.py",
+        "test_training_watchdog.py",
+    },
+}
+"""Files that share what takes long to start, and so a process."""
+LONGEST = (
+    "test_rehearse.py",
+    "test_pipeline.py",
+    "test_sweep.py",
+    "test_playground.py",
+    "test_grade_math.py",
+    "test_prepare_data.py",
+    "test_micro_batches_training.py",
+    "test_twins.py",
+    "test_sweep_ray.py",
+    "test_services.py",
+)
+"""Files that begin first, so that both processes end together."""
 
 
 class FilesTogether(LoadFileScheduling):
-    """The tests of a file run in one process, which has its engine or server; those of tests/e2e too, as they share the
-    smoke pipeline, but for the rehearsal, which takes as long as they do."""
+    """The tests of a file run in one process, which has its engine or server."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return "tests/e2e" if file.startswith("tests/e2e/") and not file.endswith("test_rehearse.py") else file
+        return next((shared for shared, files in TOGETHER.items() if Path(file).name in files), file)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return FilesTogether(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_the_users_mirror() -> Iterator[None]:
+    """The tree that real files are read from is no setting of what is tested."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("ELASTIC_DATA_MIRROR", raising=False)
+        yield

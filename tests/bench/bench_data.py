@@ -36,14 +36,15 @@ from elastic_core.data.sets import DataBuild, Sets
 from elastic_core.data.source_files import Fetched
 from elastic_core.miniature.warm_start import BASE
 from tests.bench import results
-from tests.upstream import UPSTREAM
+from tests.bench.inputs import missing_upstream, upstream_files
 
 NUM_ROWS = 40_000
 REPEATS = 5
 NUM_CODE_ROWS = 8
 WARM_UP = "warm-up"
 """Directory of a few rows."""
-SOURCE = UPSTREAM / "agentica-project/rllm/rllm/data/train/math/aime.json"
+(SOURCE,) = upstream_files("aime-1983-2023")
+(EVALUATION,) = upstream_files("math500")
 ENTRY: Dataset = replace(REGISTRY["deepscaler"], rows=None)
 
 
@@ -109,7 +110,7 @@ def write_code_rows(file: Path, num: int, test_bytes: int) -> None:
 def overlap(directory: Path) -> None:
     """Exact and 13-gram overlap with MATH500."""
     train = pl.read_json(directory / "rows.json", schema={"problem": pl.String})["problem"]
-    evaluation = pl.read_json(UPSTREAM / "agentica-project/rllm/rllm/data/test/math/math.json")["problem"]
+    evaluation = pl.read_json(EVALUATION)["problem"]
     find_overlaps(Ngrams.of(train), Ngrams.of(evaluation))
 
 
@@ -141,8 +142,8 @@ def run_task(task: str, directory: Path) -> None:
 
 
 def main() -> None:
-    if not SOURCE.is_file():
-        print(f"no real rows at {SOURCE}; set ELASTIC_DATA_MIRROR to a tree of upstream files. Nothing measured.")
+    if reason := missing_upstream("aime-1983-2023", "math500"):
+        print(f"{results.SKIPPED}{reason}")
         return
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)

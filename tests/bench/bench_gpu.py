@@ -111,7 +111,7 @@ def training(options: argparse.Namespace, device: Any) -> dict[str, float]:
 
 def main(options: argparse.Namespace) -> None:
     if reason := missing():
-        print(f"skipped: {reason}")
+        print(f"{results.SKIPPED}{reason}")
         return
     figures: dict[str, Any] = {"model": str(options.model), "budget": f"{options.think}+{options.solution}"}
     figures["gpus"] = [gpu.name for gpu in installed_gpus()]

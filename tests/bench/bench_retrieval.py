@@ -18,10 +18,10 @@ from tqdm import tqdm
 from elastic_core.reasonflux.library import read_library
 from elastic_core.reasonflux.retrieval import build_retriever
 from tests.bench import results
-from tests.upstream import UPSTREAM
+from tests.bench.inputs import missing_upstream, upstream_files
 
-SOURCE = UPSTREAM / "Gen-Verse/ReasonFlux/ReasonFlux_v1/data/template_library.json"
-QUESTIONS = UPSTREAM / "agentica-project/rllm/rllm/data/test/math/math.json"
+(SOURCE,) = upstream_files("reasonflux-templates")
+(QUESTIONS,) = upstream_files("math500")
 NUM_QUERIES = 1000
 REPEATS = 5
 UNIT_MS = {"load": "", "first_query": "", "next_query": "", "batch": f" ({NUM_QUERIES} queries)"}
@@ -57,8 +57,8 @@ def measure() -> dict[str, float]:
 
 
 def main() -> None:
-    if not (SOURCE.is_file() and QUESTIONS.is_file()):
-        print(f"no real library or problems below {UPSTREAM}; set ELASTIC_DATA_MIRROR. Nothing measured.")
+    if reason := missing_upstream("reasonflux-templates", "math500"):
+        print(f"{results.SKIPPED}{reason}")
         return
     command = [sys.executable, "-m", "tests.bench.bench_retrieval", "measure"]
     runs: list[dict[str, float]] = [

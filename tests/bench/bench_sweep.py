@@ -226,8 +226,8 @@ async def through_ray(options: argparse.Namespace) -> dict[str, Any]:
             assert ours.tokens_generated == tokens
             ratios.append(seconds / ours.seconds)
         del llm
-        figures["executor_vs_generate"] = statistics.median(ratios[1:])
-        figures["executor_vs_generate_range"] = [min(ratios[1:]), max(ratios[1:])]
+        figures["executor_vs_generate_ratio"] = statistics.median(ratios[1:])
+        figures["executor_vs_generate_ratio_range"] = [min(ratios[1:]), max(ratios[1:])]
         shared = await swept(engine, options, grid, "memo", seed=0)
         line("grid, one thought", shared.result.rows_written, shared.result.tokens_generated, shared.result.seconds)
         # Another seed: with the same one forced cells would be equal token by token, and agree for no good reason.

@@ -15,7 +15,7 @@ from elastic_core.rewards.code import grade_code
 from elastic_core.rewards.code_truth import CodeTest, CodeTruth
 from elastic_core.rewards.grade import GradeStatus
 from elastic_core.rewards.sandbox import Sandbox, require_sandbox
-from tests.upstream import UPSTREAM
+from tests.bench.inputs import upstream_files
 
 STARTS = 50
 THREADS = 2
@@ -39,7 +39,7 @@ def _start() -> float:
 
 
 def _codeforces() -> float:
-    path = UPSTREAM / "agentica-project/rllm/rllm/data/test/code/codeforces.json"
+    (path,) = upstream_files("codeforces")
     problems = [tuple(CodeTest(**test) for test in row["tests"]) for row in json.loads(path.read_text())]
     began = time.perf_counter()
     with ThreadPoolExecutor(THREADS) as pool:

@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 
 from elastic_core.trajectory import CELL, KEY, SCHEMA
 from tests.e2e.conftest import read_table
-from tests.elastic_command import elastic
+from tests.elastic_command import elastic, elastic_here
 from tests.exactness import broken_rules
 from tests.listening import Place
 
@@ -111,11 +111,11 @@ def test_a_grade_that_was_wrong_is_put_right(table: pl.DataFrame, runs: Path, tm
     for shard in copy.glob("rows-*.parquet"):
         rows = pl.read_parquet(shard)
         rows.with_columns(score=1 - pl.col("score"), grade_status=pl.lit("wrong")).write_parquet(shard)
-    missing = elastic("regrade", str(copy), runs=runs)
+    missing = elastic_here("regrade", str(copy), runs=runs)
     assert missing.returncode == 2 and "give --data DIRECTORY" in missing.stdout
     (data,) = (file.parent for file in runs.glob("smoke/data/*/manifest.json"))
-    result = elastic("regrade", str(copy), "--data", str(data), runs=runs)
+    result = elastic_here("regrade", str(copy), "--data", str(data), runs=runs)
     assert result.returncode == 0, result.stdout[-3000:]
     key = list(KEY)
     assert pl.read_parquet(sorted(copy.glob("*.parquet"))).sort(key).equals(table.sort(key))
-    assert "not a trajectory table" in elastic("regrade", str(tmp_path), runs=runs).stdout
+    assert "not a trajectory table" in elastic_here("regrade", str(tmp_path), runs=runs).stdout

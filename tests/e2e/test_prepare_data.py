@@ -11,7 +11,7 @@ import pytest
 from mlflow import MlflowClient
 
 from elastic_core.data.registry import REGISTRY
-from tests.elastic_command import ELASTIC, elastic, environment
+from tests.elastic_command import ELASTIC, elastic, elastic_here, environment
 from tests.upstream import UPSTREAM, needs_upstream
 
 COMMAND = ("run", "prepare-data", "--set", f"data.mirror={UPSTREAM}")
@@ -68,7 +68,7 @@ def test_everything_in_the_mirror_is_built_and_recorded(whole: Path) -> None:
 
 @needs_upstream
 def test_what_is_built_is_not_built_again(whole: Path) -> None:
-    again = elastic(*COMMAND, runs=whole.parents[2])
+    again = elastic_here(*COMMAND, runs=whole.parents[2])
     assert "nothing to do" in again.stdout and directory(again.stdout) == whole
 
 
@@ -159,7 +159,7 @@ def test_ones_own_file_becomes_a_benchmark(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:
-    result = elastic(*arguments, runs=tmp_path)
+    result = elastic_here(*arguments, runs=tmp_path)
     assert result.returncode == 2
     (line,) = result.stdout.strip().splitlines()
     assert line.startswith("error: ") and reason in line

@@ -1,16 +1,21 @@
 """A finished sweep that is asked for more: other cells, two models together, narrower intervals."""
 
+import os
 import shutil
 import subprocess
 from importlib import resources
 from pathlib import Path
+from unittest.mock import patch
 
 import polars as pl
 import pytest
 
+from elastic_core.errors import UserError
 from elastic_core.trajectory import CELL, KEY
+from flows.cli_options import changes_of
+from flows.sweep import sweep
 from tests.e2e.conftest import read_table
-from tests.elastic_command import elastic
+from tests.elastic_command import elastic, elastic_here, environment
 from tests.exactness import broken_rules
 
 FEWER = ("--set", 'sweep.models=["base","trained>base"]', "--set", 'sweep.strategies=["separate","unconstrained"]')
@@ -52,10 +57,10 @@ def test_a_sweep_ends_with_the_comparison_of_its_models(more: subprocess.Complet
 
 def test_status_and_plan_say_that_nothing_is_missing(more: subprocess.CompletedProcess[str], more_runs: Path) -> None:
     asked = ("--preset", "smoke", *FEWER, "--set", "sweep.samples=3")
-    assert "(100%)" in elastic("sweep", "status", *asked, runs=more_runs).stdout
+    assert "(100%)" in elastic_here("sweep", "status", *asked, runs=more_runs).stdout
     without_templates = ("--set", 'sweep.strategies=["separate"]')
-    assert "(100%)" in elastic("sweep", "status", *asked, *without_templates, runs=more_runs).stdout
-    plan = elastic("plan", "sweep", *asked, runs=more_runs)
+    assert "(100%)" in elastic_here("sweep", "status", *asked, *without_templates, runs=more_runs).stdout
+    plan = elastic_here("plan", "sweep", *asked, runs=more_runs)
     assert plan.returncode == 0
     assert "tokens/s, measured on 1 engine(s)" in plan.stdout
 
@@ -65,9 +70,9 @@ def test_a_sweep_of_fewer_problems_finds_them_in_the_table(
 ) -> None:
     asked = ("--preset", "smoke", *FEWER, "--set", "sweep.problems=2")
     without_templates = ("--set", 'sweep.strategies=["separate"]')
-    status = elastic("sweep", "status", *asked, *without_templates, runs=more_runs).stdout
+    status = elastic_here("sweep", "status", *asked, *without_templates, runs=more_runs).stdout
     assert "(100%)" in status
-    plan = elastic("plan", "sweep", *asked, runs=more_runs).stdout
+    plan = elastic_here("plan", "sweep", *asked, runs=more_runs).stdout
     assert "(2 problems) × 2 samples" in plan and "0 of " in plan
 
 
@@ -75,12 +80,25 @@ def test_rows_of_other_thought_templates_do_not_join_the_table(more_runs: Path) 
     shipped = (resources.files("elastic_core.reasonflux") / "miniature.json").read_text()
     library = more_runs / "library.json"
     library.write_text(shipped.replace("maximum", "at most", 1))
-    other = ("--preset", "smoke", "--set", f"sweep.templates.library={library}")
-    for command in ("plan", "run"):
-        refused = elastic(command, "sweep", *other, runs=more_runs)
-        assert refused.returncode == 2
-        assert "its rows were made with template reasonflux_zero = " in refused.stdout
-        assert "Traceback" not in refused.stdout
+    other, sentence = f"sweep.templates.library={library}", "its rows were made with template reasonflux_zero = "
+    planned = elastic_here("plan", "sweep", "--preset", "smoke", "--set", other, runs=more_runs)
+    assert planned.returncode == 2 and planned.stdout.startswith("error: ") and sentence in planned.stdout
+    assert sentence in refused_by_a_task(more_runs, other)
+
+
+def refused_by_a_task(runs: Path, setting: str) -> str:
+    """What a sweep prints that one of its tasks refuses, which Prefect has to start."""
+    refused = elastic("run", "sweep", "--preset", "smoke", "--set", setting, runs=runs)
+    assert refused.returncode == 2
+    assert "Traceback" not in refused.stdout
+    return refused.stdout
+
+
+def refusal(runs: Path, setting: str) -> str:
+    """Of the flow itself, before any of its tasks is started."""
+    with patch.dict(os.environ, environment(runs)), pytest.raises(UserError) as refused:
+        sweep.fn("smoke", changes_of((setting,)))
+    return str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -90,16 +108,17 @@ def test_rows_of_other_thought_templates_do_not_join_the_table(more_runs: Path) 
         ('sweep.strategies=["seperate"]', 'no strategy "seperate"; did you mean "separate"?'),
         ('sweep.models=["base>trained>base"]', "expected a name, or THINKER>SOLVER"),
         ('sweep.models=["other"]', 'no model "other"; expected base, best, trained'),
-        ('sweep.budgets=["4k+1k"]', "do not fit the model's context"),
         ('data.benchmarks=["nothing"]', "nothing"),
         ('base="nowhere"', "nowhere"),
     ],
 )
-def test_a_sweep_that_cannot_be_run_is_refused_in_a_sentence_before_any_engine_starts(
+def test_a_sweep_that_cannot_be_run_is_refused_in_a_sentence_before_any_task_starts(
     more_runs: Path, setting: str, sentence: str
 ) -> None:
-    refused = elastic("run", "sweep", "--preset", "smoke", "--set", setting, runs=more_runs, timeout=120)
-    assert refused.returncode == 2
-    assert sentence in refused.stdout
-    assert "Traceback" not in refused.stdout
-    assert "Connecting to existing Ray cluster" not in refused.stdout
+    assert sentence in refusal(more_runs, setting)
+
+
+def test_a_sweep_that_a_task_refuses_is_one_before_any_engine_starts(more_runs: Path) -> None:
+    told = refused_by_a_task(more_runs, 'sweep.budgets=["4k+1k"]')
+    assert "do not fit the model's context" in told
+    assert "Connecting to existing Ray cluster" not in told

@@ -30,13 +30,17 @@ ENDLESS = "9^{9^{9^9}}"
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A pool that a busy machine does not hurry: what is right is asked, not how fast."""
+@pytest.fixture(scope="module")
+def patient_pool() -> Iterator[Pool]:
     pool = Pool(deadline=HANGS)
-    monkeypatch.setattr(rewards_math, "pool", lambda: pool)
-    yield
+    yield pool
     pool.close()
+
+
+@pytest.fixture
+def patient(patient_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool that a busy machine does not hurry: what is right is asked, not how fast."""
+    monkeypatch.setattr(rewards_math, "pool", lambda: patient_pool)
 
 
 @pytest.fixture

@@ -5,15 +5,13 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
 
 import httpx
 import psutil
 import pytest
 
-from elastic_core.training.local_ray import RayCluster, local_cluster
+from elastic_core.training.local_ray import RayCluster
 from tests.listening import listening
 
 pytestmark = pytest.mark.timeout(300)
@@ -21,14 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 NOBODY = 65534
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    # What Ray's token is set in must not outlive this module.
-    with patch.dict(os.environ), local_cluster(cpus=2, gpus=0, object_store_bytes=100 << 20) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def directory(cluster: RayCluster) -> Path:
     """Ray's own."""
     (option,) = [part for part in psutil.Process(cluster.head).cmdline() if part.startswith("--temp-dir=")]

@@ -64,7 +64,8 @@ def stop(process: "subprocess.Popen[bytes]", number: int, log: Path) -> list[psu
     return left
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+# tests/e2e/test_playground_page.py ends one by SIGTERM whose engine is ready.
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_an_engine_that_holds_its_thread_is_not_waited_for(tmp_path: Path, number: int) -> None:
     process = start(tmp_path, sys.executable, "-c", HELD, str(free_ports(1)[0]))
     wait_for_child(process, "the engine")

@@ -1,16 +1,14 @@
 """TransferQueue on a Ray cluster as training starts it: its own processes are answered, and nobody else."""
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
-from elastic_core.training.local_ray import local_cluster
+from elastic_core.training.local_ray import RayCluster
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -63,19 +61,16 @@ QUEUE = """
 
 
 @pytest.mark.parametrize("how", ["protected", "open"])
-def test_what_a_stranger_sends_is_not_read(how: str, tmp_path: Path) -> None:
+def test_what_a_stranger_sends_is_not_read(how: str, cluster: RayCluster, tmp_path: Path) -> None:
     """And it is without the key, which is why this is here: when that changes, the protection may go."""
-    # Ray's token, which the cluster sets, must not outlive this test.
-    with patch.dict(os.environ), local_cluster(cpus=8, gpus=0, object_store_bytes=100 << 20) as cluster:
-        assert cluster.gcs is not None
-        result = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(QUEUE), str(tmp_path / "ran"), how, cluster.gcs],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=240,
-            check=False,
-        )
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(QUEUE), str(tmp_path / "ran"), how, str(cluster.gcs)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=240,
+        check=False,
+    )
     assert result.returncode == 0, result.stdout[-4000:]
     (found,) = [line for line in result.stdout.splitlines() if line.startswith("found ")]
     places, ran = json.loads(found.removeprefix("found "))

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from tests.bench.bench_report import Shape, write_table
-from tests.elastic_command import elastic
+from tests.elastic_command import elastic, elastic_here
 
 SHAPE = Shape({"hard": 6}, samples=2, thought=48, solution=32, max_seconds=0, max_gib=0)
 
@@ -35,7 +35,7 @@ def test_a_half_done_sweep_is_reported_and_says_how_much_of_it_is_there(tmp_path
 
 
 def test_what_is_no_table_is_one_sentence(tmp_path: Path) -> None:
-    done = elastic("report", "--from", str(tmp_path), runs=tmp_path / "runs")
+    done = elastic_here("report", "--from", str(tmp_path), runs=tmp_path / "runs")
     assert done.returncode == 2
     assert done.stdout.startswith(f"error: {tmp_path} is no trajectory table")
     assert len(done.stdout.splitlines()) == 1

@@ -26,7 +26,6 @@ MEMORY = 256 << 20
 _PR_SET_CHILD_SUBREAPER = 36
 
 GROUPS = {"resources": RESOURCES, "reading": READING, "escaping": ESCAPING, "forging": FORGING}
-
 CALLS = {
     "stdin": "value = attack(input())\nprint(value)\n",
     "functional": "def solve(x):\n    return attack(x)\n",
@@ -128,10 +127,10 @@ def named(name: str) -> Hostile:
 
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize(
-    "group", [RESOURCES, READING, ESCAPING, FORGING], ids=["resources", "reading", "escaping", "forging"]
-)
-def test_no_hostile_program_passes_escapes_or_hangs(outside: Outside, group: list[Hostile]) -> None:
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("every_call", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["one call", "every"])
+def test_no_hostile_program_passes_escapes_or_hangs(outside: Outside, group: str, every_call: bool) -> None:
+    """Each program called in one of the four ways, which take turns; by `make chaos` in every way."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # whatever survived its parents would become a child of this
     before = set(psutil.Process().children(recursive=True))
     system = {path: set(path.iterdir()) for path in map(Path, ("/", "/etc", "/opt", "/usr/lib"))}
@@ -140,7 +139,9 @@ def test_no_hostile_program_passes_escapes_or_hangs(outside: Outside, group: lis
         began = time.monotonic()
         return run(outside, *case), time.monotonic() - began
 
-    cases = [(hostile, call) for hostile in group for call in CALLS]
+    calls = list(CALLS)
+    turns = ((hostile, calls if every_call else [calls[n % len(calls)]]) for n, hostile in enumerate(GROUPS[group]))
+    cases = [(hostile, call) for hostile, chosen in turns for call in chosen]
     with ThreadPoolExecutor(4) as pool:
         results = dict(zip(cases, pool.map(attempt, cases), strict=True))
     by_name = {f"{hostile.name} ({call})": result for (hostile, call), result in results.items()}
@@ -161,7 +162,7 @@ def test_the_suite_is_as_large_as_promised() -> None:
 
 @pytest.mark.parametrize("call", list(CALLS)[:3])
 def test_a_program_that_knew_the_answer_would_pass(outside: Outside, call: str) -> None:
-    knows = Hostile("knows", "", f"def attack(x):\n    return {outside.secret!r}\n")
+    knows = Hostile("knows", f"def attack(x):\n    return {outside.secret!r}\n")
     assert run(outside, knows, call) is GradeStatus.CORRECT
 
 

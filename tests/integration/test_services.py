@@ -15,7 +15,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import asyncpg
@@ -66,11 +66,15 @@ BINARIES = Path(_FOUND).resolve().parent if _FOUND else None
 """Of PostgreSQL: Debian and Ubuntu put them beside PATH."""
 
 
+def write_project(directory: Path) -> Path:
+    (directory / "flow.py").write_text(textwrap.dedent(FLOW))
+    (directory / "prefect.yaml").write_text(textwrap.dedent(DEPLOYMENTS))
+    return directory
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    (tmp_path / "flow.py").write_text(textwrap.dedent(FLOW))
-    (tmp_path / "prefect.yaml").write_text(textwrap.dedent(DEPLOYMENTS))
-    return tmp_path
+    return write_project(tmp_path)
 
 
 def clean_environment() -> dict[str, str]:
@@ -105,12 +109,34 @@ def lines_until(process: subprocess.Popen[str], last: str) -> list[str]:
     raise AssertionError("".join(lines))
 
 
-@pytest.fixture
-def services(project: Path, environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], int, int, list[str]]]:
-    ports = free_ports(1)[0], free_ports(1)[0]
-    process = start(project, environment, *ports)
+class Services(NamedTuple):
+    """What `elastic up` started, and what it said."""
+
+    process: subprocess.Popen[str]
+    project: Path
+    prefect_port: int
+    mlflow_port: int
+    lines: list[str]
+
+    @property
+    def mlflow(self) -> str:
+        return f"http://127.0.0.1:{self.mlflow_port}"
+
+    def worker(self) -> psutil.Process | None:
+        for each in psutil.Process(self.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # It may end while it is looked at.
+                if "flows.worker" in each.cmdline():
+                    return each
+        return None
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    """One for all tests: they are in the order in which it may be used, and the last ends it."""
+    project, ports = write_project(tmp_path_factory.mktemp("project")), free_ports(2)
+    process = start(project, clean_environment(), *ports)
     try:
-        yield process, *ports, lines_until(process, "Ctrl-C")
+        yield Services(process, project, *ports, lines_until(process, "Ctrl-C"))
     finally:
         process.terminate()
         process.wait(60)
@@ -139,13 +165,26 @@ def wait_for(condition, seconds: float, what: str) -> None:
         time.sleep(0.2)
 
 
-def test_a_deployment_runs_a_crashed_worker_returns_and_ctrl_c_leaves_nothing(services, project: Path) -> None:
-    process, prefect_port, mlflow_port, lines = services
-    prefect, mlflow = f"http://127.0.0.1:{prefect_port}", f"http://127.0.0.1:{mlflow_port}"
-    assert any(prefect in line for line in lines) and any(mlflow in line for line in lines)
+def test_nobody_gets_in_without_the_password(services: Services) -> None:
+    runs = services.project / "runs"
+    variables = clients(runs)
+    file = runs / "services" / "client.env"
+    assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
+    url = f"{variables['PREFECT_API_URL']}/flows/count"
+    assert httpx.post(url, trust_env=False).status_code == 401
+    assert httpx.post(url, auth=("elastic", "wrong"), trust_env=False).status_code == 401
+    with prefect_client(runs) as api:
+        assert api.post("/flows/count").status_code == 200
+    assert mlflow_status(runs, "wrong") == 401
+    assert mlflow_status(runs, variables["MLFLOW_TRACKING_PASSWORD"]) == 200
+
+
+def test_a_deployment_runs_where_its_project_is_and_records_beside_it(services: Services) -> None:
+    prefect, mlflow = f"http://127.0.0.1:{services.prefect_port}", services.mlflow
+    assert any(prefect in line for line in services.lines) and any(mlflow in line for line in services.lines)
     assert httpx.get(f"{mlflow}/health", trust_env=False).status_code == 200
 
-    with prefect_client(project / "runs") as api:
+    with prefect_client(services.project / "runs") as api:
         deployment = api.get("/deployments/name/touch/small").json()
         assert deployment["work_pool_name"] == "elastic"
         run = api.post(f"/deployments/{deployment['id']}/create_flow_run", json={}).json()
@@ -156,31 +195,13 @@ def test_a_deployment_runs_a_crashed_worker_returns_and_ctrl_c_leaves_nothing(se
         )
         assert api.get(f"/flow_runs/{run['id']}").json()["state_type"] == "COMPLETED"
     # In the project's directory, with the tracking server that was started beside it.
-    assert (project / "touched").read_text() == mlflow
-
-    def worker() -> psutil.Process | None:
-        for each in psutil.Process(process.pid).children(recursive=True):
-            with contextlib.suppress(psutil.Error):  # It may end while it is looked at.
-                if "flows.worker" in each.cmdline():
-                    return each
-        return None
-
-    first = worker()
-    assert first
-    first.kill()
-    wait_for(lambda: worker() not in (None, first), 60, "restarted worker")
-
-    family = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 0
-    assert not [each for each in family if each.is_running()]
-    for port in (prefect_port, mlflow_port):
-        with socket.socket() as probe:
-            assert probe.connect_ex(("127.0.0.1", port))
+    assert (services.project / "touched").read_text() == mlflow
 
 
-def test_the_worker_runs_what_prefect_yaml_names_whatever_the_server_says(services, project: Path) -> None:
+def test_the_worker_runs_what_prefect_yaml_names_whatever_the_server_says(services: Services) -> None:
     """Somebody who can write to the server plants commands in every place that Prefect's own worker takes them from."""
+    project = services.project
+    (project / "touched").unlink(missing_ok=True)
     proof = project / "planted"
     variables = {"command": f"touch {proof}"}
     pulled = [{"prefect.deployments.steps.run_shell_script": {"script": f"touch {proof}"}}]
@@ -196,8 +217,16 @@ def test_the_worker_runs_what_prefect_yaml_names_whatever_the_server_says(servic
             assert api.patch(f"/deployments/{known['id']}", json=fields).status_code == 204
 
         def finished(deployment: str, **more: Any) -> dict[str, Any]:
-            run = api.post(f"/deployments/{deployment}/create_flow_run", json=more)
-            path = f"/flow_runs/{run.json()['id']}"
+            answers = []
+
+            def created() -> bool:
+                """A busy server answers 503 where its database is locked, as Prefect's own client knows."""
+                answers.append(api.post(f"/deployments/{deployment}/create_flow_run", json=more))
+                assert answers[-1].status_code in (201, 503), answers[-1].text
+                return answers[-1].status_code == 201
+
+            wait_for(created, 60, "new flow run")
+            path = f"/flow_runs/{answers[-1].json()['id']}"
             final = ("COMPLETED", "FAILED", "CRASHED")
             wait_for(lambda: api.get(path).json()["state_type"] in final, 120, "finished flow run")
             return dict(api.get(path).json()["state"])
@@ -216,6 +245,24 @@ def test_the_worker_runs_what_prefect_yaml_names_whatever_the_server_says(servic
         assert api.patch("/work_pools/elastic", json={"base_job_template": template}).status_code == 204
         assert finished(known["id"])["type"] == "COMPLETED"
     assert (project / "touched").exists() and not proof.exists()
+
+
+def test_a_crashed_worker_returns(services: Services) -> None:
+    first = services.worker()
+    assert first
+    first.kill()
+    wait_for(lambda: services.worker() not in (None, first), 60, "restarted worker")
+
+
+def test_ctrl_c_leaves_nothing(services: Services) -> None:
+    family = psutil.Process(services.process.pid).children(recursive=True)
+    assert family
+    services.process.send_signal(signal.SIGINT)
+    assert services.process.wait(60) == 0
+    assert not [each for each in family if each.is_running()]
+    for port in (services.prefect_port, services.mlflow_port):
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", port))
 
 
 def test_a_taken_port_is_one_sentence(project: Path, environment: dict[str, str]) -> None:
@@ -241,20 +288,6 @@ def test_kill_9_leaves_nothing_either(project: Path, environment: dict[str, str]
     process.wait()
     _, alive = psutil.wait_procs(family, timeout=40)
     assert not alive
-
-
-def test_nobody_gets_in_without_the_password(services, project: Path) -> None:
-    runs = project / "runs"
-    variables = clients(runs)
-    file = runs / "services" / "client.env"
-    assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
-    url = f"{variables['PREFECT_API_URL']}/flows/count"
-    assert httpx.post(url, trust_env=False).status_code == 401
-    assert httpx.post(url, auth=("elastic", "wrong"), trust_env=False).status_code == 401
-    with prefect_client(runs) as api:
-        assert api.post("/flows/count").status_code == 200
-    assert mlflow_status(runs, "wrong") == 401
-    assert mlflow_status(runs, variables["MLFLOW_TRACKING_PASSWORD"]) == 200
 
 
 @pytest.fixture

@@ -11,11 +11,13 @@ from omegaconf import OmegaConf
 
 from elastic_core.errors import UserError
 from elastic_core.training import graders
+from elastic_core.training.local_ray import RayCluster
 
 ON_A_CLUSTER = """
+import sys
 import ray
 from elastic_core.training.graders import sandbox_problems
-ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+ray.init(address=sys.argv[1], log_to_driver=False)
 print(list(sandbox_problems().values()))
 """
 
@@ -49,7 +51,7 @@ def test_a_node_without_a_sandbox_is_named_where_programs_are_graded(
 
 
 @pytest.mark.timeout(180)
-def test_every_node_of_a_cluster_looks_for_itself() -> None:
-    command = [sys.executable, "-W", "ignore", "-c", ON_A_CLUSTER]
+def test_every_node_of_a_cluster_looks_for_itself(cluster: RayCluster) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", ON_A_CLUSTER, str(cluster.gcs)]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.stdout.splitlines()[-1:] == ["[None]"], found.stderr[-3000:]

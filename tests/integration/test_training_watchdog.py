@@ -5,13 +5,15 @@ import sys
 
 import pytest
 
+from elastic_core.training.local_ray import RayCluster
+
 TRAINER = """
 import sys, time
 import ray
 from elastic_core.training import watchdog
 
 watchdog._SECONDS_BETWEEN_LOOKS = 0.5 if sys.argv[1] in ("nobody", "worker", "engine") else 60
-ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
+ray.init(address=sys.argv[2], log_to_driver=False)
 
 @ray.remote
 class Worker:
@@ -60,10 +62,10 @@ print("done", flush=True)
     ],
 )
 def test_a_dead_process_ends_the_training_and_is_the_reason_of_what_failed_with_it(
-    victim: str, status: int, words: str
+    victim: str, status: int, words: str, cluster: RayCluster
 ) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", TRAINER, victim],
+        [sys.executable, "-c", TRAINER, victim, str(cluster.gcs)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -5,12 +5,14 @@ import sys
 
 import pytest
 
+from elastic_core.training.local_ray import RayCluster
+
 DRIVER = """
 import os, signal, sys
 import ray
 from elastic_core.transient import ProcessLost, is_transient
 
-ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
+ray.init(address=sys.argv[1], log_to_driver=False)
 
 @ray.remote
 class Worker:
@@ -39,7 +41,8 @@ for how in ("killed", "lost", "assertion", "refuses to start"):
 
 
 @pytest.mark.timeout(300)
-def test_a_killed_actor_is_worth_another_attempt_and_its_errors_are_not() -> None:
-    ended = subprocess.run([sys.executable, "-c", DRIVER], capture_output=True, text=True, timeout=280, check=False)
+def test_a_killed_actor_is_worth_another_attempt_and_its_errors_are_not(cluster: RayCluster) -> None:
+    command = [sys.executable, "-c", DRIVER, str(cluster.gcs)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     said = ended.stdout.splitlines()[-4:]
     assert said == ["killed True", "lost True", "assertion False", "refuses to start False"], ended.stderr

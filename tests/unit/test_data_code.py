@@ -7,7 +7,6 @@ import pickle
 import tracemalloc
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -18,8 +17,7 @@ from hypothesis import strategies as st
 from elastic_core.data.dataset import BadRow, Fields, Mapper
 from elastic_core.data.mapping import code
 from elastic_core.rewards.code_truth import CodeTest, CodeTruth
-
-MIRROR = Path(os.environ.get("ELASTIC_DATA_MIRROR") or Path(__file__).resolve().parents[3] / "shared" / "data")
+from tests.upstream import UPSTREAM
 
 FIELDS: dict[Mapper, Fields] = {
     code.codeforces: code.CODEFORCES_FIELDS,
@@ -52,7 +50,7 @@ def refused(mapper: Mapper, row: dict[str, Any], good: dict[str, Any], reason: s
 
 
 def upstream(name: str) -> list[dict[str, Any]]:
-    file = MIRROR / "agentica-project/rllm/rllm/data/test/code" / name
+    file = UPSTREAM / "agentica-project/rllm/rllm/data/test/code" / name
     if not file.exists():
         pytest.skip(f"{file} is not on this machine")
     return json.loads(file.read_bytes())

@@ -1,10 +1,8 @@
 """Overlap with evaluation sets, duplicates, near-empty rows: as slow Python finds them, in real data too."""
 
 import json
-import os
 import re
 from collections import Counter
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +13,8 @@ from hypothesis import strategies as st
 
 from elastic_core.data import overlap
 from elastic_core.data.overlap import NGRAM, OVERLAPS, Ngrams, count_duplicates, count_near_empty, find_overlaps
+from tests.upstream import UPSTREAM, needs_upstream
 
-MIRROR = Path(os.environ.get("ELASTIC_DATA_MIRROR") or Path(__file__).resolve().parents[3] / "shared" / "data")
 RLLM = "agentica-project/rllm/rllm/data"
 THIRTEEN = "one two three four five six seven eight nine ten eleven twelve thirteen"
 
@@ -149,7 +147,7 @@ def test_questions_are_never_null(function: object) -> None:
         function(series("a", None))
 
 
-@pytest.mark.skipif(not (MIRROR / RLLM).is_dir(), reason=f"no mirror of real data at {MIRROR}")
+@needs_upstream
 @pytest.mark.parametrize(
     "benchmark, num_exact, num_all, num_uncommon",
     [("aime", 0, 160, 31), ("amc", 0, 22, 22), ("math", 3, 116, 11), ("minerva", 0, 0, 0)],
@@ -165,4 +163,4 @@ def test_overlaps_of_past_aime_problems_with_benchmarks(
 
 
 def _real(file: str) -> Ngrams:
-    return Ngrams.of(series(*(row["problem"] for row in json.loads((MIRROR / RLLM / file).read_text()))))
+    return Ngrams.of(series(*(row["problem"] for row in json.loads((UPSTREAM / RLLM / file).read_text()))))

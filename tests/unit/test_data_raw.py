@@ -8,7 +8,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic_core.data import parquet, raw
@@ -86,16 +86,31 @@ def test_a_line_of_its_own_is_read_like_any_other(tmp_path: Path, monkeypatch: p
     assert "expected an object" in refusal(tmp_path, "rows.jsonl", as_jsonl([["q" * 200]])).reason
 
 
-@given(st.lists(st.fixed_dictionaries({"problem": TEXT, "answer": TEXT}), min_size=1, max_size=8))
-def test_any_text_survives_every_format(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, str]]) -> None:
-    for suffix, write in FORMATS.items():
-        found = read(tmp_path_factory.mktemp("rows"), f"rows.{suffix}", write(rows))
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("rows")
+
+
+TEXTS = st.fixed_dictionaries({"problem": TEXT, "answer": TEXT})
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=8))
+def test_any_text_survives_every_format(directory: Path, rows: list[dict[str, str]]) -> None:
+    for suffix in ("json", "jsonl", "csv"):
+        found = read(directory, f"rows.{suffix}", FORMATS[suffix](rows))
         # CSV cannot tell an empty text from a missing one.
         expected = [{k: v or None for k, v in row.items()} if suffix == "csv" else row for row in rows]
         assert (
             found.drop("row").with_columns(pl.all().replace("", None) if suffix == "csv" else pl.all()).to_dicts()
             == expected
         )
+
+
+@settings(max_examples=3)
+@given(st.lists(TEXTS, min_size=50, max_size=100))
+def test_any_text_survives_parquet(directory: Path, rows: list[dict[str, str]]) -> None:
+    """Few and large: each file is read by a process of its own."""
+    assert read(directory, "rows.parquet", as_parquet(rows)).drop("row").to_dicts() == rows
 
 
 def test_numbers_become_the_text_that_is_asked_for(tmp_path: Path) -> None:

@@ -149,14 +149,14 @@ def test_another_python_is_refused_in_one_sentence(tmp_path: Path) -> None:
     assert done.stderr.startswith("error: Python 3.11 is needed") and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "lint", "bench", "chaos", "lock", "up", "doctor"])
+@pytest.mark.parametrize("target", ["demo", "test", "lint", "bench", "chaos", "nightly", "lock", "up", "doctor"])
 def test_every_target_installs_first(target: str) -> None:
     planned = subprocess.run(
         ["make", "--dry-run", "PYTHON=some-python", target], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
     installed = [line.startswith("some-python infra/install.py cpu") for line in planned].index(True)
     assert any(".venv/bin/" in line for line in planned[installed + 1 :])
-    assert planned[installed].endswith("for-tests") == (target == "test")
+    assert planned[installed].endswith("for-tests") == (target in ("test", "nightly"))
 
 
 def test_without_python_make_says_so() -> None:

@@ -1,0 +1,63 @@
+"""Every bench, one after the other, each in a process of its own, and a table of all figures at the end.
+
+A bench that lacks something says what and how to get it. One that fails leaves the others alone, and is what `make
+bench` exits with.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.bench import results
+
+BENCHES = sorted(file.stem for file in Path(__file__).parent.glob("bench_*.py"))
+
+
+def run(bench: str) -> tuple[int, list[str]]:
+    """Exit status, and what was skipped. What the bench prints is passed on as it comes."""
+    skipped = []
+    command = [sys.executable, "-u", "-m", f"tests.bench.{bench}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            if line.startswith(results.SKIPPED):
+                skipped.append(line.removeprefix(results.SKIPPED).strip())
+    return process.returncode, skipped
+
+
+def figures(since: float) -> Table:
+    """Those that have been written since then."""
+    table = Table("bench", "figure", "value", "unit")
+    for file in sorted(results.directory().glob("*.json")):
+        if file.stat().st_mtime >= since:
+            for name, value, unit in results.flat(json.loads(file.read_text())):
+                table.add_row(file.stem, name, value, unit)
+    return table
+
+
+def main() -> int:
+    since, failed, skipped = time.time(), [], {}
+    for bench in BENCHES:
+        print(f"== {bench}", flush=True)
+        status, skipped[bench] = run(bench)
+        failed += [bench] if status else []
+    # A figure in a log must not be cut to the width of a terminal that nobody looks at.
+    Console(soft_wrap=True, width=None if sys.stdout.isatty() else 160).print(figures(since))
+    for bench, reasons in skipped.items():
+        for reason in reasons:
+            print(f"{bench}: {results.SKIPPED}{reason}")
+    for bench in failed:
+        print(f"{bench}: failed, see above")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""Returns what is unequal to itself."""
+
+
+def attack(x):
+    return float("nan")

@@ -1,0 +1,5 @@
+"""Returns what makes comparisons ask the other side."""
+
+
+def attack(x):
+    return NotImplemented

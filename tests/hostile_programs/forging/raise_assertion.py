@@ -1,0 +1,5 @@
+"""Raises what a test program may expect."""
+
+
+def attack(x):
+    raise AssertionError("correct")

@@ -1,0 +1,7 @@
+"""Prints the environment, where the answer is."""
+
+import os
+
+
+def attack(x):
+    return " ".join(os.environ.values())

@@ -1,0 +1,5 @@
+"""Climbs out of its folder."""
+
+
+def attack(x):
+    return open("../" * 40 + "@CANARY@/secret").read()

@@ -1,0 +1,7 @@
+"""Aborts and hopes for a core dump."""
+
+import os
+
+
+def attack(x):
+    os.abort()

