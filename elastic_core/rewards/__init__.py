@@ -6,22 +6,17 @@ response is never scored 0 because a machine was out of memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import cpu_count
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from elastic_core.rewards.choice import grade_choice
 from elastic_core.rewards.code import grade_code
-from elastic_core.rewards.grade import Grade, GradeStatus, NotAtOnce
+from elastic_core.rewards.grade import Grade, GradeStatus
 from elastic_core.rewards.math import grade_math
 
-
-class _Grader(Protocol):
-    def __call__(self, response: str, truth: str, *, at_once: bool = False) -> Grade: ...
-
-
-_GRADERS: dict[str, _Grader] = {"math": grade_math, "choice": grade_choice, "code": grade_code}
+_GRADERS: dict[str, Callable[[str, str], Grade]] = {"math": grade_math, "choice": grade_choice, "code": grade_code}
 
 KINDS = tuple(_GRADERS)
 """Kinds that `grade` takes."""
@@ -56,7 +51,9 @@ def grade(kind: str, response: str, truth: str) -> Grade:
         GradingFailed: when the grader failed `ATTEMPTS` times.
         UserError: when programs are to be graded and there is no sandbox.
     """
-    grader = _grader(kind)
+    if kind not in _GRADERS:
+        raise ValueError(f'no grader "{kind}"; expected one of {", ".join(KINDS)}')
+    grader = _GRADERS[kind]
     for _ in range(ATTEMPTS):
         graded = grader(response, truth)
         if graded.status is not GradeStatus.SANDBOX_ERROR:
@@ -70,24 +67,11 @@ def grade_many(answers: Sequence[Answer]) -> list[Grade]:
     Raises:
         ValueError, GradingFailed, UserError: as `grade`.
     """
-    grades: dict[Answer, Grade] = {}
-    waiting: list[Answer] = []
-    for answer in dict.fromkeys(answers):
-        try:
-            grades[answer] = _grader(answer.kind)(answer.response, answer.truth, at_once=True)
-        except NotAtOnce:
-            waiting.append(answer)
-    if waiting:
-        # The work is done by other processes, which these threads wait for.
-        with ThreadPoolExecutor(min(len(waiting), cpu_count() or 1)) as pool:
-            grades.update(zip(waiting, pool.map(lambda answer: grade(*answer), waiting), strict=True))
+    different = list(dict.fromkeys(answers))
+    # What takes long is done by other processes, which these threads wait for.
+    with ThreadPoolExecutor(min(len(different), cpu_count() or 1) or 1) as pool:
+        grades = dict(zip(different, pool.map(lambda answer: grade(*answer), different), strict=True))
     return [grades[answer] for answer in answers]
-
-
-def _grader(kind: str) -> _Grader:
-    if kind not in _GRADERS:
-        raise ValueError(f'no grader "{kind}"; expected one of {", ".join(KINDS)}')
-    return _GRADERS[kind]
 
 
 __all__ = ["KINDS", "Answer", "Grade", "GradeStatus", "GradingFailed", "grade", "grade_many"]

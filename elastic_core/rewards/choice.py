@@ -40,13 +40,12 @@ _PATTERNS = tuple(
 )
 
 
-def grade_choice(response: str, truth: str, *, at_once: bool = False) -> Grade:
+def grade_choice(response: str, truth: str) -> Grade:
     """Grade a response by the letter that its solution chooses.
 
     Args:
         response: the model's whole text, think-end included as text; without one there is no credit.
         truth: the right letter.
-        at_once: as of the other graders; this one always is.
 
     Raises:
         ValueError: when the truth is none of the letters.

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from elastic_core.rewards.code_truth import CodeTruth
-from elastic_core.rewards.grade import Grade, GradeStatus, NotAtOnce, solution_of
+from elastic_core.rewards.grade import Grade, GradeStatus, solution_of
 from elastic_core.rewards.runners import run
 from elastic_core.rewards.sandbox import require_sandbox
 
@@ -19,7 +19,7 @@ class _Fence(NamedTuple):
     first_line: int
 
 
-def grade_code(response: str, truth: str, *, at_once: bool = False) -> Grade:
+def grade_code(response: str, truth: str) -> Grade:
     """Grade a response by the last complete code block after the last think-end. Safe to call from any thread.
 
     It is right when it passes every test; tests after the first failure are not run. `Grade.answer` is the program.
@@ -27,10 +27,8 @@ def grade_code(response: str, truth: str, *, at_once: bool = False) -> Grade:
     Args:
         response: the model's whole text, think-end included as text; without one there is no credit.
         truth: an encoded `CodeTruth`.
-        at_once: run nothing.
 
     Raises:
-        NotAtOnce: when there is a program and it was not to be run.
         ValueError: when the truth is not one.
         UserError: when there is no sandbox on this machine; nothing is ever run without.
     """
@@ -40,8 +38,6 @@ def grade_code(response: str, truth: str, *, at_once: bool = False) -> Grade:
     program = extract_code(solution)
     if program is None:
         return Grade(0.0, GradeStatus.NO_ANSWER, None)
-    if at_once:
-        raise NotAtOnce
     decoded = CodeTruth.decode(truth)
     require_sandbox()
     status = run(program, decoded)

@@ -25,10 +25,6 @@ UNANSWERED = (GradeStatus.NO_ANSWER, GradeStatus.TRUNCATED)
 """Of a response in which there is no answer to grade."""
 
 
-class NotAtOnce(Exception):
-    """Another process has to be asked, which a grader was told not to do."""
-
-
 class Grade(NamedTuple):
     """Score in [0, 1], why, and the answer as read (None when there is none)."""
 

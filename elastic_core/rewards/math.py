@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from elastic_core.rewards.boxed import last_boxed
 from elastic_core.rewards.compare import accepts, undecided
-from elastic_core.rewards.grade import Grade, GradeStatus, NotAtOnce, solution_of
+from elastic_core.rewards.grade import Grade, GradeStatus, solution_of
 from elastic_core.rewards.math_pool import Failure, pool
 from elastic_core.rewards.truth import MathTruth
 
@@ -23,20 +23,18 @@ CACHE_SIZE = 1 << 14
 """Verdicts that are remembered: answers repeat over samples and budgets."""
 
 
-def grade_math(response: str, truth: str, *, at_once: bool = False) -> Grade:
+def grade_math(response: str, truth: str) -> Grade:
     """Grade a response by its last boxed answer after the last think-end. Safe to call from any thread.
 
     Args:
         response: the model's whole text, think-end included as text; without one there is no credit.
         truth: an encoded `MathTruth`; one plain answer is its own text.
-        at_once: ask no worker.
 
     Returns:
         TIMEOUT, without credit, when the comparison took more time or memory than it may; SANDBOX_ERROR when a worker
         process ended twice for another reason.
 
     Raises:
-        NotAtOnce: when only a worker knows and none was to be asked.
         ValueError: when the truth is not one.
     """
     solution = solution_of(response)
@@ -45,14 +43,12 @@ def grade_math(response: str, truth: str, *, at_once: bool = False) -> Grade:
     answer = last_boxed(solution)
     if not answer:  # An empty box holds none.
         return Grade(0.0, GradeStatus.NO_ANSWER, None)
-    verdict: bool | Failure | None = _known_verdict(answer, truth)
-    if verdict is None:
-        if at_once:
-            raise NotAtOnce
-        verdict = _worker_verdict(answer, truth)
-    if isinstance(verdict, bool):
-        return Grade(float(verdict), GradeStatus.CORRECT if verdict else GradeStatus.WRONG, answer)
-    return Grade(0.0, GradeStatus.TIMEOUT if verdict is Failure.EXHAUSTED else GradeStatus.SANDBOX_ERROR, answer)
+    try:
+        verdict = _verdict(answer, truth)
+    except _Undecided as error:
+        exhausted = error.failure is Failure.EXHAUSTED
+        return Grade(0.0, GradeStatus.TIMEOUT if exhausted else GradeStatus.SANDBOX_ERROR, answer)
+    return Grade(float(verdict), GradeStatus.CORRECT if verdict else GradeStatus.WRONG, answer)
 
 
 class _Undecided(Exception):
@@ -63,20 +59,9 @@ class _Undecided(Exception):
 
 
 @lru_cache(maxsize=CACHE_SIZE)
-def _known_verdict(answer: str, truth: str) -> bool | None:
-    return accepts(answer, MathTruth.decode(truth), undecided)
-
-
-def _worker_verdict(answer: str, truth: str) -> bool | Failure:
-    try:
-        return _remembered_verdict(answer, truth)
-    except _Undecided as undecided_now:
-        return undecided_now.failure
-
-
-@lru_cache(maxsize=CACHE_SIZE)
-def _remembered_verdict(answer: str, truth: str) -> bool:
-    verdict = pool().accepts(answer, truth)
+def _verdict(answer: str, truth: str) -> bool:
+    known = accepts(answer, MathTruth.decode(truth), undecided)
+    verdict = pool().accepts(answer, truth) if known is None else known
     if isinstance(verdict, Failure):
         raise _Undecided(verdict)
     return verdict

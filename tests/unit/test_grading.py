@@ -6,7 +6,6 @@ import pytest
 
 from elastic_core import rewards
 from elastic_core.rewards import ATTEMPTS, KINDS, Answer, Grade, GradeStatus, GradingFailed, grade, grade_many
-from elastic_core.rewards.grade import NotAtOnce
 
 
 def test_an_unknown_kind_is_refused_by_name() -> None:
@@ -27,41 +26,13 @@ def test_a_batch_is_graded_in_order() -> None:
     assert grade_many([]) == []
 
 
-def test_what_this_process_can_decide_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbidden(_: int) -> None:
-        raise AssertionError("a thread was started")
-
-    monkeypatch.setattr(rewards, "ThreadPoolExecutor", forbidden)
-    answers = [
-        Answer("math", r"</think>\boxed{\frac{8}{2}}", "4"),
-        Answer("choice", "</think>Answer: B", "A"),
-        Answer("code", "</think>no program", '{"kind":"check","code":"def check(f): pass"}'),
-    ]
-    statuses = [graded.status for graded in grade_many(answers)]
-    assert statuses == [GradeStatus.CORRECT, GradeStatus.WRONG, GradeStatus.NO_ANSWER]
-
-
-@pytest.mark.parametrize(
-    ("kind", "solution", "truth"),
-    [
-        ("math", r"\boxed{f(x)}", "x"),
-        ("code", "```python\nprint(4)\n```", '{"kind":"check","code":"def check(f): pass"}'),
-    ],
-)
-def test_what_another_process_decides_is_not_decided_at_once(kind: str, solution: str, truth: str) -> None:
-    with pytest.raises(NotAtOnce):
-        rewards._GRADERS[kind](f"</think>{solution}", truth, at_once=True)
-
-
 class Failing:
     """A grader that asks another process and fails a number of times."""
 
     def __init__(self, times: int) -> None:
         self.times, self.calls = times, 0
 
-    def __call__(self, response: str, truth: str, *, at_once: bool = False) -> Grade:
-        if at_once:
-            raise NotAtOnce
+    def __call__(self, response: str, truth: str) -> Grade:
         self.calls += 1
         if self.calls <= self.times:
             return Grade(0.0, GradeStatus.SANDBOX_ERROR, "no memory")

@@ -1,16 +1,14 @@
 """No text keeps a grader busy: runs of whatever patterns repeat take time linear in their length."""
 
-import contextlib
 import time
 
 import pytest
 
-from elastic_core.rewards import grade
+from elastic_core.rewards import GradeStatus, grade
+from elastic_core.rewards import code as rewards_code
 from elastic_core.rewards import math as rewards_math
-from elastic_core.rewards.code import grade_code
 from elastic_core.rewards.code_truth import CodeTest, CodeTruth
 from elastic_core.rewards.compare import MAX_LENGTH
-from elastic_core.rewards.grade import NotAtOnce
 from elastic_core.rewards.outputs import same_output
 
 SECONDS = 1.0
@@ -45,22 +43,19 @@ TRUTHS = {
 
 @pytest.fixture(autouse=True)
 def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers have a deadline of their own."""
+    """Workers and programs have deadlines of their own."""
 
     class Pool:
         def accepts(self, answer: str, truth: str) -> bool:
             return False
 
     monkeypatch.setattr(rewards_math, "pool", Pool)
+    monkeypatch.setattr(rewards_code, "run", lambda program, truth: GradeStatus.WRONG)
 
 
 def seconds(kind: str, solution: str) -> float:
     started = time.thread_time()
-    if kind == "code":
-        with contextlib.suppress(NotAtOnce):
-            grade_code(f"</think>{solution}", TRUTHS[kind], at_once=True)
-    else:
-        grade(kind, f"</think>{solution}", TRUTHS[kind])
+    grade(kind, f"</think>{solution}", TRUTHS[kind])
     return time.thread_time() - started
 
 
