@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Mapping
 from typing import Protocol
 
-from elastic_core.strategies.base import Completion, Generate, Rollout
+from elastic_core.strategies.base import Completion, Generate, StrategyRun
 from elastic_core.trajectory import BudgetExceeded, Trajectory
 from elastic_core.transient import ProcessLost
 
@@ -45,7 +45,7 @@ def request_seed(seed: int, request: Generate) -> int:
     return int.from_bytes(digest.digest(), "little") & 0x7FFFFFFF
 
 
-async def drive(rollout: Rollout, engines: Mapping[str, Engine], seed: int) -> Trajectory:
+async def drive(rollout: StrategyRun, engines: Mapping[str, Engine], seed: int) -> Trajectory:
     """Run one rollout to its end.
 
     Args:

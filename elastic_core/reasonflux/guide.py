@@ -120,7 +120,7 @@ class Guide:
         return request[1:] if request[0] in self._markers.end_of_text else request
 
     @cached_property
-    def most_forced(self) -> int:
+    def max_forced_tokens(self) -> int:
         """Most tokens that all requests of one conversation together can have."""
         steps = sum(len(self.request(name, MAX_STEPS, MAX_STEPS)) for name in ("instruct", "solve"))
         others = sum(len(self.request(name)) for name in ("plan_again", "extract", "extract_again", "final"))

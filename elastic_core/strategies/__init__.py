@@ -2,7 +2,7 @@
 
 from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.strategies import budget_forcing, l1, reasonflux_zero, separate, unconstrained, vanilla
-from elastic_core.strategies.base import Completion, Decode, Finish, Generate, Rollout, Sampling, Strategy
+from elastic_core.strategies.base import Completion, Decode, Finish, Generate, Sampling, Strategy, StrategyRun
 
 STRATEGIES: dict[str, Strategy] = {
     "vanilla": vanilla.VANILLA,
@@ -16,4 +16,4 @@ STRATEGIES: dict[str, Strategy] = {
     REASONFLUX_ZERO: reasonflux_zero.WITHOUT_LIBRARY,
 }
 
-__all__ = ["STRATEGIES", "Completion", "Decode", "Finish", "Generate", "Rollout", "Sampling", "Strategy"]
+__all__ = ["STRATEGIES", "Completion", "Decode", "Finish", "Generate", "Sampling", "Strategy", "StrategyRun"]

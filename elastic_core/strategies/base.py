@@ -62,8 +62,8 @@ class Completion:
         return Completion(self.tokens[start:end], self.finish, logprobs)
 
 
-Rollout = Generator[Generate, Completion, Trajectory]
-Decode = Callable[[tuple[int, ...], Budget, Markers, Sampling], Rollout]
+StrategyRun = Generator[Generate, Completion, Trajectory]
+Decode = Callable[[tuple[int, ...], Budget, Markers, Sampling], StrategyRun]
 
 
 @dataclass(frozen=True)
@@ -72,21 +72,21 @@ class Strategy:
 
     Attributes:
         decode: the coroutine, from prompt ids, budget, markers and sampling.
-        refusal: what it expects instead of a budget that it cannot run under; None when it can.
+        expected_budget: what it expects instead of a budget that it cannot run under; None when it can.
         instruction: what the prompt asks for in addition, by budget.
         roles: who is asked, "policy" alone or several that may be different models.
         prolongs: whether it goes on thinking after the model ended the thought.
         shares: whether its sampled tokens are draws that the continuation memo may hand to others.
-        most_forced: most tokens that it writes itself; they need room in the context beside the budget.
+        max_forced_tokens: most tokens that it writes itself; they need room in the context beside the budget.
     """
 
     decode: Decode
-    refusal: Callable[[Budget], str | None] = lambda budget: None
+    expected_budget: Callable[[Budget], str | None] = lambda budget: None
     instruction: Callable[[Budget], str] = lambda budget: ""
     roles: tuple[str, ...] = ("policy",)
     prolongs: bool = False
     shares: bool = True
-    most_forced: Callable[[Markers], int] = lambda markers: 0
+    max_forced_tokens: Callable[[Markers], int] = lambda markers: 0
 
     def prompt(self, question: str, budget: Budget) -> str:
         """The user's message."""
@@ -175,7 +175,7 @@ def solve(
     return SolutionFinish.STOP if stopped else SolutionFinish.LENGTH
 
 
-def whole(
+def single_pass(
     draft: Draft, limit: int | None, markers: Markers, sampling: Sampling
 ) -> Generator[Generate, Completion, Trajectory]:
     """Sample thinking and solution in one go of at most `limit` tokens, and tell them apart at the first think-end."""

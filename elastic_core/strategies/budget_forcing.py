@@ -10,9 +10,9 @@ from elastic_core.strategies.base import (
     Completion,
     Draft,
     Generate,
-    Rollout,
     Sampling,
     Strategy,
+    StrategyRun,
     solve,
     think,
 )
@@ -21,7 +21,7 @@ from elastic_core.trajectory import ThinkFinish
 _ROLES = ("thinker", "solver")
 
 
-def budget_forcing(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> Rollout:
+def budget_forcing(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
     """At exhaustion: a newline, think-end, and "Final Answer:" on a new line. A thought that the model ended by itself
     gets think-end only."""
     draft = Draft(prompt_ids, sampling.logprobs)
@@ -37,15 +37,15 @@ def extrapolated(num_waits: int) -> Strategy:
     the full budget and clips afterwards; its README decrements, as here.
     """
 
-    def decode(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> Rollout:
+    def decode(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
         draft = Draft(prompt_ids, sampling.logprobs)
         thinking = yield from _prolonged(draft, num_waits, budget.think, markers, sampling)
         return (yield from _answer(draft, thinking, budget, markers, sampling))
 
-    def most_forced(markers: Markers) -> int:
+    def max_forced_tokens(markers: Markers) -> int:
         return num_waits * len(markers.wait) + _phrase(markers)
 
-    return Strategy(decode, roles=_ROLES, prolongs=True, most_forced=most_forced)
+    return Strategy(decode, roles=_ROLES, prolongs=True, max_forced_tokens=max_forced_tokens)
 
 
 def _prolonged(
@@ -65,7 +65,7 @@ def _prolonged(
     return (yield from think(draft, left, markers, sampling))
 
 
-def _answer(draft: Draft, thinking: ThinkFinish, budget: Budget, markers: Markers, sampling: Sampling) -> Rollout:
+def _answer(draft: Draft, thinking: ThinkFinish, budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
     if thinking is ThinkFinish.FORCED:
         draft.force((*markers.final_answer_before, markers.think_end))
     elif thinking is ThinkFinish.END_OF_TEXT:
@@ -82,4 +82,4 @@ def _phrase(markers: Markers) -> int:
     return len(markers.final_answer_before) + 1 + len(markers.final_answer_after)
 
 
-BUDGET_FORCING = Strategy(budget_forcing, roles=_ROLES, most_forced=_phrase)
+BUDGET_FORCING = Strategy(budget_forcing, roles=_ROLES, max_forced_tokens=_phrase)

@@ -3,7 +3,7 @@ n = t + s tokens, and nothing but a generous cap enforces it. How well a model o
 
 from elastic_core.budget import Budget
 from elastic_core.markers import Markers
-from elastic_core.strategies.base import Draft, Rollout, Sampling, Strategy, whole
+from elastic_core.strategies.base import Draft, Sampling, Strategy, StrategyRun, single_pass
 
 MAX_CAP = 8192
 """Tokens that L1-Max may use in its authors' evaluation, whatever n is."""
@@ -14,15 +14,18 @@ def exact_cap(budget: Budget) -> int:
     return 2 * _length(budget)
 
 
-def l1_exact(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> Rollout:
+def l1_exact(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
     """At most 2n tokens in one go."""
     cap = exact_cap(budget)
-    return (yield from whole(Draft(prompt_ids, sampling.logprobs), cap, markers, sampling)).check_total(cap)
+    trajectory = yield from single_pass(Draft(prompt_ids, sampling.logprobs), cap, markers, sampling)
+    return trajectory.check_total(cap)
 
 
-def l1_max(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> Rollout:
+def l1_max(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
     """At most `MAX_CAP` tokens in one go."""
-    return (yield from whole(Draft(prompt_ids, sampling.logprobs), MAX_CAP, markers, sampling)).check_total(MAX_CAP)
+    return (yield from single_pass(Draft(prompt_ids, sampling.logprobs), MAX_CAP, markers, sampling)).check_total(
+        MAX_CAP
+    )
 
 
 def _length(budget: Budget) -> int:

@@ -21,7 +21,7 @@ from elastic_core.reasonflux.guide import Guide, load_script
 from elastic_core.reasonflux.library import Template
 from elastic_core.reasonflux.parameters import TemplateParameters
 from elastic_core.reasonflux.plan import MAX_STEPS
-from elastic_core.strategies.base import Completion, Draft, Generate, Rollout, Sampling, Strategy, solve
+from elastic_core.strategies.base import Completion, Draft, Generate, Sampling, Strategy, StrategyRun, solve
 from elastic_core.trajectory import NAVIGATOR, ThinkFinish
 
 SOLVER = "solver"
@@ -37,7 +37,7 @@ Replies = Generator[Generate, Completion, bool]
 def reasonflux_zero(guide: Guide) -> Strategy:
     """The strategy over one library and model."""
 
-    def decode(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> Rollout:
+    def decode(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
         talk = _Conversation(guide, Draft(prompt_ids, sampling.logprobs), budget.think, markers, sampling)
         complete = yield from _plan_and_solve(talk, guide)
         talk.ask(guide.request("final"))
@@ -51,7 +51,7 @@ def reasonflux_zero(guide: Guide) -> Strategy:
         decode,
         instruction=lambda budget: guide.plan_request,
         roles=(NAVIGATOR, SOLVER),
-        most_forced=lambda markers: guide.most_forced,
+        max_forced_tokens=lambda markers: guide.max_forced_tokens,
     )
 
 
@@ -89,7 +89,7 @@ class Templates:
         return reasonflux_zero(Guide(tokenizer, markers, self.library, retriever, load_script(p.wording)))
 
 
-def _no_library(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> Rollout:
+def _no_library(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
     raise TypeError("reasonflux_zero needs a library of templates: make it with reasonflux_zero(guide)")
 
 

@@ -2,11 +2,11 @@
 
 from elastic_core.budget import Budget
 from elastic_core.markers import Markers
-from elastic_core.strategies.base import Draft, Generate, Rollout, Sampling, Strategy, solve, think
+from elastic_core.strategies.base import Draft, Generate, Sampling, Strategy, StrategyRun, solve, think
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 
 
-def separate(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> Rollout:
+def separate(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
     """When think-end has not come by t it is appended, and nothing else; unused thinking is not transferred."""
     draft = Draft(prompt_ids, sampling.logprobs)
     thinking = yield from think(draft, budget.think, markers, sampling)
@@ -17,10 +17,10 @@ def separate(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, samp
     return draft.finish(start, thinking, solution).check(budget)
 
 
-SEPARATE = Strategy(separate, roles=("thinker", "solver"), most_forced=lambda markers: 1)
+SEPARATE = Strategy(separate, roles=("thinker", "solver"), max_forced_tokens=lambda markers: 1)
 
 
-def separate_native(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> Rollout:
+def separate_native(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
     """The same law from one request: the engine itself closes the thought at t (vLLM's `thinking_token_budget`). A
     cross-check of `separate`, whose two requests on token ids are the reference.
 
@@ -65,4 +65,4 @@ def _left(limit: int | None, used: int) -> int | None:
     return None if limit is None else max(0, limit - used)
 
 
-SEPARATE_NATIVE = Strategy(separate_native, roles=("policy",), shares=False, most_forced=lambda markers: 1)
+SEPARATE_NATIVE = Strategy(separate_native, roles=("policy",), shares=False, max_forced_tokens=lambda markers: 1)

@@ -2,14 +2,14 @@
 
 from elastic_core.budget import Budget
 from elastic_core.markers import Markers
-from elastic_core.strategies.base import Draft, Rollout, Sampling, Strategy, whole
+from elastic_core.strategies.base import Draft, Sampling, Strategy, StrategyRun, single_pass
 
 
-def unconstrained(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> Rollout:
+def unconstrained(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
     """The budget is unlimited, see `UNCONSTRAINED`."""
-    return (yield from whole(Draft(prompt_ids, sampling.logprobs), None, markers, sampling))
+    return (yield from single_pass(Draft(prompt_ids, sampling.logprobs), None, markers, sampling))
 
 
 UNCONSTRAINED = Strategy(
-    unconstrained, refusal=lambda budget: None if budget == Budget(None, None) else "the budget unlimited"
+    unconstrained, expected_budget=lambda budget: None if budget == Budget(None, None) else "the budget unlimited"
 )

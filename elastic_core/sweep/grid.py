@@ -77,7 +77,7 @@ def build_cells(
         for budget in ([UNLIMITED_BUDGET] if strategy == "unconstrained" else budgets)
     ]
     for cell in cells:
-        if expected := STRATEGIES[cell.strategy].refusal(cell.budget):
+        if expected := STRATEGIES[cell.strategy].expected_budget(cell.budget):
             raise ValueError(f"{cell.strategy} cannot run under {cell.budget}; expected {expected}")
     return sorted(cells, key=lambda cell: (_size(cell.budget), _in_one_go(cell)), reverse=True)
 

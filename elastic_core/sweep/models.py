@@ -112,7 +112,7 @@ def _check_context(
 ) -> None:
     for cell in cells:
         longest = max(len(prompts.ids(problem, cell.strategy, cell.budget)) for problem in problems[cell.benchmark])
-        forced = prompts.strategies[cell.strategy].most_forced(markers)
+        forced = prompts.strategies[cell.strategy].max_forced_tokens(markers)
         if longest + forced + cell.budget.limited > context:
             written = f", {forced} that the strategy writes itself" if forced else ""
             raise ValueError(

@@ -187,10 +187,10 @@ class Session:
     ) -> None:
         try:
             strategy = await self._strategy(attempt.strategy, loaded)
-            if expected := strategy.refusal(attempt.budget):
+            if expected := strategy.expected_budget(attempt.budget):
                 raise UserError(f"{attempt.strategy} cannot run under {attempt.budget}; expected {expected}")
             prompt = chat_prompt(loaded.tokenizer, strategy.prompt(asked.problem.question, attempt.budget))
-            forced = strategy.most_forced(loaded.markers)
+            forced = strategy.max_forced_tokens(loaded.markers)
             _check_context(len(prompt) + forced, attempt.budget, loaded.engine.max_model_len)
             # In a conversation every turn has a think-end; which one the last is shows at the end.
             think_end = loaded.markers.think_end if NAVIGATOR not in strategy.roles else None

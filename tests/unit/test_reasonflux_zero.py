@@ -157,7 +157,7 @@ def test_what_it_forces_is_within_what_it_says() -> None:
     lists = "\n".join(f"{number}. 4 steps" for number in range(1, 40))
     trajectory, _ = say(UNLIMITED, "?", PLAN, "4", "?", lists)
     assert trajectory.turns and roles(trajectory).count("solver") == MAX_STEPS + 1
-    assert 0 < trajectory.forced_tokens <= strategy().most_forced(markers())
+    assert 0 < trajectory.forced_tokens <= strategy().max_forced_tokens(markers())
 
 
 # Whatever is said.

@@ -100,8 +100,8 @@ def test_vanilla_is_cut_at_the_sum_and_forces_nothing(tokens: tuple[int, ...], t
 @given(streams, budgets, st.sampled_from([name for name, strategy in STRATEGIES.items() if strategy.shares]))
 def test_no_strategy_writes_more_than_it_says(tokens: tuple[int, ...], budget: Budget, name: str) -> None:
     strategy = STRATEGIES[name]
-    if strategy.refusal(budget) is None:
-        assert run(name, budget, follow(tokens)).forced_tokens <= strategy.most_forced(MARKERS)
+    if strategy.expected_budget(budget) is None:
+        assert run(name, budget, follow(tokens)).forced_tokens <= strategy.max_forced_tokens(MARKERS)
 
 
 def test_a_marker_as_the_very_last_allowed_token_closes_the_thought() -> None:
@@ -140,7 +140,7 @@ def test_unlimited_budgets_end_where_the_context_ends() -> None:
 
 def test_unconstrained_takes_no_budget_but_unlimited() -> None:
     assert run("unconstrained", Budget(None, None), follow((WORD, END, WORD, EOS))).think_tokens == 2
-    assert STRATEGIES["unconstrained"].refusal(Budget(1, 1)) == "the budget unlimited"
+    assert STRATEGIES["unconstrained"].expected_budget(Budget(1, 1)) == "the budget unlimited"
 
 
 @given(streams, budgets)
