@@ -12,7 +12,7 @@ import pytest
 
 from elastic_core.errors import UserError
 from elastic_core.trajectory import CELL, KEY
-from flows.cli_options import changes_of
+from flows.cli.options import changes_of
 from flows.sweep import sweep
 from tests.e2e.conftest import read_table
 from tests.elastic_command import elastic, elastic_here, environment

@@ -12,17 +12,12 @@ from typing import Any
 import click
 
 from elastic_core.errors import UserError
-from flows.cli_compare import compare
-from flows.cli_data import data
-from flows.cli_gpu_check import gpu_check
-from flows.cli_model import model
-from flows.cli_options import changes_of, settings_options
-from flows.cli_playground import playground
-from flows.cli_rehearse import rehearse
-from flows.cli_report import report
-from flows.cli_sweep import plan, sweep
-from flows.cli_templates import templates
-from flows.cli_train import train
+from flows.cli.checks import doctor, gpu_check, presets, rehearse
+from flows.cli.data import data
+from flows.cli.models import export, model, playground, train
+from flows.cli.options import changes_of, settings_options
+from flows.cli.sweeps import compare, plan, regrade, report, sweep
+from flows.cli.templates import templates
 
 FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline", "ablation")
 
@@ -67,77 +62,11 @@ def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, 
     click.echo(result)
 
 
-cli.add_command(compare)
-cli.add_command(data)
-cli.add_command(model)
-cli.add_command(gpu_check)
-cli.add_command(plan)
-cli.add_command(playground)
-cli.add_command(rehearse)
-cli.add_command(report)
-cli.add_command(sweep)
-cli.add_command(templates)
-cli.add_command(train)
-
-
-@cli.command()
-def presets() -> None:
-    """List the presets, and which of them may be used: those that have passed their rehearsal as they are."""
-    from flows import environment, presets, rehearsed
-
-    rehearsals = environment.runs_directory() / rehearsed.REHEARSALS
-    usable = {name: rehearsed.is_usable(presets.resolve(name), rehearsals) for name in presets.names()}
-    for name, passed in usable.items():
-        click.echo(f"{name:{max(map(len, usable))}}  {'rehearsed' if passed else 'not rehearsed'}")
-    if not all(usable.values()):
-        click.echo("\nBefore one that is not is used, or after a change: elastic rehearse --preset NAME")
-
-
-@cli.command()
-@click.argument("table", type=click.Path(path_type=Path))
-@click.option(
-    "--data", type=click.Path(path_type=Path), help="Built data sets; without it those the table was made with."
-)
-def regrade(table: Path, data: Path | None) -> None:
-    """Grade TABLE (runs/PRESET/sweep/KEY/table) once more; answers, scores and statuses are rewritten."""
-    from flows import environment, regrade
-
-    environment.prepare()
-    click.echo(regrade.regrade_table(table, data))
-
-
-@cli.command()
-@settings_options("Settings that the model was trained with.")
-@click.option(
-    "--model",
-    type=click.Choice(("trained", "best")),
-    default="trained",
-    show_default=True,
-    help="The last checkpoint, or the one with the highest validation accuracy.",
-)
-@click.option("--to", type=click.Path(path_type=Path), metavar="DIR", help="Copy it to DIR.")
-@click.option("--push", metavar="OWNER/NAME", help="Push it to the hub, as a private repository.")
-@click.option(
-    "--lm-eval",
-    "tasks",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Instead, write the preset's benchmarks to DIR as tasks of lm-evaluation-harness.",
-)
-def export(
-    preset: str, overrides: tuple[str, ...], model: Any, to: Path | None, push: str | None, tasks: Path | None
-) -> None:
-    """A trained model in Hugging Face format, with a card that holds what the sweep measured of it."""
-    from flows import environment
-    from flows.export import export_lm_eval, export_model
-
-    if tasks is not None and (to is not None or push is not None):
-        raise UserError("--lm-eval writes tasks and no model; give it without --to and --push")
-    environment.prepare()
-    changes = changes_of(overrides)
-    click.echo(
-        export_model(preset, changes, model, to, push) if tasks is None else export_lm_eval(preset, changes, tasks)
-    )
+for _command in (
+    *(doctor, presets, rehearse, gpu_check, data, templates, model, train, export, playground),
+    *(plan, sweep, report, compare, regrade),
+):
+    cli.add_command(_command)
 
 
 @cli.command()
@@ -159,16 +88,6 @@ def up(host: str, prefect_port: int, mlflow_port: int, database: str | None) -> 
     services.up(
         services.ServicesParameters(host=host, prefect_port=prefect_port, mlflow_port=mlflow_port, database=database)
     )
-
-
-@cli.command()
-@settings_options("Whose model, GPUs and cluster to check.")
-def doctor(preset: str, overrides: tuple[str, ...]) -> None:
-    """Check that this machine can run the pipeline."""
-    from flows import doctor, environment
-
-    environment.prepare()
-    sys.exit(doctor.main(preset, changes_of(overrides)))
 
 
 def _points(until: str) -> float:
@@ -208,7 +127,3 @@ def main() -> None:
     except UserError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,7 @@ import click
 
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
-from flows.cli_options import PRESET_FORMS
+from flows.cli.options import PRESET_FORMS
 
 if TYPE_CHECKING:
     from elastic_core.data.dataset import Dataset

@@ -1,0 +1,126 @@
+"""Models: made ready for the pipeline, told how they would be trained, exported, tried on a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from elastic_core.errors import UserError
+from flows.cli.options import changes_of, settings_options
+
+
+@click.group()
+def model() -> None:
+    """Make a model ready for the pipeline."""
+
+
+@model.command()
+@click.argument("model")
+@click.option("--to", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the new model goes.")
+@click.option(
+    "--think", metavar="TOKEN", help="Token of the model that becomes <think>; without it a spare or new one."
+)
+@click.option("--think-end", metavar="TOKEN", help="Token of the model that becomes </think>.")
+def prepare(model: str, to: Path, think: str | None, think_end: str | None) -> None:
+    """Give MODEL what a budget on thoughts takes: <think> and </think> as single tokens, an end-of-text, and a chat
+    template that opens the thought. MODEL is a Hugging Face checkpoint directory, a .gguf file, or OWNER/NAME on the
+    hub.
+
+    It learns what the markers mean by fine-tuning: docs/own-model.md.
+    """
+    from elastic_core.prepared_model import prepare as prepare_model
+
+    click.echo(prepare_model(model, to, think, think_end))
+    click.echo(f"Next: elastic doctor --set base={to}")
+
+
+@click.command()
+@click.option(
+    "--dry-run", is_flag=True, help="Print verl's whole configuration as YAML; nothing is started, nor fetched."
+)
+@settings_options("Settings of the training.")
+def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
+    """Look at a training. To run one: elastic run train."""
+    from elastic_core.hub import is_local
+    from flows import doctor, presets, train_settings
+
+    if not dry_run:
+        raise UserError(f"nothing to look at; give --dry-run, or to train: elastic run train --preset {preset}")
+    settings = presets.resolve(preset, changes_of(overrides))
+    here = [use for use in doctor.models_in_use(settings) if is_local(use.model)]
+    composed = train_settings.composed(settings)
+    doctor.require(*doctor.look(here))
+    click.echo(composed, nl=False)
+
+
+@click.command()
+@settings_options("Settings that the model was trained with.")
+@click.option(
+    "--model",
+    type=click.Choice(("trained", "best")),
+    default="trained",
+    show_default=True,
+    help="The last checkpoint, or the one with the highest validation accuracy.",
+)
+@click.option("--to", type=click.Path(path_type=Path), metavar="DIR", help="Copy it to DIR.")
+@click.option("--push", metavar="OWNER/NAME", help="Push it to the hub, as a private repository.")
+@click.option(
+    "--lm-eval",
+    "tasks",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Instead, write the preset's benchmarks to DIR as tasks of lm-evaluation-harness.",
+)
+def export(
+    preset: str, overrides: tuple[str, ...], model: Any, to: Path | None, push: str | None, tasks: Path | None
+) -> None:
+    """A trained model in Hugging Face format, with a card that holds what the sweep measured of it."""
+    from flows import environment
+    from flows.export import export_lm_eval, export_model
+
+    if tasks is not None and (to is not None or push is not None):
+        raise UserError("--lm-eval writes tasks and no model; give it without --to and --push")
+    environment.prepare()
+    changes = changes_of(overrides)
+    click.echo(
+        export_model(preset, changes, model, to, push) if tasks is None else export_lm_eval(preset, changes, tasks)
+    )
+
+
+@click.command()
+@settings_options("Whose models, benchmarks, engine and sampling to take.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="[NAME=]DIR",
+    help="A further model, and the first to be chosen: a checkpoint directory, or OWNER/NAME on the hub.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need a password.")
+@click.option("--port", type=click.IntRange(1, 65535), default=7860, show_default=True)
+@click.option(
+    "--password-file",
+    type=click.Path(path_type=Path),
+    help="File whose first line is the password to ask for; without it $ELASTIC_PLAYGROUND_PASSWORD, if set.",
+)
+@click.option("--concurrent", type=click.IntRange(1, 64), default=2, show_default=True, help="Runs at the same time.")
+def playground(
+    preset: str,
+    overrides: tuple[str, ...],
+    models: tuple[str, ...],
+    host: str,
+    port: int,
+    password_file: Path | None,
+    concurrent: int,
+) -> None:
+    """Try a model under token budgets, strategies side by side, on a page in the browser."""
+    from flows.playground import server
+    from flows.playground.choices import find_choices
+    from flows.playground.parameters import PlaygroundParameters
+
+    server.require_gradio()
+    parameters = PlaygroundParameters(host=host, port=port, concurrent=concurrent)
+    password = server.require_access(parameters, password_file)
+    server.serve(find_choices(preset, changes_of(overrides), models), parameters, password)

@@ -1,0 +1,101 @@
+"""Sweeps and their tables: what they will cost, how far they are, how they compare, their report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from flows.cli.options import changes_of, settings_options
+
+_OPTIONS = settings_options("Settings of the sweep.")
+
+
+@click.group()
+def plan() -> None:
+    """Say what a run would cost before it runs."""
+
+
+@plan.command("sweep")
+@_OPTIONS
+def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
+    """Cells, tokens, time and disk space of a sweep; nothing is started."""
+    from flows import environment, sweep_status
+
+    environment.prepare()
+    click.echo(sweep_status.costs(preset, changes_of(overrides)))
+
+
+@click.group()
+def sweep() -> None:
+    """Look at sweeps. To run one: elastic run sweep."""
+
+
+@sweep.command()
+@_OPTIONS
+def status(preset: str, overrides: tuple[str, ...]) -> None:
+    """How far the grid is filled, also while the sweep runs."""
+    from flows import environment, sweep_status
+
+    environment.prepare()
+    click.echo(sweep_status.status(preset, changes_of(overrides)))
+
+
+@click.command()
+@click.option(
+    "--from",
+    "table",
+    type=click.Path(path_type=Path),
+    metavar="TABLE",
+    required=True,
+    help="A trajectory table, runs/PRESET/sweep/KEY/table; its sweep may be half done.",
+)
+@click.option(
+    "--to", "directory", type=click.Path(path_type=Path), metavar="DIR", help="Where to; beside TABLE by default."
+)
+@click.option("--price", type=click.FloatRange(min=0), help="Of a million output tokens, to say what responses cost.")
+def report(table: Path, directory: Path | None, price: float | None) -> None:
+    """Figures, tables and text of a trajectory table. To report a preset's sweep and record it: elastic run report."""
+    from flows import environment
+
+    environment.prepare()
+    from reports.build import build_report
+    from tasks.report import machine
+    from tasks.report_sources import report_sources
+
+    sources = report_sources(table, machine(), price)
+    content = build_report(sources, directory or table.resolve().parent / "report")
+    click.echo(content.verdict)
+    if content.coverage is not None:
+        click.echo(content.coverage)
+    click.echo(content.directory / "report.md")
+    click.echo((content.directory / "report.html").resolve().as_uri())
+
+
+@click.command()
+@click.argument("run_a")
+@click.argument("run_b")
+def compare(run_a: str, run_b: str) -> None:
+    """Compare two sweeps, cell by cell and paired by problem; the table is printed, and logged to MLflow.
+
+    RUN_A and RUN_B are MLflow runs (of a pipeline, a sweep or a single cell; by id or name), or directories of sweeps
+    (runs/PRESET/sweep/KEY).
+    """
+    from flows import environment
+    from flows.compare import compare as compare_runs
+
+    environment.prepare()
+    click.echo(compare_runs(run_a, run_b, environment.runs_directory()))
+
+
+@click.command()
+@click.argument("table", type=click.Path(path_type=Path))
+@click.option(
+    "--data", type=click.Path(path_type=Path), help="Built data sets; without it those the table was made with."
+)
+def regrade(table: Path, data: Path | None) -> None:
+    """Grade TABLE (runs/PRESET/sweep/KEY/table) once more; answers, scores and statuses are rewritten."""
+    from flows import environment, regrade
+
+    environment.prepare()
+    click.echo(regrade.regrade_table(table, data))
