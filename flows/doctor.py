@@ -30,7 +30,7 @@ from flows.environment import runs_directory
 from flows.services import answers
 
 if TYPE_CHECKING:
-    from elastic_core.training.local_ray import RayCluster
+    from elastic_core.ray_cluster import RayCluster
     from flows.settings import Settings
 
 PROJECT = "elastic-reasoning"

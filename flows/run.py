@@ -18,7 +18,7 @@ from elastic_core.fingerprint import hash_value
 from elastic_core.training import local_ray
 from flows import environment, presets
 from flows.settings import Settings
-from tasks.stage import Stage, once
+from tasks.stage import Stage, cached_task
 from tasks.tracking import Tracker, flatten
 
 Given = ParamSpec("Given")
@@ -81,7 +81,7 @@ class FlowRun:
     ) -> Result:
         """Result of the stage's task, and a line telling how long it took, or that it was done before."""
         started = time.perf_counter()
-        cached: Any = once(task, stage)
+        cached: Any = cached_task(task, stage)
         state: State[Result] = cached(stage, self.tracker, self.parent, *args, **keywords, return_state=True)
         result = state.result()
         seconds = time.perf_counter() - started

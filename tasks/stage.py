@@ -73,7 +73,7 @@ class Stage:
         return self.directory
 
 
-def once(task: Task[..., Any], stage: Stage) -> Callable[..., Any]:
+def cached_task(task: Task[..., Any], stage: Stage) -> Callable[..., Any]:
     """The task, answered from the stage's marker when it has succeeded before."""
     key = str(stage.marker.relative_to(stage.runs))
     return task.with_options(

@@ -16,6 +16,7 @@ from prefect import get_run_logger, task
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.engines.parameters import EngineParameters, vllm_version
 from elastic_core.errors import UserError
+from elastic_core.ray_cluster import RayCluster
 from elastic_core.statistics import readable, unreadable
 from elastic_core.strategies import Sampling
 from elastic_core.strategies.reasonflux_zero import Templates
@@ -27,7 +28,6 @@ from elastic_core.sweep.stopping import next_samples, widest
 from elastic_core.sweep.store import TableLocked, TrajectoryStore
 from elastic_core.sweep.subset import first_problems, rows_of
 from elastic_core.sweep.throughput import Throughput, bytes_per_token
-from elastic_core.training.local_ray import RayCluster
 from elastic_core.trajectory import CELL
 from reports.summary import COLUMNS, summarize
 from tasks.cluster import connected, ray_cluster

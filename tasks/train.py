@@ -15,9 +15,9 @@ from prefect.logging.handlers import APILogHandler
 from elastic_core.atomic import replacing
 from elastic_core.errors import UserError
 from elastic_core.exclusive import LockHeld, exclusive
+from elastic_core.ray_cluster import RayCluster
 from elastic_core.training.checkpoints import is_finished, require_processes
 from elastic_core.training.config import RESOURCES, GrpoParameters
-from elastic_core.training.local_ray import RayCluster
 from elastic_core.training.nothing_learned import WARNING
 from elastic_core.training.step_metrics import check_metrics
 from tasks.cluster import ray_cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from elastic_core.engines.base import request_seed
+from elastic_core.seeds import request_seed
 from elastic_core.strategies.base import Completion, Finish, Generate
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from array import array
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -34,15 +32,6 @@ class Engine(Protocol):
             EngineLost: when no request can be any more.
         """
         ...
-
-
-def request_seed(seed: int, request: Generate) -> int:
-    """The seed of one request, a function of the sample's seed, the prefix and the draw's number alone, so that a
-    resumed run draws what an uninterrupted one would have. Non-negative, below 2**31."""
-    digest = hashlib.blake2b(digest_size=8, person=request.draw.to_bytes(8, "little"))
-    digest.update(seed.to_bytes(8, "little", signed=True))
-    digest.update(array("I", request.prefix).tobytes())
-    return int.from_bytes(digest.digest(), "little") & 0x7FFFFFFF
 
 
 async def drive(rollout: StrategyRun, engines: Mapping[str, Engine], seed: int) -> Trajectory:

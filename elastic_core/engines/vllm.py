@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from elastic_core.engines.base import EngineLost, RequestFailed, request_seed
+from elastic_core.engines.base import EngineLost, RequestFailed
 from elastic_core.engines.parameters import (
     CPU_EXECUTOR,
     DEFAULT_CPU_CACHE_GIB,
@@ -22,6 +22,7 @@ from elastic_core.engines.parameters import (
 )
 from elastic_core.markers import Markers, load_markers
 from elastic_core.ports import HOST
+from elastic_core.seeds import request_seed
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
 
 _GIB = 2**30

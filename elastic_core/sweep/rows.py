@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -124,10 +123,3 @@ def _turns(turns: Sequence[tuple[tuple[int, str], ...]]) -> pa.Array:
 def _bounds(lists: Sequence[Sequence[Any]]) -> np.ndarray:
     """Where each list begins when all are joined, and where the last one ends. Shape (lists + 1,), int64."""
     return np.cumsum([0, *map(len, lists)])
-
-
-def sample_seed(seed: int, benchmark: str, problem: str, number: int) -> int:
-    """The seed of a sample from the sweep's: the same in every cell, so that cells of one sample draw the same thought
-    and their differences are paired. Non-negative, below 2**63."""
-    digest = hashlib.blake2b(f"{seed}\0{benchmark}\0{problem}\0{number}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1

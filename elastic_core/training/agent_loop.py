@@ -4,7 +4,6 @@ Sampled tokens get mask 1, forced ones mask 0 and log-probability 0. Validation 
 """
 
 import asyncio
-import hashlib
 from collections.abc import Iterable
 from typing import Any
 from uuid import uuid4
@@ -13,8 +12,9 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 from verl.utils.profiler import simple_timer
 
 from elastic_core.budget import TrainingBudget
-from elastic_core.engines.base import drive, request_seed
+from elastic_core.engines.base import drive
 from elastic_core.markers import load_markers
+from elastic_core.seeds import group_seed, request_seed, rollout_seed
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.training.l1 import L1Parameters, LengthRequest
 from elastic_core.training.reward import grade_trajectory, length, measures
@@ -67,25 +67,6 @@ class ServerEngine:
         stopped = bool(tokens) and tokens[-1] in request.stop
         logprobs = tuple(output.log_probs) if sampling.logprobs else None
         return Completion(tokens, Finish.STOP if stopped else Finish.LENGTH, logprobs)
-
-
-def rollout_seed(run_seed: int, *, step: int, source: str, index: int, session: int) -> int:
-    """The seed of one rollout, a function of where it stands in the run, so that a resumed run asks for the same draws.
-
-    Where sampler and updates are deterministic, as on a CPU, it gets them. On a GPU it need not: near ties fall with
-    the batch, whose composition differs, and atomic additions differ in the last bits of an update.
-    """
-    return _hashed(f"{run_seed}/{step}/{source}/{index}/{session}")
-
-
-def group_seed(run_seed: int, *, step: int, source: str, index: int) -> int:
-    """The seed of what all rollouts of a problem in one step share, as their rewards are compared: the budget, and the
-    length that L1 asks for."""
-    return _hashed(f"{run_seed}/{step}/{source}/{index}")
-
-
-def _hashed(place: str) -> int:
-    return int.from_bytes(hashlib.blake2b(place.encode(), digest_size=8).digest(), "little") & 0x7FFFFFFF
 
 
 @register("elastic")

@@ -6,7 +6,7 @@ verl and Ray wait for ever, silently, for what can never come.
 from typing import TYPE_CHECKING, NamedTuple
 
 from elastic_core.errors import UserError
-from elastic_core.training.local_ray import RayCluster
+from elastic_core.ray_cluster import RayCluster
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -1,7 +1,7 @@
 """Metrics of training steps in the job's MLflow run: every step, and each once.
 
 verl's own logger drops a step after three failures, without a word, and sends one again when a resumed run repeats it.
-What MLflow has of a repeated step stays: on a CPU it is the same, on a GPU another draw (`agent_loop.rollout_seed`).
+What MLflow has of a repeated step stays: on a CPU it is the same, on a GPU another draw (`seeds.rollout_seed`).
 """
 
 import re

@@ -11,8 +11,9 @@ import gradio as gr
 
 from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
-from flows.playground.asked import (
-    Asked,
+from flows.playground.choices import FIRST_STRATEGIES, STRATEGY_NAMES
+from flows.playground.request import (
+    PageRequest,
     kept_reference,
     read_budget,
     read_problem,
@@ -21,7 +22,6 @@ from flows.playground.asked import (
     shown_reference,
     taken_problem,
 )
-from flows.playground.choices import FIRST_STRATEGIES, STRATEGY_NAMES
 from flows.playground.session import Run, Session
 from flows.playground.view import message, render
 
@@ -159,7 +159,7 @@ async def _run(
     """The page's right side, again and again until the run is over. Whatever fails becomes a sentence."""
     *budget, sample = numbers
     try:
-        asked = Asked(
+        asked = PageRequest(
             model,
             read_problem(question, reference, _taken(session, taken), session.parameters),
             read_strategies(strategies),

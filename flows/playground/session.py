@@ -22,14 +22,14 @@ from elastic_core.markers import Markers, chat_prompt, load_markers
 from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.rewards import Grade, GradingFailed, grade
 from elastic_core.rewards.response import response_text
+from elastic_core.seeds import sample_seed
 from elastic_core.strategies import STRATEGIES, Sampling, Strategy
 from elastic_core.sweep.grid import UNLIMITED_BUDGET
-from elastic_core.sweep.rows import sample_seed
 from elastic_core.trajectory import NAVIGATOR, Trajectory
-from flows.playground.asked import Asked
 from flows.playground.choices import Choices
 from flows.playground.live import Follower, Watched
 from flows.playground.parameters import PlaygroundParameters
+from flows.playground.request import PageRequest
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Attempt:
 class Run:
     """What became of what was asked: tokens that engines drew for it, and tokens answered from an earlier thought."""
 
-    asked: Asked
+    asked: PageRequest
     attempts: list[Attempt]
     loaded: Loaded | None = None
     generated: int = 0
@@ -132,7 +132,7 @@ class Session:
         """A coroutine's result, run in the session's loop and cancelled with its caller."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
-    def begin(self, asked: Asked) -> Run:
+    def begin(self, asked: PageRequest) -> Run:
         """A run to `perform`."""
         attempts = [
             Attempt(strategy, UNLIMITED_BUDGET if strategy == "unconstrained" else asked.budget)
@@ -183,7 +183,7 @@ class Session:
         run.reused = thought.memo.counts.reused - before[1]
 
     async def _attempt(
-        self, attempt: Attempt, asked: Asked, loaded: Loaded, thought: _Thought, sampling: Sampling, seed: int
+        self, attempt: Attempt, asked: PageRequest, loaded: Loaded, thought: _Thought, sampling: Sampling, seed: int
     ) -> None:
         try:
             strategy = await self._strategy(attempt.strategy, loaded)
@@ -221,7 +221,7 @@ class Session:
                 self._guided[loaded.name] = await asyncio.to_thread(templates.strategy, tokenizer, loaded.markers)
         return self._guided[loaded.name]
 
-    def _thought(self, asked: Asked, loaded: Loaded) -> _Thought:
+    def _thought(self, asked: PageRequest, loaded: Loaded) -> _Thought:
         """What an earlier run of the same sample knows, on the engine there is now."""
         key = (asked.model, asked.problem.benchmark, asked.problem.id, asked.problem.question, asked.sample)
         if key not in self._thoughts:

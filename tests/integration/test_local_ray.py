@@ -11,7 +11,7 @@ import httpx
 import psutil
 import pytest
 
-from elastic_core.training.local_ray import RayCluster
+from elastic_core.ray_cluster import RayCluster
 from tests.listening import listening
 
 pytestmark = pytest.mark.timeout(300)

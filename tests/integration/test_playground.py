@@ -14,13 +14,13 @@ from elastic_core.engines.base import drive
 from elastic_core.errors import UserError
 from elastic_core.markers import chat_prompt
 from elastic_core.rewards import GradeStatus
+from elastic_core.seeds import sample_seed
 from elastic_core.strategies import STRATEGIES, Generate, Sampling
 from elastic_core.strategies.reasonflux_zero import Templates
-from elastic_core.sweep.rows import sample_seed
 from elastic_core.trajectory import Trajectory
-from flows.playground.asked import Asked
 from flows.playground.choices import Choices, find_choices
 from flows.playground.parameters import PlaygroundParameters
+from flows.playground.request import PageRequest
 from flows.playground.session import Run, Session
 from flows.playground.view import render
 
@@ -46,11 +46,13 @@ def session(choices: Choices) -> Iterator[Session]:
         yield session
 
 
-def asked(choices: Choices, budget: Budget, strategies: tuple[str, ...] = STRATEGY_NAMES, sample: int = 0) -> Asked:
-    return Asked("base", choices.problems["miniature-hard, generated"][6], strategies, budget, sample)
+def asked(
+    choices: Choices, budget: Budget, strategies: tuple[str, ...] = STRATEGY_NAMES, sample: int = 0
+) -> PageRequest:
+    return PageRequest("base", choices.problems["miniature-hard, generated"][6], strategies, budget, sample)
 
 
-def performed(session: Session, what: Asked) -> Run:
+def performed(session: Session, what: PageRequest) -> Run:
     async def perform() -> Run:
         run = session.begin(what)
         await session.call(session.perform(run))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_core.training.local_ray import RayCluster
+from elastic_core.ray_cluster import RayCluster
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from elastic_core.training.agent_loop import group_seed, rollout_seed
+from elastic_core.seeds import group_seed, rollout_seed
 from tests.training_rollouts import BOX, END, EOS, TOKENIZER, WORD, Server, rollout
 
 

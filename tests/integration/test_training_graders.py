@@ -10,8 +10,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from elastic_core.errors import UserError
+from elastic_core.ray_cluster import RayCluster
 from elastic_core.training import graders
-from elastic_core.training.local_ray import RayCluster
 
 ON_A_CLUSTER = """
 import sys

@@ -6,7 +6,7 @@ import pytest
 
 from elastic_core.accelerators import count_gpus, parse_gpus
 from elastic_core.errors import UserError
-from elastic_core.training.local_ray import RayCluster
+from elastic_core.ray_cluster import RayCluster
 from elastic_core.training.resources import placement
 from flows import doctor, presets
 from flows.doctor import GIB, Finding

@@ -17,6 +17,7 @@ from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import Engine, EngineLost, RequestFailed
 from elastic_core.markers import Markers
+from elastic_core.seeds import sample_seed
 from elastic_core.strategies import Completion, Generate, Sampling
 from elastic_core.sweep import executor
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
@@ -24,7 +25,7 @@ from elastic_core.sweep.grid import Cell, build_cells
 from elastic_core.sweep.manifest import Manifest
 from elastic_core.sweep.plan import Sharing, plan_sweep
 from elastic_core.sweep.prompts import Prompts
-from elastic_core.sweep.rows import RowBuilder, sample_seed
+from elastic_core.sweep.rows import RowBuilder
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.trajectory import KEY
 from tests.scripted import ScriptedEngine

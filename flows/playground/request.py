@@ -20,7 +20,7 @@ _MAX_TOKENS = 2**24
 
 
 @dataclass(frozen=True)
-class Asked:
+class PageRequest:
     """One run of the page. A problem without a truth is not graded."""
 
     model: str
