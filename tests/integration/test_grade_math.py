@@ -48,10 +48,10 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
     """A pool of two workers with a short deadline in place of the process's own."""
     pool = Pool(num_workers=2, deadline=0.8)
     monkeypatch.setattr(rewards_math, "pool", lambda: pool)
-    rewards_math._remembered_verdict.cache_clear()
+    rewards_math._verdict.cache_clear()
     yield pool
     pool.close()
-    rewards_math._remembered_verdict.cache_clear()
+    rewards_math._verdict.cache_clear()
 
 
 def graded(answers: list[tuple[str, str]]) -> list[Grade]:
