@@ -108,8 +108,8 @@ def test_a_head_that_is_restarted_has_lost_the_job_and_the_next_one_resumes_it(
     training: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, file, out_dir, log, environment = training
-    ports = local_ray._free_ports(9)
-    monkeypatch.setattr(local_ray, "_free_ports", lambda count: ports)
+    ports = local_ray.free_ports(len(local_ray._PORTS))
+    monkeypatch.setattr(local_ray, "free_ports", lambda count: ports)
     begun = Event()
     with ThreadPoolExecutor(1) as follower:
         with local_cluster() as first:
