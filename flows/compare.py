@@ -12,8 +12,8 @@ import polars as pl
 
 from elastic_core.errors import UserError
 from elastic_core.statistics import sampled_tokens
-from elastic_core.sweep.manifest import MANIFEST, Manifest, ManifestMismatch
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.manifest import ManifestMismatch
+from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import BUDGET, CELL
 from reports.pairs import metric_name, paired_cells, render_pairs
 from tasks.stage import TABLE
@@ -32,25 +32,23 @@ class Side:
 
     Attributes:
         name: as it was asked for.
-        table: directory of the trajectory table.
         cell: values of the key columns, when only one cell is meant.
     """
 
     name: str
-    table: Path
-    manifest: Manifest
+    table: SweepTable
     run_id: str | None = None
     cell: Mapping[str, Any] | None = None
 
     @property
     def preset(self) -> str:
-        return str(self.manifest.settings.get("preset", "compare"))
+        return str(self.table.manifest.settings.get("preset", "compare"))
 
     def rows(self) -> pl.DataFrame:
         """What a comparison reads of the table."""
         columns = ["problem", "score", *CELL, sampled_tokens().alias("tokens")]
         wanted = [pl.col(name).eq_missing(pl.lit(value)) for name, value in (self.cell or {}).items()]
-        rows = TrajectoryStore(self.table).scan()
+        rows = self.table.scan()
         return (rows.filter(wanted) if wanted else rows).select(columns).collect()
 
 
@@ -70,7 +68,7 @@ def compare(first: str, second: str, runs: Path, tracking_uri: str | None = None
         table = paired_cells(*(side.rows() for side in comparable(*sides)))
     except ValueError as error:
         raise UserError(f"nothing to compare: {error}") from None
-    shown = render_pairs(table, *(f"{side.name} ({side.table})" for side in sides))
+    shown = render_pairs(table, *(f"{side.name} ({side.table.directory})" for side in sides))
     return f"{shown}\nlogged to MLflow as run {log_comparison(table, shown, sides, runs, tracking_uri)}"
 
 
@@ -80,7 +78,7 @@ def comparable(first: Side, second: Side) -> tuple[Side, Side]:
     Raises:
         UserError: when they are not, or share none.
     """
-    ours, theirs = first.manifest.benchmarks, second.manifest.benchmarks
+    ours, theirs = first.table.manifest.benchmarks, second.table.manifest.benchmarks
     common = ours.keys() & theirs.keys()
     if not common:
         raise UserError(
@@ -111,7 +109,7 @@ def log_comparison(
     name = f"compare {first.name} {second.name}"[:250]
     run_id = tracker.ensure(f"{first.preset}/compare/{identity}", name, tags=tags)
     with tracker.running(run_id):
-        tracker.log(run_id, params={"a": first.table, "b": second.table})
+        tracker.log(run_id, params={"a": first.table.directory, "b": second.table.directory})
         tracker.log_table(run_id, "comparison.json", table.to_dicts())
         tracker.client.log_text(run_id, shown, "comparison.txt")
         tracker.log_points(
@@ -125,7 +123,7 @@ def log_comparison(
 
 
 def _identity(side: Side) -> str:
-    return f"{side.table.resolve()} {sorted((side.cell or {}).items())}"
+    return f"{side.table.directory.resolve()} {sorted((side.cell or {}).items())}"
 
 
 def find_side(name: str, runs: Path, tracking_uri: str | None = None) -> Side:
@@ -148,12 +146,12 @@ def find_side(name: str, runs: Path, tracking_uri: str | None = None) -> Side:
     if not key:
         raise UserError(f"{name}: run {run.info.run_id} is no sweep, has none below it, and is no cell of one")
     found = _side(name, runs / preset / "sweep" / key / TABLE)
-    return Side(name, found.table, found.manifest, run.info.run_id, _cell(run) if cell else None)
+    return Side(name, found.table, run.info.run_id, _cell(run) if cell else None)
 
 
 def _side(name: str, table: Path) -> Side:
     try:
-        return Side(name, table, Manifest.load(table / MANIFEST))
+        return Side(name, SweepTable(table))
     except (OSError, ManifestMismatch) as error:
         raise UserError(
             f"{name}: no trajectory table at {table} ({error}); expected runs/PRESET/sweep/KEY or an MLflow run of a "

@@ -7,14 +7,14 @@ from pathlib import Path
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
 from elastic_core.reasonflux.distil import COLUMNS, alpaca_rows, write_alpaca
-from elastic_core.sweep.store import TrajectoryStore
-from flows.regrade import problems_of
+from flows.regrade import open_table, problems_of
 
 
-def distil(table: Path, strategy: str, chat_template: str, to: Path, data: Path | None = None) -> str:
+def distil(directory: Path, strategy: str, chat_template: str, to: Path, data: Path | None = None) -> str:
     """Write an alpaca file from the table's correct rows of a strategy, and say what is in it.
 
     Args:
+        directory: of a trajectory table.
         chat_template: of the model that wrote them.
         data: directory of built data sets; None looks for those that the table was made with.
 
@@ -23,12 +23,13 @@ def distil(table: Path, strategy: str, chat_template: str, to: Path, data: Path 
     """
     if to.exists():
         raise UserError(f"--to {to}: is there already; give a file that is not")
+    table = open_table(directory)
     questions = {
         (benchmark, problem.id): problem.question
         for benchmark, problems in problems_of(table, data).items()
         for problem in problems.values()
     }
-    found = TrajectoryStore(table).scan().select(COLUMNS).collect()
+    found = table.scan().select(COLUMNS).collect()
     rows = alpaca_rows(found, questions, CHAT_TEMPLATES[chat_template], strategy)
     write_alpaca(rows, to)
     num_questions = len({row["instruction"] for row in rows})

@@ -15,7 +15,7 @@ from elastic_core import lm_eval
 from elastic_core.atomic import replacing_directory
 from elastic_core.errors import UserError
 from elastic_core.markers import chat_prompt, load_markers
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.table import SweepTable
 from elastic_core.training import model_card
 from flows.inputs import Inputs
 from flows.run import FlowRun
@@ -65,7 +65,7 @@ def measured(inputs: Inputs, model: Path) -> list[dict[str, Any]]:
     if not names or not stage.marker.exists():
         return []
     wanted = (pl.col("model") == names[0]) & inputs.measured_rows
-    rows = TrajectoryStore(stage.directory / TABLE).scan().filter(wanted).select(COLUMNS).collect()
+    rows = SweepTable(stage.directory / TABLE).scan().filter(wanted).select(COLUMNS).collect()
     return summarize(rows).to_dicts() if rows.height else []
 
 

@@ -22,6 +22,7 @@ from elastic_core.reasonflux.parameters import REASONFLUX_ZERO, TemplateParamete
 from elastic_core.source_code import source_fingerprint
 from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.sweep.subset import first_problems, rows_of
+from elastic_core.sweep.table import SweepTable
 from elastic_core.training.config import RESOURCES
 from flows.data_inputs import DataInputs
 from flows.run import FlowRun
@@ -161,9 +162,7 @@ class Inputs:
     @cached_property
     def sweep(self) -> Stage:
         """One trajectory table per set of models, benchmarks and sampling settings; cells, samples and problems may be
-        added to it.
-
-        Thought templates are part of the request, as they decide the rows of one strategy alone.
+        added to it. What it shares with another one is drawn once (`elastic_core.sweep.table`).
         """
         settings, templates = self.run.settings.sweep, self.templates
         return self.run.stage(
@@ -173,9 +172,9 @@ class Inputs:
                 "benchmarks": {name: hash_files([file]) for name, file in self.benchmark_files.items()},
                 "engine": self.run.settings.engine.fingerprint,
                 "sampling": settings.model_dump(include={"temperature", "top_p", "seed", "sharing"}),
+                **({"templates": {REASONFLUX_ZERO: templates.fingerprint}} if templates else {}),
             },
             settings.model_dump(include={"models", "strategies", "budgets", "samples", "until_ci", "max_samples"})
-            | {"templates": {REASONFLUX_ZERO: templates.fingerprint} if templates else {}}
             | ({} if settings.problems is None else {"problems": settings.problems}),
         )
 
@@ -185,13 +184,13 @@ class Inputs:
         Args:
             standings: hash of those that ratings are computed from, where there are any.
         """
-        table, assets = self.sweep.directory / TABLE, Path(reports.__file__).parent
+        table, assets = SweepTable(self.sweep.directory / TABLE), Path(reports.__file__).parent
         return self.run.stage(
             "report",
             {},
             {
-                "table": str(table),
-                "contents": hash_files(table.glob("*.parquet")),
+                "table": str(table.directory),
+                "contents": hash_files(table.shards()),
                 "codeforces": standings,
                 "provenance": {"preset": self.run.preset, **self.sweep.inputs},
                 "settings": self.run.settings.model_dump(mode="json"),

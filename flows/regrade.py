@@ -10,33 +10,36 @@ from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files
 from elastic_core.rewards.sandbox import require_sandbox
-from elastic_core.sweep.manifest import MANIFEST, Manifest, ManifestMismatch
+from elastic_core.sweep.manifest import MANIFEST, ManifestMismatch
 from elastic_core.sweep.regrade import regrade
-from elastic_core.sweep.store import TableLocked, TrajectoryStore
+from elastic_core.sweep.store import TableLocked
+from elastic_core.sweep.table import SweepTable
+from tasks.stage import TABLE
 
 
-def regrade_table(table: Path, data: Path | None) -> str:
+def regrade_table(directory: Path, data: Path | None) -> str:
     """Grade a table again and say what changed.
 
-    A sweep whose grades change is no longer finished: running it again generates nothing and records them in MLflow.
+    A sweep whose grades change is no longer finished, nor is another one that has these rows: running it again
+    generates nothing and records them in MLflow.
 
     Args:
-        table: directory of a trajectory table.
+        directory: of a trajectory table.
         data: directory of built data sets; None looks for those that the table was made with, below its runs directory.
 
     Raises:
         UserError: when the table or its problems are not there, or a sweep is writing it.
     """
+    table = open_table(directory)
     problems = problems_of(table, data)
     if any(problem.grader == "code" for benchmark in problems.values() for problem in benchmark.values()):
         require_sandbox()
-    store = TrajectoryStore(table)
-    _require_problems(store, problems)
-    total = store.scan().select("sample").collect().height
+    _require_problems(table, problems)
+    total = table.scan().select("sample").collect().height
     with tqdm(total=total, unit="rows", desc="regrade") as bar:
         try:
             # Before the rows, so that a run that is killed leaves no marker of grades that MLflow does not have.
-            changes = regrade(store, problems, bar.update, lambda: _unmark(table))
+            changes = regrade(table, problems, bar.update, lambda: _unmark(table))
         except TableLocked as error:
             raise UserError(str(error)) from None
     changed = changes.filter(changes["before"] != changes["after"])
@@ -44,38 +47,54 @@ def regrade_table(table: Path, data: Path | None) -> str:
     return "\n".join([*lines, f"{total} rows graded, {changed['rows'].sum()} changed; next: {_next(table)}"])
 
 
-def _markers(table: Path) -> list[Path]:
-    """What says that the sweep's stage has succeeded; none for a table that lies elsewhere."""
-    stage = table.resolve().parent
-    return list(stage.glob("result-*.json")) if (stage / "inputs.json").is_file() else []
+def _is_of_a_sweep(table: SweepTable) -> bool:
+    return (table.directory.resolve().parent / "inputs.json").is_file()
 
 
-def _unmark(table: Path) -> None:
+def _markers(table: SweepTable) -> list[Path]:
+    """What says that a sweep with some of these rows has succeeded; none for a table that lies elsewhere."""
+    if not _is_of_a_sweep(table):
+        return []
+    mine = {shard.resolve() for shard in table.shards()}
+    manifests = table.directory.resolve().parents[1].glob(f"*/{TABLE}/{MANIFEST}")
+    sharing = [file.parent for file in manifests if not mine.isdisjoint(SweepTable(file.parent).shards())]
+    return [marker for directory in sharing for marker in directory.parent.glob("result-*.json")]
+
+
+def _unmark(table: SweepTable) -> None:
     for marker in _markers(table):
         marker.unlink()
 
 
-def _next(table: Path) -> str:
-    stage = table.resolve().parent
-    if (stage / "inputs.json").is_file() and not _markers(table):
+def _next(table: SweepTable) -> str:
+    if _is_of_a_sweep(table) and not _markers(table):
         return "elastic run sweep, which records the grades in MLflow, then elastic run report"
     return "elastic run report"
 
 
-def problems_of(table: Path, data: Path | None) -> dict[str, dict[str, Problem]]:
+def open_table(directory: Path) -> SweepTable:
+    """Raises:
+    UserError: when no trajectory table is there.
+    """
+    try:
+        return SweepTable(directory)
+    except (OSError, ManifestMismatch) as error:
+        raise UserError(
+            f"{directory} is not a trajectory table ({error}); expected runs/PRESET/sweep/KEY/table"
+        ) from None
+
+
+def problems_of(table: SweepTable, data: Path | None) -> dict[str, dict[str, Problem]]:
     """The problems of a table's benchmarks, by id.
 
     Args:
-        table, data: as in `regrade_table`.
+        data: as in `regrade_table`.
 
     Raises:
-        UserError: when the table or its problems are not there.
+        UserError: when they are not there.
     """
-    try:
-        manifest = Manifest.load(table / MANIFEST)
-    except (OSError, ManifestMismatch) as error:
-        raise UserError(f"{table} is not a trajectory table ({error}); expected runs/PRESET/sweep/KEY/table") from None
-    return {name: _problems(name, sha256, table, data) for name, sha256 in manifest.benchmarks.items()}
+    found = table.manifest.benchmarks.items()
+    return {name: _problems(name, sha256, table.directory, data) for name, sha256 in found}
 
 
 def _problems(name: str, sha256: str, table: Path, data: Path | None) -> dict[str, Problem]:
@@ -92,7 +111,7 @@ def _problems(name: str, sha256: str, table: Path, data: Path | None) -> dict[st
     raise UserError(f"the problems of {name} are not at {where}; build them, or give --data DIRECTORY")
 
 
-def _require_problems(store: TrajectoryStore, problems: dict[str, dict[str, Problem]]) -> None:
-    for benchmark, problem in store.scan().select("benchmark", "problem").unique().collect().iter_rows():
+def _require_problems(table: SweepTable, problems: dict[str, dict[str, Problem]]) -> None:
+    for benchmark, problem in table.scan().select("benchmark", "problem").unique().collect().iter_rows():
         if problem not in problems.get(benchmark, {}):
-            raise UserError(f"{store.directory}: problem {problem} of {benchmark} is not among the problems given")
+            raise UserError(f"{table.directory}: problem {problem} of {benchmark} is not among the problems given")

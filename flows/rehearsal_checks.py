@@ -10,6 +10,7 @@ from elastic_core.data.manifest import read_manifest
 from elastic_core.errors import UserError
 from elastic_core.safetensors import tensors
 from elastic_core.sweep.grid import checkpoints
+from elastic_core.sweep.table import SweepTable
 from elastic_core.sweep.throughput import throughput_file
 from flows.settings import Settings
 from tasks.stage import BEST, METRICS, MODEL, TABLE
@@ -94,7 +95,7 @@ def _models(settings: Settings, stage: Path) -> str:
 
 def _sweep(settings: Settings, stage: Path) -> str:
     sweep = settings.sweep
-    rows = pl.scan_parquet(stage / TABLE / "**/*.parquet", hive_partitioning=False)
+    rows = SweepTable(stage / TABLE).scan()
     cells = rows.select("model", "strategy", "benchmark").unique().collect()
     for column, expected in (
         ("model", sweep.models),

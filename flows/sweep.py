@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 from prefect import flow
 
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.table import SweepTable
 from flows.data import build_if_missing
 from flows.export import write_cards
 from flows.inputs import Inputs
@@ -43,5 +43,5 @@ def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
     write_cards(inputs)
     table = inputs.sweep.directory / TABLE
     asked = pl.col("model").is_in(settings.sweep.models) & inputs.measured_rows
-    print(render_comparison(TrajectoryStore(table).scan().filter(asked).select(COLUMNS).collect()))
+    print(render_comparison(SweepTable(table).scan().filter(asked).select(COLUMNS).collect()))
     return table

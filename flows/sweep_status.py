@@ -12,18 +12,16 @@ from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
 from elastic_core.statistics import readable, unreadable
 from elastic_core.sweep.grid import Cell
-from elastic_core.sweep.manifest import ManifestMismatch
 from elastic_core.sweep.models import SweepModel, sweep_models
 from elastic_core.sweep.plan import Bound, SweepPlan, bound, plan_sweep
-from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.sweep.subset import rows_of
+from elastic_core.sweep.table import SweepTable
 from elastic_core.sweep.throughput import measured
 from elastic_core.trajectory import CELL
 from flows.inputs import Inputs
 from flows.run import FlowRun
 from reports.comparison import render
-from tasks.stage import TABLE, Stage
-from tasks.sweep import sweep_manifest
+from tasks.sweep import sweep_table
 
 _BYTES_PER_TOKEN = 8.0
 """Of a table whose size has not been measured: four for the token's id, the rest for text and everything else."""
@@ -33,17 +31,23 @@ class _Asked(NamedTuple):
     """A sweep as its settings ask for it."""
 
     inputs: Inputs
-    stage: Stage
-    store: TrajectoryStore
+    table: SweepTable
     models: list[SweepModel]
-    problems: dict[str, list[Problem]]
+
+    @property
+    def problems(self) -> dict[str, list[Problem]]:
+        return self.inputs.problems
+
+    @property
+    def request(self) -> dict[str, Any]:
+        return self.inputs.sweep.request
 
     def plan(self, model: SweepModel, finished: pl.DataFrame) -> SweepPlan:
-        sampling = self.stage.inputs["sampling"]
+        sampling = self.inputs.sweep.inputs["sampling"]
         return plan_sweep(
             model.cells,
             self.problems,
-            num_samples=self.stage.request["samples"],
+            num_samples=self.request["samples"],
             seed=sampling["seed"],
             finished=finished,
             sharing=sampling["sharing"],
@@ -57,11 +61,7 @@ def costs(preset: str, overrides: Mapping[str, Any]) -> str:
         UserError: when the sweep could not be run, or its data or models are not there yet.
     """
     asked = _asked(preset, overrides)
-    try:
-        asked.store.joined_with(sweep_manifest(asked.stage, asked.inputs.checkpoints, asked.inputs.run.settings.engine))
-    except ManifestMismatch as error:
-        raise UserError(str(error)) from None
-    finished = asked.store.finished()
+    finished = asked.table.finished()
     table = Table("model", "cells", "rows missing", "tokens at most", "without sharing", "time at most", "disk at most")
     remarks = set()
     for model in asked.models:
@@ -92,30 +92,30 @@ def status(preset: str, overrides: Mapping[str, Any]) -> str:
     """
     asked = _asked(preset, overrides)
     problems = {name: [problem.id for problem in given] for name, given in asked.problems.items()}
-    wanted_rows = rows_of(problems) & (pl.col("sample") < asked.stage.request["samples"])
-    per_cell = asked.store.finished().filter(wanted_rows).group_by(CELL).len()
+    wanted_rows = rows_of(problems) & (pl.col("sample") < asked.request["samples"])
+    per_cell = asked.table.finished().filter(wanted_rows).group_by(CELL).len()
     counts = {tuple(row[:-1]): row[-1] for row in per_cell.iter_rows()}
     table = Table("model", "benchmark", "strategy", "budget", "rows", "of", "")
     done = total = 0
     for model in asked.models:
         for cell in model.cells:
-            wanted = len(asked.problems[cell.benchmark]) * asked.stage.request["samples"]
+            wanted = len(asked.problems[cell.benchmark]) * asked.request["samples"]
             there = counts.get(_key(cell), 0)
             done, total = done + there, total + wanted
             bar = "█" * round(20 * there / wanted)
             budget = str(cell.budget)
             table.add_row(model.name, cell.benchmark, cell.strategy, budget, f"{there:,}", f"{wanted:,}", f"{bar:20}")
-    responses = asked.store.scan().select("model", "think_finish", "grade_status").collect()
+    responses = asked.table.scan().select("model", "think_finish", "grade_status").collect()
     remarks = [sentence for model in readable(responses) for sentence in unreadable(model)]
-    counted = f"{done:,} of {total:,} rows ({done / total:.0%}) in {asked.store.directory}"
+    counted = f"{done:,} of {total:,} rows ({done / total:.0%}) in {asked.table.directory}"
     return "\n".join([render(table), counted, *remarks])
 
 
 def _cells(asked: _Asked) -> list[str]:
     """Benchmarks with their problems, strategies with their budgets."""
     benchmarks = ", ".join(f"{name} ({len(problems)} problems)" for name, problems in asked.problems.items())
-    lines = [f"{benchmarks} × {asked.stage.request['samples']} samples"]
-    for strategy in asked.stage.request["strategies"]:
+    lines = [f"{benchmarks} × {asked.request['samples']} samples"]
+    for strategy in asked.request["strategies"]:
         budgets = [str(cell.budget) for model in asked.models for cell in model.cells if cell.strategy == strategy]
         lines.append(f"  {strategy}: {', '.join(dict.fromkeys(budgets))}")
     return lines
@@ -125,19 +125,19 @@ def _asked(preset: str, overrides: Mapping[str, Any]) -> _Asked:
     run = FlowRun.begin(preset, overrides)
     inputs = Inputs(run)
     inputs.data.require_built()
-    stage, problems = inputs.sweep, inputs.problems
+    stage = inputs.sweep
     try:
         models = sweep_models(
             stage.request,
             stage.inputs["models"],
             inputs.checkpoints,
-            problems,
+            inputs.problems,
             run.settings.engine,
             inputs.templates,
         )
     except ValueError as error:
         raise UserError(str(error)) from None
-    return _Asked(inputs, stage, TrajectoryStore(stage.directory / TABLE), models, problems)
+    return _Asked(inputs, sweep_table(stage, run.settings.engine), models)
 
 
 def _time_and_disk(asked: _Asked, model: SweepModel, most: Bound) -> tuple[str, str, list[str]]:

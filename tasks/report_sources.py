@@ -23,8 +23,8 @@ from elastic_core.errors import UserError
 from elastic_core.fingerprint import HashCache, hash_files, model_fingerprint
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.manifest import Manifest, ManifestMismatch
-from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.sweep.subset import first_ids, rows_of
+from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import KEY
 from reports import codeforces
 from reports.sources import Asked, ReportSources, Training
@@ -45,18 +45,18 @@ def report_sources(directory: Path, provenance: Mapping[str, Any], price: float 
     Raises:
         UserError: when there is no table, or no row in it.
     """
-    table = directory / TABLE if (directory / TABLE).is_dir() else directory
+    place = directory / TABLE if (directory / TABLE).is_dir() else directory
     try:
-        manifest = Manifest.load(table / MANIFEST)
+        table = SweepTable(place)
     except (OSError, ManifestMismatch) as error:
         raise UserError(f"{directory} is no trajectory table ({error}); expected runs/PRESET/sweep/KEY/table") from None
-    rows = TrajectoryStore(table).scan()
+    manifest, rows = table.manifest, table.scan()
     if rows.head(1).collect().is_empty():
-        raise UserError(f"{table}: the table has no rows yet; nothing to report")
-    preset = (table / "../../..").resolve()
+        raise UserError(f"{place}: the table has no rows yet; nothing to report")
+    preset = (place / "../../..").resolve()
     files = _benchmark_files(preset, manifest)
     problems = {(name, problem.id): problem for name, file in files.items() for problem in read_problems(file)}
-    sweep = _inputs(table.parent)
+    sweep = _inputs(place.parent)
     measured = None if sweep is None else sweep["request"].get("problems")
     if measured is not None:
         rows, problems = _chosen(rows, problems, list(manifest.benchmarks), measured)
@@ -78,7 +78,7 @@ def report_sources(directory: Path, provenance: Mapping[str, Any], price: float 
             "sampling": manifest.settings,
             **({"templates": manifest.templates} if manifest.templates else {}),
             **provenance,
-            "table": str(table),
+            "table": str(place),
         },
         documents=documents,
         remarks=_remarks(rows, files, preset.parent),

@@ -27,7 +27,9 @@ BEST = "best"
 METRICS = "metrics.parquet"
 """Training metrics by step, as MLflow holds them: columns step, name, value."""
 TABLE = "table"
-"""Directory of a sweep's trajectory table."""
+"""Directory of a sweep's trajectory table, in the stage's."""
+STORES = "tables"
+"""Directory of the stores that the tables of a preset share, beside its stages."""
 
 
 @dataclass(frozen=True)

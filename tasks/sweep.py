@@ -25,14 +25,15 @@ from elastic_core.sweep.manifest import Manifest, ManifestMismatch
 from elastic_core.sweep.models import SweepModel, sweep_models
 from elastic_core.sweep.plan import SweepPlan, plan_sweep
 from elastic_core.sweep.stopping import next_samples, widest
-from elastic_core.sweep.store import TableLocked, TrajectoryStore
+from elastic_core.sweep.store import TableLocked
 from elastic_core.sweep.subset import first_problems, rows_of
+from elastic_core.sweep.table import SweepTable, with_stores
 from elastic_core.sweep.throughput import Throughput, bytes_per_token
 from elastic_core.trajectory import CELL
 from reports.summary import COLUMNS, summarize
 from tasks.cluster import connected, ray_cluster
 from tasks.progress import Progress, progress
-from tasks.stage import TABLE, Stage, seconds_to_queue, worth_retrying
+from tasks.stage import STORES, TABLE, Stage, seconds_to_queue, worth_retrying
 from tasks.sweep_record import record_cells
 from tasks.tracking import Tracker, flatten
 
@@ -54,7 +55,7 @@ def measure(
         UserError: before any engine starts, when the request cannot be run.
         SweepIncomplete: at the end, when samples failed.
     """
-    store = TrajectoryStore(stage.prepare() / TABLE)
+    stage.prepare()
     built = {name: read_problems(file) for name, file in benchmark_files.items()}
     problems = first_problems(built, stage.request.get("problems"))
     try:
@@ -62,7 +63,7 @@ def measure(
     except ValueError as error:
         raise UserError(str(error)) from None
     # All inside: whoever queues for the table must not record it at the same time.
-    with _writing(store, sweep_manifest(stage, checkpoints, engine)):
+    with _writing(stage, engine) as store:
         began = time.monotonic()
         run_id = tracker.ensure(stage.label, "sweep", parent)
         with tracker.running(run_id):
@@ -84,34 +85,47 @@ def measure(
 
 
 @contextmanager
-def _writing(store: TrajectoryStore, manifest: Manifest) -> Iterator[None]:
-    """One process at a time at a table.
+def _writing(stage: Stage, engine: EngineParameters) -> Iterator[SweepTable]:
+    """The stage's table, one process at a time.
 
     Raises:
-        UserError: when someone else is, or when the table's rows were made from something else.
+        UserError: when someone else is at it.
     """
+    table = sweep_table(stage, engine)
     try:
-        with store.writing(manifest, seconds_to_queue()):
-            yield
-    except (TableLocked, ManifestMismatch) as error:
+        with table.writing(seconds_to_queue()):
+            yield table
+    except TableLocked as error:
         raise UserError(str(error)) from None
 
 
-def sweep_manifest(stage: Stage, checkpoints: Mapping[str, Path], engine: EngineParameters) -> Manifest:
-    """What the stage's rows are made from."""
-    return Manifest(
+def sweep_table(stage: Stage, engine: EngineParameters) -> SweepTable:
+    """The table of a sweep's stage, with what it asks for; stores are those of its preset.
+
+    Raises:
+        UserError: when rows were made by another version of vLLM.
+    """
+    manifest = Manifest(
         models=stage.inputs["models"],
-        engines=dict.fromkeys(checkpoints, engine.fingerprint),
+        engines=dict.fromkeys(stage.inputs["models"], engine.fingerprint),
         benchmarks=stage.inputs["benchmarks"],
         settings={"preset": stage.preset, "vllm": vllm_version(), **stage.inputs["sampling"]},
-        templates=stage.request["templates"],
+        templates=stage.inputs.get("templates", {}),
     )
+    directory = stage.directory / TABLE
+    try:
+        stores = stage.runs / stage.preset / STORES
+        table = SweepTable(directory, with_stores(manifest, stage.request["models"], directory, stores))
+        table.check()
+        return table
+    except ManifestMismatch as error:
+        raise UserError(str(error)) from None
 
 
 @dataclass
 class _Sweep:
     stage: Stage
-    store: TrajectoryStore
+    store: SweepTable
     engine: EngineParameters
     models: Sequence[SweepModel]
     problems: Mapping[str, Sequence[Problem]]

@@ -17,7 +17,7 @@ from elastic_core.sweep.plan import SweepPlan, Work
 from elastic_core.sweep.prompts import Prompts
 from elastic_core.sweep.resume import StoredRows, learn
 from elastic_core.sweep.rows import RowBuilder, Sample
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.table import Table
 from elastic_core.trajectory import Trajectory
 
 ATTEMPTS = 2
@@ -88,7 +88,7 @@ async def run_sweep(
     prompts: Prompts,
     replicas: Sequence[Replica],
     rows: RowBuilder,
-    store: TrajectoryStore,
+    store: Table,
     max_in_flight: int = 512,
     on_progress: Callable[[SweepResult], None] | None = None,
 ) -> SweepResult:
@@ -112,7 +112,7 @@ class _Run:
     sampling: Sampling
     prompts: Prompts
     rows: RowBuilder
-    store: TrajectoryStore
+    store: Table
     on_progress: Callable[[SweepResult], None] | None
     finished: list[tuple[Sample, Trajectory]] = field(default_factory=list)
     finished_tokens: int = 0

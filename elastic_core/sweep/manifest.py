@@ -25,6 +25,8 @@ class Manifest:
         benchmarks: benchmark name → hash of its file.
         settings: sampling temperature, top_p, seed and whatever else changes a row without being part of its key.
         templates: strategy name → fingerprint of the thought templates it searched; of the strategies that have any.
+        stores: model name → benchmark, or benchmark/strategy for one that has templates → directory of the
+            `TrajectoryStore` that holds these rows, relative to the table's. Empty where the table holds them itself.
     """
 
     models: dict[str, str]
@@ -32,6 +34,7 @@ class Manifest:
     benchmarks: dict[str, str]
     settings: dict[str, Any]
     templates: dict[str, str] = field(default_factory=dict)
+    stores: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def joined_with(self, new: Manifest, table: Path) -> Manifest:
         """Both together: a table may gain models, benchmarks and strategies, but nothing that it has may change.

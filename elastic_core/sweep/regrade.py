@@ -9,7 +9,7 @@ import polars as pl
 from elastic_core.data.problems import Problem
 from elastic_core.rewards import Answer, grade_many
 from elastic_core.rewards.response import ResponseText
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.table import Table
 
 CHANGES = pl.Schema({"before": pl.String(), "after": pl.String(), "rows": pl.UInt32()})
 """How many rows had one status and now have another (or the same)."""
@@ -19,7 +19,7 @@ Problems = Mapping[str, Mapping[str, Problem]]
 
 
 def regrade(
-    store: TrajectoryStore,
+    store: Table,
     problems: Problems,
     on_rows: Callable[[int], None] = lambda rows: None,
     before_change: Callable[[], None] = lambda: None,

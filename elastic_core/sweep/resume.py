@@ -15,7 +15,7 @@ from elastic_core.strategies import Sampling
 from elastic_core.sweep.grid import checkpoints
 from elastic_core.sweep.plan import SweepPlan, Work
 from elastic_core.sweep.prompts import Prompts
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.table import Table
 from elastic_core.trajectory import SCHEMA
 
 BLOCK = 256
@@ -31,7 +31,7 @@ _COLUMNS = [
 class StoredRows:
     """Rows that the table holds of samples that are not finished, read in blocks, in the order of the plan."""
 
-    def __init__(self, store: TrajectoryStore, plan: SweepPlan) -> None:
+    def __init__(self, store: Table, plan: SweepPlan) -> None:
         self._store = store
         self._coming = iter([unit for unit in plan.work if unit.resumed])
         self._block: dict[tuple[Any, ...], pl.DataFrame] = {}

@@ -37,10 +37,20 @@ class TrajectoryStore:
         self.directory = directory
         self._keys: pl.DataFrame | None = None  # Held while writing.
 
+    def shards(self) -> list[Path]:
+        """Files of the rows there are now."""
+        return sorted(self.directory.glob(_SHARDS))
+
     def scan(self, shards: Iterable[str] | None = None) -> pl.LazyFrame:
-        """All rows there are now, or those of the named shards; an empty frame of the schema when there are none."""
-        names = self.directory.glob(_SHARDS) if shards is None else map(self.directory.joinpath, shards)
-        files = sorted(names)
+        """All rows there are now, or those of some shards; an empty frame of the schema when there are none.
+
+        Args:
+            shards: as `finished` names them; those of other stores are left out.
+        """
+        files = self.shards()
+        if shards is not None:
+            wanted = set(shards)
+            files = [file for file in files if str(file) in wanted]
         return pl.scan_parquet(files, glob=False) if files else pl.LazyFrame(schema=SCHEMA)
 
     def read(self) -> pl.DataFrame:
@@ -48,17 +58,12 @@ class TrajectoryStore:
         return self.scan().collect()
 
     def finished(self) -> pl.DataFrame:
-        """The key columns of every row there is, texts as categories, and the name of its shard."""
+        """The key columns of every row there is, texts as categories, and the path of its shard."""
         return self._read_keys() if self._keys is None else self._keys
 
-    def size(self) -> int:
-        """Bytes of all shards."""
-        return sum(file.stat().st_size for file in self.directory.glob(_SHARDS))
-
     def _read_keys(self) -> pl.DataFrame:
-        files = sorted(self.directory.glob(_SHARDS))
-        keys = [_keys(pl.read_parquet(file, columns=_KEY), file.name) for file in files]
-        return pl.concat([_keys(pl.DataFrame(schema=SCHEMA), ""), *keys])
+        keys = [_keys(pl.read_parquet(file, columns=_KEY), file) for file in self.shards()]
+        return pl.concat([_keys(pl.DataFrame(schema=SCHEMA), Path()), *keys])
 
     def joined_with(self, manifest: Manifest) -> Manifest:
         """What the table's manifest is when rows of this one join.
@@ -80,11 +85,10 @@ class TrajectoryStore:
             TableLocked: when another process holds it. The lock of a killed process is free.
             ManifestMismatch: when the table's rows were made from something else.
         """
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with self._locked(wait_seconds):
+        with locked(self.directory, wait_seconds):
             for leftover in self.directory.glob("*.tmp"):
                 leftover.unlink()
-            self._settle(manifest)
+            write_text(self.directory / MANIFEST, self.joined_with(manifest).dumps(), durable=True)
             self._keys = self._read_keys()
             try:
                 yield
@@ -102,9 +106,9 @@ class TrajectoryStore:
             raise ValueError(f"rows have the columns {dict(rows.schema)}; expected {dict(SCHEMA)}")
         if rows.is_empty():
             return
-        last = max((int(shard.stem.rpartition("-")[2]) for shard in self.directory.glob(_SHARDS)), default=-1)
+        last = max((int(shard.stem.rpartition("-")[2]) for shard in self.shards()), default=-1)
         target = self.directory / f"rows-{last + 1:06d}.parquet"
-        new = _keys(rows, target.name)
+        new = _keys(rows, target)
         repeated = pl.concat(
             [new.filter(new.select(_KEY).is_duplicated()), new.join(self._keys, on=_KEY, how="semi", nulls_equal=True)]
         )
@@ -119,8 +123,8 @@ class TrajectoryStore:
         Raises:
             TableLocked: when another process holds the table.
         """
-        with self._locked():
-            for shard in sorted(self.directory.glob(_SHARDS)):
+        with locked(self.directory):
+            for shard in self.shards():
                 before = pl.read_parquet(shard)
                 rows = change(before)
                 assert rows.schema == SCHEMA and rows.select(_KEY).equals(before.select(_KEY))
@@ -130,21 +134,24 @@ class TrajectoryStore:
         with replacing(target, durable=True) as temporary:
             rows.write_parquet(temporary)
 
-    def _settle(self, manifest: Manifest) -> None:
-        write_text(self.directory / MANIFEST, self.joined_with(manifest).dumps(), durable=True)
 
-    @contextmanager
-    def _locked(self, wait_seconds: float = 0) -> Iterator[None]:
-        try:
-            with exclusive(self.directory, wait_seconds):
-                yield
-        except LockHeld as holder:
-            raise TableLocked(
-                f"{self.directory}: {holder} is writing this table; wait for it, stop it, or use another directory"
-            ) from None
+@contextmanager
+def locked(directory: Path, wait_seconds: float = 0) -> Iterator[None]:
+    """A table for oneself.
+
+    Raises:
+        TableLocked: when another process holds it.
+    """
+    try:
+        with exclusive(directory, wait_seconds):
+            yield
+    except LockHeld as holder:
+        raise TableLocked(
+            f"{directory}: {holder} is writing this table; wait for it, stop it, or use another directory"
+        ) from None
 
 
-def _keys(rows: pl.DataFrame, shard: str) -> pl.DataFrame:
+def _keys(rows: pl.DataFrame, shard: Path) -> pl.DataFrame:
     """Keys as categories: they are all that stays in memory of a table however long."""
     texts = pl.col(_TEXT).cast(pl.Categorical)
-    return rows.select(_KEY).with_columns(texts, shard=pl.lit(shard).cast(pl.Categorical))
+    return rows.select(_KEY).with_columns(texts, shard=pl.lit(str(shard)).cast(pl.Categorical))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from elastic_core.atomic import write_text
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.table import Table
 
 
 class Throughput(NamedTuple):
@@ -38,10 +38,10 @@ def throughput_file(stage: Path, name: str) -> Path:
     return stage / f"throughput-{re.sub('[^0-9A-Za-z]+', '-', name)}.json"
 
 
-def bytes_per_token(store: TrajectoryStore) -> float:
+def bytes_per_token(store: Table) -> float:
     """Size of a table over the tokens in its rows; 0 without rows."""
     tokens = store.scan().select("think_tokens", "solution_tokens", "forced_tokens").sum().collect().sum_horizontal()[0]
-    return store.size() / tokens if tokens else 0.0
+    return sum(shard.stat().st_size for shard in store.shards()) / tokens if tokens else 0.0
 
 
 def measured(stages: Iterable[Path], model: str, engine: str) -> Throughput | None:

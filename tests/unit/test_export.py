@@ -11,6 +11,8 @@ from huggingface_hub import ModelCard
 import elastic_core.miniature
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import model_fingerprint
+from elastic_core.sweep.manifest import Manifest
+from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.training import model_card
 from elastic_core.training.model_card import TrainingRecord
 from flows import export
@@ -156,8 +158,9 @@ def test_only_cells_of_these_weights_are_on_the_card(tmp_path: Path, monkeypatch
     run: Any = SimpleNamespace(runs=tmp_path, settings=None)
     data, sweep = SimpleNamespace(benchmarks=[benchmark]), SimpleNamespace(problems=None)
     run.settings = SimpleNamespace(data=data, sweep=sweep)
-    (stage.directory / TABLE).mkdir(parents=True)
-    rows.write_parquet(stage.directory / TABLE / "rows-0.parquet")
+    store = TrajectoryStore(stage.directory / TABLE)
+    with store.writing(Manifest({}, {}, {}, {})):
+        store.append(rows)
     assert export.measured(Inputs(run), base) == []  # The sweep has not finished.
     stage.marker.write_text("{}")
     cells = export.measured(Inputs(run), base)

@@ -8,9 +8,12 @@ import pytest
 
 from elastic_core import source_code
 from elastic_core.data.build import build
+from elastic_core.sweep.manifest import Manifest
+from elastic_core.sweep.store import TrajectoryStore
 from flows import presets
 from flows.inputs import Inputs
 from flows.run import FlowRun
+from tasks.stage import TABLE
 
 PROJECT = Path(__file__).parents[2]
 SMALL = {
@@ -30,6 +33,8 @@ def stages(runs: Path, changes: dict[str, Any]) -> dict[str, Path]:
     if not inputs.data.is_built:
         build(inputs.data.build, inputs.data.stage.directory)
         inputs.data.stage.marker.touch()
+    with TrajectoryStore(inputs.sweep.directory / TABLE).writing(Manifest({}, {}, {}, {})):
+        pass  # A report needs a table.
     found = [inputs.data.stage, inputs.warm_start, inputs.train, inputs.sweep, inputs.report()]
     return {stage.name: stage.marker for stage in found}
 

@@ -1,0 +1,175 @@
+"""The trajectory table of a sweep: several stores read as one, under the names that the sweep gives its models.
+
+A store holds the rows of one model, by fingerprint, on one benchmark under one sampling. So who measures one more
+model, or the same one under another name, finds what was drawn before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from elastic_core.atomic import write_text
+from elastic_core.fingerprint import hash_value
+from elastic_core.sweep.grid import checkpoints, split_model
+from elastic_core.sweep.manifest import MANIFEST, Manifest, ManifestMismatch
+from elastic_core.sweep.store import TrajectoryStore, locked
+
+_NOT_OF_A_STORE = ("preset", "vllm")
+"""Settings that make no store of their own: rows of another version of vLLM are refused, not drawn once more."""
+
+
+class SweepTable:
+    """A directory whose manifest names the stores; one that names none is a store itself.
+
+    Attributes:
+        manifest: of what is there, and of what is about to be added.
+    """
+
+    def __init__(self, directory: Path, added: Manifest | None = None) -> None:
+        """Args:
+            added: what a sweep is about to write, as `with_stores` returns it; None to read.
+
+        Raises:
+            ManifestMismatch: when the table's rows were made from something else, or its manifest is broken.
+            FileNotFoundError: without a manifest, when none is added.
+        """
+        self.directory = directory
+        self._open(added)
+
+    def shards(self) -> list[Path]:
+        """Files of the rows there are now."""
+        return sorted(shard for store in self._stores.values() for shard in store.shards())
+
+    def scan(self, shards: Iterable[str] | None = None) -> pl.LazyFrame:
+        """As `TrajectoryStore.scan`."""
+        wanted = None if shards is None else list(shards)
+        return pl.concat([_called(store.scan(wanted), name) for name, store in self._named()])
+
+    def finished(self) -> pl.DataFrame:
+        """As `TrajectoryStore.finished`."""
+        return pl.concat([_called(store.finished().lazy(), name) for name, store in self._named()]).collect()
+
+    def check(self) -> None:
+        """Raises:
+        ManifestMismatch: when a store's rows were made by another version of vLLM.
+        """
+        for place, store in self._stores.items():
+            store.joined_with(self._manifest_of(place))
+
+    @contextmanager
+    def writing(self, wait_seconds: float = 0) -> Iterator[None]:
+        """As `TrajectoryStore.writing`, for all stores at once."""
+        with ExitStack() as stack:
+            stack.enter_context(locked(self.directory, wait_seconds))
+            self._open(self.manifest)  # Another sweep may have added models meanwhile.
+            # Sorted, so that two sweeps with stores in common never wait for each other in a circle.
+            for place, store in sorted(self._stores.items()):
+                stack.enter_context(store.writing(self._manifest_of(place), wait_seconds))
+            write_text(self.directory / MANIFEST, self.manifest.dumps(), durable=True)
+            yield
+
+    def append(self, rows: pl.DataFrame) -> None:
+        """As `TrajectoryStore.append`: a shard in each store that rows belong to."""
+        benchmark, strategy = pl.col("benchmark"), pl.col("strategy")
+        part = pl.when(strategy.is_in(list(self.manifest.templates))).then(pl.format("{}/{}", benchmark, strategy))
+        parts = rows.with_columns(part=part.otherwise(benchmark)).partition_by("model", "part", as_dict=True)
+        for (model, name), some in parts.items():
+            store = self._stores[self.manifest.stores[str(model)][str(name)]]
+            store.append(some.drop("part").with_columns(model=pl.lit(_fingerprint(self.manifest, str(model)))))
+
+    def rewrite(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
+        """As `TrajectoryStore.rewrite`; the rows that `change` sees have fingerprints for names of models."""
+        for store in self._stores.values():
+            store.rewrite(change)
+
+    def _open(self, added: Manifest | None) -> None:
+        file = self.directory / MANIFEST
+        if added is not None and not file.exists():
+            self.manifest = added
+        else:
+            found = Manifest.load(file)
+            if added is not None and not found.stores:
+                raise ManifestMismatch(
+                    f"{self.directory}: holds rows itself; a sweep adds none to it, read it as it is"
+                )
+            self.manifest = found if added is None else found.joined_with(added, self.directory)
+        places = [place for parts in self.manifest.stores.values() for place in parts.values()]
+        # One object for each: two names of one model share what is held in memory of its store.
+        self._stores = {place: TrajectoryStore(_at(self.directory, place)) for place in places or ["."]}
+
+    def _named(self) -> list[tuple[str | None, TrajectoryStore]]:
+        named = [
+            (name, self._stores[place]) for name, parts in self.manifest.stores.items() for place in parts.values()
+        ]
+        return [*named] or [(None, self._stores["."])]
+
+    def _manifest_of(self, place: str) -> Manifest:
+        """What the rows of one store have in common."""
+        if place == ".":
+            return self.manifest
+        whole = self.manifest
+        found = [(name, part) for name, parts in whole.stores.items() for part, at in parts.items() if at == place]
+        benchmark, _, strategy = found[0][1].partition("/")
+        return Manifest(
+            models={name: _fingerprint(whole, name) for name, _ in found},
+            engines={name: _engine(whole, name) for name, _ in found},
+            benchmarks={benchmark: whole.benchmarks[benchmark]},
+            settings=whole.settings,
+            templates={strategy: whole.templates[strategy]} if strategy else {},
+        )
+
+
+Table = TrajectoryStore | SweepTable
+"""Where rows of a sweep go to and come from."""
+
+
+def with_stores(manifest: Manifest, models: Sequence[str], table: Path, stores: Path) -> Manifest:
+    """The manifest with a store for each of the models, on each benchmark. A strategy with thought templates has stores
+    of its own, as other templates would be other rows.
+
+    Args:
+        models: as in the table, two that think and solve for each other among them.
+        table: the directory of the table.
+        stores: the directory of all stores.
+    """
+    parts = [(name, strategy) for name in manifest.benchmarks for strategy in (None, *manifest.templates)]
+    settings = {name: value for name, value in manifest.settings.items() if name not in _NOT_OF_A_STORE}
+    root = os.path.relpath(stores, table)
+    places: dict[str, dict[str, str]] = {}
+    for model in models:
+        for benchmark, strategy in parts:
+            made_from = {
+                "model": _fingerprint(manifest, model),
+                "engine": _engine(manifest, model),
+                "benchmark": (benchmark, manifest.benchmarks[benchmark]),
+                "settings": settings,
+                "templates": manifest.templates.get(strategy or ""),
+            }
+            part = f"{benchmark}/{strategy}" if strategy else benchmark
+            places.setdefault(model, {})[part] = f"{root}/{benchmark}-{hash_value(made_from)[:12]}"
+    return replace(manifest, stores=places)
+
+
+def _at(directory: Path, place: str) -> Path:
+    return Path(os.path.normpath(directory / place))
+
+
+def _called(rows: pl.LazyFrame, name: str | None) -> pl.LazyFrame:
+    if name is None:
+        return rows
+    return rows.with_columns(model=pl.lit(name).cast(rows.collect_schema()["model"]))
+
+
+def _fingerprint(manifest: Manifest, model: str) -> str:
+    """Of a checkpoint, or of two, thinker first."""
+    return ">".join(manifest.models[name] for name in split_model(model))
+
+
+def _engine(manifest: Manifest, model: str) -> str:
+    return manifest.engines[next(iter(checkpoints(model).values()))]
