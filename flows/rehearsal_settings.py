@@ -93,6 +93,7 @@ def _training(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
         "prompt_tokens": min(PROMPT_TOKENS, p.prompt_tokens),
         "save_every": 1,
         "validate_every": 1,
+        "validation_problems": 8,
         "validation_samples": 1,
         "device": "cpu",
         "nodes": 2 if several else 1,

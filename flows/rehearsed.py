@@ -22,8 +22,8 @@ _RECORD = "rehearsal.json"
 
 def key(settings: Settings) -> str:
     """16 hex digits over what a rehearsal depends on."""
-    values = settings.model_dump(mode="json", exclude={"ray", "mlflow"})
-    values["data"].pop("mirror")
+    values = settings.model_dump(mode="json", exclude={"ray", "mlflow"}, exclude_none=True)
+    values["data"].pop("mirror", None)
     return hash_value([values, version("verl"), vllm_version()])[:16]
 
 

@@ -76,6 +76,9 @@ class GrpoParameters(BaseModel):
     validate_first: bool = Field(
         True, description="Validate before the first step too, which is where curves begin; not without validate_every."
     )
+    validation_problems: int | None = Field(
+        None, gt=0, description="Problems to validate on, drawn by the seed from all sets together; all by default."
+    )
     validation_samples: int = Field(8, ge=1, description="Rollouts per validation problem.")
     validation_temperature: float = Field(0.6, ge=0, description="Of validation rollouts; 0 is greedy.")
     validation_top_p: float = Field(0.95, gt=0, le=1, description="Nucleus of validation rollouts.")
@@ -223,6 +226,7 @@ def _data(p: GrpoParameters, train_files: Sequence[Path], validation_files: Sequ
         "data.max_response_length": p.response_tokens,
         "data.filter_overlong_prompts": True,
         "data.seed": p.seed,
+        "data.val_max_samples": p.validation_problems or -1,
         # Rows are small. Worker processes cost more than they bring, and die noisily at shutdown.
         "data.dataloader_num_workers": 0,
     }

@@ -156,6 +156,14 @@ GRPO: dict[str, list[Arrival]] = {
             'self.config.trainer.get("val_before_train"',
         )
     ],
+    "validation_problems": [
+        Arrival(
+            "data.val_max_samples",
+            lambda p: p.validation_problems or -1,
+            TRAINER,
+            'self.config.data.get("val_max_samples"',
+        )
+    ],
     "validation_samples": [
         Arrival(
             f"{ROLLOUT}.val_kwargs.n",
