@@ -11,7 +11,7 @@ from flows import environment, presets
 from flows.data_inputs import DataInputs
 from flows.run import FlowRun
 from tasks.data import build_data, fetch_data
-from tasks.directories import sources_directory
+from tasks.stage import sources_directory
 
 
 @flow(name="prepare-data")

@@ -20,10 +20,8 @@ from elastic_core.miniature.warm_start import BASE
 from elastic_core.reasonflux.sft import file_dataset
 from elastic_core.rewards.sandbox import require_sandbox
 from flows.run import FlowRun
-from tasks.directories import sources_directory, user_datasets_directory
-from tasks.stage import Stage
-
-MIRROR_VARIABLE = "ELASTIC_DATA_MIRROR"
+from flows.settings import Settings
+from tasks.stage import Stage, sources_directory, user_datasets_directory
 
 
 class FineTuningData(NamedTuple):
@@ -42,8 +40,7 @@ class DataInputs:
     @cached_property
     def mirror(self) -> Path | None:
         """Where source files are looked for first."""
-        given = self.run.settings.data.mirror or os.environ.get(MIRROR_VARIABLE)
-        return Path(given).resolve() if given else None
+        return mirror_of(self.run.settings)
 
     @cached_property
     def known(self) -> dict[str, Dataset]:
@@ -183,6 +180,12 @@ class DataInputs:
                 f"warm_start.sft.data: {entry.name} holds no conversations; expected {conversations} or a file"
             )
         return entry
+
+
+def mirror_of(settings: Settings) -> Path | None:
+    """The tree of source files that the settings name, or else the environment."""
+    given = settings.data.mirror or os.environ.get("ELASTIC_DATA_MIRROR")
+    return Path(given).resolve() if given else None
 
 
 def _tokenizer_fingerprint(directory: Path) -> str:

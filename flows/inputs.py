@@ -26,8 +26,7 @@ from elastic_core.training.config import RESOURCES
 from flows.data_inputs import DataInputs
 from flows.run import FlowRun
 from flows.settings import TRAINED
-from tasks.directories import embeddings_directory, sources_directory, user_templates_file
-from tasks.stage import BEST, MODEL, TABLE, Stage
+from tasks.stage import BEST, MODEL, TABLE, Stage, embeddings_directory, sources_directory, user_templates_file
 
 _ASSETS = {".js", ".css", ".j2", ".mplstyle", ".csv"}
 """Of reports, beside their code: scripts, styles, templates and published numbers."""

@@ -14,9 +14,8 @@ from elastic_core.fingerprint import hash_files
 from flows.inputs import Inputs
 from flows.run import FlowRun
 from reports.codeforces import BENCHMARK
-from tasks.directories import standings_directory
-from tasks.report import write_report
-from tasks.standings import fetch_standings
+from tasks.report import fetch_standings, write_report
+from tasks.stage import standings_directory
 
 
 @flow(name="report")

@@ -19,7 +19,7 @@ from elastic_core.data.user_dataset import UserDataset
 from elastic_core.errors import UserError
 from elastic_core.markers import chat_prompt
 from flows import environment
-from tasks.directories import user_datasets_directory
+from tasks.stage import user_datasets_directory
 
 _SHOWN = 3
 _LISTED = 20

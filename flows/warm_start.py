@@ -7,10 +7,10 @@ from typing import Any
 
 from prefect import flow
 
-from flows.chat_template import require_chat_template
 from flows.data import build_if_missing
 from flows.inputs import Inputs
 from flows.run import FlowRun
+from flows.train_settings import require_chat_template
 from tasks.stage import MODEL
 from tasks.warm_start import Imitation, fine_tune
 

@@ -116,9 +116,8 @@ def playground(
     concurrent: int,
 ) -> None:
     """Try a model under token budgets, strategies side by side, on a page in the browser."""
-    from flows.playground import server
+    from flows.playground import PlaygroundParameters, server
     from flows.playground.choices import find_choices
-    from flows.playground.parameters import PlaygroundParameters
 
     server.require_gradio()
     parameters = PlaygroundParameters(host=host, port=port, concurrent=concurrent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +12,16 @@ Command = Callable[..., Any]
 
 PRESET_FORMS = "A name (`elastic presets`), or FILE.toml."
 """What --preset takes, wherever it is an option."""
+
+
+mirror_option: Callable[[Command], Command] = click.option(
+    "--mirror",
+    type=click.Path(path_type=Path),
+    envvar="ELASTIC_DATA_MIRROR",
+    show_envvar=True,
+    metavar="DIR",
+    help="Local tree of source files, OWNER/REPOSITORY/PATH.",
+)
 
 
 def settings_options(preset_help: str) -> Callable[[Command], Command]:

@@ -26,10 +26,9 @@ from elastic_core.seeds import sample_seed
 from elastic_core.strategies import STRATEGIES, Sampling, Strategy
 from elastic_core.sweep.grid import UNLIMITED_BUDGET
 from elastic_core.trajectory import NAVIGATOR, Trajectory
-from flows.playground.choices import Choices
+from flows.playground import PlaygroundParameters
+from flows.playground.choices import Choices, PageRequest
 from flows.playground.live import Follower, Watched
-from flows.playground.parameters import PlaygroundParameters
-from flows.playground.request import PageRequest
 
 _log = logging.getLogger(__name__)
 

@@ -26,7 +26,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from elastic_core.errors import UserError
 from elastic_core.ports import reachable, require_free_port
 from elastic_core.waiting import wait_until
-from flows.deployments import WORK_POOL, register
 from flows.environment import (
     NO_OTHER_PAGES,
     RUNS_VARIABLE,
@@ -37,7 +36,8 @@ from flows.environment import (
     write_private,
     write_variables,
 )
-from flows.supervisor import Service, Supervisor, tail
+from flows.services.deployments import WORK_POOL, register
+from flows.services.supervisor import Service, Supervisor, tail
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
@@ -153,7 +153,7 @@ def plan(parameters: ServicesParameters, held: Mapping[str, str], database: URL 
         **{name: value for server in servers for name, value in server.environment.items()},
         **clients,
     }
-    worker = [sys.executable, "-m", "flows.worker"]
+    worker = [sys.executable, "-m", "flows.services.worker"]
     services = [
         *(service for server in servers for service in server.services),
         Service("worker", worker),

@@ -1,4 +1,5 @@
-"""Which presets have passed their rehearsal, with just these settings: here, or where the preset was made."""
+"""Rehearsals: a whole preset on a CPU before it costs a GPU. Here is which presets have passed theirs with just these
+settings, on this machine or where the preset was made; `rehearse` runs one."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from elastic_core.engines.parameters import vllm_version
 from elastic_core.fingerprint import hash_value
 from flows.settings import Settings
 
-SHIPPED = Path(__file__).parent / "presets" / "rehearsed.json"
+SHIPPED = Path(__file__).parents[1] / "presets" / "rehearsed.json"
 """Rehearsals of the presets that come with the project, by name."""
 REHEARSALS = "rehearsals"
 """Directory of this machine's, below that of all runs."""
