@@ -16,7 +16,7 @@ import click
 from elastic_core.errors import UserError
 from flows.cli.data import data
 from flows.cli.models import export, model, playground, train
-from flows.cli.options import changes_of, settings_options
+from flows.cli.options import PORT, changes_of, settings_options
 from flows.cli.sweeps import compare, plan, regrade, report, sweep
 from flows.cli.templates import templates
 
@@ -134,8 +134,8 @@ def gpu_check() -> None:
 
 @cli.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--prefect-port", default=4200, show_default=True)
-@click.option("--mlflow-port", default=5000, show_default=True)
+@click.option("--prefect-port", type=PORT, default=4200, show_default=True)
+@click.option("--mlflow-port", type=PORT, default=5000, show_default=True)
 @click.option(
     "--database",
     metavar="URL",
@@ -148,9 +148,7 @@ def up(host: str, prefect_port: int, mlflow_port: int, database: str | None) -> 
     """Start a Prefect server, an MLflow server and a worker for the deployments; Ctrl-C stops them."""
     from flows import services
 
-    services.up(
-        services.ServicesParameters(host=host, prefect_port=prefect_port, mlflow_port=mlflow_port, database=database)
-    )
+    services.up(services.ServicesParameters(host, prefect_port, mlflow_port, database))
 
 
 for _command in (data, templates, model, train, export, playground, plan, sweep, report, compare, regrade):

@@ -10,6 +10,7 @@ import click
 
 Command = Callable[..., Any]
 
+PORT = click.IntRange(1, 65535)
 PRESET_FORMS = "A name (`elastic presets`), or FILE.toml."
 """What --preset takes, wherever it is an option."""
 

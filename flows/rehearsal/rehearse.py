@@ -13,29 +13,17 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 from elastic_core.atomic import write_text
 from elastic_core.errors import UserError
 from flows import children, environment, presets, rehearsal
+from flows.rehearsal import Step
 from flows.rehearsal.checks import exercised
 from flows.rehearsal.preset import make_twins, prepare_rows, rehearsal_values, toml
 from flows.settings import Settings
 
 LOG = "rehearsal.log"
-
-
-class Step(NamedTuple):
-    """A line of the rehearsal's table.
-
-    Attributes:
-        seconds: that it took, over all attempts.
-        exercised: what was run and found as it must be.
-    """
-
-    stage: str
-    seconds: float
-    exercised: str = ""
 
 
 @dataclass
@@ -176,8 +164,7 @@ def rehearse(preset: str, overrides: Mapping[str, Any], say: Callable[[str], Non
     if steps is None:
         shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True, exist_ok=True)
-    earlier = {stage: Step(stage, seconds, text) for stage, seconds, text in steps or ()}
-    begun = Rehearsal(settings, directory, say, earlier)
+    begun = Rehearsal(settings, directory, say, {step.stage: step for step in steps or ()})
     begun.run()
     done = list(begun.steps.values())
     rehearsal.note(directory, settings, done, passed=True)
