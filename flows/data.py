@@ -18,15 +18,9 @@ from tasks.stage import sources_directory
 def prepare_data(
     preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None
 ) -> Path:
-    """Fetch what is missing and build the data sets.
+    """Fetch what is missing and build the data sets; returns the directory that holds them.
 
-    Args:
-        preset: settings to run with.
-        overrides: settings to replace, by dotted key.
-        parent_run: MLflow run that this one belongs to.
-
-    Returns:
-        The directory that holds them.
+    Called as `pipeline` is; `parent_run` is the MLflow run that this one belongs to.
     """
     run = FlowRun.begin(preset, overrides, parent_run)
     before = DataInputs(run)

@@ -138,11 +138,7 @@ class DataInputs:
 
     @property
     def fine_tuning(self) -> FineTuningData:
-        """What `warm_start.sft` imitates.
-
-        Raises:
-            UserError: when it has not been built.
-        """
+        """What `warm_start.sft` imitates. Raises UserError when it has not been built."""
         entry = self._imitated
         assert entry is not None, "there is a section sft"
         self.require_built()

@@ -19,15 +19,10 @@ from tasks.warm_start import Imitation, fine_tune
 def warm_start(
     preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None
 ) -> Path:
-    """Train the miniature on its warm-start corpus, or fine-tune a model on conversations.
+    """Train the miniature on its warm-start corpus, or fine-tune a model on conversations; returns the Hugging Face
+    checkpoint.
 
-    Args:
-        preset: settings to run with.
-        overrides: settings to replace, by dotted key.
-        parent_run: MLflow run that this one belongs to.
-
-    Returns:
-        The Hugging Face checkpoint.
+    Called as `pipeline` is; `parent_run` is the MLflow run that this one belongs to.
     """
     run = FlowRun.begin(preset, overrides, parent_run)
     sft, imitation = run.settings.warm_start.sft, None

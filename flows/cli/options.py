@@ -45,11 +45,7 @@ def settings_options(preset_help: str) -> Callable[[Command], Command]:
 
 
 def changes_of(overrides: tuple[str, ...]) -> dict[str, Any]:
-    """Settings to replace, by dotted key.
-
-    Raises:
-        UserError: when one is not KEY=VALUE.
-    """
+    """Settings to replace, by dotted key. Raises UserError when one is not KEY=VALUE."""
     from flows import presets
 
     return dict(presets.parse_override(text) for text in overrides)

@@ -164,7 +164,7 @@ def run_steps(
     records: dict[str, Record] = {}
     for step in steps:
         file = directory / f"{step.name}.json"
-        record = read_record(file)
+        record = Record(**json.loads(file.read_text())) if file.exists() else None
         unmet = [name for name in step.needs if records[name].verdict != "passed"]
         here = ", ".join(filter(None, (where, step.model)))
         wanted = ("passed", here, commit)
@@ -178,11 +178,6 @@ def run_steps(
         records[step.name] = record
         finished(list(records.values()))
     return list(records.values())
-
-
-def read_record(file: Path) -> Record | None:
-    """A step's record; None when it has none."""
-    return Record(**json.loads(file.read_text())) if file.exists() else None
 
 
 def _attempt(step: Step, unmet: Sequence[str], where: str, commit: str) -> Record:

@@ -60,11 +60,7 @@ def read_password(file: Path | None) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there.
-
-    Raises:
-        UserError: when this machine has no such address.
-    """
+    """Whether only this machine reaches what listens there. Raises UserError when this machine has no such address."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:

@@ -146,11 +146,7 @@ def read_budget(think: Any, think_unlimited: Any, solution: Any, solution_unlimi
 
 
 def read_strategies(names: Any) -> tuple[str, ...]:
-    """In the order of the page.
-
-    Raises:
-        UserError: on none, or an unknown one.
-    """
+    """In the order of the page. Raises UserError on none, or an unknown one."""
     if not isinstance(names, Sequence) or isinstance(names, str) or not names:
         raise UserError("no strategy is chosen; choose at least one")
     for name in names:
@@ -187,11 +183,7 @@ def read_sample(number: Any) -> int:
 
 
 def taken_problem(problems: Sequence[Problem], number: Any) -> Problem:
-    """The problem of a benchmark by its place, counted from 1.
-
-    Raises:
-        UserError: when there is none.
-    """
+    """The problem of a benchmark by its place, counted from 1. Raises UserError when there is none."""
     return problems[_whole(number, "the problem's number", least=1, most=len(problems)) - 1]
 
 
