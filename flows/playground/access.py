@@ -8,11 +8,14 @@ import secrets
 import socket
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from elastic_core.errors import UserError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 USER = "elastic"
 """Who logs in, as at the services of `elastic up`."""
@@ -21,11 +24,6 @@ MIN_PASSWORD = 12
 """Characters of a password that is to keep others out."""
 CLIENT_LOGINS, ALL_LOGINS = 5, 60
 """Logins that are tried in a minute: by one address, and by all together."""
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 _HEADERS = {
     # Gradio renders its components with functions made of text. Nothing is fetched from, or sent to, any other host.
@@ -108,11 +106,13 @@ class Guard:
         token: the first part of every path that is answered; None where a password is asked for.
     """
 
-    def __init__(self, app: App, max_body: int, token: str | None = None, logins: Logins | None = None) -> None:
+    def __init__(self, app: ASGIApp, max_body: int, token: str | None = None, logins: Logins | None = None) -> None:
         self._app, self._max_body, self._token = app, max_body, token
         self._logins = logins or Logins()
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        from starlette.responses import PlainTextResponse
+
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -121,7 +121,8 @@ class Guard:
             return
         refusal = self._refusal(scope)
         if refusal is not None:
-            await _refuse(send, *refusal)
+            status, sentence = refusal
+            await PlainTextResponse(sentence, status, {"connection": "close"})(scope, receive, send)
             return
         read = 0
 
@@ -141,7 +142,7 @@ class Guard:
 
         await self._app(scope, limited, with_headers)
 
-    def _refusal(self, scope: Message) -> tuple[int, str] | None:
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         _, first, path = (*scope["path"].split("/", 2), "")[:3]
         if self._token is None:
             path = f"{first}/{path}"
@@ -157,13 +158,7 @@ class Guard:
         return None
 
 
-def _client(scope: Message) -> str:
+def _client(scope: Scope) -> str:
     """Whoever has an IPv6 address has all of its network."""
     address = ipaddress.ip_address(scope["client"][0].partition("%")[0])
     return str(address if address.version == 4 else ipaddress.ip_network(f"{address}/64", strict=False))
-
-
-async def _refuse(send: Send, status: int, sentence: str) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": sentence.encode()})

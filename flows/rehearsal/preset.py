@@ -20,7 +20,7 @@ from elastic_core.strategies import STRATEGIES
 from elastic_core.sweep.grid import checkpoints
 from elastic_core.twins.twin import make_twin, origin_of
 from flows import environment
-from flows.data_inputs import mirror_of
+from flows.data import mirror_of
 from flows.settings import Settings
 from tasks.stage import sources_directory, user_datasets_directory
 
