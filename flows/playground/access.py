@@ -17,8 +17,6 @@ from elastic_core.errors import UserError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-USER = "elastic"
-"""Who logs in, as at the services of `elastic up`."""
 PASSWORD_VARIABLE = "ELASTIC_PLAYGROUND_PASSWORD"
 MIN_PASSWORD = 12
 """Characters of a password that is to keep others out."""

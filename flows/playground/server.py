@@ -14,9 +14,9 @@ import click
 from elastic_core.errors import UserError
 from elastic_core.ports import reachable, require_free_port
 from elastic_core.processes import end_family
-from flows.environment import runs_directory
+from flows.environment import USER, runs_directory
 from flows.playground import PlaygroundParameters
-from flows.playground.access import USER, Guard, is_loopback, read_password, require_password
+from flows.playground.access import Guard, is_loopback, read_password, require_password
 from flows.playground.choices import Choices
 
 if TYPE_CHECKING:

@@ -112,20 +112,19 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def end(self, seconds: float | None = None) -> bool:
-        """Stop runs and engine; None waits for as long as that takes. False when an engine that starts still held the
-        loop after so many seconds: nothing can interrupt it there. Ended again it does nothing."""
+    def end(self, seconds: float | None = None) -> None:
+        """Stop runs and engine; None waits for as long as that takes. An engine that starts may hold the loop for
+        longer, and nothing can interrupt it there: then it is left. Ended again it does nothing."""
         if self._loop.is_closed():
-            return True
+            return
         closing = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
         try:
             closing.result(seconds)
         except TimeoutError:
-            return False
+            return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        return True
 
     async def call(self, work: Coroutine[Any, Any, Result]) -> Result:
         """A coroutine's result, run in the session's loop and cancelled with its caller."""

@@ -23,8 +23,6 @@ from flows.rehearsal.checks import exercised
 from flows.rehearsal.preset import make_twins, prepare_rows, rehearsal_values, toml
 from flows.settings import Settings
 
-LOG = "rehearsal.log"
-
 
 @dataclass
 class Rehearsal:
@@ -55,7 +53,7 @@ class Rehearsal:
 
     @property
     def log(self) -> Path:
-        return self.directory / LOG
+        return self.directory / "rehearsal.log"
 
     def run(self) -> None:
         """Every stage, checked. A stage that an earlier attempt finished is not run again.
