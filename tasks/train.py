@@ -91,7 +91,7 @@ def train_policy(
                         deadlines=launch.Deadlines(parameters.start_timeout_seconds, parameters.step_timeout_seconds),
                     )  # fmt: skip
                 if lines.warnings:
-                    tracker.client.set_tag(run_id, "warning", "\n".join(lines.warnings))
+                    tracker.log(run_id, tags={"warning": "\n".join(lines.warnings)})
             _require_metrics(tracker, run_id, parameters, directory)
             publish(stage, tracker, run_id, checkpoints, base, train_files[0].parent)
             _write_history(tracker, run_id, directory / METRICS)
