@@ -1,15 +1,18 @@
-"""Commands that run in processes of their own, with everything they start, and are killed with it."""
+"""Commands that run in processes of their own, apart from all servers and clusters of the user's, and are killed with
+everything they start."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from elastic_core.processes import end_with_parent
 from elastic_core.waiting import wait_until
+from flows.environment import RUNS_VARIABLE
 
 _SHOWN = 300
 """Characters of a line."""
@@ -19,17 +22,21 @@ _ERROR = re.compile(r"error: |^[\w.]*(Error|Exception|Failed|Lost|Exit)\b.*:")
 
 def run(
     command: Sequence[str],
-    *,
     log: Path,
-    environment: Mapping[str, str],
+    runs: Path,
+    *,
     directory: Path | None = None,
     until: Callable[[], bool] = lambda: False,
+    gpus: bool = True,
+    hub: bool = True,
 ) -> int | None:
     """Run a command to its end, or kill it as soon as `until()` is true. It ends with this process, however that ends.
 
     Args:
         log: what it prints is appended there.
+        runs: directory of its results.
         directory: to run in.
+        gpus, hub: whether it sees this machine's GPUs, and fetches models.
 
     Returns:
         Its exit status; None when it was killed.
@@ -41,7 +48,7 @@ def run(
         process = subprocess.Popen(
             command,
             cwd=directory,
-            env=dict(environment),
+            env=_environment(runs, gpus, hub),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -66,6 +73,14 @@ def kill(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
             with suppress(psutil.NoSuchProcess):
                 each.kill()
     process.wait()
+
+
+def _environment(runs: Path, gpus: bool, hub: bool) -> dict[str, str]:
+    """Without any server or cluster but the command's own."""
+    outside = ("PREFECT_", "MLFLOW_", "RAY_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(outside)}
+    without_gpus, offline = {"CUDA_VISIBLE_DEVICES": ""}, {"HF_HUB_OFFLINE": "1"}
+    return kept | {RUNS_VARIABLE: str(runs)} | ({} if gpus else without_gpus) | ({} if hub else offline)
 
 
 def last_line(log: Path) -> str:

@@ -45,11 +45,12 @@ NEEDED_DISK_BYTES = 4 * GIB
 """Checkpoints, tables and databases of the embedded preset, with room to run it again."""
 NEEDED_SHARED_MEMORY_BYTES = 2 * GIB
 """Ray's object store lives in /dev/shm, or on the disk if that is too small."""
+_MORE_NODES = "add nodes with `ray start --address=HOST:6379`"
 _FREE_SHARE = 0.9
 """Of a GPU's memory; with less, someone else uses it."""
 
 PLUGIN_PROBE = "from elastic_core.training.plugin_check import require_plugin; require_plugin()"
-TEMPLATE_PROBE = "import sys; from flows.chat_template import check_chat_template; check_chat_template(*sys.argv[1:])"
+TEMPLATE_PROBE = "import sys; from flows.train_settings import check_chat_template; check_chat_template(*sys.argv[1:])"
 MODELS_PROBE = "from flows.doctor import probe_models; probe_models()"
 
 Build = Literal["cpu", "gpu"]
@@ -64,20 +65,23 @@ class Finding(NamedTuple):
     """One sentence; unless all is well it ends with what to do."""
 
 
-def _judged(check: str, well: bool, found: str, problem: str, level: Literal["warning", "failure"]) -> Finding:
+def _judged(
+    check: str, well: bool, found: str, problem: str, level: Literal["warning", "failure"] = "failure"
+) -> Finding:
     return Finding(check, "ok", found) if well else Finding(check, level, problem)
 
 
 class GpuDemand(NamedTuple):
-    """GPUs that a run takes on this machine."""
+    """GPUs that a run takes on this machine: `gpus` for each 1 of the setting's value.
+
+    Attributes:
+        movable: whether a Ray cluster can give them instead.
+    """
 
     setting: str
-    """What `value` is the value of."""
     value: int
     gpus: int = 1
-    """For each 1 of `value`."""
     movable: bool = True
-    """Whether a Ray cluster can give them instead."""
 
     @property
     def total(self) -> int:
@@ -85,10 +89,9 @@ class GpuDemand(NamedTuple):
 
 
 class Use(NamedTuple):
-    """A model, and what for.
+    """A model, by the setting that names it, and what for.
 
     Attributes:
-        setting: that names it.
         model: "shipped", a directory, or OWNER/NAME on the hub.
         device: of its engine.
         trained: whether verl trains it, with its fused loss.
@@ -101,11 +104,7 @@ class Use(NamedTuple):
 
 
 def main(preset: str, overrides: Mapping[str, Any]) -> int:
-    """Print every finding; 1 if one is a failure, else 0.
-
-    Raises:
-        UserError: for settings that are none.
-    """
+    """Print every finding; 1 if one is a failure, else 0. Raises UserError for settings that are none."""
     from flows import presets
 
     findings = run_checks(presets.resolve(preset, overrides))
@@ -115,11 +114,7 @@ def main(preset: str, overrides: Mapping[str, Any]) -> int:
 
 
 def require(*findings: Finding) -> None:
-    """Nothing, when no finding is a failure.
-
-    Raises:
-        UserError: with the sentence of each failure.
-    """
+    """Nothing, when no finding is a failure. Raises UserError with the sentence of each failure."""
     if failures := [finding.message for finding in findings if finding.level == "failure"]:
         raise UserError("; ".join(failures))
 
@@ -144,7 +139,7 @@ def run_checks(settings: Settings) -> list[Finding]:
         check_sandbox(sandbox_problem()),
         *_check_services(settings, runs),
         check_plugin(*finish_probe(plugin)),
-        *_finish_look(uses, looks),
+        *look(uses, looks),
         *([check_template(sft.chat_template, *finish_probe(template))] if sft and template else []),
     ]
 
@@ -203,7 +198,7 @@ def check_processor(flags: frozenset[str]) -> Finding:
     """The CPU build of vLLM is compiled for AVX2."""
     found = f"x86-64 with {'AVX-512' if 'avx512f' in flags else 'AVX2'}"
     problem = "vLLM on a CPU needs the AVX2 instructions and this processor has none: use a machine from 2014 or later"
-    return _judged("processor", "avx2" in flags, found, problem, "failure")
+    return _judged("processor", "avx2" in flags, found, problem)
 
 
 def check_gpus(gpus: list[Gpu], demands: Sequence[GpuDemand] = ()) -> Finding:
@@ -260,15 +255,17 @@ def check_disk(free: int, runs: Path, needed: int = NEEDED_DISK_BYTES) -> Findin
     """Room where results go. Bytes."""
     problem = f"{needed / GIB:.0f} GiB of disk are needed and {runs} has {free / GIB:.1f}"
     advice = "free some, or set ELASTIC_RUNS to a directory on another disk"
-    return _judged("disk", free >= needed, f"{free / GIB:.0f} GiB free for {runs}", f"{problem}: {advice}", "failure")
+    return _judged("disk", free >= needed, f"{free / GIB:.0f} GiB free for {runs}", f"{problem}: {advice}")
 
 
 def check_shared_memory(size: int) -> Finding:
     """Containers get 64 MiB unless told otherwise."""
-    problem = f"/dev/shm has {size / GIB:.2f} GiB, so Ray keeps objects on the disk, slowly"
-    advice = f"give the container --shm-size={NEEDED_SHARED_MEMORY_BYTES // GIB}g"
+    problem = (
+        f"/dev/shm has {size / GIB:.2f} GiB, so Ray keeps objects on the disk, slowly: give the container "
+        f"--shm-size={NEEDED_SHARED_MEMORY_BYTES // GIB}g"
+    )
     enough = size >= NEEDED_SHARED_MEMORY_BYTES
-    return _judged("shared memory", enough, f"{size / GIB:.1f} GiB in /dev/shm", f"{problem}: {advice}", "warning")
+    return _judged("shared memory", enough, f"{size / GIB:.1f} GiB in /dev/shm", problem, "warning")
 
 
 def cgroup_memory_limit(
@@ -304,19 +301,17 @@ def processor_flags() -> frozenset[str]:
 def check_python(version: tuple[int, ...]) -> Finding:
     found = ".".join(map(str, version))
     problem = f"Python 3.11 is needed and this is {found}: install it, then `make install`"
-    return _judged("python", tuple(version) == (3, 11), f"Python {found}", problem, "failure")
+    return _judged("python", version == (3, 11), f"Python {found}", problem)
 
 
 def check_compiler(found: Mapping[str, str | None]) -> Finding:
-    """torch and Triton compile kernels at run time.
-
-    Args:
-        found: as `compiler_files`.
-    """
+    """torch and Triton compile kernels at run time. `found` is what `compiler_files` returns."""
     missing = [package for package, file in found.items() if file is None]
-    problem = f"kernels are compiled at run time and {', '.join(missing)} must be installed for it"
-    advice = f"run `sudo apt-get install {' '.join(missing)}`"
-    return _judged("compiler", not missing, ", ".join(filter(None, found.values())), f"{problem}: {advice}", "failure")
+    problem = (
+        f"kernels are compiled at run time and {', '.join(missing)} must be installed for it: run `sudo apt-get "
+        f"install {' '.join(missing)}`"
+    )
+    return _judged("compiler", not missing, ", ".join(filter(None, found.values())), problem)
 
 
 def check_versions(expected: Mapping[str, str], installed: Mapping[str, str]) -> Finding:
@@ -327,7 +322,7 @@ def check_versions(expected: Mapping[str, str], installed: Mapping[str, str]) ->
         if _public(installed.get(name, "")) != version
     ]
     found = ", ".join(f"{name} {version}" for name, version in expected.items())
-    return _judged("versions", not wrong, found, f"{'; '.join(wrong)}: run `make install`", "failure")
+    return _judged("versions", not wrong, found, f"{'; '.join(wrong)}: run `make install`")
 
 
 def check_lock(lock: str, installed: Mapping[str, str]) -> Finding:
@@ -350,14 +345,14 @@ def check_sandbox(problem: str | None) -> Finding:
 def check_plugin(status: int, output: str) -> Finding:
     """verl itself hides a plugin that fails to load."""
     problem = f"does not load ({_last_line(output)}): run `make install`"
-    return _judged("verl plugin", status == 0, "loads", problem, "failure")
+    return _judged("verl plugin", status == 0, "loads", problem)
 
 
 def check_template(name: str, status: int, output: str) -> Finding:
     """Fine-tuning must know where a response begins."""
     reason = _last_line(output).removeprefix("elastic_core.errors.UserError: ")
     problem = f"warm_start.sft.chat_template = {name}: {reason}"
-    return _judged("chat template", status == 0, f"{name} tells responses from prompts", problem, "failure")
+    return _judged("chat template", status == 0, f"{name} tells responses from prompts", problem)
 
 
 def installed_build() -> Build:
@@ -386,11 +381,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def compiler_files(build: Build, include: str | None = None) -> dict[str, str | None]:
-    """What compiling takes, by the package it comes in; None is missing.
-
-    Args:
-        include: directory of Python's headers; None is this Python's.
-    """
+    """What compiling takes, by the package it comes in; None is missing. Python's headers are in `include`."""
     files = {"gcc": shutil.which("cc") or shutil.which("gcc")}
     if build == "gpu":
         # torch calls g++ by name; Triton compiles a module for Python.
@@ -409,12 +400,9 @@ def _public(version: str) -> str:
 
 def _check_services(settings: Settings, runs: Path) -> list[Finding]:
     tracking = settings.mlflow.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
-    ports = ((4200, "Prefect", "/api/health"), (5000, "MLflow", "/health"))
     return [
-        *(
-            check_port(port, name, _listens(port), answers(f"http://127.0.0.1:{port}{path}"))
-            for port, name, path in ports
-        ),
+        check_port(4200, "Prefect", _listens(4200), answers("http://127.0.0.1:4200/api/health")),
+        check_port(5000, "MLflow", _listens(5000), answers("http://127.0.0.1:5000/health")),
         check_prefect(os.environ.get("PREFECT_API_URL")),
         check_tracking(tracking or f"sqlite:///{runs / 'mlflow.db'}"),
         *_check_cluster(settings),
@@ -463,7 +451,7 @@ def check_prefect(url: str | None) -> Finding:
 def _check_server(check: str, url: str, variable: str, without: str) -> Finding:
     problem = f"{url} does not answer: start it with `elastic up`, or `unset {variable}` {without}"
     there = answers(f"{url.rstrip('/')}/health", proxies=True)
-    return _judged(check, there, f"{url} answers", problem, "failure")
+    return _judged(check, there, f"{url} answers", problem)
 
 
 def check_ray(dashboard: str, nodes: list[tuple[int, int]] | None, needed: Resources | None) -> Finding:
@@ -480,9 +468,7 @@ def check_ray(dashboard: str, nodes: list[tuple[int, int]] | None, needed: Resou
         if needed:
             check_nodes(nodes, needed)
     except InsufficientResources as error:
-        advice = (
-            "add nodes with `ray start --address=HOST:6379`, or lower train.nodes or train.gpus_per_node with `--set`"
-        )
+        advice = f"{_MORE_NODES}, or lower train.nodes or train.gpus_per_node with `--set`"
         return Finding("ray", "failure", f"{error}: {advice}")
     gpus, cpus = map(sum, zip(*nodes, strict=True))
     return Finding("ray", "ok", f"{dashboard} has {len(nodes)} nodes, {gpus} GPUs and {cpus} logical CPUs")
@@ -496,10 +482,9 @@ def check_engines(nodes: list[tuple[int, int]], engines: int, gpus: int) -> Find
         gpus: that each engine takes, on one node, beside one logical CPU.
     """
     fitting = sum(min(node_gpus // gpus, node_cpus) for node_gpus, node_cpus in nodes)
-    problem = f"{engines} engines of {gpus} GPUs are needed and {fitting} fit on the cluster"
-    advice = "add nodes with `ray start --address=HOST:6379`, or lower engine.data_parallel_size with `--set`"
-    found = f"{engines} engines of {gpus} GPUs fit on the cluster"
-    return _judged("engines", fitting >= engines, found, f"{problem}: {advice}", "failure")
+    needed = f"{engines} engines of {gpus} GPUs"
+    problem = f"{needed} are needed and {fitting} fit on the cluster: {_MORE_NODES}, or lower engine.data_parallel_size"
+    return _judged("engines", fitting >= engines, f"{needed} fit on the cluster", f"{problem} with `--set`")
 
 
 def ray_nodes(cluster: RayCluster) -> list[tuple[int, int]] | None:
@@ -538,14 +523,13 @@ def models_in_use(settings: Settings) -> list[Use]:
     return uses + [Use(f"sweep.checkpoints.{name}", model, settings.engine.device) for name, model in further.items()]
 
 
-def look(uses: list[Use]) -> list[Finding]:
-    """A finding for each model, in about ten seconds."""
-    return _finish_look(uses, start_probe(MODELS_PROBE, json.dumps(uses))) if uses else []
-
-
-def _finish_look(uses: list[Use], started: subprocess.Popen[str]) -> list[Finding]:
+def look(uses: list[Use], started: subprocess.Popen[str] | None = None) -> list[Finding]:
+    """A finding for each model, in about ten seconds. `started` is a probe of them that was begun earlier."""
+    if not uses:
+        return []
+    probe = started or start_probe(MODELS_PROBE, json.dumps(uses))
     # A hub that is away takes its time to be found so.
-    return check_models(uses, *finish_probe(started, seconds=90 + 60 * len(uses)))
+    return check_models(uses, *finish_probe(probe, seconds=90 + 60 * len(uses)))
 
 
 def check_models(uses: list[Use], status: int, output: str) -> list[Finding]:
@@ -570,17 +554,18 @@ def probe_models() -> None:
     from elastic_core.miniature.warm_start import BASE
     from elastic_core.model_check import require_usable
 
-    found = []
-    for use in (Use(*fields) for fields in json.loads(sys.argv[1])):
+    def usable(use: Use) -> tuple[bool, str]:
         try:
             # Of a model of the hub only what is small is fetched here.
             checkpoint = BASE if use.model == "shipped" else locate(use.model, TOKENIZER_FILES)
             here = use.model == "shipped" or Path(use.model).exists()
-            message = require_usable(checkpoint, name=use.model, device=use.device, trained=use.trained, weights=here)
-            found.append((True, message))
+            return True, require_usable(
+                checkpoint, name=use.model, device=use.device, trained=use.trained, weights=here
+            )
         except UserError as error:
-            found.append((False, str(error)))
-    for line in found:
+            return False, str(error)
+
+    for line in [usable(Use(*fields)) for fields in json.loads(sys.argv[1])]:
         print(json.dumps(line))
 
 

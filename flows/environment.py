@@ -15,7 +15,7 @@ from elastic_core.atomic import replacing
 
 RUNS_VARIABLE = "ELASTIC_RUNS"
 USER = "elastic"
-"""Who logs in to the servers."""
+"""Who logs in, to the servers and the playground."""
 NO_OTHER_PAGES = {"PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": ""}
 """A Prefect server is asked by its own page and by no other that a browser shows; its default is any."""
 _OWN_SETTINGS = ("PREFECT_HOME", "PREFECT_PROFILES_PATH", "PREFECT_PROFILE")

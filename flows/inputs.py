@@ -24,11 +24,10 @@ from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.sweep.subset import first_problems, rows_of
 from elastic_core.sweep.table import SweepTable
 from elastic_core.training.config import RESOURCES
-from flows.data_inputs import DataInputs
+from flows.data import DataInputs
 from flows.run import FlowRun
 from flows.settings import TRAINED
-from tasks.directories import embeddings_directory, sources_directory, user_templates_file
-from tasks.stage import BEST, MODEL, TABLE, Stage
+from tasks.stage import BEST, MODEL, TABLE, Stage, embeddings_directory, sources_directory, user_templates_file
 
 _ASSETS = {".js", ".css", ".j2", ".mplstyle", ".csv"}
 """Of reports, beside their code: scripts, styles, templates and published numbers."""
@@ -201,10 +200,13 @@ class Inputs:
 
     def fingerprint(self, checkpoint: Path) -> str:
         """As `model_fingerprint`; the gigabytes of a real model are read once, and again when they have changed."""
-        hashes = HashCache(self.run.runs / "hashes.json")
-        value = model_fingerprint(checkpoint, hashes.sha256)
-        hashes.save()
+        value = model_fingerprint(checkpoint, self._hashes.sha256)
+        self._hashes.save()
         return value
+
+    @cached_property
+    def _hashes(self) -> HashCache:
+        return HashCache(self.run.runs / "hashes.json")
 
     def _checkpoint(self, name: str) -> Path:
         if name == "base":

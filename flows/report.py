@@ -14,22 +14,15 @@ from elastic_core.fingerprint import hash_files
 from flows.inputs import Inputs
 from flows.run import FlowRun
 from reports.codeforces import BENCHMARK
-from tasks.directories import standings_directory
-from tasks.report import write_report
-from tasks.standings import fetch_standings
+from tasks.report import fetch_standings, write_report
+from tasks.stage import standings_directory
 
 
 @flow(name="report")
 def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None) -> Path:
-    """Build the report of a finished sweep.
+    """Build the report of a finished sweep; returns the path of report.md, beside which all else lies.
 
-    Args:
-        preset: settings to run with.
-        overrides: settings to replace, by dotted key.
-        parent_run: MLflow run that this one belongs to.
-
-    Returns:
-        Path of report.md; summary.json, figures and tables lie beside it.
+    Called as `pipeline` is; `parent_run` is the MLflow run that this one belongs to.
     """
     run = FlowRun.begin(preset, overrides, parent_run)
     inputs = Inputs(run)

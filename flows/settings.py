@@ -244,11 +244,7 @@ class Settings(Section):
 
     @property
     def training(self) -> GrpoParameters:
-        """What the section `train` says.
-
-        Raises:
-            UserError: when there is none.
-        """
+        """What the section `train` says. Raises UserError when there is none."""
         if self.train is None:
             raise UserError(f"preset {self.preset} trains nothing: it has no section train")
         return self.train

@@ -16,15 +16,9 @@ from tasks.train import train_policy
 
 @flow(name="train")
 def train(preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None) -> Path:
-    """Train the base model under the budget.
+    """Train the base model under the budget; returns the trained Hugging Face checkpoint.
 
-    Args:
-        preset: settings to run with.
-        overrides: settings to replace, by dotted key.
-        parent_run: MLflow run that this one belongs to.
-
-    Returns:
-        The trained Hugging Face checkpoint.
+    Called as `pipeline` is; `parent_run` is the MLflow run that this one belongs to.
     """
     run = FlowRun.begin(preset, overrides, parent_run)
     parameters, base, data = run.settings.training, Inputs(run).base, run.settings.data

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -19,7 +18,7 @@ from elastic_core.data.user_dataset import UserDataset
 from elastic_core.errors import UserError
 from elastic_core.markers import chat_prompt
 from flows import environment
-from tasks.directories import user_datasets_directory
+from tasks.stage import user_datasets_directory
 
 _SHOWN = 3
 _LISTED = 20
@@ -47,7 +46,10 @@ def add(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> str:
     solved = list(_clean(replace(entry, form="problems")))
     num, wrong = sum(rows.height for rows in solved), user_dataset.ungraded(solved)
     if wrong and not leave_out:
-        raise UserError(_refusal(entry, wrong, num))
+        raise UserError(
+            f"{entry.file}: {len(wrong)} of {num} answers are not accepted by the grader even when a response repeats "
+            f"them in its box: {_listed(entry, wrong)}; correct them, or give --leave-out to add the other rows"
+        )
     if len(wrong) == num:
         raise UserError(f"{entry.file}: no row is left; the grader accepts none of the {num} answers as its own")
     entry = replace(entry, left_out=tuple(row for row, _ in wrong))
@@ -70,13 +72,6 @@ def _clean(entry: UserDataset) -> Iterator[pl.DataFrame]:
     return clean_batches(dataset, file_batches(dataset, [Path(entry.file)]))
 
 
-def _refusal(entry: UserDataset, wrong: Sequence[tuple[int, str]], num: int) -> str:
-    return (
-        f"{entry.file}: {len(wrong)} of {num} answers are not accepted by the grader even when a response repeats them "
-        f"in its box: {_listed(entry, wrong)}; correct them, or give --leave-out to add the other rows"
-    )
-
-
 def _listed(entry: UserDataset, wrong: Sequence[tuple[int, str]]) -> str:
     kind = "line" if Path(entry.file).suffix in (".jsonl", ".ndjson") else "row"
     named = [f"{kind} {row} {answer[:40]!r}" for row, answer in wrong[:_LISTED]]
@@ -86,32 +81,23 @@ def _listed(entry: UserDataset, wrong: Sequence[tuple[int, str]]) -> str:
 def _shown(entry: UserDataset, tokenizer: Path | None) -> list[str]:
     """The first rows, every one having been read."""
     frames = [model_text(entry.dataset(), rows) for rows in _clean(entry)]
+    rows = list(itertools.islice((row for frame in frames for row in frame.iter_rows(named=True)), _SHOWN))
+    if tokenizer is not None:
+        from transformers import AutoTokenizer
+
+        tokens = AutoTokenizer.from_pretrained(str(tokenizer))
+        try:
+            rows = [{**row, "prompt": tokens.decode(chat_prompt(tokens, row["prompt"]))} for row in rows]
+        except ValueError as error:
+            raise UserError(str(error)) from None
     lines = []
-    rows = itertools.chain.from_iterable(frame.iter_rows(named=True) for frame in frames)
-    for number, row in enumerate(itertools.islice(rows, _SHOWN), 1):
-        lines.append(f"--- {number} " + "-" * 60)
-        lines += [f"{name}: {value}" for name, value in _rendered(row, tokenizer).items()]
+    for number, row in enumerate(rows, 1):
+        lines += [f"--- {number} " + "-" * 60, *(f"{name}: {value}" for name, value in row.items())]
     return lines
 
 
-def _rendered(row: dict[str, Any], tokenizer: Path | None) -> dict[str, Any]:
-    if tokenizer is None:
-        return row
-    from transformers import AutoTokenizer
-
-    tokens = AutoTokenizer.from_pretrained(str(tokenizer))
-    try:
-        return {**row, "prompt": tokens.decode(chat_prompt(tokens, row["prompt"]))}
-    except ValueError as error:
-        raise UserError(str(error)) from None
-
-
 def model_tokenizer(model: str | None, preset: str | None) -> Path | None:
-    """Where the tokenizer lies that prompts are shown with.
-
-    Raises:
-        UserError: when it is not there.
-    """
+    """Where the tokenizer lies that prompts are shown with. Raises UserError when it is not there."""
     if model is not None:
         directory = hub.locate(model, hub.TOKENIZER_FILES)
         if not directory.is_dir():
@@ -119,7 +105,7 @@ def model_tokenizer(model: str | None, preset: str | None) -> Path | None:
         return directory
     if preset is None:
         return None
-    from flows.data_inputs import DataInputs
+    from flows.data import DataInputs
     from flows.run import FlowRun
 
     return DataInputs(FlowRun.begin(preset, {})).tokenizer

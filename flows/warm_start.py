@@ -7,10 +7,10 @@ from typing import Any
 
 from prefect import flow
 
-from flows.chat_template import require_chat_template
 from flows.data import build_if_missing
 from flows.inputs import Inputs
 from flows.run import FlowRun
+from flows.train_settings import require_chat_template
 from tasks.stage import MODEL
 from tasks.warm_start import Imitation, fine_tune
 
@@ -19,15 +19,10 @@ from tasks.warm_start import Imitation, fine_tune
 def warm_start(
     preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None
 ) -> Path:
-    """Train the miniature on its warm-start corpus, or fine-tune a model on conversations.
+    """Train the miniature on its warm-start corpus, or fine-tune a model on conversations; returns the Hugging Face
+    checkpoint.
 
-    Args:
-        preset: settings to run with.
-        overrides: settings to replace, by dotted key.
-        parent_run: MLflow run that this one belongs to.
-
-    Returns:
-        The Hugging Face checkpoint.
+    Called as `pipeline` is; `parent_run` is the MLflow run that this one belongs to.
     """
     run = FlowRun.begin(preset, overrides, parent_run)
     sft, imitation = run.settings.warm_start.sft, None

@@ -84,18 +84,14 @@ def install_package(package: str) -> None:
             subprocess.run(install, **quiet)
 
 
-def install_bubblewrap() -> None:
-    """The sandbox that model-written programs run in. It may be missing where no such program is graded, so what cannot
-    be installed without asking anyone is left to the user."""
-    if shutil.which("bwrap"):
+def install_program(program: str, package: str, needs_it: str) -> None:
+    """What cannot be installed without asking anyone is left to the user: a part of the project works without."""
+    if shutil.which(program):
         return
-    install_package("bubblewrap")
-    if not shutil.which("bwrap"):
-        print(
-            "install: bubblewrap is missing, and grading programs and the tests of it need it; "
-            "install it, for example: sudo apt-get install bubblewrap",
-            flush=True,
-        )
+    install_package(package)
+    if not shutil.which(program):
+        advice = f"sudo apt-get install --no-install-recommends {package}"
+        print(f"install: {package} is missing, and {needs_it}; install it, for example: {advice}", flush=True)
 
 
 def install_postgresql() -> None:
@@ -106,19 +102,6 @@ def install_postgresql() -> None:
         install_package("postgresql")
 
 
-def install_chromium() -> None:
-    """The browser that pages are tested in. It is large and nothing but tests needs it, so only they ask for it."""
-    if shutil.which("chromium"):
-        return
-    install_package("chromium")
-    if not shutil.which("chromium"):
-        print(
-            "install: chromium is missing, and the tests of pages need it; "
-            "install it, for example: sudo apt-get install --no-install-recommends chromium",
-            flush=True,
-        )
-
-
 def main() -> None:
     started = time.monotonic()
     engine = sys.argv[1]
@@ -126,10 +109,10 @@ def main() -> None:
     # Open for writing, as NFS wants it for an exclusive lock.
     with Path(__file__).open("r+") as itself:
         fcntl.flock(itself, fcntl.LOCK_EX)  # Two commands started at once install one after the other.
-        install_bubblewrap()
+        install_program("bwrap", "bubblewrap", "grading programs and the tests of it need it")
         install_postgresql()
-        if "for-tests" in sys.argv[2:]:
-            install_chromium()
+        if "for-tests" in sys.argv[2:]:  # It is large.
+            install_program("chromium", "chromium", "the tests of pages need it")
         wanted = wanted_stamp(engine)
         found = dict(line.split() for line in STAMP.read_text().splitlines()) if STAMP.exists() else {}
         # An interpreter that was upgraded away leaves a dangling link behind a good stamp.

@@ -45,15 +45,8 @@ def compile_lock(engine: str, arguments: list[str]) -> None:
         [
             *(sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", *extras, *OVERRIDES[engine]),
             *("--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_34"),
-            *(
-                "--index-strategy",
-                "unsafe-best-match",
-                "--custom-compile-command",
-                "make lock",
-                "--no-annotate",
-                "--quiet",
-            ),
-            *("--output-file", str(lock), *arguments),
+            *("--index-strategy", "unsafe-best-match", "--custom-compile-command", "make lock"),
+            *("--no-annotate", "--quiet", "--output-file", str(lock), *arguments),
         ],
         check=True,
         cwd=ROOT,

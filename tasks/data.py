@@ -15,9 +15,8 @@ from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import fetch
 from elastic_core.data.manifest import MANIFEST, Manifest
 from elastic_core.data.sets import DataBuild
-from tasks.directories import built_directory
 from tasks.progress import progress
-from tasks.stage import Stage, worth_retrying
+from tasks.stage import Stage, built_directory, worth_retrying
 from tasks.tracking import Tracker, flatten
 
 

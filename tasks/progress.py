@@ -1,4 +1,4 @@
-"""Progress of long work: a bar in the terminal, an artifact in Prefect's UI."""
+"""Progress of long work: a bar in the terminal, an artifact in Prefect's pages; and links from there to MLflow's."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from typing import cast
 from uuid import UUID
 
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.artifacts import create_link_artifact, create_progress_artifact, update_progress_artifact
 from tqdm import tqdm
+
+from tasks.tracking import Tracker
 
 _SECONDS_BETWEEN_UPDATES = 5
 
@@ -45,3 +47,10 @@ def progress(name: str, total: int, unit: str) -> Iterator[Progress]:
     with tqdm(total=total, unit=unit, desc=name, mininterval=2, dynamic_ncols=True) as bar:
         yield Progress(bar, artifact)
     update_progress_artifact(artifact, 100.0)
+
+
+def link_run(tracker: Tracker, run_id: str, key: str) -> None:
+    """The page of an MLflow run, among the artifacts of this flow run. A bare database has no pages."""
+    if tracker.tracking_uri.startswith("http"):
+        page = f"{tracker.tracking_uri}/#/experiments/{tracker.experiment_id}/runs/{run_id}"
+        create_link_artifact(page, "MLflow run", key=key, description="Its metrics, charts and artifacts in MLflow")

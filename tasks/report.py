@@ -1,10 +1,12 @@
-"""Figures, tables and the report, from the trajectory table."""
+"""Figures, tables and the report, from the trajectory table, and the standings that ratings are computed from."""
 
 from __future__ import annotations
 
+import os
 import platform
 import shlex
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -13,8 +15,10 @@ from typing import Any
 
 from prefect import task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
 
-from tasks.links import link_run
+from elastic_core.codeforces import standings
+from tasks.progress import link_run
 from tasks.report_sources import report_sources
 from tasks.stage import Stage, worth_retrying
 from tasks.tracking import Tracker
@@ -55,10 +59,26 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
     return str(markdown)
 
 
+@task(name="fetch-standings", cache_policy=NO_CACHE)
+def fetch_standings(
+    contests: Iterable[int],
+    directory: Path,
+    base_url: str = standings.API,
+    seconds_between: float = standings.SECONDS_BETWEEN_REQUESTS,
+) -> list[int]:
+    """Have the standings of every contest below `directory`. Returns the contests without data.
+
+    ELASTIC_CODEFORCES_API, where it is set, is asked instead of `base_url`. Requests are retried one by one, so the
+    task itself is not.
+
+    Raises:
+        UserError: when the API cannot be reached; what was fetched stays.
+    """
+    return standings.fetch(contests, directory, os.environ.get(standings.API_VARIABLE) or base_url, seconds_between)
+
+
 def machine() -> dict[str, Any]:
     """Where and when: date, command, host and package versions."""
-    import os
-
     import psutil
 
     packages = {}

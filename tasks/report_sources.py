@@ -28,8 +28,7 @@ from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import KEY
 from reports import codeforces
 from reports.sources import Asked, ReportSources, Training
-from tasks.directories import standings_directory
-from tasks.stage import METRICS, MODEL, TABLE
+from tasks.stage import METRICS, MODEL, TABLE, standings_directory
 
 _INPUTS = "inputs.json"
 

@@ -1,4 +1,5 @@
-"""A stage is a task whose result lies in the stage's own directory: `runs/<preset>/<stage>/<key>/`.
+"""What lies where below the runs directory. A stage is a task whose result lies in the stage's own directory,
+`runs/<preset>/<stage>/<key>/`; what presets share lies beside these.
 
 The key is a hash of everything the stage's output depends on (contents, settings, model fingerprints; never a run id),
 so another setting is another directory, nothing is ever mixed, and nothing finished runs again. Prefect's own cache
@@ -11,14 +12,14 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from prefect import Task, runtime
-from prefect.serializers import JSONSerializer
+from typing import TYPE_CHECKING, Any
 
 from elastic_core.atomic import replacing
 from elastic_core.fingerprint import hash_value
 from elastic_core.transient import is_transient
+
+if TYPE_CHECKING:
+    from prefect import Task
 
 MODEL = "model"
 """Directory of the Hugging Face checkpoint that a training stage leaves."""
@@ -77,6 +78,8 @@ class Stage:
 
 def cached_task(task: Task[..., Any], stage: Stage) -> Callable[..., Any]:
     """The task, answered from the stage's marker when it has succeeded before."""
+    from prefect.serializers import JSONSerializer
+
     key = str(stage.marker.relative_to(stage.runs))
     return task.with_options(
         cache_key_fn=lambda *_: key,
@@ -89,9 +92,41 @@ def cached_task(task: Task[..., Any], stage: Stage) -> Callable[..., Any]:
 def seconds_to_queue() -> float:
     """How long to wait for a process that works in the same directory: runs of deployments queue without end
     (negative), a user at a terminal is told at once who is at it."""
+    from prefect import runtime
+
     return -1 if runtime.deployment.id else 0
 
 
 def worth_retrying(task: Any, run: Any, state: Any) -> bool:
     """Whether a failed task may succeed when run again, see `is_transient`."""
     return is_transient(state.result(raise_on_failure=False))
+
+
+def sources_directory(runs: Path) -> Path:
+    """Downloaded files, for every preset; laid out like a mirror, so that it can be one elsewhere."""
+    return runs / "sources"
+
+
+def built_directory(runs: Path) -> Path:
+    """Built data sets, for every preset: each is built once for all that it depends on."""
+    return runs / "sets"
+
+
+def user_datasets_directory(runs: Path) -> Path:
+    """Records of the user's data sets."""
+    return runs / "datasets"
+
+
+def user_templates_file(runs: Path) -> Path:
+    """The user's thought templates. Lines may be edited or deleted; the next command checks them."""
+    return runs / "templates" / "own.jsonl"
+
+
+def embeddings_directory(runs: Path) -> Path:
+    """Where embeddings of names of thought templates are kept."""
+    return runs / "templates" / "embeddings"
+
+
+def standings_directory(runs: Path) -> Path:
+    """Where the standings of Codeforces contests are kept."""
+    return sources_directory(runs) / "codeforces-standings"

@@ -10,7 +10,7 @@ from prefect.artifacts import create_table_artifact
 
 from elastic_core.budget import Budget
 from elastic_core.trajectory import CELL
-from tasks.links import link_run
+from tasks.progress import link_run
 from tasks.tracking import Result, Tracker
 
 _BUDGET = {"think_budget": "t", "solution_budget": "s"}

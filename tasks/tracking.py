@@ -71,8 +71,7 @@ class Tracker:
         run_id = self.find(label)
         if run_id is None:
             return self._create(label, name, tags)
-        for key, value in tags.items():
-            self.client.set_tag(run_id, key, value)
+        self.log(run_id, tags=tags)
         return run_id
 
     def record(self, parent: str, results: Sequence[Result]) -> None:
@@ -103,13 +102,13 @@ class Tracker:
         return str(run.info.run_id)
 
     @contextmanager
-    def running(self, run_id: str) -> Iterator[str]:
+    def running(self, run_id: str) -> Iterator[None]:
         """The run is RUNNING inside, FINISHED after, FAILED after an exception."""
         from mlflow.exceptions import MlflowException
 
         self.client.update_run(run_id, "RUNNING")
         try:
-            yield run_id
+            yield
         except BaseException:
             try:
                 self.client.set_terminated(run_id, "FAILED")
@@ -125,16 +124,17 @@ class Tracker:
         *,
         metrics: Mapping[str, float] | None = None,
         params: Mapping[str, Any] | None = None,
-        step: int = 0,
+        tags: Mapping[str, Any] | None = None,
     ) -> None:
-        """Metrics and parameters in one request."""
-        from mlflow.entities import Metric, Param
+        """Metrics, parameters and tags in one request."""
+        from mlflow.entities import Metric, Param, RunTag
 
         now = int(time.time() * 1000)
         self.client.log_batch(
             run_id,
-            metrics=[Metric(name, float(value), now, step) for name, value in (metrics or {}).items()],
+            metrics=[Metric(name, float(value), now, 0) for name, value in (metrics or {}).items()],
             params=[Param(name, str(value)[:6000]) for name, value in (params or {}).items()],
+            tags=[RunTag(name, str(value)) for name, value in (tags or {}).items()],
         )
 
     def log_points(self, run_id: str, points: Sequence[tuple[str, int, float]]) -> None:

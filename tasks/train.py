@@ -13,18 +13,26 @@ from prefect import get_run_logger, task
 from prefect.logging.handlers import APILogHandler
 
 from elastic_core.atomic import replacing
+from elastic_core.data.manifest import MANIFEST
 from elastic_core.errors import UserError
 from elastic_core.exclusive import LockHeld, exclusive
 from elastic_core.ray_cluster import RayCluster
-from elastic_core.training.checkpoints import is_finished, require_processes
+from elastic_core.training import model_card
+from elastic_core.training.checkpoints import (
+    best_checkpoint,
+    checkpoint_step,
+    is_finished,
+    latest_checkpoint,
+    require_processes,
+    validation_of,
+)
 from elastic_core.training.config import RESOURCES, GrpoParameters
+from elastic_core.training.export import export
 from elastic_core.training.nothing_learned import WARNING
 from elastic_core.training.step_metrics import check_metrics
 from tasks.cluster import ray_cluster
-from tasks.export import publish
-from tasks.links import link_run
-from tasks.progress import progress
-from tasks.stage import METRICS, MODEL, Stage, seconds_to_queue, worth_retrying
+from tasks.progress import link_run, progress
+from tasks.stage import BEST, METRICS, MODEL, Stage, seconds_to_queue, worth_retrying
 from tasks.tracking import Tracker, flatten
 
 
@@ -66,9 +74,9 @@ def train_policy(
         with tracker.running(run_id):
             if (directory / METRICS).exists():  # Whoever queued finds it done, and the model perhaps in use.
                 return result
-            tracker.log(run_id, params=flatten(stage.inputs))
-            for name, value in parameters.model_dump(include=RESOURCES).items():  # These may change on the way.
-                tracker.client.set_tag(run_id, f"train.{name}", value)
+            resources = parameters.model_dump(include=RESOURCES)  # They may change on the way, and are no parameters.
+            tags = {f"train.{name}": value for name, value in resources.items()}
+            tracker.log(run_id, params=flatten(stage.inputs), tags=tags)
             if not is_finished(checkpoints, parameters.steps):
                 require_processes(checkpoints, parameters.nodes * parameters.gpus_per_node)
                 environment = launch.job_environment(config) | tracker.job_environment(run_id)
@@ -83,7 +91,7 @@ def train_policy(
                         deadlines=launch.Deadlines(parameters.start_timeout_seconds, parameters.step_timeout_seconds),
                     )  # fmt: skip
                 if lines.warnings:
-                    tracker.client.set_tag(run_id, "warning", "\n".join(lines.warnings))
+                    tracker.log(run_id, tags={"warning": "\n".join(lines.warnings)})
             _require_metrics(tracker, run_id, parameters, directory)
             publish(stage, tracker, run_id, checkpoints, base, train_files[0].parent)
             _write_history(tracker, run_id, directory / METRICS)
@@ -116,6 +124,35 @@ def _require_metrics(tracker: Tracker, run_id: str, parameters: GrpoParameters, 
         check_metrics(tracker.client, run_id, parameters.steps, parameters.validate_every, parameters.validate_first)
     except RuntimeError as error:
         raise UserError(f"{error}; delete that run and {directory} to train anew") from error
+
+
+def publish(stage: Stage, tracker: Tracker, run_id: str, checkpoints: Path, base: Path, data: Path) -> None:
+    """Leave MODEL and, where there was validation, BEST in the stage's directory, each with its card, and both
+    registered in MLflow.
+
+    Args:
+        data: directory of the built data.
+    """
+    found = {MODEL: ("last", latest_checkpoint(checkpoints)), BEST: ("best", best_checkpoint(checkpoints))}
+    for directory, (name, checkpoint) in found.items():
+        if checkpoint is None:
+            continue
+        model, validation = export(checkpoint, stage.directory / directory), validation_of(checkpoint)
+        record: model_card.TrainingRecord = {
+            "preset": stage.preset,
+            "checkpoint": name,
+            "step": checkpoint_step(checkpoint),
+            "accuracy": validation.accuracy if validation else None,
+            "samples": validation.samples if validation else None,
+            "base": f"{base} ({stage.inputs['base']})",
+            "train": stage.inputs["train"],
+            "data": {name: stage.inputs[name] for name in ("train_data", "validation_data")},
+            "data_manifest": str(data / MANIFEST),
+            "mlflow_run": run_id,
+        }
+        model_card.write(model, record)
+        tags = {"stage": stage.label, "step": str(record["step"]), "data_manifest": record["data_manifest"]}
+        tracker.register(f"elastic-{stage.preset}", name, model, run_id, tags)
 
 
 def _write_history(tracker: Tracker, run_id: str, file: Path) -> None:

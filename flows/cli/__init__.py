@@ -1,4 +1,7 @@
-"""The `elastic` command. Only click is imported here, so that --help answers at once."""
+"""The `elastic` command. Only click is imported here, so that --help answers at once.
+
+In this file is what runs, and what can be known before it costs anything: of this machine, of a preset, of a GPU.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import click
 
 from elastic_core.errors import UserError
-from flows.cli.checks import doctor, gpu_check, presets, rehearse
 from flows.cli.data import data
 from flows.cli.models import export, model, playground, train
-from flows.cli.options import changes_of, settings_options
+from flows.cli.options import PORT, changes_of, settings_options
 from flows.cli.sweeps import compare, plan, regrade, report, sweep
 from flows.cli.templates import templates
 
@@ -53,26 +54,88 @@ def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, 
     gpus = 1 if settings.ray.running is None else 0
     doctor.require(*doctor.check_machine(environment.runs_directory(), gpus=gpus))
     started = time.perf_counter()
-    if flow == "prepare-data" and (built := _built_data(preset, changes)):
-        click.echo(f"data: done before, nothing to do\n{built}")
-        return
+    if flow == "prepare-data":
+        from flows.data import finished
+
+        if built := finished(preset, changes):
+            click.echo(f"data: done before, nothing to do\n{built}")
+            return
     result = _load(flow)(preset=preset, overrides=changes)
     _mute_farewell()
     click.echo(f"{flow} finished in {time.perf_counter() - started:.0f} s")
     click.echo(result)
 
 
-for _command in (
-    *(doctor, presets, rehearse, gpu_check, data, templates, model, train, export, playground),
-    *(plan, sweep, report, compare, regrade),
-):
-    cli.add_command(_command)
+@cli.command()
+@settings_options("Whose model, GPUs and cluster to check.")
+def doctor(preset: str, overrides: tuple[str, ...]) -> None:
+    """Check that this machine can run the pipeline."""
+    from flows import doctor, environment
+
+    environment.prepare()
+    sys.exit(doctor.main(preset, changes_of(overrides)))
+
+
+@cli.command()
+def presets() -> None:
+    """List the presets, and which of them may be used: those that have passed their rehearsal as they are."""
+    from flows import environment, presets, rehearsal
+
+    rehearsals = environment.runs_directory() / rehearsal.REHEARSALS
+    usable = {name: rehearsal.is_usable(presets.resolve(name), rehearsals) for name in presets.names()}
+    for name, passed in usable.items():
+        click.echo(f"{name:{max(map(len, usable))}}  {'rehearsed' if passed else 'not rehearsed'}")
+    if not all(usable.values()):
+        click.echo("\nBefore one that is not is used, or after a change: elastic rehearse --preset NAME")
+
+
+@cli.command()
+@settings_options("What to rehearse.")
+@click.option("--ship", is_flag=True, help="Record it in flows/presets/rehearsed.json, for everyone.")
+def rehearse(preset: str, overrides: tuple[str, ...], ship: bool) -> None:
+    """Run a whole preset on this machine's CPU before it costs a GPU: every model is replaced by a small twin with
+    random weights, everything else stays. Minutes; the same command after a crash goes on.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from flows import environment, rehearsal
+    from flows.presets import resolve
+    from flows.rehearsal.rehearse import rehearse as run
+
+    environment.prepare()
+    changes = changes_of(overrides)
+    steps, missing = run(preset, changes, lambda line: click.echo(line, err=True))
+    table = Table("stage", "seconds", "exercised")
+    for step in steps:
+        table.add_row(step.stage, f"{step.seconds:.0f}" if step.seconds else "", step.exercised)
+    Console().print(table)
+    if missing:
+        click.echo(f"Not to be seen on a CPU: {'; '.join(missing)}.")
+    settings = resolve(preset, changes)
+    if ship:
+        rehearsal.ship(settings)
+    click.echo(f"{settings.preset} passes its rehearsal")
+
+
+@cli.command("gpu-check")
+def gpu_check() -> None:
+    """Show on this machine's GPUs what a CPU cannot: gradients, speed, five steps of GRPO that are killed and go on, a
+    sweep, the report. It leaves runs/gpu-evidence; the same command after a crash goes on. `make gpu` installs first.
+    """
+    from flows import environment
+    from flows.gpu_check import gpu_check as run
+
+    environment.prepare()
+    told, sound = run(click.echo)
+    click.echo(told)
+    sys.exit(0 if sound else 1)
 
 
 @cli.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--prefect-port", default=4200, show_default=True)
-@click.option("--mlflow-port", default=5000, show_default=True)
+@click.option("--prefect-port", type=PORT, default=4200, show_default=True)
+@click.option("--mlflow-port", type=PORT, default=5000, show_default=True)
 @click.option(
     "--database",
     metavar="URL",
@@ -85,9 +148,11 @@ def up(host: str, prefect_port: int, mlflow_port: int, database: str | None) -> 
     """Start a Prefect server, an MLflow server and a worker for the deployments; Ctrl-C stops them."""
     from flows import services
 
-    services.up(
-        services.ServicesParameters(host=host, prefect_port=prefect_port, mlflow_port=mlflow_port, database=database)
-    )
+    services.up(services.ServicesParameters(host, prefect_port, mlflow_port, database))
+
+
+for _command in (data, templates, model, train, export, playground, plan, sweep, report, compare, regrade):
+    cli.add_command(_command)
 
 
 def _points(until: str) -> float:
@@ -97,12 +162,6 @@ def _points(until: str) -> float:
         if name.strip() == "ci":
             return float(points)
     raise UserError(f'--until {until}: expected ci=POINTS, like "ci=2.0"')
-
-
-def _built_data(preset: str, changes: dict[str, Any]) -> Path | None:
-    from flows import data
-
-    return data.finished(preset, changes)
 
 
 def _load(flow: str) -> Callable[..., Any]:

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
-from flows.cli.options import PRESET_FORMS
+from flows.cli.options import PRESET_FORMS, mirror_option
 
 if TYPE_CHECKING:
-    from elastic_core.data.dataset import Dataset
+    import polars as pl
 
-F = TypeVar("F", bound=Callable[..., Any])
-_mirror: Callable[[F], F] = click.option(
-    "--mirror",
-    type=click.Path(path_type=Path),
-    envvar="ELASTIC_DATA_MIRROR",
-    metavar="DIR",
-    help="Local tree of source files, OWNER/REPOSITORY/PATH.  [env var: ELASTIC_DATA_MIRROR]",
-)
+    from elastic_core.data.dataset import Dataset
 
 
 @click.group()
@@ -57,12 +50,17 @@ def distil(table: Path, to: Path, chat_template: str, strategy: str, data: Path 
 @data.command("list")
 def list_datasets() -> None:
     """Every data set: what it is for, how many rows, where it comes from."""
+    from rich.console import Console
+    from rich.table import Table
+
     columns = ("name", "split", "domain", "grader", "rows", "licence", "source", "description")
-    rows = [
-        tuple("-" if value is None else str(value) for value in (getattr(entry, column) for column in columns))
-        for entry in _known().values()
-    ]
-    _print_table(columns, rows)
+    table = Table(*columns, box=None, pad_edge=False)
+    for entry in _known().values():
+        values = (getattr(entry, column) for column in columns)
+        table.add_row(*("-" if value is None else str(value) for value in values))
+    # Written to a file or a pipe nothing is cut.
+    width = None if sys.stdout.isatty() else 250
+    Console(width=width, highlight=False, markup=False).print(table)
 
 
 @data.command()
@@ -71,7 +69,7 @@ def list_datasets() -> None:
 @click.option(
     "--preset", default="embedded", show_default=True, help=f"Whose sizes generated data sets have. {PRESET_FORMS}"
 )
-@_mirror
+@mirror_option
 def show(name: str, num: int, preset: str, mirror: Path | None) -> None:
     """The first rows of data set NAME, as a model sees them; its files are fetched if need be."""
     import itertools
@@ -80,7 +78,8 @@ def show(name: str, num: int, preset: str, mirror: Path | None) -> None:
 
     known = _known()
     entry = select([name], known)[-1]
-    rows = itertools.islice(_clean_rows(entry, known, preset, mirror), num)
+    frames = _clean_frames(entry, known, preset, mirror)
+    rows = itertools.islice((row for frame in frames for row in frame.iter_rows(named=True)), num)
     total = f"{entry.rows} rows" if entry.rows else "rows not counted upstream"
     click.echo(f"{entry.name}: {entry.description}\n{entry.source} · {entry.licence} · {entry.split} · {total}")
     for number, row in enumerate(rows, 1):
@@ -91,18 +90,15 @@ def show(name: str, num: int, preset: str, mirror: Path | None) -> None:
 
 @data.command()
 @click.argument("names", nargs=-1, required=True)
-@_mirror
+@mirror_option
 def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
     """Have the source files of data sets NAMES, verified; `all` is every one."""
     from elastic_core.data.fetch import fetch
     from elastic_core.data.registry import select
-    from flows import environment
-    from tasks.directories import sources_directory
 
     known = _known()
     entries = select(known if names == ("all",) else names, known)
-    sources = sources_directory(environment.runs_directory())
-    fetched = fetch([entry for entry in entries if entry.files], sources=sources, mirror=mirror)
+    fetched = fetch([entry for entry in entries if entry.files], sources=_sources(), mirror=mirror)
     for name, dataset in fetched.items():
         for file in dataset.files:
             click.echo(f"{name}\t{file.sha256}\t{file.path}")
@@ -165,33 +161,32 @@ def add(
 def _known() -> dict[str, Dataset]:
     from elastic_core.data.registry import all_datasets
     from flows import environment
-    from tasks.directories import user_datasets_directory
+    from tasks.stage import user_datasets_directory
 
     return all_datasets(user_datasets_directory(environment.runs_directory()))
 
 
-def _clean_rows(entry: Dataset, known: dict[str, Dataset], preset: str, mirror: Path | None) -> Any:
-    """Clean rows with their prompts, one by one."""
-    for rows in _clean_frames(entry, known, preset, mirror):
-        yield from rows.iter_rows(named=True)
+def _sources() -> Path:
+    from flows import environment
+    from tasks.stage import sources_directory
+
+    return sources_directory(environment.runs_directory())
 
 
-def _clean_frames(entry: Dataset, known: dict[str, Dataset], preset: str, mirror: Path | None) -> Any:
+def _clean_frames(
+    entry: Dataset, known: dict[str, Dataset], preset: str, mirror: Path | None
+) -> Iterator[pl.DataFrame]:
+    """Clean rows with their prompts."""
     from elastic_core.data.clean import clean_batches, file_batches
     from elastic_core.data.fetch import fetch
     from elastic_core.data.final import model_text
-    from flows import environment
-    from tasks.directories import sources_directory
 
-    sources = sources_directory(environment.runs_directory())
-    if not entry.files:
-        batches = _generated(entry, preset)
-    else:
-        fetched = fetch([entry], sources=sources, mirror=mirror)[entry.name]
+    if entry.files:
+        fetched = fetch([entry], sources=_sources(), mirror=mirror)[entry.name]
         batches = file_batches(entry, [file.path for file in fetched.files])
-    ids = None
-    if entry.ids:
-        ids = next(_clean_frames(known[entry.ids], known, preset, mirror))["id"]
+    else:
+        batches = _generated(entry, preset)
+    ids = next(_clean_frames(known[entry.ids], known, preset, mirror))["id"] if entry.ids else None
     for rows in clean_batches(entry, batches, ids):
         yield model_text(entry, rows)
 
@@ -209,15 +204,3 @@ def _generated(entry: Dataset, preset: str) -> Any:
 def _shortened(value: Any, most: int = 1200) -> str:
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
-
-
-def _print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(*columns, box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*row)
-    # Written to a file or a pipe nothing is cut.
-    width = None if sys.stdout.isatty() else 250
-    Console(width=width, highlight=False, markup=False).print(table)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from elastic_core.errors import UserError
-from flows.cli.options import changes_of, settings_options
+from flows.cli.options import PORT, changes_of, settings_options
 
 
 @click.group()
@@ -99,7 +99,7 @@ def export(
     help="A further model, and the first to be chosen: a checkpoint directory, or OWNER/NAME on the hub.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need a password.")
-@click.option("--port", type=click.IntRange(1, 65535), default=7860, show_default=True)
+@click.option("--port", type=PORT, default=7860, show_default=True)
 @click.option(
     "--password-file",
     type=click.Path(path_type=Path),
@@ -116,9 +116,8 @@ def playground(
     concurrent: int,
 ) -> None:
     """Try a model under token budgets, strategies side by side, on a page in the browser."""
-    from flows.playground import server
+    from flows.playground import PlaygroundParameters, server
     from flows.playground.choices import find_choices
-    from flows.playground.parameters import PlaygroundParameters
 
     server.require_gradio()
     parameters = PlaygroundParameters(host=host, port=port, concurrent=concurrent)

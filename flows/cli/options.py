@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
 Command = Callable[..., Any]
 
+PORT = click.IntRange(1, 65535)
 PRESET_FORMS = "A name (`elastic presets`), or FILE.toml."
 """What --preset takes, wherever it is an option."""
+
+
+mirror_option: Callable[[Command], Command] = click.option(
+    "--mirror",
+    type=click.Path(path_type=Path),
+    envvar="ELASTIC_DATA_MIRROR",
+    show_envvar=True,
+    metavar="DIR",
+    help="Local tree of source files, OWNER/REPOSITORY/PATH.",
+)
 
 
 def settings_options(preset_help: str) -> Callable[[Command], Command]:
@@ -33,11 +45,7 @@ def settings_options(preset_help: str) -> Callable[[Command], Command]:
 
 
 def changes_of(overrides: tuple[str, ...]) -> dict[str, Any]:
-    """Settings to replace, by dotted key.
-
-    Raises:
-        UserError: when one is not KEY=VALUE.
-    """
+    """Settings to replace, by dotted key. Raises UserError when one is not KEY=VALUE."""
     from flows import presets
 
     return dict(presets.parse_override(text) for text in overrides)

@@ -3,39 +3,25 @@ see `flows.cli`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from elastic_core.errors import UserError, nearest
+from flows.cli.options import mirror_option
 
 if TYPE_CHECKING:
     from elastic_core.reasonflux.library import Template
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _library(command: F) -> F:
-    for option in (
-        click.option(
-            "--mirror",
-            type=click.Path(path_type=Path),
-            envvar="ELASTIC_DATA_MIRROR",
-            metavar="DIR",
-            help="Local tree of source files, OWNER/REPOSITORY/PATH.  [env var: ELASTIC_DATA_MIRROR]",
-        ),
-        click.option(
-            "--library",
-            default="reasonflux",
-            show_default=True,
-            metavar="NAME|FILE",
-            help="reasonflux (fetched if need be) or miniature, either with your own templates; or a file alone.",
-        ),
-    ):
-        command = option(command)
-    return command
+_library_option = click.option(
+    "--library",
+    default="reasonflux",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="reasonflux (fetched if need be) or miniature, either with your own templates; or a file alone.",
+)
 
 
 @click.group()
@@ -44,7 +30,8 @@ def templates() -> None:
 
 
 @templates.command("list")
-@_library
+@_library_option
+@mirror_option
 def list_templates(library: str, mirror: Path | None) -> None:
     """Every template, by chapter and section."""
     found = _load(library, mirror)
@@ -63,7 +50,8 @@ def list_templates(library: str, mirror: Path | None) -> None:
 
 @templates.command()
 @click.argument("identifier", metavar="ID")
-@_library
+@_library_option
+@mirror_option
 def show(identifier: str, library: str, mirror: Path | None) -> None:
     """The template called ID, in full."""
     found = _load(library, mirror)
@@ -94,12 +82,13 @@ def show(identifier: str, library: str, mirror: Path | None) -> None:
 @click.option(
     "--trust-remote-code", is_flag=True, help="Run the code that comes with a model; jina-embeddings-v3 needs it."
 )
-@_library
+@_library_option
+@mirror_option
 def search(text: str, num: int, embedder: str, trust_remote_code: bool, library: str, mirror: Path | None) -> None:
     """Templates that fit TEXT, best first: from the nearest chapter, its two nearest sections."""
     from elastic_core.reasonflux.retrieval import build_retriever
     from flows import environment
-    from tasks.directories import embeddings_directory
+    from tasks.stage import embeddings_directory
 
     cache = embeddings_directory(environment.runs_directory())
     found = _load(library, mirror)
@@ -125,7 +114,7 @@ def add(file: Path) -> None:
     """
     from elastic_core.reasonflux.libraries import add_own
     from flows import environment
-    from tasks.directories import user_templates_file
+    from tasks.stage import user_templates_file
 
     own = user_templates_file(environment.runs_directory())
     added, replaced = add_own(file, own)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -19,22 +19,23 @@ from elastic_core.errors import UserError
 from elastic_core.training import gradient_check
 from elastic_core.twins.twin import SMALL, make_twin, origin_of
 from elastic_core.waiting import wait_until
-from flows import children, environment, presets
-from flows.gpu_check import training
-from flows.gpu_check.machine import REPOSITORY, Machine
-from flows.gpu_check.runner import NotHere, Step
-from flows.gpu_check.settings import (
+from flows import children, presets
+from flows.gpu_check.evidence import REPOSITORY, Machine, NotHere, Step
+from flows.gpu_check.training import (
     GPU_TWIN,
     KILLED_AFTER,
     PRESET,
     PROBLEMS,
     STEPS,
     Twin,
+    as_rows,
+    first_step,
+    judge,
     preset_values,
+    read_steps,
     shortened,
 )
-from flows.rehearsal_inputs import prepare_rows
-from flows.rehearsal_settings import toml
+from flows.rehearsal.preset import prepare_rows, toml
 from tasks.stage import METRICS, TABLE
 
 BENCH = "tests.bench.bench_gpu"
@@ -98,12 +99,8 @@ class Check:
         if self.machine.gpus:
             ranks = self.machine.ranks
             given = {"base": "shipped", "train.gpus_per_node": ranks, "engine.data_parallel_size": ranks}
-            asked = [
-                "--preset",
-                PRESET,
-                *(part for key, value in given.items() for part in ("--set", f"{key}={value}")),
-            ]
-        status = self._elastic("doctor", "doctor", *asked)
+            asked = ["--preset", PRESET, *(part for name in given for part in ("--set", f"{name}={given[name]}"))]
+        status = self._child("doctor", "-m", "flows.cli", "doctor", *asked)
         findings = self._log("doctor").read_text().rpartition("\n$ ")[2].splitlines()
         failures = [line for line in findings if line.startswith("failure")]
         if status or failures:
@@ -163,29 +160,25 @@ class Check:
 
         if saved():
             return f"stopped after step {KILLED_AFTER} by an earlier attempt"
-        status = self._elastic("train", "run", "train", "--preset", str(self.preset), until=saved)
+        status = self._flow("train", "train", until=saved)
         if not saved():
             raise self._failed("train", status)
         return "killed with SIGKILL once its checkpoint was there"
 
     def _resume(self) -> str:
-        status = self._elastic("resume", "run", "train", "--preset", str(self.preset))
-        if status:
-            raise self._failed("resume", status)
+        self._finish("resume", "train")
         stage = _newest(self.results, "train/*")
         for file in (stage / METRICS, stage / "verl.yaml", *stage.glob("train*.log")):
             self._keep(file, f"training/{file.name}")
-        begun = training.first_step(stage / "train.log")
+        begun = first_step(stage / "train.log")
         if begun <= KILLED_AFTER:
             raise UserError(f"it began with step {begun}, though the checkpoint of step {KILLED_AFTER} was there")
-        steps = training.read_steps(pl.read_parquet(stage / METRICS))
-        self._write("training/steps.json", training.as_rows(steps))
-        return f"went on with step {begun}; {training.judge(steps, STEPS)}"
+        steps = read_steps(pl.read_parquet(stage / METRICS))
+        write_text(self.evidence / "training" / "steps.json", json.dumps(as_rows(steps), indent=2) + "\n")
+        return f"went on with step {begun}; {judge(steps, STEPS)}"
 
     def _sweep(self) -> str:
-        status = self._elastic("sweep", "run", "sweep", "--preset", str(self.preset))
-        if status:
-            raise self._failed("sweep", status)
+        self._finish("sweep", "sweep")
         table = _newest(self.results, "sweep/*") / TABLE
         rows = pl.scan_parquet(table / "**/*.parquet", hive_partitioning=False)
         found = rows.select("model", "strategy", "benchmark", "problem", "sample").collect()
@@ -197,14 +190,18 @@ class Check:
         return told
 
     def _report(self) -> str:
-        status = self._elastic("report", "run", "report", "--preset", str(self.preset))
-        if status:
-            raise self._failed("report", status)
+        self._finish("report", "report")
         shutil.copytree(self.results / "report", self.evidence / "report", dirs_exist_ok=True)
         return "report/report.md and report/report.html"
 
-    def _elastic(self, log: str, *arguments: str, until: Callable[[], bool] = lambda: False) -> int | None:
-        return self._child(log, "-m", "flows.cli", *arguments, until=until)
+    def _flow(self, log: str, flow: str, until: Callable[[], bool] = lambda: False) -> int | None:
+        """Exit status of `elastic run`; None when it was killed."""
+        return self._child(log, "-m", "flows.cli", "run", flow, "--preset", str(self.preset), until=until)
+
+    def _finish(self, log: str, flow: str) -> None:
+        """A flow to its end. Raises UserError when it failed, with the end of its log."""
+        if status := self._flow(log, flow):
+            raise self._failed(log, status)
 
     def _run(self, log: str, *arguments: str, runs: Path | None = None) -> Path:
         """A Python module of this repository, to its end; its log.
@@ -212,36 +209,17 @@ class Check:
         Raises:
             UserError: when it failed, with the end of its log.
         """
-        status = self._child(log, *arguments, runs=runs, directory=REPOSITORY)
-        if status:
+        if status := self._child(log, *arguments, runs=runs, directory=REPOSITORY):
             raise self._failed(log, status)
         return self._log(log)
 
-    def _child(
-        self,
-        log: str,
-        *arguments: str,
-        runs: Path | None = None,
-        directory: Path | None = None,
-        until: Callable[[], bool] = lambda: False,
-    ) -> int | None:
+    def _child(self, log: str, *arguments: str, runs: Path | None = None, **how: Any) -> int | None:
         self._wait_for_memory()
-        return children.run(
-            [sys.executable, *arguments],
-            log=self._log(log),
-            environment=self._environment(runs or self.work),
-            directory=directory,
-            until=until,
-        )
+        command = [sys.executable, *arguments]
+        return children.run(command, self._log(log), runs or self.work, hub=self.model is not None, **how)
 
     def _log(self, name: str) -> Path:
         return self.evidence / "logs" / f"{name}.log"
-
-    def _environment(self, runs: Path) -> dict[str, str]:
-        """No server but a flow's own, and no cluster."""
-        outside = ("PREFECT_", "MLFLOW_", "RAY_")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(outside)}
-        return kept | {environment.RUNS_VARIABLE: str(runs)} | ({} if self.model else {"HF_HUB_OFFLINE": "1"})
 
     def _wait_for_memory(self) -> None:
         """The driver frees a killed process's memory after that process is gone; what starts before would find none."""
@@ -252,9 +230,6 @@ class Check:
         target = self.evidence / (name or file.name)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, target)
-
-    def _write(self, name: str, value: object) -> None:
-        write_text(self.evidence / name, json.dumps(value, indent=2) + "\n")
 
     def _failed(self, log: str, status: int | None) -> UserError:
         return UserError(f"exit status {status} ({children.failure(self._log(log))}); its log is {self._log(log)}")

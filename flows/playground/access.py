@@ -8,24 +8,20 @@ import secrets
 import socket
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from elastic_core.errors import UserError
 
-USER = "elastic"
-"""Who logs in, as at the services of `elastic up`."""
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 PASSWORD_VARIABLE = "ELASTIC_PLAYGROUND_PASSWORD"
 MIN_PASSWORD = 12
 """Characters of a password that is to keep others out."""
 CLIENT_LOGINS, ALL_LOGINS = 5, 60
 """Logins that are tried in a minute: by one address, and by all together."""
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 _HEADERS = {
     # Gradio renders its components with functions made of text. Nothing is fetched from, or sent to, any other host.
@@ -60,11 +56,7 @@ def read_password(file: Path | None) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there.
-
-    Raises:
-        UserError: when this machine has no such address.
-    """
+    """Whether only this machine reaches what listens there. Raises UserError when this machine has no such address."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
@@ -112,11 +104,13 @@ class Guard:
         token: the first part of every path that is answered; None where a password is asked for.
     """
 
-    def __init__(self, app: App, max_body: int, token: str | None = None, logins: Logins | None = None) -> None:
+    def __init__(self, app: ASGIApp, max_body: int, token: str | None = None, logins: Logins | None = None) -> None:
         self._app, self._max_body, self._token = app, max_body, token
         self._logins = logins or Logins()
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        from starlette.responses import PlainTextResponse
+
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -125,7 +119,8 @@ class Guard:
             return
         refusal = self._refusal(scope)
         if refusal is not None:
-            await _refuse(send, *refusal)
+            status, sentence = refusal
+            await PlainTextResponse(sentence, status, {"connection": "close"})(scope, receive, send)
             return
         read = 0
 
@@ -145,7 +140,7 @@ class Guard:
 
         await self._app(scope, limited, with_headers)
 
-    def _refusal(self, scope: Message) -> tuple[int, str] | None:
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         _, first, path = (*scope["path"].split("/", 2), "")[:3]
         if self._token is None:
             path = f"{first}/{path}"
@@ -161,13 +156,7 @@ class Guard:
         return None
 
 
-def _client(scope: Message) -> str:
+def _client(scope: Scope) -> str:
     """Whoever has an IPv6 address has all of its network."""
     address = ipaddress.ip_address(scope["client"][0].partition("%")[0])
     return str(address if address.version == 4 else ipaddress.ip_network(f"{address}/64", strict=False))
-
-
-async def _refuse(send: Send, status: int, sentence: str) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": sentence.encode()})

@@ -11,8 +11,9 @@ import gradio as gr
 
 from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
-from flows.playground.choices import FIRST_STRATEGIES, STRATEGY_NAMES
-from flows.playground.request import (
+from flows.playground.choices import (
+    FIRST_STRATEGIES,
+    STRATEGY_NAMES,
     PageRequest,
     kept_reference,
     read_budget,

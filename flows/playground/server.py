@@ -14,10 +14,10 @@ import click
 from elastic_core.errors import UserError
 from elastic_core.ports import reachable, require_free_port
 from elastic_core.processes import end_family
-from flows.environment import runs_directory
-from flows.playground.access import USER, Guard, is_loopback, read_password, require_password
+from flows.environment import USER, runs_directory
+from flows.playground import PlaygroundParameters
+from flows.playground.access import Guard, is_loopback, read_password, require_password
 from flows.playground.choices import Choices
-from flows.playground.parameters import PlaygroundParameters
 
 if TYPE_CHECKING:
     from flows.playground.session import Session
@@ -100,7 +100,7 @@ def application(session: Session, password: str | None, token: str | None) -> Gu
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
     from flows.playground.page import build
-    from flows.playground.style import CSS
+    from flows.playground.view import CSS
 
     parameters = session.parameters
     page = build(session)

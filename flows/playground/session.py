@@ -26,10 +26,9 @@ from elastic_core.seeds import sample_seed
 from elastic_core.strategies import STRATEGIES, Sampling, Strategy
 from elastic_core.sweep.grid import UNLIMITED_BUDGET
 from elastic_core.trajectory import NAVIGATOR, Trajectory
-from flows.playground.choices import Choices
+from flows.playground import PlaygroundParameters
+from flows.playground.choices import Choices, PageRequest
 from flows.playground.live import Follower, Watched
-from flows.playground.parameters import PlaygroundParameters
-from flows.playground.request import PageRequest
 
 _log = logging.getLogger(__name__)
 
@@ -113,20 +112,19 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def end(self, seconds: float | None = None) -> bool:
-        """Stop runs and engine; None waits for as long as that takes. False when an engine that starts still held the
-        loop after so many seconds: nothing can interrupt it there. Ended again it does nothing."""
+    def end(self, seconds: float | None = None) -> None:
+        """Stop runs and engine; None waits for as long as that takes. An engine that starts may hold the loop for
+        longer, and nothing can interrupt it there: then it is left. Ended again it does nothing."""
         if self._loop.is_closed():
-            return True
+            return
         closing = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
         try:
             closing.result(seconds)
         except TimeoutError:
-            return False
+            return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        return True
 
     async def call(self, work: Coroutine[Any, Any, Result]) -> Result:
         """A coroutine's result, run in the session's loop and cancelled with its caller."""

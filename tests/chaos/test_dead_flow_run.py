@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from elastic_core.ports import free_ports
-from flows.deployments import AUTOMATION
+from flows.services.deployments import AUTOMATION
 from tests.integration.test_services import (
     DEPLOYMENTS,
     clean_environment,
@@ -69,7 +69,7 @@ def test_a_dead_flow_run_is_marked_crashed(tmp_path: Path) -> None:
 def kill_worker_with_its_runs(process: "subprocess.Popen[str]") -> None:
     for worker in psutil.Process(process.pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):  # It may end while it is looked at.
-            if "flows.worker" in worker.cmdline():
+            if "flows.services.worker" in worker.cmdline():
                 family = [worker, *worker.children(recursive=True)]
                 assert len(family) > 1
                 for each in family:

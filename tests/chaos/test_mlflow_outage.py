@@ -24,7 +24,7 @@ def test_what_is_logged_while_the_server_is_away_arrives(tmp_path: Path) -> None
     try:
         tracker = Tracker("outage", tmp_path, f"http://127.0.0.1:{port}")
         run = tracker.ensure("run", "run")
-        tracker.log(run, metrics={"reward": 1.0}, step=1)
+        tracker.log_points(run, [("reward", 1, 1.0)])
         _stop(server)
         with ThreadPoolExecutor(1) as training:
             logged = training.submit(tracker.log, run, metrics={"reward": 2.0}, step=2)

@@ -18,9 +18,8 @@ from elastic_core.seeds import sample_seed
 from elastic_core.strategies import STRATEGIES, Generate, Sampling
 from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.trajectory import Trajectory
-from flows.playground.choices import Choices, find_choices
-from flows.playground.parameters import PlaygroundParameters
-from flows.playground.request import PageRequest
+from flows.playground import PlaygroundParameters
+from flows.playground.choices import Choices, PageRequest, find_choices
 from flows.playground.session import Run, Session
 from flows.playground.view import render
 

@@ -19,7 +19,7 @@ from elastic_core.sweep.manifest import Manifest
 from elastic_core.sweep.store import TrajectoryStore
 from flows import report as report_flow
 from flows.cli import sweeps
-from flows.data_inputs import DataInputs
+from flows.data import DataInputs
 from flows.inputs import Inputs
 from tasks.stage import TABLE, Stage
 from tasks.tracking import Tracker

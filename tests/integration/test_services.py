@@ -125,7 +125,7 @@ class Services(NamedTuple):
     def worker(self) -> psutil.Process | None:
         for each in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):  # It may end while it is looked at.
-                if "flows.worker" in each.cmdline():
+                if "flows.services.worker" in each.cmdline():
                     return each
         return None
 

@@ -20,7 +20,7 @@ import pytest
 from elastic_core.codeforces import rating, standings
 from elastic_core.codeforces.standings import NoData, fetch, from_api, load, save
 from elastic_core.errors import UserError
-from tasks.standings import fetch_standings
+from tasks.report import fetch_standings
 
 CHANGES, STANDINGS = "contest.ratingChanges", "contest.standings"
 PROBLEMS = [{"contestId": 1, "index": "A", "name": "Sums", "points": 500.0}, {"contestId": 1, "index": "B1"}]

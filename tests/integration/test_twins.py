@@ -14,7 +14,7 @@ from elastic_core.model_check import require_usable
 from elastic_core.twins.family import families, family_of
 from elastic_core.twins.twin import Origin, make_twin, origin_of, shrunk
 from flows import presets
-from flows.rehearsal_settings import models_of
+from flows.rehearsal.preset import models_of
 
 MODELS = {
     "agentica-org/DeepScaleR-1.5B-Preview": "deepscaler",

@@ -7,9 +7,9 @@ import pytest
 from elastic_core.errors import UserError
 from elastic_core.prepared_model import prepare
 from flows import doctor, presets, train_settings
-from flows.chat_template import require_chat_template
 from flows.pipeline import pipeline
 from flows.settings import Settings
+from flows.train_settings import require_chat_template
 from flows.warm_start import warm_start
 from tests.unit.test_prepared_model import CHATML, checkpoint
 

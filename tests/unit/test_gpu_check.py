@@ -13,14 +13,24 @@ from elastic_core.errors import UserError
 from elastic_core.training.sampler_agreement import METRIC
 from elastic_core.twins.twin import shrunk
 from flows import children, presets
-from flows.gpu_check import machine
-from flows.gpu_check.check import begin
-from flows.gpu_check.machine import Machine, find_machine
-from flows.gpu_check.runner import Record
-from flows.gpu_check.settings import BENCHMARKS, GPU_TWIN, PROBLEMS, SAMPLES, STEPS, Twin, preset_values
-from flows.gpu_check.summary import FILE, conclusion, write_summary
-from flows.gpu_check.training import GRADIENT, SCORE, SECONDS, first_step, judge, read_steps
-from flows.rehearsal_settings import Inputs, toml
+from flows.gpu_check import begin, evidence
+from flows.gpu_check.evidence import FILE, Machine, Record, conclusion, find_machine, write_summary
+from flows.gpu_check.training import (
+    BENCHMARKS,
+    GPU_TWIN,
+    GRADIENT,
+    PROBLEMS,
+    SAMPLES,
+    SCORE,
+    SECONDS,
+    STEPS,
+    Twin,
+    first_step,
+    judge,
+    preset_values,
+    read_steps,
+)
+from flows.rehearsal.preset import Inputs, toml
 from flows.settings import Settings
 
 H200 = Gpu("NVIDIA H200", 140 << 30, 139 << 30, "580.1")
@@ -78,8 +88,8 @@ def test_a_power_of_two_of_the_gpus_is_used(gpus: int, ranks: int) -> None:
 
 
 def test_the_cuda_build_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "installed_build", lambda: "gpu")
-    monkeypatch.setattr(machine, "installed_gpus", list)
+    monkeypatch.setattr(evidence, "installed_build", lambda: "gpu")
+    monkeypatch.setattr(evidence, "installed_gpus", list)
     with pytest.raises(UserError, match=r"nvidia-smi shows no GPU.*make gpu ENGINE=cpu"):
         find_machine()
 
@@ -147,7 +157,7 @@ def test_the_summary_holds_the_machine_the_verdicts_and_what_was_measured(tmp_pa
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "steps.json").write_text('[{"step": "1", "mean reward": "0.5"}]')
     records = [record("one", told="a | b\nc"), record("two", "skipped", told="no hub")]
-    write_summary(tmp_path, machine.facts(Machine([H200], "abc")), records, 2)
+    write_summary(tmp_path, evidence.facts(Machine([H200], "abc")), records, 2)
     text = (tmp_path / FILE).read_text()
     for line in (
         "| one | what one shows | 12 | passed | a \\| b c | 1 × NVIDIA H200 |",
@@ -172,14 +182,14 @@ def test_what_other_code_made_is_dropped(tmp_path: Path) -> None:
 def test_a_command_is_killed_with_what_it_started_as_soon_as_it_may_be(tmp_path: Path) -> None:
     log, begun = tmp_path / "log", tmp_path / "begun"
     code = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(600)"
-    assert children.run([sys.executable, "-c", code], log=log, environment={}, until=begun.exists) is None
+    assert children.run([sys.executable, "-c", code], log, tmp_path, until=begun.exists) is None
     assert begun.exists()
 
 
 def test_a_commands_status_and_last_line_are_kept(tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = [sys.executable, "-c", "import sys; print('last'); sys.exit(3)"]
-    assert children.run(command, log=log, environment={}) == 3
+    assert children.run(command, log, tmp_path) == 3
     assert children.last_line(log) == "last"
     assert log.read_text().startswith(f"$ {sys.executable}")
 

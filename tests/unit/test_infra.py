@@ -11,8 +11,9 @@ import jsonschema
 import pytest
 import yaml
 
-from flows import deployments, presets, services
+from flows import presets, services
 from flows.cli import cli
+from flows.services import deployments
 
 REPOSITORY = Path(__file__).parents[2]
 INFRA = REPOSITORY / "infra"

@@ -17,8 +17,7 @@ from elastic_core.errors import UserError
 from elastic_core.rewards import Grade, GradeStatus
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 from flows.cli import cli
-from flows.playground import access, request
-from flows.playground.parameters import PlaygroundParameters
+from flows.playground import PlaygroundParameters, access, choices
 from flows.playground.session import Attempt, Loaded, Run
 from flows.playground.view import message, pieces, render
 from tests.unit.test_playground_live import END, EOS, MARKERS, WORD
@@ -27,13 +26,13 @@ PARAMETERS = PlaygroundParameters(max_question=100, max_reference=20)
 TAKEN = Problem("aime", "7", "What is 6 times 7?", "42", "math")
 
 
-# What is request.
+# What a visitor asks for.
 
 
 def test_budgets_are_read_from_the_sliders() -> None:
-    assert request.read_budget(48, False, 32, False) == Budget(48, 32)
-    assert request.read_budget(0, False, 32.0, True) == Budget(0, None)
-    assert request.read_budget("whatever", True, None, True) == Budget(None, None)
+    assert choices.read_budget(48, False, 32, False) == Budget(48, 32)
+    assert choices.read_budget(0, False, 32.0, True) == Budget(0, None)
+    assert choices.read_budget("whatever", True, None, True) == Budget(None, None)
 
 
 @given(st.one_of(st.none(), st.text(), st.floats(), st.integers(max_value=-1), st.booleans(), st.lists(st.integers())))
@@ -41,12 +40,12 @@ def test_a_budget_that_is_no_number_of_tokens_is_one_sentence(value: Any) -> Non
     if isinstance(value, float) and value >= 0 and value.is_integer() and value <= 2**24:
         return
     with pytest.raises(UserError, match=r"^the thinking budget t is .*; expected a whole number of 0 to "):
-        request.read_budget(value, False, 32, False)
+        choices.read_budget(value, False, 32, False)
 
 
 def test_a_solution_needs_a_token() -> None:
     with pytest.raises(UserError, match="the solution budget s is 0; expected a whole number of 1 to"):
-        request.read_budget(48, False, 0, False)
+        choices.read_budget(48, False, 0, False)
 
 
 @pytest.mark.parametrize(
@@ -54,25 +53,25 @@ def test_a_solution_needs_a_token() -> None:
 )
 def test_strategies_are_those_of_the_page(names: Any, found: str) -> None:
     with pytest.raises(UserError, match=found) as error:
-        request.read_strategies(names)
+        choices.read_strategies(names)
     assert len(str(error.value)) < 300
-    assert request.read_strategies(["separate", "vanilla"]) == ("vanilla", "separate")
+    assert choices.read_strategies(["separate", "vanilla"]) == ("vanilla", "separate")
 
 
 def test_a_problem_that_was_taken_is_graded_as_its_benchmark_is() -> None:
-    assert request.read_problem(TAKEN.question, "42", TAKEN, PARAMETERS) == TAKEN
+    assert choices.read_problem(TAKEN.question, "42", TAKEN, PARAMETERS) == TAKEN
     for reference in ("", "42"):
-        changed = request.read_problem(TAKEN.question + "!", reference, TAKEN, PARAMETERS)
-        assert (changed.benchmark, changed.truth) == (request.TYPED, ""), "it is another problem, with another answer"
-    assert request.read_problem(TAKEN.question + "!", "43", TAKEN, PARAMETERS).truth == "43"
-    assert request.read_problem("1+1?", " 2 ", None, PARAMETERS).truth == "2"
+        changed = choices.read_problem(TAKEN.question + "!", reference, TAKEN, PARAMETERS)
+        assert (changed.benchmark, changed.truth) == (choices.TYPED, ""), "it is another problem, with another answer"
+    assert choices.read_problem(TAKEN.question + "!", "43", TAKEN, PARAMETERS).truth == "43"
+    assert choices.read_problem("1+1?", " 2 ", None, PARAMETERS).truth == "2"
 
 
 def test_a_reference_that_looks_like_an_encoded_truth_is_text() -> None:
     from elastic_core.rewards.truth import MathTruth
 
     text = '{"answers":'
-    assert MathTruth.decode(request.read_problem("1+1?", text, None, PARAMETERS).truth).answers == (text,)
+    assert MathTruth.decode(choices.read_problem("1+1?", text, None, PARAMETERS).truth).answers == (text,)
 
 
 @pytest.mark.parametrize(
@@ -87,14 +86,14 @@ def test_a_reference_that_looks_like_an_encoded_truth_is_text() -> None:
 )
 def test_problems_are_bounded(question: Any, reference: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        request.read_problem(question, reference, None, PARAMETERS)
+        choices.read_problem(question, reference, None, PARAMETERS)
 
 
 def test_problems_are_counted_from_one() -> None:
-    assert request.taken_problem([TAKEN], 1) == TAKEN
+    assert choices.taken_problem([TAKEN], 1) == TAKEN
     for number in (0, 2, 1.5, None, "1", True):
         with pytest.raises(UserError, match=r"the problem's number is .*; expected a whole number of 1 to 1$"):
-            request.taken_problem([TAKEN], number)
+            choices.taken_problem([TAKEN], number)
 
 
 # Who gets in.
@@ -263,7 +262,7 @@ def shown(attempt: Attempt) -> str:
     loaded = Loaded("base", None, Letters(), MARKERS)  # type: ignore[arg-type]
     problem = Problem("b", "1", "<script>alert(1)</script>", "42", "math")
     return render(
-        Run(request.PageRequest("base", problem, ("separate",), attempt.budget, 0), [attempt], loaded), finished=True
+        Run(choices.PageRequest("base", problem, ("separate",), attempt.budget, 0), [attempt], loaded), finished=True
     )
 
 

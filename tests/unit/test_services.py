@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from elastic_core import ports
 from elastic_core.errors import UserError
-from flows import services, supervisor
+from flows import services
 from flows.cli import cli
 from flows.environment import read_variables, write_variables
-from flows.services import ServicesParameters
-from flows.supervisor import Service
+from flows.services import ServicesParameters, supervisor
+from flows.services.supervisor import Service
 
 
 @pytest.fixture(autouse=True)

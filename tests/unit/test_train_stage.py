@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elastic_core.training.config import RESOURCES, GrpoParameters
-from flows.data_inputs import DataInputs
+from flows.data import DataInputs
 from flows.inputs import Inputs
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from elastic_core.errors import UserError
-from flows.worker import registered
+from flows.services.worker import registered
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -1,16 +1,28 @@
-"""A preset's settings for its rehearsal: twins in place of models, few and short rollouts, two processes in place of a
-node's GPUs. What is not named here stays as the preset has it."""
+"""A preset for its rehearsal: twins in place of models, rows in upstream's format where a data set's are not here, few
+and short rollouts, two processes in place of a node's GPUs. What is not named here stays as the preset has it."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from elastic_core.data.dataset import Dataset
+from elastic_core.data.fetch import bytes_present
+from elastic_core.data.registry import STAND_INS, all_datasets, select
+from elastic_core.data.stand_in import write_stand_in
+from elastic_core.model_check import require_usable
+from elastic_core.reasonflux.libraries import DATASET, PUBLISHED
+from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.strategies import STRATEGIES
 from elastic_core.sweep.grid import checkpoints
+from elastic_core.twins.twin import make_twin, origin_of
+from flows import environment
+from flows.data import mirror_of
 from flows.settings import Settings
+from tasks.stage import sources_directory, user_datasets_directory
 
 BUDGET, SMALLER = "24+16", "8+16"
 PROMPT_TOKENS = 512
@@ -18,6 +30,8 @@ CONTEXT = 2048
 """Of engines: what a problem of Codeforces takes with a tokenizer that has few merges, and room for templates."""
 STEPS = 2
 """One before a training is killed, and one after it has resumed."""
+_LARGEST_BYTES = 8 << 20
+"""Of a data set's files that are read as they are; building gigabytes of tests would take a rehearsal's time."""
 
 
 def models_of(settings: Settings) -> dict[str, str]:
@@ -41,11 +55,75 @@ class Inputs(NamedTuple):
     library: Path | None
 
 
+def make_twins(settings: Settings, directory: Path) -> tuple[dict[str, Path], str]:
+    """Twins of a preset's models, by model, and a line that tells where they are from. One that is there stays.
+
+    Raises:
+        UserError: when a model could not be used, or no twin of it can be made.
+    """
+    twins: dict[str, Path] = {}
+    told: list[str] = []
+    for number, model in enumerate(dict.fromkeys(models_of(settings).values())):
+        twins[model] = directory / model.strip("/").replace("/", "--")
+        if twins[model].exists():
+            continue
+        origin = origin_of(model)
+        if origin.model is not None:
+            trained = settings.train is not None and model == settings.base
+            device = settings.engine.device
+            require_usable(origin.model, name=model, device=device, trained=trained, weights=False)
+        make_twin(model, origin, twins[model], seed=number)
+        told.append(f"{model}: {origin}")
+    return twins, "; ".join(told) or "none needed: the miniature is its own, or made by an earlier attempt"
+
+
+def prepare_rows(settings: Settings, runs: Path) -> tuple[Inputs, str]:
+    """Rows for every data set of a preset, and a line that names them.
+
+    Args:
+        runs: the rehearsal's runs directory.
+
+    Raises:
+        UserError: when a data set is not here, and has no rows that could stand in.
+    """
+    here = environment.runs_directory()
+    users, downloads = user_datasets_directory(here), sources_directory(here)
+    if users.is_dir():
+        shutil.copytree(users, user_datasets_directory(runs), dirs_exist_ok=True)
+    mirror = mirror_of(settings) or (downloads if downloads.is_dir() else None)
+    stand_ins = user_datasets_directory(runs) / STAND_INS
+    real: list[str] = []
+    made: list[str] = []
+
+    def take(entry: Dataset) -> None:
+        size = bytes_present(entry, mirror) if mirror else None
+        if size is not None and size <= _LARGEST_BYTES:
+            real.append(entry.name)
+        else:
+            write_stand_in(entry, stand_ins)
+            made.append(entry.name)
+
+    known, sft = all_datasets(users), settings.warm_start.sft
+    names = [*settings.data.train, *settings.data.validation, *settings.data.benchmarks]
+    names += [sft.data] if sft and sft.data in known else []
+    for entry in select(names, known):
+        if entry.files and not (users / f"{entry.name}.json").exists():
+            take(entry)
+    if REASONFLUX_ZERO in settings.sweep.strategies and settings.sweep.templates.library == PUBLISHED:
+        take(known[DATASET])
+    kinds = {"real rows": real, "made in upstream's format": made}
+    told = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
+    return Inputs(mirror, stand_ins / f"{DATASET}.json" if DATASET in made else None), told or "generated"
+
+
+def given_values(settings: Settings) -> dict[str, Any]:
+    """What a preset file of the settings says; where they run and are recorded is no part of it."""
+    return settings.model_dump(mode="json", exclude_unset=True, exclude_none=True, exclude={"preset", "ray", "mlflow"})
+
+
 def rehearsal_values(settings: Settings, twins: Mapping[str, Path], inputs: Inputs) -> dict[str, Any]:
     """The values of a preset file that rehearses `settings`, with twins by model."""
-    values = settings.model_dump(
-        mode="json", exclude_unset=True, exclude_none=True, exclude={"preset", "ray", "mlflow"}
-    )
+    values = given_values(settings)
     if settings.base in twins:
         values["base"] = str(twins[settings.base])
     values["data"] |= {"datasets": []} | ({"mirror": str(inputs.mirror)} if inputs.mirror else {})
@@ -82,7 +160,7 @@ def _training(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
     p = settings.training
     several = p.nodes > 1
     changed = {
-        "budget": f"8..{BUDGET}" if ".." in p.budget else BUDGET,
+        "budget": _budget(p.budget),
         "steps": STEPS,
         "batch_size": 4,
         # As many updates a step as the preset has, if it has several.
@@ -106,13 +184,13 @@ def _training(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
     if p.l1 is not None:
         values["l1"] = {**values["l1"], "lengths": "8..40"}
     # One sequence a forward pass: several of them make an update.
-    values["tokens_per_device"] = p.model_copy(update=_typed(p, values)).context_tokens
+    lengths = {name: values[name] for name in ("budget", "prompt_tokens")}
+    values["tokens_per_device"] = p.model_copy(update=lengths).context_tokens
     return values
 
 
-def _typed(parameters: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the length of a sequence depends on."""
-    return {name: values[name] for name in ("budget", "prompt_tokens")}
+def _budget(given: str) -> str:
+    return f"8..{BUDGET}" if ".." in given else BUDGET
 
 
 def _ablation(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +205,7 @@ def _ablation(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
     for name in names:
         if name in kept:
             train = values[name]["train"]
-            budget = {"budget": f"8..{BUDGET}" if ".." in train["budget"] else BUDGET} if "budget" in train else {}
+            budget = {"budget": _budget(train["budget"])} if "budget" in train else {}
             steps = {"steps": STEPS} if "steps" in train else {}
             shortened[name] = {**values[name], "train": {**train, **budget, **steps}}
     return shortened

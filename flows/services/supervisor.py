@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,8 +29,8 @@ class Service(NamedTuple):
     """None for a program that listens on nothing."""
     address: str = ""
     """What the user opens, or connects to."""
-    is_up: Callable[[], bool] | None = None
-    """Whether it answers; None for a program that nobody calls."""
+    health: str = ""
+    """What answers 200 once it is up."""
 
 
 class Supervisor:
@@ -94,8 +95,6 @@ class Supervisor:
 
     def stop(self) -> None:
         """End every process started under supervision, however deep and in whatever process group."""
-        import shutil
-
         import psutil
 
         descendants: list[psutil.Process] = []

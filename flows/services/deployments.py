@@ -1,6 +1,6 @@
 """Register with a Prefect server what this repository wants it to know: work pool, deployments, automation.
 
-`elastic up` does it with the server it starts; `python -m flows.deployments` with the one of PREFECT_API_URL.
+`elastic up` does it with the server it starts; `python -m flows.services.deployments` with the one of PREFECT_API_URL.
 """
 
 from __future__ import annotations

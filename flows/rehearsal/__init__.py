@@ -1,4 +1,5 @@
-"""Which presets have passed their rehearsal, with just these settings: here, or where the preset was made."""
+"""Rehearsals: a whole preset on a CPU before it costs a GPU. Here is which presets have passed theirs with just these
+settings, on this machine or where the preset was made; `rehearse` runs one."""
 
 from __future__ import annotations
 
@@ -6,18 +7,31 @@ import json
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from elastic_core.atomic import write_text
 from elastic_core.engines.parameters import vllm_version
 from elastic_core.fingerprint import hash_value
 from flows.settings import Settings
 
-SHIPPED = Path(__file__).parent / "presets" / "rehearsed.json"
+SHIPPED = Path(__file__).parents[1] / "presets" / "rehearsed.json"
 """Rehearsals of the presets that come with the project, by name."""
 REHEARSALS = "rehearsals"
 """Directory of this machine's, below that of all runs."""
 _RECORD = "rehearsal.json"
+
+
+class Step(NamedTuple):
+    """A line of a rehearsal's table.
+
+    Attributes:
+        seconds: that it took, over all attempts.
+        exercised: what was run and found as it must be.
+    """
+
+    stage: str
+    seconds: float
+    exercised: str = ""
 
 
 def key(settings: Settings) -> str:
@@ -27,23 +41,17 @@ def key(settings: Settings) -> str:
     return hash_value([values, version("verl"), vllm_version()])[:16]
 
 
-def note(directory: Path, settings: Settings, steps: Sequence[tuple[str, float, str]], *, passed: bool = False) -> None:
-    """Note below `directory` how far a rehearsal is: its steps, with seconds and what was exercised; if it passed."""
+def note(directory: Path, settings: Settings, steps: Sequence[Step], *, passed: bool = False) -> None:
+    """Note below `directory` how far a rehearsal is, and whether it passed."""
     _write(directory / _RECORD, {"key": key(settings), "passed": passed, "steps": list(steps)})
 
 
-def interrupted(directory: Path, settings: Settings) -> list[tuple[str, float, str]] | None:
+def interrupted(directory: Path, settings: Settings) -> list[Step] | None:
     """Steps of a rehearsal of just these settings that was begun there and not finished; None when there is none."""
     found = _read(directory / _RECORD)
     if found.get("key") != key(settings) or found["passed"]:
         return None
-    return [(stage, seconds, text) for stage, seconds, text in found["steps"]]
-
-
-def passed(directory: Path, settings: Settings) -> bool:
-    """Whether a rehearsal of just these settings passed there."""
-    found = _read(directory / _RECORD)
-    return bool(found.get("passed")) and found["key"] == key(settings)
+    return [Step(*step) for step in found["steps"]]
 
 
 def ship(settings: Settings) -> None:
@@ -57,8 +65,9 @@ def is_usable(settings: Settings, rehearsals: Path) -> bool:
     Args:
         rehearsals: directory of this machine's rehearsals.
     """
-    shipped = _read(SHIPPED).get(settings.preset) == key(settings)
-    return shipped or passed(rehearsals / settings.preset, settings)
+    here = _read(rehearsals / settings.preset / _RECORD)
+    passed = bool(here.get("passed")) and here["key"] == key(settings)
+    return passed or _read(SHIPPED).get(settings.preset) == key(settings)
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The worker of `elastic up`: runs the deployments of prefect.yaml, with the code and the job variables it names.
 
-    python -m flows.worker          # in the directory of prefect.yaml, with the server of PREFECT_API_URL
+    python -m flows.services.worker          # in the directory of prefect.yaml, with the server of PREFECT_API_URL
 
 Prefect's own takes command, environment, directory, pull steps and entrypoint of a run from the server, so whoever can
 write there runs any program as the worker's user. Here the server says only which deployment, when, and with which
@@ -22,7 +22,7 @@ from prefect.utilities.processutils import setup_signal_handlers_worker
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
 
 from elastic_core.errors import UserError
-from flows.deployments import WORK_POOL
+from flows.services.deployments import WORK_POOL
 
 if TYPE_CHECKING:
     from uuid import UUID

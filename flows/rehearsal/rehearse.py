@@ -13,30 +13,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 from elastic_core.atomic import write_text
 from elastic_core.errors import UserError
-from flows import children, environment, presets, rehearsed
-from flows.rehearsal_checks import exercised
-from flows.rehearsal_inputs import make_twins, prepare_rows
-from flows.rehearsal_settings import rehearsal_values, toml
+from flows import children, environment, presets, rehearsal
+from flows.rehearsal import Step
+from flows.rehearsal.checks import exercised
+from flows.rehearsal.preset import make_twins, prepare_rows, rehearsal_values, toml
 from flows.settings import Settings
-
-LOG = "rehearsal.log"
-
-
-class Step(NamedTuple):
-    """A line of the rehearsal's table.
-
-    Attributes:
-        seconds: that it took, over all attempts.
-        exercised: what was run and found as it must be.
-    """
-
-    stage: str
-    seconds: float
-    exercised: str = ""
 
 
 @dataclass
@@ -68,7 +53,7 @@ class Rehearsal:
 
     @property
     def log(self) -> Path:
-        return self.directory / LOG
+        return self.directory / "rehearsal.log"
 
     def run(self) -> None:
         """Every stage, checked. A stage that an earlier attempt finished is not run again.
@@ -81,9 +66,9 @@ class Rehearsal:
             self._interrupt("warm-start", "warm-start/*/**/global_step_*")
         if self.settings.train is not None:
             self._interrupt("train", "train/*/checkpoints/global_step_*")
-        self._elastic("pipeline")
+        self._finish("pipeline")
         if self.settings.ablation:
-            self._elastic("ablation")
+            self._finish("ablation")
         for stage, text in exercised(presets.resolve(str(self.preset_file)), self.results).items():
             self.steps[stage] = Step(stage, self.steps[stage].seconds if stage in self.steps else 0, text)
 
@@ -118,11 +103,11 @@ class Rehearsal:
         """Of all steps so far."""
         return sum(step.seconds for step in self.steps.values())
 
-    def _elastic(self, flow: str) -> None:
-        if self._run(flow, until=lambda: False):
+    def _finish(self, flow: str) -> None:
+        if self._run(flow):
             raise self._failed(flow)
 
-    def _run(self, flow: str, until: Callable[[], bool]) -> int | None:
+    def _run(self, flow: str, until: Callable[[], bool] = lambda: False) -> int | None:
         """Exit status of `elastic run FLOW`, as a user runs it; None when it was killed as `until` said."""
         command = [sys.executable, "-m", "flows.cli", "run", flow, "--preset", str(self.preset_file)]
         self.log.touch()
@@ -133,7 +118,7 @@ class Rehearsal:
                 self._note(log)
                 return until()
 
-            status = children.run(command, log=self.log, environment=self._environment(), until=look)
+            status = children.run(command, self.log, self.directory, until=look, gpus=False, hub=False)
             self._note(log)
             return status
 
@@ -142,20 +127,13 @@ class Rehearsal:
         for stage, seconds in _FINISHED.findall(log.read()):
             self._add(Step(stage, float(seconds)))
 
-    def _environment(self) -> dict[str, str]:
-        """Of a flow: everything below the rehearsal's directory, no server but its own, no model from anywhere."""
-        outside = ("PREFECT_", "MLFLOW_", "RAY_", "CUDA_")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(outside)}
-        own = {environment.RUNS_VARIABLE: str(self.directory), "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
-        return kept | own
-
     def _add(self, step: Step) -> None:
         """Note a step, now and for the attempt after a crash."""
         before = self.steps.get(step.stage)
         if before is not None:
             step = Step(step.stage, before.seconds + step.seconds, before.exercised or step.exercised)
         self.steps[step.stage] = step
-        rehearsed.note(self.directory, self.settings, list(self.steps.values()))
+        rehearsal.note(self.directory, self.settings, list(self.steps.values()))
         self.say(f"{step.stage}: {step.seconds:.0f} s")
 
     def _failed(self, flow: str) -> UserError:
@@ -179,16 +157,16 @@ def rehearse(preset: str, overrides: Mapping[str, Any], say: Callable[[str], Non
         UserError: when the preset is wrong, a twin cannot be made, or a stage fails.
     """
     settings = presets.resolve(preset, overrides)
-    directory = environment.runs_directory() / rehearsed.REHEARSALS / settings.preset
-    steps = rehearsed.interrupted(directory, settings)
+    directory = environment.runs_directory() / rehearsal.REHEARSALS / settings.preset
+    steps = rehearsal.interrupted(directory, settings)
     if steps is None:
         shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True, exist_ok=True)
-    earlier = {stage: Step(stage, seconds, text) for stage, seconds, text in steps or ()}
-    rehearsal = Rehearsal(settings, directory, say, earlier)
-    rehearsal.run()
-    rehearsed.note(directory, settings, list(rehearsal.steps.values()), passed=True)
-    return list(rehearsal.steps.values()), missing_on_a_cpu(settings)
+    begun = Rehearsal(settings, directory, say, {step.stage: step for step in steps or ()})
+    begun.run()
+    done = list(begun.steps.values())
+    rehearsal.note(directory, settings, done, passed=True)
+    return done, missing_on_a_cpu(settings)
 
 
 def missing_on_a_cpu(settings: Settings) -> list[str]:

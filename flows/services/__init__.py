@@ -16,17 +16,16 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
-from pydantic import BaseModel, ConfigDict, Field
 
 from elastic_core.errors import UserError
 from elastic_core.ports import reachable, require_free_port
 from elastic_core.waiting import wait_until
-from flows.deployments import WORK_POOL, register
 from flows.environment import (
     NO_OTHER_PAGES,
     RUNS_VARIABLE,
@@ -37,35 +36,37 @@ from flows.environment import (
     write_private,
     write_variables,
 )
-from flows.supervisor import Service, Supervisor, tail
+from flows.services.deployments import WORK_POOL, register
+from flows.services.supervisor import Service, Supervisor, tail
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
 _DATABASES = ("prefect", "mlflow")
 """Of the PostgreSQL server: one each, as both would call a table `alembic_version`."""
+_START_SECONDS = 180
+"""How long a service may take until it answers."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class ServicesParameters(BaseModel):
-    """What `elastic up` starts, and where."""
+@dataclass(frozen=True)
+class ServicesParameters:
+    """What `elastic up` starts, and where.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    Attributes:
+        host: address both servers listen on.
+        database: the PostgreSQL server that both keep their data in, as `database_server` reads it; None is SQLite
+            files.
+        project: directory of prefect.yaml; the worker and its flow runs work in it.
+        runs: directory for databases, artifacts, passwords and logs.
+    """
 
     host: str = "127.0.0.1"
-    """Address both servers listen on."""
-    prefect_port: int = Field(4200, ge=1, le=65535)
-    """Port of the Prefect server."""
-    mlflow_port: int = Field(5000, ge=1, le=65535)
-    """Port of the MLflow server."""
-    database: str | None = Field(None, repr=False)
-    """The PostgreSQL server that both keep their data in, as `database_server` reads it; None is SQLite files."""
+    prefect_port: int = 4200
+    mlflow_port: int = 5000
+    database: str | None = field(default=None, repr=False)
     project: Path = Path()
-    """Directory of prefect.yaml; the worker and its flow runs work in it."""
-    runs: Path = Field(default_factory=runs_directory)
-    """Directory for databases, artifacts, passwords and logs."""
-    start_seconds: float = Field(180, gt=0)
-    """How long a service may take until it answers."""
+    runs: Path = field(default_factory=runs_directory)
 
     @property
     def directory(self) -> Path:
@@ -113,7 +114,7 @@ def up(parameters: ServicesParameters) -> None:
         write_variables(parameters.clients, planned.clients)
         supervisor = Supervisor(planned.services, planned.environment, directory, project)
         try:
-            _start(supervisor, planned, parameters, project)
+            _start(supervisor, planned, project)
             click.echo(f"passwords: {parameters.clients}; in a shell: set -a; . {parameters.clients}; set +a")
             click.echo("Ctrl-C stops them all.")
             while True:
@@ -153,12 +154,10 @@ def plan(parameters: ServicesParameters, held: Mapping[str, str], database: URL 
         **{name: value for server in servers for name, value in server.environment.items()},
         **clients,
     }
-    worker = [sys.executable, "-m", "flows.worker"]
-    services = [
-        *(service for server in servers for service in server.services),
-        Service("worker", worker),
-    ]
-    return Plan(services, environment, clients)
+    worker = [sys.executable, "-m", "flows.services.worker"]
+    return Plan(
+        [*(each for server in servers for each in server.services), Service("worker", worker)], environment, clients
+    )
 
 
 def database_server(address: str) -> URL:
@@ -212,7 +211,7 @@ def _prefect(parameters: ServicesParameters, held: Mapping[str, str], database: 
     if database:
         environment["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = _database_url(database, "asyncpg", "prefect")
     return Plan(
-        [Service("prefect", command, port, address, partial(answers, f"{url}/health"))],
+        [Service("prefect", command, port, address, f"{url}/health")],
         environment,
         {"PREFECT_API_URL": url, "PREFECT_API_AUTH_STRING": password},
     )
@@ -242,22 +241,15 @@ def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: U
         "MLFLOW_TRACKING_USERNAME": USER,
         "MLFLOW_TRACKING_PASSWORD": password,
     }
-    return Plan(
-        [Service("mlflow", command, port, address, partial(answers, f"{address}/health"))], environment, clients
-    )
+    return Plan([Service("mlflow", command, port, address, f"{address}/health")], environment, clients)
 
 
 def _mlflow_configuration(directory: Path) -> Path:
     """MLflow keeps its users apart from its runs, and hashes a password for half a second unless told to remember."""
     file = directory / "mlflow.ini"
     users = str(directory / "mlflow-users.db").replace("%", "%%")
-    lines = [
-        "[mlflow]",
-        "default_permission = READ",
-        f"database_uri = sqlite:///{users}",
-        "auth_cache_ttl_seconds = 60",
-    ]
-    write_private(file, "\n".join([*lines, ""]))
+    options = {"default_permission": "READ", "database_uri": f"sqlite:///{users}", "auth_cache_ttl_seconds": 60}
+    write_private(file, "[mlflow]\n" + "".join(f"{name} = {value}\n" for name, value in options.items()))
     return file
 
 
@@ -271,33 +263,29 @@ def answers(url: str, *, proxies: bool = False) -> bool:
         return False
 
 
-def _start(supervisor: Supervisor, planned: Plan, parameters: ServicesParameters, project: Path) -> None:
+def _start(supervisor: Supervisor, planned: Plan, project: Path) -> None:
     """Servers, deployments, worker, in this order: each needs the ones before."""
     *servers, worker = planned.services
-    _wait(supervisor.ready, "supervisord", parameters.start_seconds, supervisor.log)
+    _wait(supervisor.ready, "supervisord", supervisor.log)
     for server in servers:
         supervisor.start(server.name)
     for server in servers:
-        _wait_for_service(supervisor, server, parameters.start_seconds)
+        log = supervisor.logs[server.name]
+        _wait(partial(_is_up, supervisor, server), f"{server.name} at {server.address}", log)
+        click.echo(f"{server.name:10} {server.address}  log: {log}")
     register(project, {**os.environ, **planned.environment})
     supervisor.start(worker.name)
     click.echo(f"{worker.name:10} serves work pool {WORK_POOL}  log: {supervisor.logs[worker.name]}")
 
 
-def _wait_for_service(supervisor: Supervisor, service: Service, seconds: float) -> None:
-    log = supervisor.logs[service.name]
-
-    def is_up() -> bool:
-        supervisor.check()
-        return service.is_up is None or service.is_up()
-
-    _wait(is_up, f"{service.name} at {service.address}", seconds, log)
-    click.echo(f"{service.name:10} {service.address}  log: {log}")
+def _is_up(supervisor: Supervisor, server: Service) -> bool:
+    supervisor.check()
+    return answers(server.health)
 
 
-def _wait(condition: Callable[[], bool], what: str, seconds: float, log: Path) -> None:
-    if not wait_until(condition, seconds, every=0.2):
-        raise UserError(f"no answer within {seconds:.0f} s from {what}{tail(log)}")
+def _wait(condition: Callable[[], bool], what: str, log: Path) -> None:
+    if not wait_until(condition, _START_SECONDS, every=0.2):
+        raise UserError(f"no answer within {_START_SECONDS} s from {what}{tail(log)}")
 
 
 @contextlib.contextmanager
