@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from elastic_core.atomic import write_text
 from elastic_core.errors import UserError
+from elastic_core.files import write_text
 from flows import children, environment, presets, rehearsed
 from flows.rehearsal_checks import exercised
 from flows.rehearsal_inputs import make_twins, prepare_rows

@@ -16,9 +16,9 @@ from typing import Any
 from prefect import Task, runtime
 from prefect.serializers import JSONSerializer
 
-from elastic_core.atomic import replacing
+from elastic_core.files import write_text
 from elastic_core.fingerprint import hash_value
-from elastic_core.transient import is_transient
+from elastic_core.retry import is_transient
 
 MODEL = "model"
 """Directory of the Hugging Face checkpoint that a training stage leaves."""
@@ -68,8 +68,8 @@ class Stage:
 
     def prepare(self) -> Path:
         """The directory, made if missing, with what is asked of it in `inputs.json`."""
-        with replacing(self.directory / "inputs.json") as temporary:
-            temporary.write_text(json.dumps({"inputs": self.inputs, "request": self.request}, indent=2) + "\n")
+        asked = {"inputs": self.inputs, "request": self.request}
+        write_text(self.directory / "inputs.json", json.dumps(asked, indent=2) + "\n")
         return self.directory
 
 

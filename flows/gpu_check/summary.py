@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elastic_core.atomic import write_text
+from elastic_core.files import write_text
 from flows.gpu_check.runner import Record
 
 FILE = "README.md"

@@ -18,7 +18,7 @@ import pytest
 
 from elastic_core.rewards import Answer, Grade, GradeStatus, GradingFailed, grade, grade_many
 from elastic_core.rewards import math as rewards_math
-from elastic_core.rewards.math_pool import Failure, Pool, Worker
+from elastic_core.rewards.math.pool import Exhausted, Pool, Worker
 from elastic_core.rewards.truth import MathTruth
 from tests.hostile_answers import hostile_answers
 from tests.real_answers import accepted_answers, boxed, other_notation, real_truths, wrong_answers
@@ -40,14 +40,14 @@ def patient_pool() -> Iterator[Pool]:
 @pytest.fixture
 def patient(patient_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pool that a busy machine does not hurry: what is right is asked, not how fast."""
-    monkeypatch.setattr(rewards_math, "pool", lambda: patient_pool)
+    monkeypatch.setattr(rewards_math, "shared_pool", lambda: patient_pool)
 
 
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
     """A pool of two workers with a short deadline in place of the process's own."""
     pool = Pool(num_workers=2, deadline=0.8)
-    monkeypatch.setattr(rewards_math, "pool", lambda: pool)
+    monkeypatch.setattr(rewards_math, "shared_pool", lambda: pool)
     rewards_math._verdict.cache_clear()
     yield pool
     pool.close()
@@ -188,7 +188,8 @@ def test_a_worker_that_was_killed_is_replaced_and_the_answer_tried_again(pool: P
     killer = threading.Timer(0.3, lambda: os.kill(first, signal.SIGKILL))
     killer.start()
     started = time.monotonic()
-    assert pool.accepts(ENDLESS, "46") is Failure.EXHAUSTED
+    with pytest.raises(Exhausted):
+        pool.accepts(ENDLESS, "46")
     assert time.monotonic() - started > 0.3 + pool.deadline, "the second attempt has all of the time"
 
 
@@ -197,7 +198,7 @@ def test_workers_that_keep_dying_fail_the_grader_and_not_the_response(
 ) -> None:
     ask, asked = Worker.ask, []
 
-    def dying(self: Worker, answer: str, truth: str, deadline: float) -> bool | Failure:
+    def dying(self: Worker, answer: str, truth: str, deadline: float) -> bool | None:
         asked.append(self.pid)
         os.kill(self.pid, signal.SIGKILL)
         return ask(self, answer, truth, deadline)
@@ -253,7 +254,7 @@ def test_workers_end_with_a_parent_that_is_killed(answer: str) -> None:
     """Idle or in the middle of a computation."""
     program = (
         "import sys, threading, time, psutil\n"
-        "from elastic_core.rewards.math_pool import Pool\n"
+        "from elastic_core.rewards.math.pool import Pool\n"
         "pool = Pool(1, deadline=100)\n"
         "thread = threading.Thread(target=pool.accepts, args=(sys.argv[1], '46'), daemon=True)\n"
         "thread.start()\n"

@@ -6,8 +6,8 @@ Covered:
   /sys, nothing else of the system. Its only device is /dev/null; for root it is not the machine's own node.
 - Namespaces of its own: user, PID, mount, IPC, UTS, network (nothing in it but a loopback of its own), and cgroup
   where the kernel has them. No capabilities, an empty environment, a session of its own.
-- System calls: `elastic_core.rewards.seccomp` denies what reaches other processes, namespaces, mounts, sockets, keys,
-  modes, owners and times of files, and memory that no limit counts.
+- System calls: `seccomp` denies what reaches other processes, namespaces, mounts, sockets, keys, modes, owners and
+  times of files, and memory that no limit counts.
 - A program is one process, with threads: it can start no others.
 - Limits: CPU time, address space, file size, open files, no core dumps; and the numbers of threads and of files in
   /tmp, looked at every `TICK` seconds, whether or not the program is heard of. Where the kernel counts threads by user
@@ -44,12 +44,11 @@ from pathlib import Path
 from typing import Literal
 
 from elastic_core.errors import UserError
-from elastic_core.rewards.bubblewrap import MAX_BYTES, MAX_FILES, MAX_PROCESSES, Limits, find_bwrap, start
+from elastic_core.rewards.code.bubblewrap import MAX_BYTES, MAX_FILES, MAX_PROCESSES, Limits, find_bwrap, start
+from elastic_core.rewards.code.harness.wire import HEADER, READY
+from elastic_core.rewards.code.processors import OwnTime, children, nanoseconds_waited, threads_below
+from elastic_core.rewards.code.seccomp import MACHINES
 from elastic_core.rewards.grade import GradeStatus
-from elastic_core.rewards.harness.start import HEADER, READY
-from elastic_core.rewards.own_time import OwnTime, nanoseconds_waited
-from elastic_core.rewards.processes import children, threads_below
-from elastic_core.rewards.seccomp import MACHINES
 
 TICK = 0.05
 """Seconds between two looks at a running sandbox."""

@@ -22,14 +22,13 @@ from functools import lru_cache
 from typing import Any, TextIO
 
 from elastic_core.processes import end_with_parent
-from elastic_core.rewards.compare import accepts
-from elastic_core.rewards.normal import TRIGONOMETRY
+from elastic_core.rewards.math.compare import accepts
+from elastic_core.rewards.math.normal import TRIGONOMETRY
+from elastic_core.rewards.math.pool import REPLACE
 from elastic_core.rewards.truth import MathTruth
 
 MEMORY_LIMIT = 2 << 30
 """Bytes of address space."""
-REPLACE = signal.SIGUSR1
-"""Asks for another child; this one is killed."""
 RECURSION_LIMIT = 3000
 """Frames; what is nested deeper cannot be parsed. Far more would end in a full stack, which kills the process."""
 CLOSE_ENOUGH = 1e-6

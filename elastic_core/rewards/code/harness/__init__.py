@@ -1,16 +1,22 @@
-"""What every program of the sandbox does first: limits, prelude, and the channel to the grader."""
+"""Programs that run inside the sandbox, under `python -I -S -B`, where this package is called `harness`.
+
+They hold nothing worth stealing: no expected output of "stdin" and "functional" problems ever enters the sandbox, and
+the test program of "check" problems runs in a sandbox of its own (`checker`), apart from the model's program
+(`candidate`). Only the standard library is imported, and only relatively among themselves.
+
+This module has what each of them does first: limits, prelude, and the channel to the grader.
+"""
 
 from __future__ import annotations
 
-import array
 import builtins
 import ctypes
 import os
 import resource
-import socket
-import struct
 import sys
 from typing import Any, NamedTuple
+
+from .wire import Channel
 
 PRELUDE = """
 from string import *
@@ -39,46 +45,8 @@ import operator, io, sys, json
 RECURSION_LIMIT = 50_000
 """LiveCodeBench's."""
 
-HEADER = struct.Struct("!I")
-READY = b"ready"
 PACKAGES = "/opt/packages"
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
-
-
-class Channel:
-    """Frames to and from the grader: four bytes of length, then so many bytes. File descriptors come with a header."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._socket = socket.socket(fileno=descriptor)
-
-    def receive(self) -> tuple[bytes, list[int]]:
-        """A frame and the descriptors that came with it. Raises EOFError when the grader is gone."""
-        descriptors = array.array("i")
-        header, ancillary, _, _ = self._socket.recvmsg(HEADER.size, socket.CMSG_SPACE(2 * descriptors.itemsize))
-        for _, _, data in ancillary:
-            descriptors.frombytes(data)
-        (length,) = HEADER.unpack(header + self._read(HEADER.size - len(header)))
-        return self._read(length), list(descriptors)
-
-    def send(self, payload: bytes) -> None:
-        self._socket.sendall(HEADER.pack(len(payload)) + payload)
-
-    def send_ready(self, folder: int) -> None:
-        """Say that a program may now be sent, and hand over the descriptor of its folder."""
-        socket.send_fds(self._socket, [HEADER.pack(len(READY)) + READY], [folder])
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def _read(self, length: int) -> bytes:
-        parts = []
-        while length:
-            part = self._socket.recv(min(length, 1 << 20))
-            if not part:
-                raise EOFError("the grader is gone")
-            parts.append(part)
-            length -= len(part)
-        return b"".join(parts)
 
 
 class Start(NamedTuple):
