@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import httpx
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 LONGEST_WAIT = 300.0
 """Seconds between attempts, even if the server asks for more: the hub counts requests in windows of five minutes."""
 
-_BY_NAME = (
+_LOST = (
     "httpx.TransportError",
     "requests.exceptions.ConnectionError",
     "requests.exceptions.Timeout",
     "urllib.error.URLError",
     "aiohttp.client_exceptions.ClientConnectionError",
     "vllm.v1.engine.exceptions.EngineDeadError",
-)
-"""Other libraries' classes for a lost connection or process; whoever raised one has imported it."""
-_RAY = ("WorkerCrashedError", "LocalRayletDiedError", "NodeDiedError", "OutOfMemoryError", "ObjectLostError",
-        "RaySystemError", "RpcError")  # fmt: skip
+    *(f"ray.exceptions.{name}" for name in ("WorkerCrashedError", "LocalRayletDiedError", "NodeDiedError",
+      "OutOfMemoryError", "ObjectLostError", "RaySystemError", "RpcError")),
+)  # fmt: skip
+"""Other libraries' classes for a lost connection or process."""
 _ERRNO = {errno.EIO, errno.ESTALE, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETUNREACH, errno.ENETDOWN}
 _MLFLOW = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED")
 """MLflow's codes for a server or database that did not answer."""
@@ -44,41 +44,23 @@ class ProcessLost(RuntimeError):
 
 def is_transient(error: BaseException) -> bool:
     """Whether the work may succeed when it is done again. What another error caused is judged by its cause."""
-    error = _task_cause(error)
+    while isinstance(error, _imported("ray.exceptions.RayTaskError")) and error.cause is not None:
+        error = error.cause  # What the task raised, however many tasks handed it on.
     if isinstance(error, ProcessLost):
         return error.__cause__ is None or is_transient(error.__cause__)
-    if isinstance(error, (ConnectionError, TimeoutError)):
-        return True
+    if isinstance(error, _imported("ray.exceptions.RayActorError")):
+        return not error.actor_init_failed  # Else its own code raised something.
+    if isinstance(error, _imported("mlflow.exceptions.MlflowException")):
+        return error.error_code in _MLFLOW
     if isinstance(error, OSError) and error.errno in _ERRNO:
         return True
-    return isinstance(error, _known()) or _ray_lost(error) or _mlflow_away(error)
+    return isinstance(error, (ConnectionError, TimeoutError, *_imported(*_LOST)))
 
 
-def _known() -> tuple[type[BaseException], ...]:
-    found = (getattr(sys.modules.get(module), name, None) for module, _, name in (n.rpartition(".") for n in _BY_NAME))
+def _imported(*names: str) -> tuple[Any, ...]:
+    """Those classes whose module is imported, as it is by whoever raised one."""
+    found = (getattr(sys.modules.get(module), name, None) for module, _, name in (n.rpartition(".") for n in names))
     return tuple(each for each in found if each is not None)
-
-
-def _task_cause(error: BaseException) -> BaseException:
-    """What a Ray task raised, however many tasks handed it on."""
-    exceptions = sys.modules.get("ray.exceptions")
-    while exceptions is not None and isinstance(error, exceptions.RayTaskError) and error.cause is not None:
-        error = error.cause
-    return error
-
-
-def _ray_lost(error: BaseException) -> bool:
-    exceptions = sys.modules.get("ray.exceptions")
-    if exceptions is None:
-        return False
-    if isinstance(error, exceptions.RayActorError):
-        return not error.actor_init_failed  # Else its own code raised something.
-    return isinstance(error, tuple(getattr(exceptions, name) for name in _RAY))
-
-
-def _mlflow_away(error: BaseException) -> bool:
-    exceptions = sys.modules.get("mlflow.exceptions")
-    return exceptions is not None and isinstance(error, exceptions.MlflowException) and error.error_code in _MLFLOW
 
 
 def wait_until(condition: Callable[[], bool], seconds: float | None = None, *, every: float = 0.5) -> bool:
@@ -103,7 +85,7 @@ def wait_until(condition: Callable[[], bool], seconds: float | None = None, *, e
 
 
 def retrying(
-    is_transient: Callable[[BaseException], bool],
+    is_temporary: Callable[[BaseException], bool],
     num_attempts: int,
     first_wait: float,
     stop: threading.Event | None = None,
@@ -112,7 +94,7 @@ def retrying(
     `response` of an error, else exponentially more, with jitter.
 
     Args:
-        is_transient: whether an error may be gone at the next attempt.
+        is_temporary: whether an error may be gone at the next attempt.
         first_wait: seconds before the second attempt; doubled before each further one.
         stop: ends a wait when it is set.
     """
@@ -127,7 +109,7 @@ def retrying(
 
     return tenacity.Retrying(
         stop=tenacity.stop_after_attempt(num_attempts),
-        retry=tenacity.retry_if_exception(is_transient),
+        retry=tenacity.retry_if_exception(is_temporary),
         wait=wait,
         sleep=tenacity.sleep_using_event(stop) if stop else tenacity.nap.sleep,
         reraise=True,

@@ -1,5 +1,5 @@
-"""Checkpoint directories, without reading weights or importing torch: what the headers of safetensors files tell, who
-may read the files, and how many threads a model of this size keeps busy."""
+"""Checkpoint directories, without reading weights or importing torch: what the headers of safetensors files tell, and
+who may read the files."""
 
 import json
 import math
@@ -35,7 +35,7 @@ def num_parameters(model: Path) -> int:
 
 
 def num_threads(model: Path) -> int:
-    """Threads to train a checkpoint with: one for a small model, every core of this process otherwise."""
+    """Threads to train it with on a CPU: one for a small model, every core of this process otherwise."""
     return 1 if num_parameters(model) <= ONE_THREAD else len(os.sched_getaffinity(0))
 
 

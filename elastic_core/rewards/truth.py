@@ -116,10 +116,10 @@ class CodeTruth:
         for name, absent in (("tests", ()), ("method", None), ("code", None), ("entry_point", None)):
             if name not in uses and getattr(self, name) != absent:
                 raise ValueError(f"a truth of kind {self.kind} has {name}; expected {' and '.join(sorted(uses))} only")
-        if self.kind == "check":
-            _require_code(self.code)
-        else:
+        if self.kind != "check":
             _require_tests(self.tests)
+        elif not isinstance(self.code, str) or not self.code.strip():
+            raise ValueError("no check code; expected a test program")
         if self.kind == "functional":
             _require_identifier("method", self.method)
         if self.entry_point is not None:
@@ -169,11 +169,6 @@ def _require_tests(tests: tuple[CodeTest, ...]) -> None:
         for name, value in zip(CodeTest._fields, test, strict=True):
             if not isinstance(value, str):
                 raise ValueError(f"{name} of test {number} is of type {type(value).__name__}; expected text")
-
-
-def _require_code(code: Any) -> None:
-    if not isinstance(code, str) or not code.strip():
-        raise ValueError("no check code; expected a test program")
 
 
 def _require_identifier(name: str, value: Any) -> None:

@@ -12,8 +12,8 @@ Covered:
 - Limits: CPU time, address space, file size, open files, no core dumps; and the numbers of threads and of files in
   /tmp, looked at every `TICK` seconds, whether or not the program is heard of. Where the kernel counts threads by user
   namespace (5.14) and the user is not root, whom it does not limit, that is a hard limit as well.
-- Time, without what was spent waiting for a processor (`own_time`): what else the machine runs is not the program's
-  fault. As many programs run at a time as there are processors (`slots`). Whatever ends a run, the namespace's init is
+- Time, without what was spent waiting for a processor (`OwnTime`): what else the machine runs is not the program's
+  fault. As many programs run at a time as there are processors (`slot`). Whatever ends a run, the namespace's init is
   killed, and it has ended, with all of its processes, when `Sandbox.close` returns. It also ends with the thread that
   started it.
 - Messages from inside: a length above `MAX_BYTES` is refused unread, and what they say is data.

@@ -26,7 +26,8 @@ MAX_DEPTH = 6
 MAX_PARTS = 20
 """Parts of a list or set that are compared each with each; of more, only those spelled differently count."""
 CLOSE_ENOUGH = Fraction(1, 10**6)
-"""Relative difference up to which a decimal stands for a number that no decimal equals: 0.333333 for a third."""
+"""Relative difference up to which a decimal stands for a number that no decimal equals: 0.333333 for a third, 1.414214
+for a root."""
 
 Leaf = Callable[[str, str, float | None], bool | None]
 """Compares an answer with an accepted one, both normal, within a tolerance; None when it does not know."""

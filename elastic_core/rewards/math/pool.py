@@ -178,12 +178,9 @@ class Worker:
         poll.register(self._process.stdout, select.POLLIN)
         if not poll.poll(max(0.0, seconds) * 1000):
             return None
-        line = b""
-        while not line.endswith(b"\n"):
-            character = os.read(self._process.stdout.fileno(), 1)
-            if not character:
-                raise WorkerDied
-            line += character
+        line = self._process.stdout.readline()
+        if not line.endswith(b"\n"):
+            raise WorkerDied
         return line
 
 

@@ -14,33 +14,17 @@ import ctypes
 import os
 import resource
 import sys
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from .wire import Channel
 
-PRELUDE = """
-from string import *
-from re import *
-from datetime import *
-from collections import *
-from heapq import *
-from bisect import *
-from copy import *
-from math import *
-from random import *
-from statistics import *
-from itertools import *
-from functools import *
-from operator import *
-from io import *
-from sys import *
-from json import *
-from builtins import *
-from typing import *
-import string, re, datetime, collections, heapq, bisect, copy, math, random, statistics, itertools, functools
-import operator, io, sys, json
-"""
-"""The imports that LiveCodeBench puts in front of every program, in its order: later ones win."""
+PRELUDE = (
+    "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics", "itertools",
+    "functools", "operator", "io", "sys", "json", "builtins", "typing",
+)  # fmt: skip
+"""Modules from which LiveCodeBench imports all names in front of every program, in its order: later ones win. All but
+the last two it then imports by their own names."""
 
 RECURSION_LIMIT = 50_000
 """LiveCodeBench's."""
@@ -100,5 +84,6 @@ def prelude() -> dict[str, Any]:
     for name in ("exit", "quit"):
         setattr(builtins, name, sys.exit)
     names: dict[str, Any] = {}
-    exec(PRELUDE, names)
-    return names
+    for module in PRELUDE:
+        exec(f"from {module} import *", names)
+    return names | {module: import_module(module) for module in PRELUDE[:-2]}
