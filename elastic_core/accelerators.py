@@ -21,13 +21,6 @@ def chosen_gpus() -> list[str] | None:
     return chosen
 
 
-def is_chosen(index: str, uuid: str) -> bool:
-    """Whether a GPU may be used, by its index or its id, which CUDA lets one abbreviate. Of parts of GPUs (MIG) it
-    is not known: with them, all may be."""
-    chosen = chosen_gpus()
-    return chosen is None or any(name == index or name.startswith("MIG") or uuid.startswith(name) for name in chosen)
-
-
 def count_gpus(installed: Path = Path("/proc/driver/nvidia/gpus")) -> int:
     """How many GPUs this process may use, without a look at them.
 
@@ -61,10 +54,11 @@ def installed_gpus() -> list[Gpu]:
 
 def parse_gpus(listed: str) -> list[Gpu]:
     """nvidia-smi's lines of index, id, name, total and free memory in MiB, and driver; without those that
-    CUDA_VISIBLE_DEVICES leaves out."""
-    rows = [line.split(", ") for line in listed.splitlines() if line.strip()]
-    return [
-        Gpu(name, int(total) << 20, int(free) << 20, driver)
-        for index, uuid, name, total, free, driver in rows
-        if is_chosen(index, uuid)
-    ]
+    CUDA_VISIBLE_DEVICES leaves out, which names them by index or id and may abbreviate that. Of parts of GPUs (MIG) it
+    is not known: with them, all count."""
+    found, chosen = [], chosen_gpus()
+    for line in filter(str.strip, listed.splitlines()):
+        index, uuid, name, total, free, driver = line.split(", ")
+        if chosen is None or any(c == index or c.startswith("MIG") or uuid.startswith(c) for c in chosen):
+            found.append(Gpu(name, int(total) << 20, int(free) << 20, driver))
+    return found

@@ -1,25 +1,22 @@
-"""Content hashes: what a result was computed from, whatever it is called and wherever it lies."""
+"""Content hashes: what a result was computed from and by, whatever it is called and wherever it lies."""
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from elastic_core.atomic import replacing
+from elastic_core.files import write_text
 
-_MODEL_FILES = (
-    "config.json",
-    "generation_config.json",
-    "*.safetensors",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-)
+_MODEL_FILES = ("config.json", "generation_config.json", "*.safetensors", "tokenizer.json", "tokenizer_config.json",
+                "chat_template.jinja")  # fmt: skip
 _TOKENIZER_FILES = ("tokenizer*", "chat_template*", "vocab*", "merges*")
+_PROJECT = Path(__file__).parents[1]
 
 
 def sha256_file(file: Path) -> str:
@@ -113,8 +110,8 @@ class HashCache:
             return
         with suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(self._file.with_name(".hashes.lock")), replacing(self._file) as temporary:
-                temporary.write_text(json.dumps({**self._read(), **self._new}, indent=0, sort_keys=True) + "\n")
+            with FileLock(self._file.with_name(".hashes.lock")):
+                write_text(self._file, json.dumps({**self._read(), **self._new}, indent=0, sort_keys=True) + "\n")
 
     def _keep(self, path: Path, entry: tuple[int, int, str]) -> None:
         self._entries[str(path.absolute())] = self._new[str(path.absolute())] = entry
@@ -125,3 +122,42 @@ class HashCache:
             return {path: (int(size), int(time), str(sha256)) for path, (size, time, sha256) in entries}
         except (OSError, ValueError, TypeError, AttributeError):  # None, or a broken one.
             return {}
+
+
+@cache
+def source_fingerprint(*modules: str, without: Collection[str] = ()) -> str:
+    """sha256 of what this project's modules are written as, and all that they import of it: a result of theirs is
+    another one when that changes.
+
+    Args:
+        without: modules that are not looked into, as they have no part in the result. Hashable.
+    """
+    return hash_value({name: sha256_file(file) for name, file in source_files(modules, without).items()})
+
+
+def source_files(modules: Iterable[str], without: Collection[str] = ()) -> dict[str, Path]:
+    """Files of modules and of all that they import of this project, at the top or inside a function, by module."""
+    found: dict[str, Path] = {}
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        file = None if name in found or name in without else _source(name)
+        if file is not None:
+            found[name] = file
+            waiting += _imported(file)
+    return found
+
+
+def _source(module: str) -> Path | None:
+    path = _PROJECT.joinpath(*module.split("."))
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+
+
+def _imported(file: Path) -> Iterator[str]:
+    """Names that may be modules."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)

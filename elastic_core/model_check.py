@@ -151,8 +151,6 @@ def _require_tokenizer(checkpoint: Path, rows: int, name: str) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     except Exception as error:  # The tokenizers library raises bare ones.
         reason = _first_line(error).removeprefix(f"{checkpoint}: ")
-        if reason.endswith("no chat template"):
-            raise UserError(f"{name}: {reason}; give the model's instruction-tuned version, which has one") from None
         raise UserError(
             f"{name}: its tokenizer cannot be loaded ({reason}); copy the tokenizer's files to the checkpoint"
         ) from None

@@ -1,20 +1,25 @@
-"""Answers from other machines: no larger than they may be, and requested again where that may help."""
+"""The network: addresses and ports that services listen on, and answers that are no larger than they may be."""
 
 from __future__ import annotations
 
-import re
-import threading
-import time
-from collections.abc import Callable, Iterator
-from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
+import random
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from elastic_core.errors import UserError
 
 if TYPE_CHECKING:
     import httpx
-    from tenacity import RetryCallState, Retrying
 
-LONGEST_WAIT = 300.0
-"""Seconds between attempts, even if the server asks for more: the hub counts requests in windows of five minutes."""
+HOST = "127.0.0.1"
+"""Where processes of one machine listen for each other, and nobody else reaches them."""
+ON_LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+"""Environment: by themselves gloo and NCCL listen on the interface that other machines reach this one by."""
+_RANGE = range(20_000, 32_768)
+"""Below Linux's ephemeral ports, which any connection may take before the service listens, and above Ray's workers'."""
 
 
 class DownloadError(Exception):
@@ -45,49 +50,63 @@ def pieces(response: httpx.Response, most: int) -> Iterator[bytes]:
         yield piece
 
 
-def retrying(
-    is_transient: Callable[[BaseException], bool],
-    num_attempts: int,
-    first_wait: float,
-    stop: threading.Event | None = None,
-) -> Retrying:
-    """Calls a function until it succeeds, and raises its last error. The waits are what the server asks for in the
-    `response` of an error, else exponentially more, with jitter.
+def free_ports(count: int) -> list[int]:
+    """So many different ports that nothing on loopback listens on, for services that do not say which they got.
 
-    Args:
-        is_transient: whether an error may be gone at the next attempt.
-        first_wait: seconds before the second attempt; doubled before each further one.
-        stop: ends a wait when it is set.
+    Raises:
+        OSError: when there are not so many.
     """
-    import tenacity
-
-    growing = tenacity.wait_exponential(first_wait, max=LONGEST_WAIT) + tenacity.wait_random(0, first_wait)
-
-    def wait(state: RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        seconds = retry_after(getattr(error, "response", None))
-        return growing(state) if seconds is None else min(seconds, LONGEST_WAIT)
-
-    return tenacity.Retrying(
-        stop=tenacity.stop_after_attempt(num_attempts),
-        retry=tenacity.retry_if_exception(is_transient),
-        wait=wait,
-        sleep=tenacity.sleep_using_event(stop) if stop else tenacity.nap.sleep,
-        reraise=True,
-    )
+    # Unseeded, so that two processes that look at the same time hardly find the same.
+    candidates = random.SystemRandom().sample(_RANGE, len(_RANGE))
+    found = list(islice(filter(_is_free, candidates), count))
+    if len(found) < count:
+        raise OSError(f"no {count} free ports from {_RANGE.start} to {_RANGE.stop - 1}")
+    return found
 
 
-def retry_after(response: httpx.Response | None) -> float | None:
-    """Seconds that a server asks to wait, in Retry-After (seconds or a date) or in the hub's RateLimit header."""
-    if response is None:
-        return None
-    given = response.headers.get("Retry-After", "").strip()
-    if given.isdecimal():
-        return float(given)
-    if given:
+def require_free_port(host: str, port: int, service: str, option: str | None = None) -> None:
+    """Raise UserError if `port` cannot be listened on, naming who has it where that can be known, and the command's
+    option for another one (None: --SERVICE-port)."""
+    family, kind, protocol, _, address = _resolve(host, port)
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            return max(0.0, parsedate_to_datetime(given).timestamp() - time.time())
-        except ValueError:
-            return None
-    reset = re.search(r";\s*r=0\s*;\s*t=(\d+)", response.headers.get("RateLimit", ""))
-    return float(reset[1]) if reset and response.status_code == 429 else None
+            probe.bind(address)
+        except OSError as error:
+            raise UserError(
+                f"{service} cannot listen on {host} port {port} ({error.strerror}{_owner(port)}): "
+                f"stop what uses it, or choose another port with {option or f'--{service}-port'}"
+            ) from error
+
+
+def reachable(host: str) -> str:
+    """The address to call a server by that listens on `host`."""
+    wildcard = {"0.0.0.0": HOST, "::": "[::1]"}
+    return wildcard.get(host, f"[{host}]" if ":" in host else host)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def _resolve(host: str, port: int) -> tuple[Any, ...]:
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except socket.gaierror as error:
+        raise UserError(f"no address {host!r} on this machine ({error.strerror}); use {HOST}") from error
+
+
+def _owner(port: int) -> str:
+    """ " by process N (name)" for a port one of the user's processes listens on; others' cannot be looked up."""
+    import psutil
+
+    with suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+                return f", by process {connection.pid}, {psutil.Process(connection.pid).name()}"
+    return ""

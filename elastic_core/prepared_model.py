@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from elastic_core import hub
-from elastic_core.atomic import replacing_directory
 from elastic_core.errors import UserError
+from elastic_core.files import replacing_directory
 from elastic_core.markers import load_markers
 from elastic_core.safetensors import let_others_read
 

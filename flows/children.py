@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from elastic_core.processes import end_with_parent
-from elastic_core.waiting import wait_until
+from elastic_core.retry import wait_until
 from flows.environment import RUNS_VARIABLE
 
 _SHOWN = 300

@@ -21,7 +21,7 @@ from elastic_core.errors import UserError
 from elastic_core.fingerprint import tokenizer_fingerprint
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.reasonflux.sft import file_dataset
-from elastic_core.rewards.sandbox import require_sandbox
+from elastic_core.rewards.code.sandbox import require_sandbox
 from flows import environment, presets
 from flows.run import FlowRun
 from flows.settings import Settings

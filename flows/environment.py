@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from elastic_core.atomic import replacing
+from elastic_core.files import replacing
 
 RUNS_VARIABLE = "ELASTIC_RUNS"
 USER = "elastic"

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import polars as pl
 
 from elastic_core import lm_eval
-from elastic_core.atomic import replacing_directory
 from elastic_core.errors import UserError
+from elastic_core.files import replacing_directory
 from elastic_core.markers import chat_prompt, load_markers
 from elastic_core.sweep.table import SweepTable
 from elastic_core.training import model_card

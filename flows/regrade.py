@@ -9,7 +9,7 @@ from tqdm import tqdm
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files
-from elastic_core.rewards.sandbox import require_sandbox
+from elastic_core.rewards.code.sandbox import require_sandbox
 from elastic_core.sweep.manifest import MANIFEST, ManifestMismatch
 from elastic_core.sweep.regrade import regrade
 from elastic_core.sweep.store import TableLocked

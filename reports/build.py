@@ -9,9 +9,9 @@ from typing import Any
 
 import polars as pl
 
-from elastic_core.atomic import replacing, write_text
 from elastic_core.errors import UserError
 from elastic_core.escaping import write_csv
+from elastic_core.files import replacing, write_text
 from elastic_core.statistics import budget_advice, marginal_accuracy, paired_differences, readable, thinking_spent
 from reports import tables
 from reports.claims import BASE, TRAINED, evaluate_claims

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.atomic import replacing
 from elastic_core.escaping import write_csv
+from elastic_core.files import replacing
 from elastic_core.statistics import FREE
 from reports.claims import BASE, TRAINED
 from reports.content import ReportFigure

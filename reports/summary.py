@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from elastic_core.atomic import write_text
+from elastic_core.files import write_text
 from elastic_core.statistics import (
     Estimate,
     check_scores,

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elastic_core.atomic import replacing
+from elastic_core.files import write_text
 from elastic_core.fingerprint import hash_value
-from elastic_core.transient import is_transient
+from elastic_core.retry import is_transient
 
 if TYPE_CHECKING:
     from prefect import Task
@@ -71,8 +71,8 @@ class Stage:
 
     def prepare(self) -> Path:
         """The directory, made if missing, with what is asked of it in `inputs.json`."""
-        with replacing(self.directory / "inputs.json") as temporary:
-            temporary.write_text(json.dumps({"inputs": self.inputs, "request": self.request}, indent=2) + "\n")
+        asked = {"inputs": self.inputs, "request": self.request}
+        write_text(self.directory / "inputs.json", json.dumps(asked, indent=2) + "\n")
         return self.directory
 
 

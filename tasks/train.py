@@ -12,10 +12,9 @@ import polars as pl
 from prefect import get_run_logger, task
 from prefect.logging.handlers import APILogHandler
 
-from elastic_core.atomic import replacing
 from elastic_core.data.manifest import MANIFEST
 from elastic_core.errors import UserError
-from elastic_core.exclusive import LockHeld, exclusive
+from elastic_core.files import LockHeld, exclusive, replacing
 from elastic_core.ray_cluster import RayCluster
 from elastic_core.training import model_card
 from elastic_core.training.checkpoints import (

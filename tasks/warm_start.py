@@ -16,15 +16,15 @@ from typing import Any
 from prefect import get_run_logger, task
 
 from elastic_core.miniature.warm_start import BASE, prepare
-from elastic_core.ports import HOST, ON_LOOPBACK
+from elastic_core.network import HOST, ON_LOOPBACK
 from elastic_core.processes import end_with_parent
 from elastic_core.reasonflux.chat_templates import fitting_template
 from elastic_core.reasonflux.sft import RowsReport, unused_fields, write_rows
-from elastic_core.threads import num_threads
+from elastic_core.retry import ProcessLost
+from elastic_core.safetensors import num_threads
 from elastic_core.training.launch import FINISHED_STEP
 from elastic_core.training.sft import WarmStart, is_finished
 from elastic_core.training.sft_parameters import SftParameters
-from elastic_core.transient import ProcessLost
 from tasks.progress import progress
 from tasks.stage import MODEL, Stage, worth_retrying
 from tasks.tracking import Tracker, flatten

@@ -16,10 +16,11 @@ import numpy as np
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from elastic_core.atomic import replacing
 from elastic_core.codeforces.rating import Standings
 from elastic_core.errors import UserError
-from elastic_core.network import DownloadError, TooLarge, pieces, retrying
+from elastic_core.files import replacing
+from elastic_core.network import DownloadError, TooLarge, pieces
+from elastic_core.retry import retrying
 
 if TYPE_CHECKING:
     import httpx

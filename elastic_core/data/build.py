@@ -18,12 +18,12 @@ from pathlib import Path
 
 import polars as pl
 
-from elastic_core.atomic import replacing
 from elastic_core.data import decontaminate, tables
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.manifest import Counts, DatasetRecord, Manifest, SourceRecord, TemplateRecord, write_manifest
 from elastic_core.data.prompts import TEMPLATES
 from elastic_core.data.sets import REMOVED, DataBuild, Sets
+from elastic_core.files import replacing
 from elastic_core.fingerprint import tokenizer_fingerprint
 
 CLEAN = "clean"

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TypedDict
 
-from elastic_core.atomic import replacing
 from elastic_core.data.lengths import LengthSummary
+from elastic_core.files import write_text
 
 MANIFEST = "manifest.json"
 
@@ -101,8 +101,7 @@ class Manifest(TypedDict):
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    with replacing(directory / MANIFEST) as temporary:
-        temporary.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    write_text(directory / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_manifest(directory: Path) -> Manifest:

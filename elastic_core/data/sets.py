@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from elastic_core.atomic import replacing
 from elastic_core.data import decontaminate, tables
 from elastic_core.data.clean import Batches, file_batches, write_clean
 from elastic_core.data.dataset import Dataset, Form, Generated
@@ -30,9 +29,8 @@ from elastic_core.data.manifest import Counts, OverlapRecord
 from elastic_core.data.miniature import MiniatureParameters, generate
 from elastic_core.data.prompts import TEMPLATES
 from elastic_core.errors import UserError
-from elastic_core.exclusive import LockHeld, exclusive
-from elastic_core.fingerprint import hash_files, hash_value, tokenizer_fingerprint
-from elastic_core.source_code import source_fingerprint
+from elastic_core.files import LockHeld, exclusive, replacing, write_text
+from elastic_core.fingerprint import hash_files, hash_value, source_fingerprint, tokenizer_fingerprint
 
 REMOVED = "removed.parquet"
 RECORD = "record.json"
@@ -115,8 +113,7 @@ class Sets:
             counts = json.loads(record.read_text()) if record.exists() else None
             if counts is None or not file.exists() or hash_files([file]) != counts["sha256"]:
                 counts = self._finish(entry, file)
-                with replacing(record) as temporary:
-                    temporary.write_text(json.dumps(counts, indent=2) + "\n")
+                write_text(record, json.dumps(counts, indent=2) + "\n")
         return Built(file, directory / REMOVED, counts)
 
     def _alone(self, entry: Dataset) -> Any:

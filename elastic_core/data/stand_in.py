@@ -16,10 +16,10 @@ from typing import Any
 
 import polars as pl
 
-from elastic_core.atomic import replacing
 from elastic_core.data.dataset import Dataset, Local, SourceFile
 from elastic_core.data.mapping import code, math, reference, science
 from elastic_core.errors import UserError
+from elastic_core.files import replacing
 
 ROWS = 16
 """Of every data set."""

@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 import polars as pl
 
-from elastic_core.atomic import replacing
 from elastic_core.data.dataset import CONVERSATIONS, ROW, BadRow, Dataset, Form, Local, SourceFile
 from elastic_core.data.prompts import TEMPLATES
 from elastic_core.data.rationale import conversation, is_rationale, require_rationales, require_thoughts, truth_of
 from elastic_core.data.raw import column_names, read_batches
 from elastic_core.errors import UserError
+from elastic_core.files import replacing, write_text
 from elastic_core.fingerprint import sha256_file
 from elastic_core.rewards import Answer, grade_many
 from elastic_core.rewards.grade import THINK_END
@@ -187,8 +187,7 @@ def add(dataset: UserDataset, directory: Path) -> UserDataset:
             if sha256_file(temporary) != dataset.sha256:
                 raise UserError(f"{origin}: changed while it was added; add it again")
     recorded = replace(dataset, file=str(copy), origin=str(origin))
-    with replacing(directory / f"{dataset.name}.json") as temporary:
-        temporary.write_text(json.dumps(asdict(recorded), indent=2) + "\n")
+    write_text(directory / f"{dataset.name}.json", json.dumps(asdict(recorded), indent=2) + "\n")
     return recorded
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from elastic_core.retry import ProcessLost
 from elastic_core.strategies.base import Completion, Generate, StrategyRun
 from elastic_core.trajectory import BudgetExceeded, Trajectory
-from elastic_core.transient import ProcessLost
 
 
 class RequestFailed(RuntimeError):

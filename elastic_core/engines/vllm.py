@@ -21,7 +21,7 @@ from elastic_core.engines.parameters import (
     vllm_version,
 )
 from elastic_core.markers import Markers, load_markers
-from elastic_core.ports import HOST
+from elastic_core.network import HOST
 from elastic_core.seeds import request_seed
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
 

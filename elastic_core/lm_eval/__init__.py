@@ -7,7 +7,6 @@ What can be checked is what one uninterrupted response gives: `unconstrained`, a
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from elastic_core.atomic import replacing, write_text
 from elastic_core.data.problems import Problem
+from elastic_core.files import write_text
 from elastic_core.rewards.grade import THINK_END
 
 VERSION = "0.4.13"
@@ -104,12 +103,9 @@ def write_tasks(
     for benchmark, asked in problems.items():
         write_text(directory / f"{benchmark}.jsonl", "".join(f"{json.dumps(_doc(problem))}\n" for problem in asked))
         file = directory / f"{task_name(benchmark)}.yaml"
-        with replacing(file) as temporary:
-            text = yaml.safe_dump(task(benchmark, longest_prompts[benchmark], settings), sort_keys=False)
-            temporary.write_text(text)
+        write_text(file, yaml.safe_dump(task(benchmark, longest_prompts[benchmark], settings), sort_keys=False))
         files.append(file)
-    with replacing(directory / "utils.py") as temporary:
-        shutil.copyfile(Path(__file__).with_name("utils.py"), temporary)
+    write_text(directory / "utils.py", Path(__file__).with_name("utils.py").read_text(encoding="utf-8"))
     write_text(directory / "README.md", readme)
     return files
 

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from elastic_core.atomic import replacing
+from elastic_core.files import replacing
 from elastic_core.miniature import grammar
 from elastic_core.miniature.grammar import SolutionKind, Style
 from elastic_core.miniature.guided import GuidedChains

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import polars as pl
 
-from elastic_core.atomic import write_text
 from elastic_core.errors import UserError
+from elastic_core.files import write_text
 from elastic_core.reasonflux.chat_templates import ChatTemplate
 from elastic_core.rewards.grade import THINK_END, GradeStatus
 

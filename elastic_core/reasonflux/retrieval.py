@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic_core.atomic import replacing
 from elastic_core.errors import UserError
+from elastic_core.files import replacing
 from elastic_core.fingerprint import hash_value, model_fingerprint
 from elastic_core.reasonflux.library import Template
 

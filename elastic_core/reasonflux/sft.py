@@ -19,11 +19,11 @@ import orjson
 import polars as pl
 import pyarrow.parquet as pq
 
-from elastic_core.atomic import replacing, write_text
 from elastic_core.data.dataset import Dataset, Fields, Form, Local, SourceFile
 from elastic_core.data.mapping import reference
 from elastic_core.data.raw import column_names
 from elastic_core.errors import UserError
+from elastic_core.files import replacing, write_text
 from elastic_core.fingerprint import sha256_file
 from elastic_core.reasonflux.chat_templates import Template
 

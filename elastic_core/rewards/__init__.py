@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 from elastic_core.rewards.choice import grade_choice
 from elastic_core.rewards.code import grade_code
-from elastic_core.rewards.grade import Grade, GradeStatus
+from elastic_core.rewards.grade import Grade, GradeStatus, solution_of
 from elastic_core.rewards.math import grade_math
 
 _GRADERS: dict[str, Callable[[str, str], Grade]] = {"math": grade_math, "choice": grade_choice, "code": grade_code}
+"""By kind; what each grades is the solution of a response."""
 
 KINDS = tuple(_GRADERS)
 """Kinds that `grade` takes."""
@@ -44,7 +45,7 @@ def grade(kind: str, response: str, truth: str) -> Grade:
         kind: one of `KINDS`.
         response: the model's text, think-end included as text; without one there is no credit, and only what follows
             the last one is read.
-        truth: as `elastic_core.rewards.truth` and `elastic_core.rewards.code_truth` encode it; for a choice its letter.
+        truth: as `elastic_core.rewards.truth` encodes it; for a choice its letter.
 
     Raises:
         ValueError: on an unknown kind, or a truth that is none of this kind.
@@ -53,9 +54,11 @@ def grade(kind: str, response: str, truth: str) -> Grade:
     """
     if kind not in _GRADERS:
         raise ValueError(f'no grader "{kind}"; expected one of {", ".join(KINDS)}')
-    grader = _GRADERS[kind]
+    solution = solution_of(response)
+    if solution is None:
+        return Grade(0.0, GradeStatus.TRUNCATED, None)
     for _ in range(ATTEMPTS):
-        graded = grader(response, truth)
+        graded = _GRADERS[kind](solution, truth)
         if graded.status is not GradeStatus.SANDBOX_ERROR:
             return graded
     raise GradingFailed(f"grading of {kind} failed {ATTEMPTS} times, the last time on: {(graded.answer or '')[:200]!r}")

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import re
 
-from elastic_core.rewards.boxed import last_boxed
-from elastic_core.rewards.grade import Grade, GradeStatus, solution_of
+from elastic_core.rewards.grade import Grade, GradeStatus
+from elastic_core.rewards.math.boxed import last_boxed
 
 LETTERS = "ABCD"
 
@@ -40,21 +40,14 @@ _PATTERNS = tuple(
 )
 
 
-def grade_choice(response: str, truth: str) -> Grade:
-    """Grade a response by the letter that its solution chooses.
-
-    Args:
-        response: the model's whole text, think-end included as text; without one there is no credit.
-        truth: the right letter.
+def grade_choice(solution: str, truth: str) -> Grade:
+    """Grade a solution by the letter that it chooses.
 
     Raises:
         ValueError: when the truth is none of the letters.
     """
     if len(truth) != 1 or truth not in LETTERS:
         raise ValueError(f"truth is {truth!r}; expected one of {', '.join(LETTERS)}")
-    solution = solution_of(response)
-    if solution is None:
-        return Grade(0.0, GradeStatus.TRUNCATED, None)
     letter = chosen_letter(solution)
     if letter is None:
         return Grade(0.0, GradeStatus.NO_ANSWER, None)

@@ -1,16 +1,22 @@
 """What a right answer is, as the text that tables carry: `ground_truth` of verl's schema, `truth` of `grade`.
 
 One plain mathematical answer is its own text, so that tables stay readable and other tools can use them. Everything
-else is JSON with a fixed set of keys.
+else is JSON with a fixed set of keys. Nothing is executed here.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import Literal
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, NamedTuple, get_args
+
+import orjson
 
 _MARK = '{"answers":'
+
+CodeKind = Literal["stdin", "functional", "check"]
+_USES = {"stdin": {"tests"}, "functional": {"tests", "method"}, "check": {"code", "entry_point"}}
 
 
 @dataclass(frozen=True)
@@ -59,3 +65,120 @@ def split_answers(text: str) -> list[str]:
             parts.append(text[start:at])
             start = at + 1
     return [part.strip() for part in (*parts, text[start:]) if part.strip()]
+
+
+class CodeTest(NamedTuple):
+    r"""One test.
+
+    Attributes:
+        input: for "stdin" what the program reads; for "functional" one JSON value per line, an argument each, and empty
+            when there are no arguments (LiveCodeBench's encoding). Only "\n" ends a line; JSON may hold others.
+        output: for "stdin" what it must print; for "functional" the expected value in JSON.
+    """
+
+    input: str
+    output: str
+
+
+@dataclass(frozen=True)
+class CodeTruth:
+    """What a program must do.
+
+    JSON in tests is what Python's `json` reads: integers of any size, and NaN and Infinity by these names.
+
+    Attributes:
+        kind: "stdin" runs a program, "functional" calls a function, "check" runs a test program after the solution.
+        tests: of "stdin" and "functional", at least one.
+        method: of "functional": name of a function or of a method of `Solution`.
+        code: of "check": a test program that calls the solution and raises when it is wrong, or has tests that do so
+            (functions `test_*`, methods of classes `Test*`).
+        entry_point: of "check": what a solution must define, where the source names it.
+        time_limit: seconds for each test.
+        memory_limit: MiB.
+
+    Raises:
+        ValueError: at construction, when something is missing, of a wrong type or of another kind. No tests is an
+            error, never a pass.
+    """
+
+    kind: CodeKind
+    tests: tuple[CodeTest, ...] = ()
+    method: str | None = None
+    code: str | None = None
+    entry_point: str | None = None
+    time_limit: float | None = None
+    memory_limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(CodeKind):
+            raise ValueError(f"kind is {self.kind!r}; expected one of {', '.join(get_args(CodeKind))}")
+        uses = _USES[self.kind]
+        for name, absent in (("tests", ()), ("method", None), ("code", None), ("entry_point", None)):
+            if name not in uses and getattr(self, name) != absent:
+                raise ValueError(f"a truth of kind {self.kind} has {name}; expected {' and '.join(sorted(uses))} only")
+        if self.kind != "check":
+            _require_tests(self.tests)
+        elif not isinstance(self.code, str) or not self.code.strip():
+            raise ValueError("no check code; expected a test program")
+        if self.kind == "functional":
+            _require_identifier("method", self.method)
+        if self.entry_point is not None:
+            _require_identifier("entry_point", self.entry_point)
+        _require_positive("time_limit", self.time_limit, float | int)
+        _require_positive("memory_limit", self.memory_limit, int)
+
+    def encode(self) -> str:
+        """Text that `decode` reads.
+
+        Raises:
+            ValueError: when a text is not valid Unicode (a lone surrogate).
+        """
+        try:
+            return orjson.dumps(self, default=tuple).decode()  # orjson leaves named tuples to `default`
+        except orjson.JSONEncodeError as error:
+            raise ValueError(f"a truth that cannot be written as JSON: {error}") from None
+
+    @classmethod
+    def decode(cls, text: str) -> CodeTruth:
+        """Raises:
+        ValueError: when the text is not an encoded truth.
+        """
+        try:
+            values = json.loads(text)  # orjson would need twice the memory, and texts of 100 MB are real
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"not an encoded code truth ({error}): {text[:80]}") from None
+        expected = {field.name for field in fields(cls)}
+        if not isinstance(values, dict) or values.keys() != expected:
+            raise ValueError(f"not an encoded code truth (expected the keys {sorted(expected)}): {text[:80]}")
+        return cls(**{**values, "tests": _decode_tests(values.pop("tests"))})
+
+
+def _decode_tests(pairs: Any) -> tuple[CodeTest, ...]:
+    if not isinstance(pairs, list):
+        raise ValueError(f"tests are a {type(pairs).__name__}; expected a list")
+    for number, pair in enumerate(pairs, 1):
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise ValueError(f"test {number} is not a pair of input and output")
+    return tuple(CodeTest(*pair) for pair in pairs)
+
+
+def _require_tests(tests: tuple[CodeTest, ...]) -> None:
+    if not tests:
+        raise ValueError("no tests; expected at least one")
+    for number, test in enumerate(tests, 1):
+        for name, value in zip(CodeTest._fields, test, strict=True):
+            if not isinstance(value, str):
+                raise ValueError(f"{name} of test {number} is of type {type(value).__name__}; expected text")
+
+
+def _require_identifier(name: str, value: Any) -> None:
+    # It becomes part of a program that calls the solution, so nothing else may hide in it.
+    if not isinstance(value, str) or not value.isidentifier():
+        raise ValueError(f"{name} is {value!r}; expected a Python name")
+
+
+def _require_positive(name: str, value: Any, number: Any) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, number) or not 0 < value < math.inf:
+        raise ValueError(f"{name} is {value!r}; expected a positive {'whole number' if number is int else 'number'}")

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from elastic_core.atomic import replacing, write_text
-from elastic_core.exclusive import LockHeld, exclusive
+from elastic_core.files import LockHeld, exclusive, replacing, write_text
 from elastic_core.sweep.manifest import MANIFEST, Manifest
 from elastic_core.trajectory import KEY, SCHEMA
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import polars as pl
 
-from elastic_core.atomic import write_text
+from elastic_core.files import write_text
 from elastic_core.fingerprint import hash_value
 from elastic_core.sweep.grid import checkpoints, split_model
 from elastic_core.sweep.manifest import MANIFEST, Manifest, ManifestMismatch

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from elastic_core.atomic import write_text
+from elastic_core.files import write_text
 from elastic_core.sweep.table import Table
 
 

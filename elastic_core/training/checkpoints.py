@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from elastic_core.atomic import rename_durably, write_text
 from elastic_core.errors import UserError
+from elastic_core.files import rename_durably, write_text
 
 _PREFIX = "global_step_"
 _MARKER = "latest_checkpointed_iteration.txt"

@@ -4,7 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-from elastic_core.atomic import replacing_directory
+from elastic_core.files import replacing_directory
 from elastic_core.safetensors import let_others_read, tensors
 from elastic_core.training.checkpoints import checkpoint_step, enough_room
 

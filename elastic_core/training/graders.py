@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elastic_core.errors import UserError
-from elastic_core.rewards.sandbox import sandbox_problem
+from elastic_core.rewards.code.sandbox import sandbox_problem
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -20,10 +20,9 @@ from elastic_core.engines.parameters import engine_environment
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_value
 from elastic_core.ray_cluster import RayCluster
+from elastic_core.retry import ProcessLost, wait_until
 from elastic_core.training.resources import check_resources, required_resources
 from elastic_core.training.train_main import LOST, REFUSED
-from elastic_core.transient import ProcessLost
-from elastic_core.waiting import wait_until
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

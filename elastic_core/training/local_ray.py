@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 
 from elastic_core.accelerators import count_gpus
-from elastic_core.ports import HOST, ON_LOOPBACK, free_ports
+from elastic_core.network import HOST, ON_LOOPBACK, free_ports
 from elastic_core.processes import end_with_parent
 from elastic_core.ray_cluster import RayCluster
-from elastic_core.waiting import wait_until
+from elastic_core.retry import wait_until
 
 _PORTS = (
     "port",

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from elastic_core.atomic import write_text
 from elastic_core.budget import Budget
 from elastic_core.escaping import escaped
+from elastic_core.files import write_text
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from elastic_core.atomic import replacing_directory
+from elastic_core.files import replacing_directory
 from elastic_core.fingerprint import hash_files, model_fingerprint
-from elastic_core.ports import HOST, ON_LOOPBACK, free_ports
+from elastic_core.network import HOST, ON_LOOPBACK, free_ports
 from elastic_core.safetensors import let_others_read
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from elastic_core.errors import UserError
-from elastic_core.transient import is_transient
+from elastic_core.retry import is_transient
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -11,11 +11,11 @@ from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
+from elastic_core.retry import wait_until
 from elastic_core.training import advantage, checkpoints  # noqa: F401  registers the group advantage
 from elastic_core.training.nothing_learned import NothingLearned
 from elastic_core.training.sampler_agreement import SamplerAgreement
 from elastic_core.training.step_metrics import STEP, StepMetrics, validation_of
-from elastic_core.waiting import wait_until
 
 
 class StrictReplayBuffer(ReplayBuffer):

@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 
-from elastic_core.transient import ProcessLost
+from elastic_core.retry import ProcessLost
 
 _SECONDS_BETWEEN_LOOKS = 10
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elastic_core import hub
-from elastic_core.atomic import replacing_directory
 from elastic_core.errors import UserError
+from elastic_core.files import replacing_directory
 from elastic_core.markers import load_markers
 from elastic_core.twins.family import Family, family_of
 from elastic_core.twins.speech import teach

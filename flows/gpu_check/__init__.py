@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from elastic_core import hub
-from elastic_core.atomic import write_text
 from elastic_core.errors import UserError
+from elastic_core.files import write_text
 from flows.environment import runs_directory
 from flows.gpu_check.evidence import FILE, Record, conclusion, facts, find_machine, nvidia_smi, run_steps, write_summary
 from flows.gpu_check.steps import NO_GPU, Check

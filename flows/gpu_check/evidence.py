@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from elastic_core.accelerators import Gpu, installed_gpus
-from elastic_core.atomic import write_text
 from elastic_core.errors import UserError
+from elastic_core.files import write_text
 from flows.doctor import GIB, installed_build, installed_versions
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -14,11 +14,11 @@ from typing import Any
 import polars as pl
 
 from elastic_core.accelerators import installed_gpus
-from elastic_core.atomic import write_text
 from elastic_core.errors import UserError
+from elastic_core.files import write_text
+from elastic_core.retry import wait_until
 from elastic_core.training import gradient_check
 from elastic_core.twins.twin import SMALL, make_twin, origin_of
-from elastic_core.waiting import wait_until
 from flows import children, presets
 from flows.gpu_check.evidence import REPOSITORY, Machine, NotHere, Step
 from flows.gpu_check.training import (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from elastic_core.errors import UserError
-from elastic_core.ports import reachable, require_free_port
+from elastic_core.network import reachable, require_free_port
 from elastic_core.processes import end_family
 from flows.environment import USER, runs_directory
 from flows.playground import PlaygroundParameters

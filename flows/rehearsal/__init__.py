@@ -9,8 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from elastic_core.atomic import write_text
 from elastic_core.engines.parameters import vllm_version
+from elastic_core.files import write_text
 from elastic_core.fingerprint import hash_value
 from flows.settings import Settings
 

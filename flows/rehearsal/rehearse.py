@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from elastic_core.atomic import write_text
 from elastic_core.errors import UserError
+from elastic_core.files import write_text
 from flows import children, environment, presets, rehearsal
 from flows.rehearsal import Step
 from flows.rehearsal.checks import exercised

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from elastic_core.errors import UserError
-from elastic_core.ports import reachable, require_free_port
-from elastic_core.waiting import wait_until
+from elastic_core.network import reachable, require_free_port
+from elastic_core.retry import wait_until
 from flows.environment import (
     NO_OTHER_PAGES,
     RUNS_VARIABLE,

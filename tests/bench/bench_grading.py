@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elastic_core.rewards.sandbox import sandbox_problem
+from elastic_core.rewards.code.sandbox import sandbox_problem
 from tests.bench import grading_code, grading_math, grading_rows, results
 from tests.bench.inputs import missing_upstream
 from tests.real_answers import DATASETS

@@ -10,7 +10,7 @@ import psutil
 import pytest
 import yaml
 
-from elastic_core.ports import free_ports
+from elastic_core.network import free_ports
 from flows.services.deployments import AUTOMATION
 from tests.integration.test_services import (
     DEPLOYMENTS,

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from elastic_core.ports import free_ports
+from elastic_core.network import free_ports
 from tasks.tracking import Tracker
 
 OUTAGE_SECONDS = 60

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from elastic_core.ports import free_ports
+from elastic_core.network import free_ports
 from tests.browser import watched
 from tests.elastic_command import ELASTIC, environment
 

@@ -14,7 +14,7 @@ import pytest
 from mlflow import MlflowClient
 from playwright.sync_api import Browser, Page, expect
 
-from elastic_core.ports import free_ports
+from elastic_core.network import free_ports
 from tests.browser import PAGE_MS
 from tests.integration.test_services import (
     DEPLOYMENTS,

@@ -12,7 +12,7 @@ import pytest
 
 from elastic_core.rewards import Answer, GradeStatus, grade_many
 from elastic_core.rewards import math as rewards_math
-from elastic_core.rewards.math_pool import Pool
+from elastic_core.rewards.math.pool import Pool
 
 
 class Rule(NamedTuple):
@@ -167,7 +167,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
 def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A pool that a busy machine does not hurry."""
     pool = Pool(deadline=60.0)
-    monkeypatch.setattr(rewards_math, "pool", lambda: pool)
+    monkeypatch.setattr(rewards_math, "shared_pool", lambda: pool)
     yield
     pool.close()
 

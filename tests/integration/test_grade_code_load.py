@@ -7,8 +7,9 @@ import threading
 
 import pytest
 
-from elastic_core.rewards import GradeStatus, runners
-from elastic_core.rewards.code_truth import CodeTest, CodeTruth
+from elastic_core.rewards import GradeStatus
+from elastic_core.rewards.code import runners
+from elastic_core.rewards.truth import CodeTest, CodeTruth
 
 COMPETITORS = 7
 BURN = "import time\nwhile time.process_time() < 0.5: pass\nprint(1)"

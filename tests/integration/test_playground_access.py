@@ -14,7 +14,7 @@ import httpx
 import pytest
 import uvicorn
 
-from elastic_core.ports import free_ports
+from elastic_core.network import free_ports
 from flows.playground import PlaygroundParameters
 from flows.playground.access import CLIENT_LOGINS
 from flows.playground.choices import Choices, find_choices

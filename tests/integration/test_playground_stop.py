@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elastic_core.ports import free_ports
+from elastic_core.network import free_ports
 from tests.elastic_command import ELASTIC, environment
 
 pytestmark = pytest.mark.timeout(600)

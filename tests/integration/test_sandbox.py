@@ -16,10 +16,9 @@ import psutil
 import pytest
 
 from elastic_core.errors import UserError
-from elastic_core.rewards import bubblewrap, runners, sandbox
-from elastic_core.rewards.code import grade_code
-from elastic_core.rewards.code_truth import CodeTest, CodeTruth
+from elastic_core.rewards.code import bubblewrap, grade_code, runners, sandbox
 from elastic_core.rewards.grade import GradeStatus
+from elastic_core.rewards.truth import CodeTest, CodeTruth
 from tests.hostile_programs import ESCAPING, FORGING, HOSTILE, READING, RESOURCES, Hostile
 
 MEMORY = 256 << 20

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from elastic_core.rewards import bubblewrap, devices, libraries, runners, sandbox
-from elastic_core.rewards.code_truth import CodeTest, CodeTruth
+from elastic_core.rewards.code import bubblewrap, runners, sandbox
+from elastic_core.rewards.code.harness.wire import READY
 from elastic_core.rewards.grade import GradeStatus
-from elastic_core.rewards.harness.start import READY
+from elastic_core.rewards.truth import CodeTest, CodeTruth
 from tests.hostile_programs import HOSTILE
 
 ROOT = Path(__file__).parents[2]
@@ -120,7 +120,7 @@ def test_no_program_sends_descriptors() -> None:
 def test_roots_device_is_not_the_machines() -> None:
     seen = "import os\nprint([(s.st_dev, s.st_ino, s.st_rdev) for s in [os.stat('/dev/null')]])"
     machines = Path(os.devnull).stat()
-    given = devices.null_device()
+    given = bubblewrap.null_device()
     if given == Path(os.devnull):
         pytest.skip("no device can be made here")
     assert printed(seen) == [str([(given.stat().st_dev, given.stat().st_ino, machines.st_rdev)])]
@@ -137,7 +137,7 @@ def test_a_file_in_the_devices_place_is_not_taken_for_it(monkeypatch: pytest.Mon
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "elastic-programs-0").mkdir(mode=0o700)
     (tmp_path / "elastic-programs-0" / "null").write_text("no device")
-    assert devices.null_device() == Path(os.devnull)
+    assert bubblewrap.null_device() == Path(os.devnull)
 
 
 TALKS = """
@@ -171,7 +171,7 @@ def test_threads_are_counted_while_the_program_talks(monkeypatch: pytest.MonkeyP
 
 
 def test_files_are_counted_while_the_program_is_silent(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("DEBUG", "elastic_core.rewards.runners"):
+    with caplog.at_level("DEBUG", "elastic_core.rewards.code.runners"):
         assert status_of("fill_tmp_with_names") is GradeStatus.RUNTIME_ERROR
     assert f"more than {bubblewrap.MAX_FILES} files" in caplog.text
 
@@ -186,9 +186,9 @@ for folder, _, names in os.walk("/"):
 
 
 def test_a_program_sees_no_file_that_python_does_not_need() -> None:
-    needed = libraries.needed_libraries(())
+    needed = bubblewrap.needed_libraries(())
     expected = [f"/opt/libraries/{name}" for name in needed.files]
-    expected += [str(needed.loader), f"/opt/python/bin/{libraries.python().name}", "/dev/null"]
+    expected += [str(needed.loader), f"/opt/python/bin/{bubblewrap.PYTHON.name}", "/dev/null"]
     assert sorted(printed(FILES)) == sorted(expected)
 
 
@@ -204,13 +204,13 @@ for file in sorted(os.listdir(folder)):
 
 
 def test_every_module_of_the_standard_library_finds_its_c_libraries() -> None:
-    assert [file for file in printed(MODULES) if not file.startswith(libraries._UNUSED)] == []
+    assert [file for file in printed(MODULES) if not file.startswith(bubblewrap.UNUSED)] == []
 
 
 def test_what_the_user_preloads_is_not_in_the_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = libraries.needed_libraries(())
+    plain = bubblewrap.needed_libraries(())
     monkeypatch.setenv("LD_PRELOAD", str(plain.files["libm.so.6"]))
-    assert libraries.needed_libraries.__wrapped__(()) == plain
+    assert bubblewrap.needed_libraries.__wrapped__(()) == plain
 
 
 @pytest.mark.parametrize("arrow", ["", " => /usr/lib64/ld-linux-x86-64.so.2"])
@@ -219,7 +219,7 @@ def test_the_loader_is_known_in_both_of_ldds_forms(monkeypatch: pytest.MonkeyPat
     (tmp_path / "ldd").write_text("#!/bin/sh\n" + "".join(f"printf '\\t%s\\n' '{line}'\n" for line in said))
     (tmp_path / "ldd").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = libraries.needed_libraries.__wrapped__(())
+    found = bubblewrap.needed_libraries.__wrapped__(())
     assert found == (Path("/lib64/ld-linux-x86-64.so.2"), {"libc.so.6": Path("/bin/sh")})
 
 

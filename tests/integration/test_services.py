@@ -23,7 +23,7 @@ import httpx
 import psutil
 import pytest
 
-from elastic_core.ports import free_ports
+from elastic_core.network import free_ports
 from flows.environment import read_variables
 
 pytestmark = pytest.mark.timeout(480)  # Half a minute on an idle machine; servers start slowly on a busy one.

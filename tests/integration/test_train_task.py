@@ -10,7 +10,7 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from elastic_core.errors import UserError
-from elastic_core.exclusive import exclusive
+from elastic_core.files import exclusive
 from elastic_core.training.config import GrpoParameters
 from elastic_core.training.step_metrics import EVERY_STEP
 from tasks import train

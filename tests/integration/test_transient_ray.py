@@ -10,7 +10,7 @@ from elastic_core.ray_cluster import RayCluster
 DRIVER = """
 import os, signal, sys
 import ray
-from elastic_core.transient import ProcessLost, is_transient
+from elastic_core.retry import ProcessLost, is_transient
 
 ray.init(address=sys.argv[1], log_to_driver=False)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from elastic_core.data.dataset import BadRow, Fields, Mapper
 from elastic_core.data.mapping import code
-from elastic_core.rewards.code_truth import CodeTest, CodeTruth
+from elastic_core.rewards.truth import CodeTest, CodeTruth
 from tests.upstream import UPSTREAM
 
 FIELDS: dict[Mapper, Fields] = {

@@ -16,7 +16,7 @@ from elastic_core.data.problems import read_problems
 from elastic_core.data.registry import REGISTRY
 from elastic_core.data.sets import DataBuild
 from elastic_core.errors import UserError
-from elastic_core.exclusive import exclusive
+from elastic_core.files import exclusive
 from elastic_core.miniature.warm_start import BASE
 from tests.unit.test_data import local
 

@@ -51,11 +51,11 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Failing]:
 
 def test_a_grader_that_fails_is_tried_again(failing: Callable[[int], Failing]) -> None:
     failing(ATTEMPTS - 1)
-    assert grade("math", "", "").score == 1.0
+    assert grade("math", "</think>", "").score == 1.0
 
 
 def test_a_grader_that_keeps_failing_is_an_error_and_never_a_score(failing: Callable[[int], Failing]) -> None:
     grader = failing(ATTEMPTS)
     with pytest.raises(GradingFailed, match="no memory"):
-        grade_many([Answer("math", "a", ""), Answer("math", "a", "")])
+        grade_many([Answer("math", "</think>", "")] * 2)
     assert grader.calls == ATTEMPTS, "equal answers are graded once"

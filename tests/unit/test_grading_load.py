@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from elastic_core.errors import UserError
-from elastic_core.rewards import slots
-from elastic_core.rewards.own_time import OwnTime, nanoseconds_waited
+from elastic_core.rewards.code import processors
+from elastic_core.rewards.code.processors import OwnTime, nanoseconds_waited
 
 SECOND = 1_000_000_000
 HOLDER = """
-from elastic_core.rewards import slots
-slots.num_slots = lambda: 1
-with slots.slot():
+from elastic_core.rewards.code import processors
+processors.num_slots = lambda: 1
+with processors.slot():
     print("held", flush=True)
     input()
 """
@@ -29,30 +29,30 @@ def own_slots(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_no_more_slots_are_taken_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "num_slots", lambda: 2)
+    monkeypatch.setattr(processors, "num_slots", lambda: 2)
     third = threading.Event()
 
     def take() -> None:
-        with slots.slot():
+        with processors.slot():
             third.set()
 
     thread = threading.Thread(target=take)
-    with slots.slot():
-        with slots.slot():
-            assert slots._take() is None
+    with processors.slot():
+        with processors.slot():
+            assert processors._take() is None
             thread.start()
         thread.join()  # It takes what was given back.
     assert third.is_set()
 
 
 def test_processes_share_the_slots_and_a_killed_one_keeps_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "num_slots", lambda: 1)
+    monkeypatch.setattr(processors, "num_slots", lambda: 1)
     holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert holder.stdout and holder.stdout.readline() == "held\n"
-    assert slots._take() is None
+    assert processors._take() is None
     holder.kill()
     holder.communicate()
-    with slots.slot():
+    with processors.slot():
         pass
 
 
@@ -62,7 +62,7 @@ def test_the_directory_of_another_user_is_refused(monkeypatch: pytest.MonkeyPatc
     owner = directory.stat().st_uid
     monkeypatch.setattr("os.getuid", lambda: 12345)
     assert owner != 12345
-    with pytest.raises(UserError, match=r"elastic-programs-12345 .* only user 12345 .*set TMPDIR"), slots.slot():
+    with pytest.raises(UserError, match=r"elastic-programs-12345 .* only user 12345 .*set TMPDIR"), processors.slot():
         pass
 
 

@@ -7,9 +7,9 @@ import pytest
 from elastic_core.rewards import GradeStatus, grade
 from elastic_core.rewards import code as rewards_code
 from elastic_core.rewards import math as rewards_math
-from elastic_core.rewards.code_truth import CodeTest, CodeTruth
-from elastic_core.rewards.compare import MAX_LENGTH
-from elastic_core.rewards.outputs import same_output
+from elastic_core.rewards.code.outputs import same_output
+from elastic_core.rewards.math.compare import MAX_LENGTH
+from elastic_core.rewards.truth import CodeTest, CodeTruth
 
 SECONDS = 1.0
 """Of processor time, in the caller's own process; the test runs on busy machines."""
@@ -49,7 +49,7 @@ def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         def accepts(self, answer: str, truth: str) -> bool:
             return False
 
-    monkeypatch.setattr(rewards_math, "pool", Pool)
+    monkeypatch.setattr(rewards_math, "shared_pool", Pool)
     monkeypatch.setattr(rewards_code, "run", lambda program, truth: GradeStatus.WRONG)
 
 

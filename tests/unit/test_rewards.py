@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.rewards import GradeStatus, grade
-from elastic_core.rewards.compare import MAX_LENGTH, accepts, undecided
-from elastic_core.rewards.normal import normal, number
+from elastic_core.rewards.math.compare import MAX_LENGTH, accepts, undecided
+from elastic_core.rewards.math.normal import normal, number
 from elastic_core.rewards.truth import MathTruth
 
 
@@ -19,7 +19,7 @@ def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden() -> None:
         raise AssertionError("a worker was asked")
 
-    monkeypatch.setattr("elastic_core.rewards.math.pool", forbidden)
+    monkeypatch.setattr("elastic_core.rewards.math.shared_pool", forbidden)
 
 
 def equal(answer: str, accepted: str, **truth: object) -> bool | None:

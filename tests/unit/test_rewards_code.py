@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_core.rewards import seccomp
-from elastic_core.rewards.code import extract_code, grade_code
-from elastic_core.rewards.code_truth import CodeTest, CodeTruth
+from elastic_core.rewards import grade
+from elastic_core.rewards.code import extract_code, grade_code, seccomp
+from elastic_core.rewards.code.harness import wire
+from elastic_core.rewards.code.outputs import has_floats, parse_int, same_output, same_value
+from elastic_core.rewards.code.seccomp import MACHINES, program_filter, system_call_filter
 from elastic_core.rewards.grade import Grade, GradeStatus
-from elastic_core.rewards.harness import wire
-from elastic_core.rewards.outputs import has_floats, parse_int, same_output, same_value
-from elastic_core.rewards.seccomp import MACHINES, program_filter, system_call_filter
+from elastic_core.rewards.truth import CodeTest, CodeTruth
 
 TRUTH = CodeTruth("stdin", (CodeTest("", "1"),)).encode()
 
@@ -67,12 +67,12 @@ def test_any_text_has_a_program_or_none(solution: str) -> None:
     ],
 )
 def test_a_response_without_a_program(response: str, status: GradeStatus) -> None:
-    assert grade_code(response, TRUTH) == Grade(0.0, status, None)
+    assert grade("code", response, TRUTH) == Grade(0.0, status, None)
 
 
 def test_a_truth_that_is_none_is_an_error() -> None:
     with pytest.raises(ValueError, match="truth"):
-        grade_code("</think>```\nx\n```", "4")
+        grade_code("```\nx\n```", "4")
 
 
 @pytest.mark.parametrize(

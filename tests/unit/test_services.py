@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from elastic_core import ports
+from elastic_core import network
 from elastic_core.errors import UserError
 from flows import services
 from flows.cli import cli
@@ -93,7 +93,7 @@ def test_a_taken_port_names_the_port_its_owner_and_the_way_out() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(UserError) as refused:
-            ports.require_free_port("127.0.0.1", port, "mlflow")
+            network.require_free_port("127.0.0.1", port, "mlflow")
     message = str(refused.value)
     assert f"port {port}" in message and f"process {os.getpid()}" in message and "--mlflow-port" in message
 
@@ -102,12 +102,12 @@ def test_a_port_just_left_is_free() -> None:
     with socket.socket() as left:
         left.bind(("127.0.0.1", 0))
         port = left.getsockname()[1]
-    assert ports.require_free_port("127.0.0.1", port, "prefect") is None
+    assert network.require_free_port("127.0.0.1", port, "prefect") is None
 
 
 def test_an_address_of_no_machine_is_refused() -> None:
     with pytest.raises(UserError, match=r"no address 'nowhere\.invalid'"):
-        ports.require_free_port("nowhere.invalid", 4200, "prefect")
+        network.require_free_port("nowhere.invalid", 4200, "prefect")
 
 
 def test_up_without_deployments_is_refused(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_what_is_no_database_server_is_refused_and_not_repeated(
 
 
 def test_a_database_that_is_not_there_is_one_sentence_without_the_password(project: Path) -> None:
-    address = f"postgresql://me:secret@127.0.0.1:{ports.free_ports(1)[0]}"
+    address = f"postgresql://me:secret@127.0.0.1:{network.free_ports(1)[0]}"
     parameters = ServicesParameters(project=project, runs=project, database=address)
     with pytest.raises(UserError, match="no database prefect to work with") as refused:
         services.up(parameters)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_core import source_code
+from elastic_core import fingerprint
 
 MODULES = {
     "elastic_core/first.py": "from elastic_core.second import thing\nimport json\n",
@@ -20,10 +20,10 @@ def test_imports_are_followed_wherever_they_stand(tmp_path: Path, monkeypatch: p
     for name, text in MODULES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(source_code, "_PROJECT", tmp_path)
-    found = source_code.source_files(["elastic_core.first"])
+    monkeypatch.setattr(fingerprint, "_PROJECT", tmp_path)
+    found = fingerprint.source_files(["elastic_core.first"])
     assert {file.relative_to(tmp_path).as_posix() for file in found.values()} == MODULES.keys() - {
         "elastic_core/unrelated.py"
     }
-    part = source_code.source_files(["elastic_core.first"], without=["elastic_core.rooms.third"])
+    part = fingerprint.source_files(["elastic_core.first"], without=["elastic_core.rooms.third"])
     assert part.keys() == {"elastic_core.first", "elastic_core.second"}

@@ -9,10 +9,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from elastic_core.errors import UserError
+from elastic_core.retry import ProcessLost, is_transient
 from elastic_core.training import launch, train_main
 from elastic_core.training.launch import Deadlines, TrainingFailed, follow
 from elastic_core.training.train_main import LOST
-from elastic_core.transient import ProcessLost, is_transient
 
 AWAY = "AWAY"
 

@@ -12,7 +12,7 @@ from ray.exceptions import ActorDiedError, RayActorError, RayTaskError
 
 from elastic_core.engines.base import EngineLost, RequestFailed
 from elastic_core.errors import UserError
-from elastic_core.transient import ProcessLost, is_transient
+from elastic_core.retry import ProcessLost, is_transient
 from tasks.stage import worth_retrying
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from elastic_core import source_code
+from elastic_core import fingerprint
 from elastic_core.data.build import build
 from elastic_core.sweep.manifest import Manifest
 from elastic_core.sweep.store import TrajectoryStore
@@ -82,7 +82,7 @@ def test_what_is_asked_for_or_how_it_runs_is_no_other_place(runs: Path, setting:
         ("elastic_core/miniature/corpus.py", {"warm-start"}),
         ("elastic_core/data/mapping/math.py", {"data"}),
         ("elastic_core/rewards/truth.py", {"data", "report"}),
-        ("elastic_core/rewards/sandbox.py", set()),
+        ("elastic_core/rewards/code/sandbox.py", set()),
         ("elastic_core/engines/vllm.py", set()),
         ("elastic_core/statistics/at_k.py", {"report"}),
         ("reports/tables.py", {"report"}),
@@ -98,10 +98,10 @@ def test_a_file_of_the_project(
         shutil.copytree(PROJECT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "base"))
     with (tmp_path / file).open("a") as stream:
         stream.write("\n")
-    monkeypatch.setattr(source_code, "_PROJECT", tmp_path)
+    monkeypatch.setattr(fingerprint, "_PROJECT", tmp_path)
     monkeypatch.setattr("flows.inputs.reports.__file__", str(tmp_path / "reports" / "__init__.py"))
-    source_code.source_fingerprint.cache_clear()
+    fingerprint.source_fingerprint.cache_clear()
     try:
         assert again(before, stages(runs, {})) == expected
     finally:
-        source_code.source_fingerprint.cache_clear()
+        fingerprint.source_fingerprint.cache_clear()

@@ -18,7 +18,7 @@ import polars as pl
 
 from elastic_core.data.dataset import PROBLEMS, ROW, BadRow, Fields, bad_rows
 from elastic_core.data.pickled import decode_hidden_tests
-from elastic_core.rewards.code_truth import CodeTest, CodeTruth
+from elastic_core.rewards.truth import CodeTest, CodeTruth
 
 Row = dict[str, Any]
 

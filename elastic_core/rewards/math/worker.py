@@ -22,19 +22,15 @@ from functools import lru_cache
 from typing import Any, TextIO
 
 from elastic_core.processes import end_with_parent
-from elastic_core.rewards.compare import accepts
-from elastic_core.rewards.normal import TRIGONOMETRY
+from elastic_core.rewards.math.compare import CLOSE_ENOUGH, accepts
+from elastic_core.rewards.math.normal import TRIGONOMETRY
+from elastic_core.rewards.math.pool import REPLACE
 from elastic_core.rewards.truth import MathTruth
 
 MEMORY_LIMIT = 2 << 30
 """Bytes of address space."""
-REPLACE = signal.SIGUSR1
-"""Asks for another child; this one is killed."""
 RECURSION_LIMIT = 3000
 """Frames; what is nested deeper cannot be parsed. Far more would end in a full stack, which kills the process."""
-CLOSE_ENOUGH = 1e-6
-"""Relative difference between a decimal and the irrational number that it stands for, 1.414214 for a root. math-verify
-rounds to six places instead, by which all small numbers are equal."""
 PRECISION = 1e-12
 """Relative difference of numbers that are equal but for rounding in their evaluation."""
 
@@ -144,7 +140,8 @@ def _equal(answer: str, accepted: str, tolerance: float | None) -> bool:
         if tolerance is not None and _difference(given, wanted, relative=False) <= tolerance:
             return True
         if _is_rounded(given, answer) != _is_rounded(wanted, accepted):
-            return _difference(given, wanted, relative=True) <= CLOSE_ENOUGH
+            # math-verify rounds to six places instead, by which all small numbers are equal.
+            return _difference(given, wanted, relative=True) <= float(CLOSE_ENOUGH)
     if isinstance(given, Eq) and isinstance(wanted, Eq):
         return _equal_equations(given, wanted)
     if isinstance(given, Expr) and isinstance(wanted, Expr) and (given.is_Symbol or wanted.is_Symbol):

@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any, NoReturn
 
-from .start import Channel, start
-from .wire import Untransportable, decode, encode
+from . import start
+from .wire import Channel, Untransportable, decode, encode
 
 CALL, VERDICT = b"C", b"V"
 """First byte of a frame to the grader: a request for the candidate, or "correct", "wrong", "error", "nothing" when

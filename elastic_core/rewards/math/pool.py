@@ -19,33 +19,34 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from enum import Enum
 from pathlib import Path
 
 DEADLINE = 3.0
-"""Seconds for one answer, from when a worker begins with it. Nearly all need less than 0.1."""
 START_DEADLINE = 120.0
 """Seconds in which a worker must have imported computer algebra: a busy machine with a slow file system."""
 MAX_WORKERS = 8
 MAX_REQUESTS = 5000
 """Answers after which the process is replaced: the parser remembers a little of every text."""
-_READY = b"ready "
-_ROOT = Path(__file__).resolve().parents[2]
+READY = b"ready "
+REPLACE = signal.SIGUSR1
+"""Asks a worker for another process; the one that works is killed."""
+_ROOT = Path(__file__).resolve().parents[3]
 
 
-class Failure(Enum):
-    """Why there is no verdict."""
-
-    EXHAUSTED = "exhausted"  # the comparison took more time or memory than it may
-    DIED = "died"  # twice; not the answer's fault as far as one can tell
+class Exhausted(Exception):
+    """A comparison took more time or memory than it may."""
 
 
-class _Died(Exception):
-    """A worker ended."""
+class WorkerDied(Exception):
+    """A worker ended, which is not the answer's fault as far as one can tell."""
 
 
 class Pool:
-    """At most `num_workers` workers, started when they are needed. Safe to use from any thread."""
+    """At most `num_workers` workers, started when they are needed. Safe to use from any thread.
+
+    Args:
+        deadline: seconds for one answer, from when a worker begins with it. Nearly all need less than 0.1.
+    """
 
     def __init__(self, num_workers: int | None = None, deadline: float = DEADLINE) -> None:
         num_workers = num_workers or min(os.cpu_count() or 1, MAX_WORKERS)
@@ -57,17 +58,22 @@ class Pool:
         # Linux ends a worker together with the *thread* that started it, so threads do that which live as long as this.
         self._starters = ThreadPoolExecutor(num_workers, thread_name_prefix="math-pool")
 
-    def accepts(self, answer: str, truth: str) -> bool | Failure:
-        """Whether an encoded truth accepts an answer, or why nobody knows."""
-        with self._slots:
-            for _ in range(2):
-                try:
-                    return self._ask(answer, truth)
-                except _Died:
-                    continue
-        return Failure.DIED
+    def accepts(self, answer: str, truth: str) -> bool:
+        """Whether an encoded truth accepts an answer.
 
-    def _ask(self, answer: str, truth: str) -> bool | Failure:
+        Raises:
+            Exhausted, WorkerDied: when nobody knows, the second when a worker ended twice.
+        """
+        with self._slots:
+            try:
+                verdict = self._ask(answer, truth)
+            except WorkerDied:
+                verdict = self._ask(answer, truth)
+        if verdict is None:
+            raise Exhausted
+        return verdict
+
+    def _ask(self, answer: str, truth: str) -> bool | None:
         worker = self._take()
         try:
             verdict = worker.ask(answer, truth, self.deadline)
@@ -106,14 +112,14 @@ class Worker:
         pid: of the process that works; None while another one is being forked.
 
     Raises:
-        _Died: at construction when it does not start.
+        WorkerDied: at construction when it does not start.
     """
 
     def __init__(self) -> None:
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         # The order of sympy's sets follows hashes: with these fixed, equal answers get equal grades.
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
-        command = [sys.executable, "-P", "-m", "elastic_core.rewards.math_worker", str(os.getpid())]
+        command = [sys.executable, "-P", "-m", "elastic_core.rewards.math.worker", str(os.getpid())]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment
         )
@@ -125,11 +131,11 @@ class Worker:
             self.end()
             raise
 
-    def ask(self, answer: str, truth: str, deadline: float) -> bool | Failure:
-        """Whether the truth accepts the answer; EXHAUSTED when that is not known after so many seconds.
+    def ask(self, answer: str, truth: str, deadline: float) -> bool | None:
+        """Whether the truth accepts the answer; None when that took more memory than it may, or so many seconds.
 
         Raises:
-            _Died: when the process ends by itself.
+            WorkerDied: when the process ends by itself.
         """
         if self.pid is None:
             self._wait_until_ready()
@@ -137,15 +143,16 @@ class Worker:
         try:
             self._process.stdin.write(json.dumps([answer, truth]).encode() + b"\n")
         except OSError:
-            raise _Died from None
+            raise WorkerDied from None
         line = self._read_line(deadline)
-        if line is not None and line.startswith(_READY):
-            raise _Died
-        verdict = None if line is None else json.loads(line)
+        if line is not None and line.startswith(READY):
+            raise WorkerDied
+        verdict: bool | None = None if line is None else json.loads(line)
         self._num_requests += 1
         if verdict is None or self._num_requests % MAX_REQUESTS == 0:
-            self._replace()
-        return Failure.EXHAUSTED if verdict is None else verdict
+            self._process.send_signal(REPLACE)
+            self.pid = None
+        return verdict
 
     def end(self) -> None:
         """End it, and by that the process that it forked, without waiting for their memory to be taken back."""
@@ -155,18 +162,14 @@ class Worker:
             pipe.close()
         threading.Thread(target=self._process.wait, daemon=True).start()
 
-    def _replace(self) -> None:
-        self._process.send_signal(signal.SIGUSR1)
-        self.pid = None
-
     def _wait_until_ready(self) -> None:
         end = time.monotonic() + START_DEADLINE
         # A verdict that came too late may be before it.
         while (line := self._read_line(end - time.monotonic())) is not None:
-            if line.startswith(_READY):
-                self.pid = int(line.removeprefix(_READY))
+            if line.startswith(READY):
+                self.pid = int(line.removeprefix(READY))
                 return
-        raise _Died
+        raise WorkerDied
 
     def _read_line(self, seconds: float) -> bytes | None:
         """The next line, which is short and arrives as a whole; None when there is none within so many seconds."""
@@ -175,12 +178,9 @@ class Worker:
         poll.register(self._process.stdout, select.POLLIN)
         if not poll.poll(max(0.0, seconds) * 1000):
             return None
-        line = b""
-        while not line.endswith(b"\n"):
-            character = os.read(self._process.stdout.fileno(), 1)
-            if not character:
-                raise _Died
-            line += character
+        line = self._process.stdout.readline()
+        if not line.endswith(b"\n"):
+            raise WorkerDied
         return line
 
 
@@ -188,7 +188,7 @@ _pool: Pool | None = None
 _pool_lock = threading.Lock()
 
 
-def pool() -> Pool:
+def shared_pool() -> Pool:
     """This process's pool; nothing is started until it is asked."""
     global _pool
     with _pool_lock:

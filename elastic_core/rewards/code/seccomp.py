@@ -38,6 +38,10 @@ _DENIED_EVERYWHERE = (
 )
 
 
+_Instruction = tuple[int, int, int, int]
+"""An operation, how many instructions to skip where its test holds and where not, and its operand."""
+
+
 class _Machine(NamedTuple):
     audit: int
     clone: int
@@ -106,24 +110,15 @@ def system_call_filter(machine: str | None = None) -> bytes:
         KeyError: for another machine.
     """
     numbers = _MACHINES[machine or platform.machine()]
-    program = [
-        *_begin(numbers),
+    first = [
         (_AT_LEAST, 0, 1, _NEWER),
         (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
         # The C library falls back to clone, whose flags a filter can read.
         (_EQUAL, 0, 1, _CLONE3),
         (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
     ]
-    for number in (*numbers.denied, *numbers.superseded, *_DENIED_EVERYWHERE):
-        program += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
-    program += [
-        (_EQUAL, 0, 3, numbers.clone),
-        (_LOAD, 0, 0, _FIRST_ARGUMENT),
-        (_ANY_BIT, 0, 1, _NEW_NAMESPACES),
-        (_RETURN, 0, 0, _ERROR | errno.EPERM),
-        (_RETURN, 0, 0, _ALLOW),
-    ]
-    return _packed(program)
+    denied = (*numbers.denied, *numbers.superseded, *_DENIED_EVERYWHERE)
+    return _filter(numbers, first, denied, (_ANY_BIT, 0, 1, _NEW_NAMESPACES))
 
 
 def program_filter(machine: str | None = None) -> bytes:
@@ -132,28 +127,27 @@ def program_filter(machine: str | None = None) -> bytes:
     Arguments and errors as of `system_call_filter`.
     """
     numbers = _MACHINES[machine or platform.machine()]
-    program = _begin(numbers)
-    for number in (*numbers.forks, *numbers.sends_descriptors):
-        program += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
-    program += [
-        (_EQUAL, 0, 3, numbers.clone),
-        (_LOAD, 0, 0, _FIRST_ARGUMENT),
-        (_ANY_BIT, 1, 0, _THREAD),
-        (_RETURN, 0, 0, _ERROR | errno.EPERM),
-        (_RETURN, 0, 0, _ALLOW),
-    ]
-    return _packed(program)
+    return _filter(numbers, [], (*numbers.forks, *numbers.sends_descriptors), (_ANY_BIT, 1, 0, _THREAD))
 
 
-def _begin(numbers: _Machine) -> list[tuple[int, int, int, int]]:
-    """Kill what calls by another architecture's numbers, and load the call's number."""
-    return [
+def _filter(
+    numbers: _Machine, first: list[_Instruction], denied: tuple[int, ...], clone_is_denied: _Instruction
+) -> bytes:
+    """Kill what calls by another architecture's numbers; then go by the call's number, and for clone by its flags."""
+    program = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, numbers.audit),
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER),
+        *first,
     ]
-
-
-def _packed(program: list[tuple[int, int, int, int]]) -> bytes:
+    for number in denied:
+        program += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
+    program += [
+        (_EQUAL, 0, 3, numbers.clone),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT),
+        clone_is_denied,
+        (_RETURN, 0, 0, _ERROR | errno.EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)

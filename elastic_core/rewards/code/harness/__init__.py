@@ -1,84 +1,36 @@
-"""What every program of the sandbox does first: limits, prelude, and the channel to the grader."""
+"""Programs that run inside the sandbox, under `python -I -S -B`, where this package is called `harness`.
+
+They hold nothing worth stealing: no expected output of "stdin" and "functional" problems ever enters the sandbox, and
+the test program of "check" problems runs in a sandbox of its own (`checker`), apart from the model's program
+(`candidate`). Only the standard library is imported, and only relatively among themselves.
+
+This module has what each of them does first: limits, prelude, and the channel to the grader.
+"""
 
 from __future__ import annotations
 
-import array
 import builtins
 import ctypes
 import os
 import resource
-import socket
-import struct
 import sys
+from importlib import import_module
 from typing import Any, NamedTuple
 
-PRELUDE = """
-from string import *
-from re import *
-from datetime import *
-from collections import *
-from heapq import *
-from bisect import *
-from copy import *
-from math import *
-from random import *
-from statistics import *
-from itertools import *
-from functools import *
-from operator import *
-from io import *
-from sys import *
-from json import *
-from builtins import *
-from typing import *
-import string, re, datetime, collections, heapq, bisect, copy, math, random, statistics, itertools, functools
-import operator, io, sys, json
-"""
-"""The imports that LiveCodeBench puts in front of every program, in its order: later ones win."""
+from .wire import Channel
+
+PRELUDE = (
+    "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics", "itertools",
+    "functools", "operator", "io", "sys", "json", "builtins", "typing",
+)  # fmt: skip
+"""Modules from which LiveCodeBench imports all names in front of every program, in its order: later ones win. All but
+the last two it then imports by their own names."""
 
 RECURSION_LIMIT = 50_000
 """LiveCodeBench's."""
 
-HEADER = struct.Struct("!I")
-READY = b"ready"
 PACKAGES = "/opt/packages"
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
-
-
-class Channel:
-    """Frames to and from the grader: four bytes of length, then so many bytes. File descriptors come with a header."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._socket = socket.socket(fileno=descriptor)
-
-    def receive(self) -> tuple[bytes, list[int]]:
-        """A frame and the descriptors that came with it. Raises EOFError when the grader is gone."""
-        descriptors = array.array("i")
-        header, ancillary, _, _ = self._socket.recvmsg(HEADER.size, socket.CMSG_SPACE(2 * descriptors.itemsize))
-        for _, _, data in ancillary:
-            descriptors.frombytes(data)
-        (length,) = HEADER.unpack(header + self._read(HEADER.size - len(header)))
-        return self._read(length), list(descriptors)
-
-    def send(self, payload: bytes) -> None:
-        self._socket.sendall(HEADER.pack(len(payload)) + payload)
-
-    def send_ready(self, folder: int) -> None:
-        """Say that a program may now be sent, and hand over the descriptor of its folder."""
-        socket.send_fds(self._socket, [HEADER.pack(len(READY)) + READY], [folder])
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def _read(self, length: int) -> bytes:
-        parts = []
-        while length:
-            part = self._socket.recv(min(length, 1 << 20))
-            if not part:
-                raise EOFError("the grader is gone")
-            parts.append(part)
-            length -= len(part)
-        return b"".join(parts)
 
 
 class Start(NamedTuple):
@@ -132,5 +84,6 @@ def prelude() -> dict[str, Any]:
     for name in ("exit", "quit"):
         setattr(builtins, name, sys.exit)
     names: dict[str, Any] = {}
-    exec(PRELUDE, names)
-    return names
+    for module in PRELUDE:
+        exec(f"from {module} import *", names)
+    return names | {module: import_module(module) for module in PRELUDE[:-2]}

@@ -1,5 +1,6 @@
-"""Values between processes that do not trust each other, as JSON: data only, no code and no types of one's own.
+"""What goes between processes that do not trust each other: frames of bytes, and values in them as JSON.
 
+Values are data only, no code and no types of one's own.
 Carried: None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, deque, and numpy's scalars as
 Python's. A value of a subclass (namedtuple, defaultdict, Counter, IntEnum) arrives as its base. Everything else is
 `Untransportable`: instances of other classes, generators, functions, arrays.
@@ -7,11 +8,52 @@ Python's. A value of a subclass (namedtuple, defaultdict, Counter, IntEnum) arri
 
 from __future__ import annotations
 
+import array
+import socket
+import struct
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+HEADER = struct.Struct("!I")
+READY = b"ready"
 _PLAIN = {int, float, str, bool, type(None)}  # JSON says these itself
+
+
+class Channel:
+    """Frames to and from the grader: four bytes of length, then so many bytes. File descriptors come with a header."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+
+    def receive(self) -> tuple[bytes, list[int]]:
+        """A frame and the descriptors that came with it. Raises EOFError when the grader is gone."""
+        descriptors = array.array("i")
+        header, ancillary, _, _ = self._socket.recvmsg(HEADER.size, socket.CMSG_SPACE(2 * descriptors.itemsize))
+        for _, _, data in ancillary:
+            descriptors.frombytes(data)
+        (length,) = HEADER.unpack(header + self._read(HEADER.size - len(header)))
+        return self._read(length), list(descriptors)
+
+    def send(self, payload: bytes) -> None:
+        self._socket.sendall(HEADER.pack(len(payload)) + payload)
+
+    def send_ready(self, folder: int) -> None:
+        """Say that a program may now be sent, and hand over the descriptor of its folder."""
+        socket.send_fds(self._socket, [HEADER.pack(len(READY)) + READY], [folder])
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _read(self, length: int) -> bytes:
+        parts = []
+        while length:
+            part = self._socket.recv(min(length, 1 << 20))
+            if not part:
+                raise EOFError("the grader is gone")
+            parts.append(part)
+            length -= len(part)
+        return b"".join(parts)
 
 
 class Untransportable(ValueError):

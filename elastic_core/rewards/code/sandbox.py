@@ -6,14 +6,14 @@ Covered:
   /sys, nothing else of the system. Its only device is /dev/null; for root it is not the machine's own node.
 - Namespaces of its own: user, PID, mount, IPC, UTS, network (nothing in it but a loopback of its own), and cgroup
   where the kernel has them. No capabilities, an empty environment, a session of its own.
-- System calls: `elastic_core.rewards.seccomp` denies what reaches other processes, namespaces, mounts, sockets, keys,
-  modes, owners and times of files, and memory that no limit counts.
+- System calls: `seccomp` denies what reaches other processes, namespaces, mounts, sockets, keys, modes, owners and
+  times of files, and memory that no limit counts.
 - A program is one process, with threads: it can start no others.
 - Limits: CPU time, address space, file size, open files, no core dumps; and the numbers of threads and of files in
   /tmp, looked at every `TICK` seconds, whether or not the program is heard of. Where the kernel counts threads by user
   namespace (5.14) and the user is not root, whom it does not limit, that is a hard limit as well.
-- Time, without what was spent waiting for a processor (`own_time`): what else the machine runs is not the program's
-  fault. As many programs run at a time as there are processors (`slots`). Whatever ends a run, the namespace's init is
+- Time, without what was spent waiting for a processor (`OwnTime`): what else the machine runs is not the program's
+  fault. As many programs run at a time as there are processors (`slot`). Whatever ends a run, the namespace's init is
   killed, and it has ended, with all of its processes, when `Sandbox.close` returns. It also ends with the thread that
   started it.
 - Messages from inside: a length above `MAX_BYTES` is refused unread, and what they say is data.
@@ -44,12 +44,11 @@ from pathlib import Path
 from typing import Literal
 
 from elastic_core.errors import UserError
-from elastic_core.rewards.bubblewrap import MAX_BYTES, MAX_FILES, MAX_PROCESSES, Limits, find_bwrap, start
+from elastic_core.rewards.code.bubblewrap import MAX_BYTES, MAX_FILES, MAX_PROCESSES, Limits, find_bwrap, start
+from elastic_core.rewards.code.harness.wire import HEADER, READY
+from elastic_core.rewards.code.processors import OwnTime, children, nanoseconds_waited, threads_below
+from elastic_core.rewards.code.seccomp import MACHINES
 from elastic_core.rewards.grade import GradeStatus
-from elastic_core.rewards.harness.start import HEADER, READY
-from elastic_core.rewards.own_time import OwnTime, nanoseconds_waited
-from elastic_core.rewards.processes import children, threads_below
-from elastic_core.rewards.seccomp import MACHINES
 
 TICK = 0.05
 """Seconds between two looks at a running sandbox."""

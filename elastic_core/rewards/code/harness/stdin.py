@@ -11,7 +11,8 @@ import signal
 import sys
 from types import ModuleType
 
-from .start import HEADER, apply_filter, start
+from . import apply_filter, start
+from .wire import HEADER
 
 _MAX_DESCRIPTORS = 4096
 

@@ -1,14 +1,14 @@
-"""Programs, graded by running them in the sandbox. What that covers, and what not: `elastic_core.rewards.sandbox`."""
+"""Programs, graded by running them in the sandbox. What that covers, and what not: `sandbox`."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-from elastic_core.rewards.code_truth import CodeTruth
-from elastic_core.rewards.grade import Grade, GradeStatus, solution_of
-from elastic_core.rewards.runners import run
-from elastic_core.rewards.sandbox import require_sandbox
+from elastic_core.rewards.code.runners import run
+from elastic_core.rewards.code.sandbox import require_sandbox
+from elastic_core.rewards.grade import Grade, GradeStatus
+from elastic_core.rewards.truth import CodeTruth
 
 _OPENING = re.compile(r"([ \t]*)(`{3,})([^`]*)")  # indentation, fence, language
 
@@ -19,22 +19,15 @@ class _Fence(NamedTuple):
     first_line: int
 
 
-def grade_code(response: str, truth: str) -> Grade:
-    """Grade a response by the last complete code block after the last think-end. Safe to call from any thread.
+def grade_code(solution: str, truth: str) -> Grade:
+    """Grade a solution by its last complete code block. Safe to call from any thread.
 
     It is right when it passes every test; tests after the first failure are not run. `Grade.answer` is the program.
 
-    Args:
-        response: the model's whole text, think-end included as text; without one there is no credit.
-        truth: an encoded `CodeTruth`.
-
     Raises:
-        ValueError: when the truth is not one.
+        ValueError: when the truth is no encoded `CodeTruth`.
         UserError: when there is no sandbox on this machine; nothing is ever run without.
     """
-    solution = solution_of(response)
-    if solution is None:
-        return Grade(0.0, GradeStatus.TRUNCATED, None)
     program = extract_code(solution)
     if program is None:
         return Grade(0.0, GradeStatus.NO_ANSWER, None)

@@ -7,17 +7,17 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from elastic_core.rewards.bubblewrap import MAX_BYTES, PROVIDED, Limits
-from elastic_core.rewards.code_truth import CodeTest, CodeTruth
+from elastic_core.rewards.code.bubblewrap import MAX_BYTES, PROVIDED, Limits
+from elastic_core.rewards.code.harness import wire
+from elastic_core.rewards.code.harness.checker import CALL, UNDEFINED, VERDICT
+from elastic_core.rewards.code.outputs import has_floats, parse_int, same_output, same_value
+from elastic_core.rewards.code.processors import slot
+from elastic_core.rewards.code.sandbox import ProgramFailed, Sandbox, SandboxFailed
 from elastic_core.rewards.grade import GradeStatus
-from elastic_core.rewards.harness import wire
-from elastic_core.rewards.harness.checker import CALL, UNDEFINED, VERDICT
-from elastic_core.rewards.outputs import has_floats, parse_int, same_output, same_value
-from elastic_core.rewards.sandbox import ProgramFailed, Sandbox, SandboxFailed
-from elastic_core.rewards.slots import slot
+from elastic_core.rewards.truth import CodeTest, CodeTruth
 
 TEST_SECONDS = 10.0
 """Of a test, in the program's own time (`OwnTime`); or twice the problem's own limit, where that is more, which is made
@@ -93,11 +93,16 @@ def _run_stdin(program: str, truth: CodeTruth) -> None:
         sandbox.send(_encode(program), clock.next())
         for test in truth.tests:
             output = _print(sandbox, test, clock.next())
-            # Whether floats are meant is asked of all tests, and so only where it matters.
-            if not same_output(output, test.output) and not (
-                same_output(output, test.output, floats=True) and any(has_floats(other.output) for other in truth.tests)
-            ):
-                raise ProgramFailed(GradeStatus.WRONG, "another output")
+            _require_same(same_output, output, test.output, truth)
+
+
+def _require_same(same: Callable[..., bool], given: Any, expected: Any, truth: CodeTruth) -> None:
+    # Whether floats are meant is asked of all tests, and so only where it matters.
+    if same(given, expected) or (
+        same(given, expected, floats=True) and any(has_floats(test.output) for test in truth.tests)
+    ):
+        return
+    raise ProgramFailed(GradeStatus.WRONG, "not what is expected")
 
 
 def _print(sandbox: Sandbox, test: CodeTest, deadline: float) -> bytes:
@@ -144,10 +149,7 @@ def _run_functional(program: str, truth: CodeTruth) -> None:
                 for line in lines:  # the failure may be the test's
                     _json(line)
                 raise
-            if not same_value(value, expected) and not (
-                same_value(value, expected, floats=True) and any(has_floats(other.output) for other in truth.tests)
-            ):
-                raise ProgramFailed(GradeStatus.WRONG, "another value")
+            _require_same(same_value, value, expected, truth)
 
 
 def _json(text: str) -> Any:

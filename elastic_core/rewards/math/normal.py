@@ -17,30 +17,11 @@ CACHE_SIZE = 1 << 12
 
 _CHARACTERS = str.maketrans(
     {
-        "−": "-",
-        "–": "-",
-        "×": r"\cdot ",
-        "·": r"\cdot ",
-        "*": r"\cdot ",
-        "π": r"\pi ",
-        "∞": r"\infty ",
-        "°": r"\degree ",
-        "∪": r"\cup ",
-        "≤": r"\leq ",
-        "≥": r"\geq ",
-        "±": r"\pm ",
-        "\u00a0": " ",
-        "\u2009": " ",
-        "\u202f": " ",
-        "~": " ",
-        "÷": "/",
-        "≠": r"\neq ",
-        "θ": r"\theta ",
-        "∅": r"\emptyset ",
-        "⟨": "(",
-        "⟩": ")",
+        **dict.fromkeys("−–", "-"), **dict.fromkeys("×·*", r"\cdot "), **dict.fromkeys("\u00a0\u2009\u202f~", " "),
+        "π": r"\pi ", "θ": r"\theta ", "∞": r"\infty ", "∅": r"\emptyset ", "°": r"\degree ", "∪": r"\cup ",
+        "≤": r"\leq ", "≥": r"\geq ", "≠": r"\neq ", "±": r"\pm ", "÷": "/", "⟨": "(", "⟩": ")",
     }
-)
+)  # fmt: skip
 _SUPERSCRIPTS = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+")
 _VULGAR_FRACTIONS = re.compile("[¼½¾⅐-⅞]")
 

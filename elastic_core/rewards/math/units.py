@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from fractions import Fraction
 
-from elastic_core.rewards.normal import TRIGONOMETRY, normal, number
+from elastic_core.rewards.math.normal import TRIGONOMETRY, normal, number
 
 _UNITS = """
 dollar dollars usd = 100 cent
@@ -69,25 +69,8 @@ _SENTENCE_WORDS = (
 )
 _NOT_UNITS = frozenset(_SENTENCE_WORDS.split())
 """Words that make of the text after a number a sentence, or another number."""
-_BASES = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-]
+_NUMBER_WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+_BASES = _NUMBER_WORDS.split()
 
 _TEXT = r"\\text\{[^{}]*\}(?:\^(?:[0-9]|\{-?[0-9]\}))?"
 _PIECE = rf"{_TEXT}|%|\\dollar|/"

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from itertools import chain
 
-from elastic_core.rewards.groups import Group, bracketed, cells, has_pairing, parts_of
-from elastic_core.rewards.normal import Number, normal, number
-from elastic_core.rewards.relations import solutions
+from elastic_core.rewards.math.normal import Number, normal, number
+from elastic_core.rewards.math.structure import Group, bracketed, cells, parts_of, solutions
+from elastic_core.rewards.math.units import in_one_unit, split_unit, unit, without_unit
 from elastic_core.rewards.truth import MathTruth
-from elastic_core.rewards.units import in_one_unit, split_unit, unit, without_unit
 
 MAX_LENGTH = 2000
 """Characters of an answer that is parsed. None of the data sets' answers has more than 200, and a parser's time grows
@@ -27,7 +26,8 @@ MAX_DEPTH = 6
 MAX_PARTS = 20
 """Parts of a list or set that are compared each with each; of more, only those spelled differently count."""
 CLOSE_ENOUGH = Fraction(1, 10**6)
-"""Relative difference up to which a decimal stands for a number that no decimal equals: 0.333333 for a third."""
+"""Relative difference up to which a decimal stands for a number that no decimal equals: 0.333333 for a third, 1.414214
+for a root."""
 
 Leaf = Callable[[str, str, float | None], bool | None]
 """Compares an answer with an accepted one, both normal, within a tolerance; None when it does not know."""
@@ -241,6 +241,22 @@ def _matched(answers: Sequence[str], accepted: Sequence[str], equal: _Equal) -> 
     if len(rest) > MAX_PARTS:
         return None
     verdicts = [[equal(answer, other) for other in wanted] for answer in rest]
-    if has_pairing([[verdict is True for verdict in row] for row in verdicts]):
+    if _has_pairing([[verdict is True for verdict in row] for row in verdicts]):
         return True
-    return None if has_pairing([[verdict is not False for verdict in row] for row in verdicts]) else False
+    return None if _has_pairing([[verdict is not False for verdict in row] for row in verdicts]) else False
+
+
+def _has_pairing(allowed: list[list[bool]]) -> bool:
+    """Whether rows and columns can be paired off along what is allowed (augmenting paths)."""
+    row_of: dict[int, int] = {}
+
+    def place(row: int, tried: set[int]) -> bool:
+        for column, fits in enumerate(allowed[row]):
+            if fits and column not in tried:
+                tried.add(column)
+                if column not in row_of or place(row_of[column], tried):
+                    row_of[column] = row
+                    return True
+        return False
+
+    return all(place(row, set()) for row in range(len(allowed)))

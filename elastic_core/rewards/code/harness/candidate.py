@@ -18,7 +18,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from .start import apply_filter, start
+from . import apply_filter, start
 from .wire import Untransportable, decode, encode
 
 MODULE = "solution"

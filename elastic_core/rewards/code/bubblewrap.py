@@ -1,0 +1,222 @@
+"""How the sandbox is started: what a program sees, and the limits it is given, as bubblewrap's command line."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from elastic_core.rewards.code.harness import PACKAGES
+from elastic_core.rewards.code.processors import own_directory
+from elastic_core.rewards.code.seccomp import program_filter, system_call_filter
+
+MAX_BYTES = 10 << 20
+"""Of a program's output, of a file that it writes, and of a message."""
+
+TMP_BYTES = 64 << 20
+MAX_FILES = 4096
+"""Files and folders in /tmp: each takes a kilobyte of the kernel's memory, which `TMP_BYTES` does not count."""
+
+MAX_PROCESSES = 64
+"""Processes and threads, the sandbox's own three included."""
+
+_MAX_OPEN_FILES = 64
+PROVIDED = ("numpy",)
+"""Packages that a program may import where it names them, besides the standard library."""
+
+UNUSED = ("_test", "_tkinter", "_curses", "readline", "nis.", "ossaudiodev", "spwd", "xx", "_xx")
+"""Modules of the standard library that no program of a problem has a use for, by the beginnings of their names. Some
+need dozens of libraries: windows, sound, the login of other machines."""
+
+_THREADS_END = "libgcc_s.so.1"
+"""The C library loads it when a thread ends; nothing names it."""
+_LOCALE = "/usr/lib/locale/C.utf8"
+"""Where the C library looks for the one locale that Python chooses by itself."""
+
+_PREFIX = Path(sys.base_prefix).resolve()
+PYTHON = (_PREFIX / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}").resolve()
+_STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
+_PYTHON_INSIDE = f"/opt/python/{PYTHON.relative_to(_PREFIX)}"
+_LIBRARIES_INSIDE = "/opt/libraries"
+_NULL = os.makedev(1, 3)
+
+
+class Limits(NamedTuple):
+    """Of each process: memory (address space, bytes) and CPU time (seconds)."""
+
+    memory: int
+    cpu_seconds: float
+
+
+class Libraries(NamedTuple):
+    """Attributes:
+    loader: what starts Python, at the one place where it is looked for; None where Python needs none.
+    files: libraries, by the name that they are loaded by.
+    """
+
+    loader: Path | None
+    files: dict[str, Path]
+
+
+def find_bwrap() -> str | None:
+    return shutil.which("bwrap")
+
+
+def start(harness: str, limits: Limits, packages: Sequence[str], channel: socket.socket) -> subprocess.Popen[bytes]:
+    """Start a program of `harness` with its end of the channel.
+
+    Raises:
+        OSError: when it cannot be run.
+        UserError: as `null_device`.
+    """
+    bwrap = find_bwrap()
+    if bwrap is None:
+        raise FileNotFoundError("bwrap is not on PATH")
+    device = null_device()
+    null = os.open(device, os.O_RDWR)
+    filter_, written = os.pipe()
+    try:
+        os.write(written, system_call_filter())
+        os.close(written)
+        view = [*_namespaces(), *_python_bound(), *_packages_bound(packages), "--dev-bind", str(device), os.devnull]
+        python = [_PYTHON_INSIDE, "-I", "-S", "-B", "-X", "utf8"]
+        run = f"import sys; sys.path.append('/opt'); from harness.{harness} import main; main()"
+        command = [bwrap, *view, *_features(bwrap), "--seccomp", str(filter_), "--", *python, "-c", run]
+        return subprocess.Popen(
+            [*command, str(channel.fileno()), *_limits(limits)],
+            stdin=null,
+            stdout=null,
+            stderr=subprocess.PIPE,
+            pass_fds=(channel.fileno(), filter_),
+            env={},
+            cwd="/",
+        )
+    finally:
+        os.close(filter_)
+        os.close(null)
+
+
+def null_device() -> Path:
+    """A null device that is not the machine's own, where this user may make one; the machine's elsewhere.
+
+    In a sandbox that root starts, the user is root, and owns every device that is shown to it. Other users own none of
+    the machine's devices, and can make none.
+
+    Raises:
+        UserError: as `own_directory`.
+    """
+    if os.getuid() == 0:
+        device = own_directory() / "null"
+        # A container may not make devices, and a file system may be mounted without any.
+        with suppress(OSError):
+            with suppress(FileExistsError):
+                os.mknod(device, stat.S_IFCHR | 0o600, _NULL)
+            descriptor = os.open(device, os.O_RDWR | os.O_NOFOLLOW)
+            is_null = os.fstat(descriptor).st_rdev == _NULL
+            os.close(descriptor)
+            if is_null:
+                return device
+    return Path(os.devnull)
+
+
+@functools.cache
+def needed_libraries(folders: tuple[Path, ...]) -> Libraries:
+    """What Python, its standard library and the modules in these folders need of the machine's C libraries: these
+    files, and no others, are there in the sandbox.
+
+    Raises:
+        OSError: when `ldd`, which comes with the C library, cannot be run.
+    """
+    modules = (_STANDARD_LIBRARY / "lib-dynload").glob("*.so")
+    used = [module for module in modules if not module.name.startswith(UNUSED)]
+    used += [file for folder in folders for file in folder.rglob("*.so")]
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    said = subprocess.run(["ldd", PYTHON, *used], capture_output=True, text=True, env=environment).stdout
+    # "name => path (address)", or "path (address)". The loader is the one whose name is a path, in either form.
+    found = re.findall(r"^\t(\S+)(?: => (/.+))? \(0x", said, re.MULTILINE)
+    loader = next((Path(name) for name, _ in found if name.startswith("/")), None)
+    files = {name: Path(path) for name, path in found if path and not name.startswith("/")}
+    own = [folder.resolve() for folder in folders]
+    files = {name: file for name, file in files.items() if not any(map(file.resolve().is_relative_to, own))}
+    if "libc.so.6" in files:
+        files.setdefault(_THREADS_END, files["libc.so.6"].with_name(_THREADS_END))
+    return Libraries(loader, {name: path for name, path in files.items() if path.exists()})
+
+
+def _namespaces() -> list[str]:
+    view = ["--unshare-user", "--uid", "1000", "--gid", "1000", "--unshare-pid", "--unshare-net", "--unshare-ipc"]
+    view += ["--unshare-uts", "--hostname", "sandbox", "--unshare-cgroup-try", "--die-with-parent", "--new-session"]
+    view += ["--cap-drop", "ALL", "--clearenv", "--setenv", "LD_LIBRARY_PATH", _LIBRARIES_INSIDE]
+    return [*view, "--setenv", "OPENBLAS_NUM_THREADS", "1"]
+
+
+def _python_bound() -> list[str]:
+    """Python, its standard library without what is installed beside it, and `harness`."""
+    inside = f"/opt/python/{_STANDARD_LIBRARY.relative_to(_PREFIX)}"
+    view = ["--ro-bind", str(PYTHON), _PYTHON_INSIDE, "--ro-bind", str(_STANDARD_LIBRARY), inside]
+    if (_STANDARD_LIBRARY / "site-packages").is_dir():
+        view += ["--tmpfs", f"{inside}/site-packages", "--remount-ro", f"{inside}/site-packages"]
+    view += ["--ro-bind-try", _LOCALE, _LOCALE]
+    return [*view, "--ro-bind", str(Path(__file__).parent / "harness"), "/opt/harness"]
+
+
+def _packages_bound(packages: Sequence[str]) -> list[str]:
+    """Packages, and the C libraries that they and Python need."""
+    folders = tuple(folder for package in packages for folder in _folders(package))
+    loader, files = needed_libraries(folders)
+    bound = {f"{PACKAGES}/{folder.name}": folder for folder in folders}
+    bound |= {f"{_LIBRARIES_INSIDE}/{name}": file for name, file in files.items()}
+    if loader is not None:
+        bound[str(loader)] = loader
+    return [argument for inside, path in bound.items() for argument in ("--ro-bind", str(path), inside)]
+
+
+def _features(bwrap: str) -> list[str]:
+    """What bubblewrap of 0.7 and 0.8 added. Without a bound on its size there is no /tmp to write to."""
+    known = _help(bwrap)
+    tmp = ["--size", str(TMP_BYTES), "--tmpfs", "/tmp"] if "--size" in known else ["--dir", "/tmp"]
+    nested = ["--disable-userns"] if "--disable-userns" in known else []
+    return [*tmp, "--chdir", "/tmp", "--remount-ro", "/", *nested]
+
+
+@functools.cache
+def _help(bwrap: str) -> str:
+    return subprocess.run([bwrap, "--help"], capture_output=True, text=True).stdout
+
+
+@functools.cache
+def _folders(package: str) -> tuple[Path, ...]:
+    """The folders of an installed package: its modules, and the libraries that its wheel brings."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        return ()
+    modules = Path(spec.origin).parent
+    return tuple(path for path in (modules, modules.with_name(f"{package}.libs")) if path.is_dir())
+
+
+def _limits(limits: Limits) -> list[str]:
+    """As `harness.start` reads them. Kernels before 5.14 count all processes that the user runs anywhere: there the
+    limit on them would not be the sandbox's own."""
+    major, minor = platform.release().split(".")[:2]
+    counts_processes = (int(major), int("".join(filter(str.isdigit, minor)))) >= (5, 14)
+    return [
+        str(limits.memory),
+        str(int(limits.cpu_seconds) + 1),
+        str(MAX_BYTES),
+        str(_MAX_OPEN_FILES),
+        str(MAX_PROCESSES) if counts_processes else "none",
+        "0",
+        program_filter().hex(),
+    ]

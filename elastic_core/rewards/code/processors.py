@@ -1,0 +1,149 @@
+"""A program's share of a machine that has fewer processors than programs.
+
+As many programs run at a time as the machine has processors, whichever processes grade them (`slot`): a training has
+several that drive rollouts, and each would start a sandbox for every rollout that has ended. And a program's limits are
+those of the program (`OwnTime`): on a machine that has more to do, the same program takes several times as long on the
+clock on the wall.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+
+from elastic_core.errors import UserError
+
+_SECONDS_BETWEEN_LOOKS = 0.05
+_NANOSECONDS = 1e9
+_queue = threading.Lock()
+"""One thread of a process looks for a free slot; the others wait for it to find one."""
+
+
+def num_slots() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+@contextmanager
+def slot() -> Iterator[None]:
+    """Inside, one of the machine's slots is taken. That of a process which was killed is free.
+
+    Raises:
+        UserError: as `own_directory`.
+    """
+    with _queue:
+        while (taken := _take()) is None:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+    try:
+        yield
+    finally:
+        os.close(taken)
+
+
+def _take() -> int | None:
+    """The descriptor that holds a slot; None when all are taken."""
+    directory = own_directory()
+    for number in range(num_slots()):
+        descriptor = os.open(directory / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+        else:
+            return descriptor
+    return None
+
+
+def own_directory() -> Path:
+    """Where the graders of this user on this machine meet; nobody else can write there.
+
+    Raises:
+        UserError: when there is something else, or another user's.
+    """
+    directory = Path(tempfile.gettempdir(), f"elastic-programs-{os.getuid()}")
+    directory.mkdir(mode=0o700, exist_ok=True)
+    found = directory.lstat()  # Not of what a link of another user leads to.
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
+        raise UserError(
+            f"{directory} is not a directory that only user {os.getuid()} can write to; remove it, or set TMPDIR to "
+            "another directory"
+        )
+    return directory
+
+
+class OwnTime:
+    """Seconds as of `time.monotonic`, less those spent waiting for a processor, as far as `look` has seen them.
+
+    Threads that wait side by side count once: between two looks, the one that waited longest. Where the kernel does not
+    count (no CONFIG_SCHED_INFO), this is the clock on the wall.
+    """
+
+    def __init__(self) -> None:
+        self._waited = 0.0
+        self._seen: dict[int, int] = {}
+        self._looked = time.monotonic()
+
+    def now(self) -> float:
+        return time.monotonic() - self._waited
+
+    def since_look(self) -> float:
+        """Seconds on the clock on the wall since the last look."""
+        return time.monotonic() - self._looked
+
+    def look(self, waited: Mapping[int, int]) -> None:
+        """Take note of how long threads have waited in their life.
+
+        Args:
+            waited: nanoseconds by thread id, as `nanoseconds_waited`.
+        """
+        now = time.monotonic()
+        longest = max((total - self._seen.get(thread, 0) for thread, total in waited.items()), default=0)
+        # Of a thread that was not seen before, part of it may be older than the last look.
+        self._waited += min(max(0, longest) / _NANOSECONDS, now - self._looked)
+        self._seen, self._looked = dict(waited), now
+
+
+def nanoseconds_waited(task: Path) -> int:
+    """How long a thread has waited for a processor; 0 where that is not known.
+
+    Args:
+        task: /proc/PID/task/THREAD.
+    """
+    try:
+        return int((task / "schedstat").read_text().split()[1])
+    except (OSError, IndexError, ValueError):  # It has just ended, or the kernel does not count.
+        return 0
+
+
+def threads_below(pid: int, limit: int) -> dict[int, int]:
+    """`nanoseconds_waited` of each thread of a process and of all its descendants, by thread id.
+
+    Args:
+        limit: not many more threads than this are counted.
+    """
+    threads: dict[int, int] = {}
+    waiting = [pid]
+    while waiting and len(threads) <= limit:
+        process = waiting.pop()
+        with suppress(OSError):  # it has just ended
+            tasks = islice(Path(f"/proc/{process}/task").iterdir(), limit + 1)
+            threads |= {int(task.name): nanoseconds_waited(task) for task in tasks}
+            waiting += children(process)
+    return threads
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started; none when it has ended."""
+    found: list[int] = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    return found
