@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from elastic_core.errors import UserError
-from elastic_core.statistics import sampled_tokens
+from elastic_core.statistics.responses import sampled_tokens
 from elastic_core.sweep.manifest import MANIFEST, Manifest, ManifestMismatch
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.trajectory import BUDGET, CELL

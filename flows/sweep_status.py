@@ -10,7 +10,7 @@ from rich.table import Table
 
 from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
-from elastic_core.statistics import readable, unreadable
+from elastic_core.statistics.responses import readable, unreadable
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.manifest import ManifestMismatch
 from elastic_core.sweep.models import SweepModel, sweep_models

@@ -12,7 +12,9 @@ import polars as pl
 from elastic_core.atomic import replacing, write_text
 from elastic_core.errors import UserError
 from elastic_core.escaping import write_csv
-from elastic_core.statistics import budget_advice, marginal_accuracy, paired_differences, readable, thinking_spent
+from elastic_core.statistics.accuracy import paired_differences
+from elastic_core.statistics.budgets import budget_advice, marginal_accuracy, thinking_spent
+from elastic_core.statistics.responses import readable
 from reports import tables
 from reports.claims import BASE, TRAINED, evaluate_claims
 from reports.content import ReportContent, ReportTable

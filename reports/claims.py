@@ -12,18 +12,10 @@ import numpy as np
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.statistics import (
-    FREE,
-    MIN_LAW_CELLS,
-    Estimate,
-    avg_at_k,
-    budget_law,
-    mean_tokens,
-    paired_difference,
-    paired_ratio,
-    problem_table,
-    read_curve,
-)
+from elastic_core.statistics.accuracy import avg_at_k, paired_difference
+from elastic_core.statistics.curves import MIN_LAW_CELLS, budget_law, read_curve
+from elastic_core.statistics.estimates import FREE, Estimate, problem_table
+from elastic_core.statistics.responses import mean_tokens, paired_ratio
 
 BASE, TRAINED = "base", "trained"
 """Names of the two models in the table."""

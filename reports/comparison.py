@@ -12,20 +12,10 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from elastic_core.budget import Budget
-from elastic_core.statistics import (
-    MIN_LAW_CELLS,
-    Curve,
-    Estimate,
-    area,
-    area_difference,
-    length_error,
-    log_law,
-    overlap,
-    paired_differences,
-    read_curve,
-    readable,
-    unreadable,
-)
+from elastic_core.statistics.accuracy import paired_differences
+from elastic_core.statistics.curves import MIN_LAW_CELLS, Curve, area, area_difference, log_law, overlap, read_curve
+from elastic_core.statistics.estimates import Estimate
+from elastic_core.statistics.responses import length_error, readable, unreadable
 from elastic_core.trajectory import BUDGET
 from reports.claims import BASE, signed
 from reports.drawing import sampled

@@ -16,7 +16,7 @@ import polars as pl
 
 from elastic_core.atomic import replacing
 from elastic_core.escaping import write_csv
-from elastic_core.statistics import FREE
+from elastic_core.statistics.estimates import FREE
 from reports.claims import BASE, TRAINED
 from reports.content import ReportFigure
 from reports.summary import partial

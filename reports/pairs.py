@@ -10,16 +10,9 @@ from rich import box
 from rich.table import Table
 
 from elastic_core.budget import Budget
-from elastic_core.statistics import (
-    Estimate,
-    check_scores,
-    common_problems,
-    mean_score,
-    mean_tokens,
-    paired_ratio,
-    problem_table,
-    score_difference,
-)
+from elastic_core.statistics.accuracy import mean_score, score_difference
+from elastic_core.statistics.estimates import Estimate, check_scores, common_problems, problem_table
+from elastic_core.statistics.responses import mean_tokens, paired_ratio
 from elastic_core.trajectory import BUDGET, CELL
 from reports.comparison import render
 

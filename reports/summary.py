@@ -29,18 +29,9 @@ import numpy as np
 import polars as pl
 
 from elastic_core.atomic import write_text
-from elastic_core.statistics import (
-    Estimate,
-    check_scores,
-    forced_close,
-    mean_rate,
-    mean_score,
-    mean_tokens,
-    problem_maj_at_k,
-    problem_pass_at_k,
-    problem_table,
-    sampled_tokens,
-)
+from elastic_core.statistics.accuracy import mean_rate, mean_score, problem_maj_at_k, problem_pass_at_k
+from elastic_core.statistics.estimates import Estimate, check_scores, problem_table
+from elastic_core.statistics.responses import forced_close, mean_tokens, sampled_tokens
 from elastic_core.trajectory import CELL, KEY
 
 COLUMNS = (

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from elastic_core.statistics import Estimate, Readable, score_difference, unreadable
+from elastic_core.statistics.accuracy import score_difference
+from elastic_core.statistics.estimates import Estimate
+from elastic_core.statistics.responses import Readable, unreadable
 from elastic_core.trajectory import BUDGET, CELL
 from reports.claims import BASE, TRAINED, Claim, signed
 

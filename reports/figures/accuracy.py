@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.statistics import FREE
+from elastic_core.statistics.estimates import FREE
 from elastic_core.trajectory import CELL
 from reports.claims import TRAINED
 from reports.content import ReportFigure

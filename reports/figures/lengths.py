@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics import FREE
+from elastic_core.statistics.estimates import FREE
 from elastic_core.trajectory import CELL
 from reports.content import ReportFigure
 from reports.drawing import (

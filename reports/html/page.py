@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from elastic_core.atomic import write_text
-from elastic_core.statistics import sampled_tokens
+from elastic_core.statistics.responses import sampled_tokens
 from elastic_core.sweep.subset import problem_digest
 from elastic_core.trajectory import BUDGET
 from reports.content import ReportContent, ReportFigure

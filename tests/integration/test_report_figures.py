@@ -11,7 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from elastic_core.budget import Budget, TrainingBudget
-from elastic_core.statistics import marginal_accuracy, paired_differences, thinking_spent
+from elastic_core.statistics.accuracy import paired_differences
+from elastic_core.statistics.budgets import marginal_accuracy, thinking_spent
 from reports.drawing import COLOURS, NUM_COLOURS, Sheet, model_colours
 from reports.figures import accuracy, differences, lengths, thinking, training
 from reports.published import published

@@ -8,7 +8,8 @@ import pytest
 
 import reports.published
 from elastic_core.budget import TrainingBudget
-from elastic_core.statistics import budget_advice, marginal_accuracy, paired_differences, thinking_spent
+from elastic_core.statistics.accuracy import paired_differences
+from elastic_core.statistics.budgets import budget_advice, marginal_accuracy, thinking_spent
 from reports import tables
 from reports.content import ReportTable, Shown
 from reports.published import PUBLISHED, published

@@ -4,7 +4,8 @@ import polars as pl
 import pytest
 
 from elastic_core.budget import Budget
-from elastic_core.statistics import paired_difference, readable
+from elastic_core.statistics.accuracy import paired_difference
+from elastic_core.statistics.responses import readable
 from elastic_core.sweep.grid import build_cells
 from reports.claims import Claim
 from reports.sources import Asked, coverage

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_core.statistics import Curve, area, area_difference, bootstrap, log_law, overlap, read_curve
+from elastic_core.statistics.curves import Curve, area, area_difference, log_law, overlap, read_curve
+from elastic_core.statistics.estimates import bootstrap
 
 TOKENS = 2.0 ** np.arange(5, 11)
 
