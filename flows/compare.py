@@ -15,7 +15,7 @@ from elastic_core.statistics.responses import sampled_tokens
 from elastic_core.sweep.manifest import MANIFEST, Manifest, ManifestMismatch
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.trajectory import BUDGET, CELL
-from reports.pairs import metric_name, paired_cells, render_pairs
+from reports.comparison import metric_name, paired_cells, render_pairs
 from tasks.stage import TABLE
 from tasks.tracking import LABEL, Tracker
 

@@ -132,6 +132,22 @@ def budget_advice(problems: pl.DataFrame) -> pl.DataFrame:
     return advice.with_columns(**verdicts).sort("model", "benchmark", "tokens", maintain_order=True)
 
 
+def cheapest_budgets(advice: pl.DataFrame) -> pl.DataFrame:
+    """The budget to set for each model and benchmark of `budget_advice`: of those within the margin, the cheapest.
+
+    Returns:
+        Two rows each, with `meaning`: the cheapest as measured, and the cheapest with its whole interval. Other columns
+        are those of the advice, null where no budget is within. Sorted by benchmark and model.
+    """
+    place = ["benchmark", "model"]
+    chosen = []
+    for column, meaning in (("within", "as measured"), ("surely_within", "with its whole interval")):
+        cheapest = advice.filter(column).group_by(place, maintain_order=True).first()
+        found = advice.select(place).unique().join(cheapest, on=place, how="left")
+        chosen.append(found.with_columns(meaning=pl.lit(meaning)))
+    return pl.concat(chosen).sort(place, maintain_order=True)
+
+
 def _gain(means: np.ndarray) -> np.ndarray:
     """Per hundred tokens; nan where a draw takes no more tokens at the larger budget."""
     scores, tokens = means[:, 0], means[:, 1]
