@@ -97,12 +97,14 @@ def _measured(cells: list[RatedCell], missing: set[int]) -> str:
     unknown = sorted(
         {problem for cell in cells if cell.rating for problem in cell.rating.unknown_problems}, key=split_id
     )
-    lowered = ", which lowers those marked †: they have fewer trajectories than the fullest"
+    lowered = ""
+    if any(cell.partial for cell in cells):
+        lowered = ", which lowers those marked †: they have fewer trajectories than the fullest"
     lines += [
         "",
         f"Contests without data, left out: {_listed(sorted(missing))}. "
         f"Problems unknown to them: {_listed(unknown)}. "
-        f"A problem of a used contest that a cell lacks counts as unsolved{lowered if any(cell.partial for cell in cells) else ''}.",
+        f"A problem of a used contest that a cell lacks counts as unsolved{lowered}.",
     ]
     return "\n".join(lines)
 
