@@ -23,12 +23,12 @@ from elastic_core.statistics.curves import (
     overlap,
     read_curve,
 )
-from elastic_core.statistics.estimates import Estimate, common_problems, problem_table
+from elastic_core.statistics.estimates import common_problems, problem_table
 from elastic_core.statistics.responses import length_error, mean_tokens, paired_ratio, readable, unreadable
 from elastic_core.trajectory import BUDGET, CELL
 from reports.claims import BASE, VANILLA
 from reports.summary import COLUMNS, summarize
-from reports.wording import ordered, plain, sampled, signed, with_bounds
+from reports.wording import ordered, plain, sampled, with_bounds
 
 ASKED_LENGTH = ("l1_exact", "l1_max")
 """Strategies whose prompt asks for a length of think_budget + solution_budget tokens."""
@@ -145,7 +145,7 @@ def _curves(rows: pl.DataFrame, models: list[str], strategies: list[str], benchm
             with_bounds(*area(curve)[:3]),
             _against(curve, curves.get((model, strategies[0]))),
             _against(curve, curves.get((models[0], strategy))),
-            _marked(law.slope) if law else "",
+            _marked(*law.slope[:3]) if law else "",
             f"{law.r2:.2f}" if law else "",
             str(len(curve.problems)),
         )
@@ -156,7 +156,7 @@ def _against(curve: Curve, other: Curve | None) -> str:
     if other is None or other is curve or not overlap(curve, other):
         return ""
     difference = area_difference(curve, other)
-    return f"{_marked(difference)} ({difference.num_problems})"
+    return f"{_marked(*difference[:3])} ({difference.num_problems})"
 
 
 def _by_budget(cells: pl.DataFrame) -> Iterable[tuple[Budget, pl.DataFrame]]:
@@ -176,9 +176,7 @@ def _found(differences: pl.DataFrame, second: str, budget: Budget) -> str:
     found = _at(differences.filter(second=second), budget).to_dicts()
     if not found:
         return ""
-    row = found[0]
-    difference = Estimate(row["difference"], *(row[name] for name in Estimate._fields[1:]))
-    return f"{_marked(difference)} ({difference.num_problems})"
+    return f"{_marked(*(found[0][name] for name in ('difference', 'low', 'high')))} ({found[0]['num_problems']})"
 
 
 def _error(rows: pl.DataFrame, budget: Budget) -> str:
@@ -192,9 +190,9 @@ def _cell(cell: dict[str, Any]) -> list[str]:
     return [accuracy, f"{cell['tokens_mean']:.1f} ± {half}"]
 
 
-def _marked(difference: Estimate) -> str:
+def _marked(difference: float, low: float, high: float) -> str:
     # The place of the mark is kept, so that figures stay below each other.
-    return signed(difference) + ("*" if difference.excludes_zero else " ")
+    return with_bounds(difference, low, high, "+.1f") + ("*" if low > 0 or high < 0 else " ")
 
 
 def _table(names: Iterable[str], figures: Iterable[str]) -> Table:
@@ -276,11 +274,10 @@ def render_pairs(table: pl.DataFrame, first: str, second: str) -> str:
     names = ("benchmark", "model", "strategy", "budget")
     shown = _table(names, ["A", "B", "B − A", "tokens A", "tokens B", "B / A", "n"])
     for row in table.iter_rows(named=True):
-        mark = "*" if row["difference_low"] > 0 or row["difference_high"] < 0 else " "
         shown.add_row(
             *(row[name] for name in names),
             *(_bounded(row, name) for name in ("accuracy_a", "accuracy_b")),
-            _bounded(row, "difference", "+.1f") + mark,
+            _marked(*(row[f"difference{end}"] for end in _ENDS)),
             *(_bounded(row, name, scale=1) for name in ("tokens_a", "tokens_b")),
             _bounded(row, "token_ratio", ".2f", scale=1),
             str(row["num_problems"]),

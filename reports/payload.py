@@ -153,9 +153,10 @@ def build_payload(rows: pl.LazyFrame, drawn: pl.DataFrame, problems: Problems, m
         drawn: of `draw_problems`.
         problems: questions and reference answers, of those problems where they are known.
     """
+    columns = (*PROBLEM, *_NUMBERS, *_NAMES, "answer", "thinking", "solution")
     frame = (
         rows.filter(pl.col("problem").is_in(drawn["problem"].unique().to_list()))
-        .select(*PROBLEM, *_NUMBERS, *_NAMES, "answer", "thinking", "solution", _forced_after(), _num_dropped())
+        .select(*columns, _forced_after(), pl.col("dropped").list.len())
         .join(drawn.lazy().select(PROBLEM), on=PROBLEM, how="semi")
         .sort(_ORDER, nulls_last=True)
         .collect(engine="streaming")
@@ -195,10 +196,6 @@ def _forced_after() -> pl.Expr:
     return pl.col("forced").list.eval(at - pl.int_range(0, at.len())).alias("forced_after")
 
 
-def _num_dropped() -> pl.Expr:
-    return pl.col("dropped").list.len().alias("dropped")
-
-
 def _coded(names: pl.Series) -> dict[str, list[Any]]:
     """Each name once, and the number of every row's."""
     values = names.unique().sort().to_list()
@@ -214,17 +211,10 @@ def _chunk(rows: list[dict[str, Any]], problem: Problem | None) -> dict[str, Any
     thinking tokens after which we wrote something and the thought went on.
     """
     phrases = [_has_phrase(row) for row in rows]
-    thoughts = [
-        row["thinking"].removesuffix(FINAL_ANSWER_BEFORE) if phrase else row["thinking"]
-        for row, phrase in zip(rows, phrases, strict=True)
-    ]
-    solutions = [
-        row["solution"].removeprefix(FINAL_ANSWER_AFTER) if phrase else row["solution"]
-        for row, phrase in zip(rows, phrases, strict=True)
-    ]
+    bare = [_without_phrase(row) if phrase else row for row, phrase in zip(rows, phrases, strict=True)]
     texts: dict[str, int] = {}
     tracks = [(row["sample"], row["model"], row["strategy"]) for row in rows]
-    thinking, solving = _shared(thoughts, tracks, texts), _shared(solutions, tracks, texts)
+    thinking, solving = (_shared([row[phase] for row in bare], tracks, texts) for phase in ("thinking", "solution"))
     return {
         "question": problem.question if problem else None,
         "reference": reference_answer(problem) if problem else None,
@@ -251,6 +241,11 @@ def _has_phrase(row: Mapping[str, Any]) -> bool:
         and (row["thinking"] or "").endswith(FINAL_ANSWER_BEFORE)
         and (row["solution"] or "").startswith(FINAL_ANSWER_AFTER)
     )
+
+
+def _without_phrase(row: Mapping[str, Any]) -> dict[str, Any]:
+    texts = row["thinking"].removesuffix(FINAL_ANSWER_BEFORE), row["solution"].removeprefix(FINAL_ANSWER_AFTER)
+    return dict(zip(("thinking", "solution"), texts, strict=True))
 
 
 def _shared(texts: Sequence[str | None], tracks: Sequence[Hashable], known: dict[str, int]) -> list[_Text]:

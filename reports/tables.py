@@ -18,7 +18,7 @@ from elastic_core.trajectory import BUDGET
 from reports.content import HIGH, LOW, ReportTable, Training
 from reports.published import ACCURACY, stated_budget
 from reports.summary import partial
-from reports.wording import plain
+from reports.wording import budget_text, plain
 
 SWAP = ">"
 SEPARATE = "separate"
@@ -98,7 +98,7 @@ def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTabl
         "benchmark",
         pl.col("second").alias(between),
         other,
-        budget=_budget(),
+        budget=budget_text(),
         **_estimate(name, "difference", _DIFFERENCE),
         problems="num_problems",
         trajectories="num_trajectories",
@@ -121,7 +121,7 @@ def templates(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable |
     frame = joined.sort(cell, nulls_last=True).select(
         "benchmark",
         "model",
-        budget=_budget(),
+        budget=budget_text(),
         **_estimate("accuracy (%)", "avg_at_k", _CI),
         # The pair is kept the other way round.
         **{name: -100 * pl.col("difference"), name + LOW: -100 * pl.col("high"), name + HIGH: -100 * pl.col("low")},
@@ -175,7 +175,7 @@ def advice(budgets: pl.DataFrame) -> ReportTable | None:
         pl.col("meaning").alias(f"within {margin}"),
         cheapest=pl.when(pl.col("strategy").is_null())
         .then(pl.lit("no measured budget"))
-        .otherwise(pl.format("{} {}", pl.col("strategy").str.replace_all("_", " "), _budget())),
+        .otherwise(pl.format("{} {}", pl.col("strategy").str.replace_all("_", " "), budget_text())),
         tokens="tokens",
         **{
             "unconstrained tokens": pl.col("free_tokens"),
@@ -200,7 +200,7 @@ def thinking(spent: pl.DataFrame) -> ReportTable | None:
         "benchmark",
         "model",
         "strategy",
-        budget=_budget(),
+        budget=budget_text(),
         **_estimate("needed", "needed", scale=1),
         **_estimate("overthinking", "overthinking", scale=1),
         **_estimate("futile", "futile", scale=1),
@@ -229,7 +229,7 @@ def costs(summary: pl.DataFrame, price: float | None) -> ReportTable:
         columns |= _estimate("cost of a million responses", "tokens_mean", scale=price)
         caption += f" Cost at {price:g} per million output tokens."
     frame = summary.select(
-        "benchmark", "model", "strategy", budget=_budget(), **columns, trajectories="num_trajectories"
+        "benchmark", "model", "strategy", budget=budget_text(), **columns, trajectories="num_trajectories"
     )
     return ReportTable("costs", "What a response costs", caption, _readable(frame))
 
@@ -245,7 +245,7 @@ def every_cell(summary: pl.DataFrame) -> ReportTable:
         **_estimate("solution tokens", "solution_tokens_mean", scale=1),
     }
     frame = summary.select(
-        "benchmark", "model", "strategy", budget=_budget(), **columns, problems="num_problems", k="num_samples"
+        "benchmark", "model", "strategy", budget=budget_text(), **columns, problems="num_problems", k="num_samples"
     )
     caption = "Accuracy is avg@k. Forced: thoughts whose think-end the pipeline wrote."
     return ReportTable("cells", "Every cell", caption, _readable(frame))
@@ -261,20 +261,13 @@ def _cells(summary: pl.DataFrame) -> pl.DataFrame:
         .select(
             "benchmark",
             "model",
-            budget=_budget(),
+            budget=budget_text(),
             **_estimate("accuracy (%)", "avg_at_k", _CI),
             **_estimate("tokens", "tokens_mean", scale=1),
             **_estimate("forced (%)", "forced_fraction"),
             **{"problems × samples": "counts"},
         )
     )
-
-
-def _budget() -> pl.Expr:
-    """As `Budget` is written."""
-    t, s = (pl.col(name).cast(pl.String).fill_null("unlimited") for name in BUDGET)
-    unlimited = pl.col("think_budget").is_null() & pl.col("solution_budget").is_null()
-    return pl.when(unlimited).then(pl.lit("unlimited")).otherwise(pl.format("{}+{}", t, s))
 
 
 def _estimate(name: str, mean: str, bounds: tuple[str, str] | None = None, scale: float = 100) -> dict[str, pl.Expr]:

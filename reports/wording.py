@@ -7,7 +7,9 @@ from typing import Any
 
 import polars as pl
 
+from elastic_core.budget import UNLIMITED
 from elastic_core.statistics.estimates import Estimate
+from elastic_core.trajectory import BUDGET
 
 
 def ordered(names: Iterable[str], first: str) -> list[str]:
@@ -21,6 +23,12 @@ def plain(strategy: str) -> str:
 
 def limit(tokens: int | None) -> str:
     return "∞" if tokens is None else str(tokens)
+
+
+def budget_text() -> pl.Expr:
+    """The budget of a table's row, as `Budget` is written."""
+    t, s = (pl.col(name).cast(pl.String).fill_null(UNLIMITED) for name in BUDGET)
+    return pl.when(t == UNLIMITED, s == UNLIMITED).then(pl.lit(UNLIMITED)).otherwise(pl.format("{}+{}", t, s))
 
 
 def with_bounds(mean: float, low: float | None, high: float | None, form: str = ".1f", scale: float = 100) -> str:

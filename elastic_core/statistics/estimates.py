@@ -85,11 +85,6 @@ class Estimate(NamedTuple):
     num_problems: int
     num_trajectories: int
 
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether the interval lies on one side of zero."""
-        return self.low > 0 or self.high < 0
-
     def columns(self, name: str) -> dict[str, float | None]:
         """As columns of a table: `name`, and its bounds `name`_low and `name`_high, null where they are infinite."""
         low, high = (bound if np.isfinite(bound) else None for bound in (self.low, self.high))
