@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from elastic_core.errors import UserError
-from elastic_core.statistics import sampled_tokens
+from elastic_core.statistics.responses import sampled_tokens
 from elastic_core.sweep.manifest import ManifestMismatch
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import BUDGET, CELL
-from reports.pairs import metric_name, paired_cells, render_pairs
+from reports.comparison import metric_name, paired_cells, render_pairs
 from tasks.stage import TABLE
 from tasks.tracking import LABEL, Tracker
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
-from elastic_core.statistics import readable, unreadable
+from elastic_core.statistics.responses import readable, unreadable
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.models import SweepModel, sweep_models
 from elastic_core.sweep.plan import Bound, SweepPlan, bound, plan_sweep

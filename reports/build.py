@@ -7,23 +7,21 @@ import re
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from elastic_core.errors import UserError
 from elastic_core.escaping import write_csv
 from elastic_core.files import replacing, write_text
-from elastic_core.statistics import budget_advice, marginal_accuracy, paired_differences, readable, thinking_spent
+from elastic_core.statistics.accuracy import paired_differences
+from elastic_core.statistics.budgets import budget_advice, marginal_accuracy, thinking_spent
+from elastic_core.statistics.responses import readable
 from reports import tables
-from reports.claims import BASE, TRAINED, evaluate_claims
-from reports.content import ReportContent, ReportTable
-from reports.drawing import Sheet, model_colours
-from reports.figures import accuracy, differences, lengths, thinking, training
-from reports.html.page import write_page
-from reports.markdown import render_markdown
+from reports.claims import BASE, TRAINED, VANILLA, evaluate_claims
+from reports.content import ReportContent, ReportSources, ReportTable
+from reports.figures import Sheet, accuracy, differences, model_colours, tokens, training
 from reports.published import published
-from reports.sources import ReportSources, coverage
+from reports.rendering import render_markdown, write_page
 from reports.summary import COLUMNS, cell_problems, summarize_problems, write_summary_json
-from reports.verdict import verdict
+from reports.verdict import coverage, verdict
+from reports.wording import ordered
 
 FIGURES, TABLES = "figures", "tables"
 """Directories of a report."""
@@ -31,7 +29,6 @@ FILES = "files.json"
 """What a report wrote, by which the next one knows what to replace."""
 _WRITTEN = re.compile(rf"report\.md|report\.html|summary\.json|({FIGURES}|{TABLES})/\w+\.(png|svg|csv)")
 """Names of a report's files. The list may be anyone's, and what else it names is not removed."""
-VANILLA = "vanilla"
 
 
 def build_report(sources: ReportSources, directory: Path) -> ReportContent:
@@ -109,7 +106,7 @@ def _replace_earlier(content: ReportContent, earlier: list[str]) -> None:
 
 def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     rows = sources.rows.select(COLUMNS).collect()
-    trainings = dict(sources.trainings)
+    trainings = sources.trainings
     star = trainings[TRAINED].fixed_budget if TRAINED in trainings else None
     problems = cell_problems(rows)
     summary = summarize_problems(problems)
@@ -119,29 +116,29 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         claims = [claim._replace(holds=None, evidence="needs answers that the grader can read") for claim in claims]
     idle = [sentence for name, training in trainings.items() if (sentence := training.idle(name))]
     theirs = published(summary["benchmark"].unique().to_list())
-    models, strategies = (_ordered(summary[name], first) for name, first in (("model", BASE), ("strategy", VANILLA)))
-    by_model = paired_differences(rows, "model", models[0])
-    by_strategy = paired_differences(rows, "strategy", strategies[0])
+    first_model, first_strategy = ordered(summary["model"], BASE)[0], ordered(summary["strategy"], VANILLA)[0]
+    by_model = paired_differences(rows, "model", first_model)
+    by_strategy = paired_differences(rows, "strategy", first_strategy)
     gains, advised, spent = marginal_accuracy(problems), budget_advice(problems), thinking_spent(rows)
     drawn = Sheet(directory / FIGURES, model_colours([*summary["model"], *trainings]))
     figures = [
         accuracy.accuracy_vs_tokens(summary, drawn, star, theirs),
         accuracy.accuracy_vs_budget(summary, drawn, star),
-        differences.model_differences(by_model, drawn, models[0]),
-        differences.strategy_differences(by_strategy, drawn, strategies[0]),
+        differences.paired(by_model, drawn, "model", first_model),
+        differences.paired(by_strategy, drawn, "strategy", first_strategy),
         accuracy.training_ablation(summary, drawn, trainings),
         training.training_curves(trainings, drawn),
-        lengths.tokens_by_phase(rows, drawn, tables.SEPARATE),
-        lengths.forced_vs_accuracy(summary, drawn),
+        tokens.tokens_by_phase(rows, drawn, tables.SEPARATE),
+        accuracy.forced_vs_accuracy(summary, drawn),
         differences.marginal(gains, drawn),
-        thinking.thinking_spent(spent, drawn, tables.SEPARATE),
-        thinking.sufficient_budgets(spent, drawn),
+        tokens.thinking_spent(spent, drawn, tables.SEPARATE),
+        tokens.sufficient_budgets(spent, drawn),
     ]
     shown = [
         tables.model_comparison(summary, theirs),
         tables.advice(advised),
-        tables.paired(by_model, "model", models[0]),
-        tables.paired(by_strategy, "strategy", strategies[0]),
+        tables.paired(by_model, "model", first_model),
+        tables.paired(by_strategy, "strategy", first_strategy),
         tables.templates(by_strategy, summary),
         tables.trainings_side_by_side(summary, trainings),
         tables.swap_ablation(summary),
@@ -161,7 +158,3 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         documents=sources.documents,
         remarks=sources.remarks,
     )
-
-
-def _ordered(names: pl.Series, first: str) -> list[str]:
-    return sorted(names.unique(), key=lambda name: (name != first, name))

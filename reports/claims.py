@@ -6,27 +6,21 @@ budgets are sorted into thirds of the limited budgets that the compared cells sh
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.statistics import (
-    FREE,
-    MIN_LAW_CELLS,
-    Estimate,
-    avg_at_k,
-    budget_law,
-    mean_tokens,
-    paired_difference,
-    paired_ratio,
-    problem_table,
-    read_curve,
-)
+from elastic_core.statistics.accuracy import avg_at_k, paired_difference
+from elastic_core.statistics.curves import MIN_LAW_CELLS, budget_law, read_curve
+from elastic_core.statistics.estimates import FREE, Estimate, problem_table
+from elastic_core.statistics.responses import mean_tokens, paired_ratio, sampled_tokens
+from reports.content import Claim
+from reports.wording import plain, signed
 
 BASE, TRAINED = "base", "trained"
 """Names of the two models in the table."""
+VANILLA = "vanilla"
+"""The strategy that others are held against."""
 
 MIN_GAIN = 0.15
 MAX_FREE_LOSS = 0.05
@@ -34,15 +28,6 @@ MAX_FREE_TOKENS = 0.80
 MIN_R2 = 0.80
 MIN_LOG_BUDGET = 16
 """Below this many thinking tokens there is no thought to speak of, and the log-linear law is not expected."""
-
-
-class Claim(NamedTuple):
-    """An expectation about one benchmark, whether it holds (None: not measured), and the numbers that decide it."""
-
-    benchmark: str
-    statement: str
-    holds: bool | None
-    evidence: str
 
 
 def evaluate_claims(rows: pl.DataFrame, trained_budget: Budget | None) -> list[Claim]:
@@ -105,15 +90,13 @@ def gain_on_both_sides(rows: pl.DataFrame, benchmark: str, trained_budget: Budge
 def separate_leads(rows: pl.DataFrame, benchmark: str) -> Claim:
     """How the budget is enforced matters before any training."""
     statement = "Base model, tight budgets: separate above budget forcing above vanilla, each difference above zero"
-    names = ("separate", "budget_forcing", "vanilla")
+    names = ("separate", "budget_forcing", VANILLA)
     cells = [_cells(rows, BASE, name) for name in names]
     tight = _thirds(*cells)[0]
     if not tight:
         return _not_measured(benchmark, statement, "the base model under the three strategies at a common budget")
     cells = [_within(cell, tight) for cell in cells]
-    scores = ", ".join(
-        f"{name.replace('_', ' ')} {_percent(avg_at_k(cell))}" for name, cell in zip(names, cells, strict=True)
-    )
+    scores = ", ".join(f"{plain(name)} {_percent(avg_at_k(cell))}" for name, cell in zip(names, cells, strict=True))
     first, second = paired_difference(cells[0], cells[1]), paired_difference(cells[1], cells[2])
     evidence = (
         f"Averaged over t = {_list(tight)}: {scores}. Paired difference in points: separate over budget forcing "
@@ -174,8 +157,7 @@ def rises_with_budget(rows: pl.DataFrame, benchmark: str) -> Claim:
 
 def hardest_benchmark(rows: pl.DataFrame) -> str | None:
     """The benchmark where the base model scores least over its limited separate budgets."""
-    cells = rows.filter(pl.col("think_budget").is_not_null(), model=BASE, strategy="separate")
-    scores = cells.group_by("benchmark").agg(pl.col("score").mean()).sort("score", "benchmark")
+    scores = _cells(rows, BASE, "separate").group_by("benchmark").agg(pl.col("score").mean()).sort("score", "benchmark")
     return None if scores.is_empty() else scores["benchmark"][0]
 
 
@@ -184,9 +166,7 @@ def _cells(rows: pl.DataFrame, model: str, strategy: str) -> pl.DataFrame:
 
 
 def _free(rows: pl.DataFrame, model: str) -> pl.DataFrame:
-    return rows.filter(model=model, strategy=FREE).with_columns(
-        tokens=pl.col("think_tokens") + pl.col("solution_tokens")
-    )
+    return rows.filter(model=model, strategy=FREE).with_columns(tokens=sampled_tokens())
 
 
 def _within(cells: pl.DataFrame, budgets: list[int]) -> pl.DataFrame:
@@ -209,11 +189,6 @@ def _not_measured(benchmark: str, statement: str, missing: str) -> Claim:
 
 def _points(share: float) -> str:
     return f"{100 * share:.0f} points"
-
-
-def signed(estimate: Estimate) -> str:
-    """A difference of scores with its interval, in points (percent)."""
-    return f"{100 * estimate.mean:+.1f} [{100 * estimate.low:+.1f}, {100 * estimate.high:+.1f}]"
 
 
 def _percent(estimate: Estimate) -> str:

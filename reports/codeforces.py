@@ -19,6 +19,7 @@ from elastic_core.codeforces.rating import (
 from elastic_core.escaping import escaped
 from elastic_core.trajectory import CELL
 from reports.published import published, sources, stated_budget
+from reports.wording import with_bounds
 
 BENCHMARK = "codeforces"
 
@@ -85,16 +86,14 @@ def section(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mappi
 
 def _measured(cells: list[RatedCell], missing: set[int]) -> str:
     lines = ["| cell | rating | percentile among users | contests |", "|---|---|---|---|"]
-    for cell_name, partial, r in cells:
-        name = escaped(cell_name)
-        mark = " †" if partial else ""
-        if r is None:
-            lines.append(f"| {name}{mark} | not measured | | 0 |")
+    for name, partial, found in cells:
+        shown = f"{escaped(name)}{' †' if partial else ''}"
+        if found is None:
+            lines.append(f"| {shown} | not measured | | 0 |")
             continue
-        lines.append(
-            f"| {name}{mark} | {r.rating:.0f} [{r.low:.0f}, {r.high:.0f}] "
-            f"| {r.percentile:.1f} [{r.percentile_low:.1f}, {r.percentile_high:.1f}] | {r.num_contests} |"
-        )
+        value = with_bounds(found.rating, found.low, found.high, ".0f", scale=1)
+        percentile = with_bounds(found.percentile, found.percentile_low, found.percentile_high, scale=1)
+        lines.append(f"| {shown} | {value} | {percentile} | {found.num_contests} |")
     unknown = sorted(
         {problem for cell in cells if cell.rating for problem in cell.rating.unknown_problems}, key=split_id
     )

@@ -1,8 +1,9 @@
-"""Models and strategies side by side at equal budget, for the terminal: what a sweep prints when it is done."""
+"""Cells side by side, for the terminal: models and strategies of one table, as a sweep prints when it is done, and two
+tables against each other, as `elastic compare` does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from typing import Any
 
@@ -12,26 +13,23 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from elastic_core.budget import Budget
-from elastic_core.statistics import (
+from elastic_core.statistics.accuracy import mean_score, paired_differences, score_difference
+from elastic_core.statistics.curves import (
     MIN_LAW_CELLS,
     Curve,
-    Estimate,
     area,
     area_difference,
-    length_error,
     log_law,
     overlap,
-    paired_differences,
     read_curve,
-    readable,
-    unreadable,
 )
-from elastic_core.trajectory import BUDGET
-from reports.claims import BASE, signed
-from reports.drawing import sampled
+from elastic_core.statistics.estimates import common_problems, problem_table
+from elastic_core.statistics.responses import length_error, mean_tokens, paired_ratio, readable, unreadable
+from elastic_core.trajectory import BUDGET, CELL
+from reports.claims import BASE, VANILLA
 from reports.summary import COLUMNS, summarize
+from reports.wording import ordered, plain, sampled, with_bounds
 
-VANILLA = "vanilla"
 ASKED_LENGTH = ("l1_exact", "l1_max")
 """Strategies whose prompt asks for a length of think_budget + solution_budget tokens."""
 
@@ -40,6 +38,13 @@ Accuracy is avg@k in percent [95 % interval]; differences are in percentage poin
 (n) the problems in common. Tokens are those sampled per trajectory, ± half of the 95 % interval. n is problems ×
 samples, or problems. Error is tokens sampled minus tokens asked for. Area is the mean accuracy over log2 tokens along a
 curve, its differences over the tokens both curves reach; slope is the points gained per doubling of tokens."""
+PAIRS_LEGEND = """\
+Accuracy is avg@k in percent over the n problems that both have [95 % interval]; the difference is in percentage points,
+paired by problem, * where its interval excludes 0. Each interval is of its own cell: of many cells without a difference
+one in twenty excludes 0. Tokens are those sampled per trajectory; their ratio is paired by problem."""
+
+_DIMENSIONS = (("model",), ("strategy",), BUDGET)
+_ENDS = ("", "_low", "_high")
 
 
 def render_comparison(rows: pl.DataFrame) -> str:
@@ -59,7 +64,7 @@ def render_comparison(rows: pl.DataFrame) -> str:
     """
     rows = rows.select(COLUMNS)
     summary = summarize(rows)
-    models, strategies = _ordered(summary["model"], BASE), _ordered(summary["strategy"], VANILLA)
+    models, strategies = ordered(summary["model"], BASE), ordered(summary["strategy"], VANILLA)
     by_model = paired_differences(rows, "model", models[0]).filter(first=models[0])
     by_strategy = paired_differences(rows, "strategy", strategies[0]).filter(first=strategies[0])
     tables: list[RenderableType] = []
@@ -93,25 +98,20 @@ def _accuracy(
         return []
     present = [model for model in models if model in cells["model"]]
     seconds = [model for model in present if model in differences["second"]]
-    errors = at["strategy"] in ASKED_LENGTH
-    table = _table("budget")
-    for model in present:
-        for column in (model, "tokens", *(["error"] if errors else [])):
-            table.add_column(column, justify="right")
-    for model in seconds:
-        table.add_column(f"{model} − {models[0]}", justify="right")
-    table.add_column("n", justify="right")
+    error = ["error"] if at["strategy"] in ASKED_LENGTH else []
+    columns = [column for model in present for column in (model, "tokens", *error)]
+    table = _table(["budget"], [*columns, *(f"{model} − {models[0]}" for model in seconds), "n"])
     for budget, line in _by_budget(cells):
         shown = []
         for model in present:
             cell = line.filter(model=model).to_dicts()
             shown += _cell(cell[0]) if cell else ["", ""]
-            if errors:
+            if error:
                 shown.append(_error(rows.filter(model=model, strategy=at["strategy"]), budget) if cell else "")
         shown += [_found(differences, model, budget) for model in seconds]
-        n = sampled(line["num_problems"].to_list(), line["num_samples"].to_list())
-        table.add_row(str(budget), *shown, n.replace(" problems", "").replace(" samples", ""))
-    return [f"{at['benchmark']}, {_name(at['strategy'])}: accuracy and tokens", table]
+        n = sampled(line).replace(" problems", "").replace(" samples", "")
+        table.add_row(str(budget), *shown, n)
+    return [f"{at['benchmark']}, {plain(at['strategy'])}: accuracy and tokens", table]
 
 
 def _strategies(differences: pl.DataFrame, at: dict[str, str]) -> list[RenderableType]:
@@ -119,38 +119,33 @@ def _strategies(differences: pl.DataFrame, at: dict[str, str]) -> list[Renderabl
     if differences.is_empty():
         return []
     first, seconds = differences["first"][0], differences["second"].unique().sort().to_list()
-    table = _table("budget")
-    for strategy in seconds:
-        table.add_column(f"{_name(strategy)} − {_name(first)}", justify="right")
+    table = _table(["budget"], [f"{plain(strategy)} − {plain(first)}" for strategy in seconds])
     for budget, _ in _by_budget(differences):
         table.add_row(str(budget), *(_found(differences, strategy, budget) for strategy in seconds))
-    return [f"{at['benchmark']}, {at['model']}: accuracy minus that of {_name(first)}", table]
+    return [f"{at['benchmark']}, {at['model']}: accuracy minus that of {plain(first)}", table]
 
 
 def _curves(rows: pl.DataFrame, models: list[str], strategies: list[str], benchmark: str) -> list[RenderableType]:
     """Area and law of every curve of one benchmark that spans a range of tokens."""
     parts = rows.partition_by("model", "strategy", as_dict=True)
-    read = {key: read_curve(part) for key, part in parts.items()}
-    curves = {key: curve for key, curve in read.items() if curve.spans}
+    curves = {key: curve for key, part in parts.items() if (curve := read_curve(part)).spans}
     if not curves:
         return []
-    table = _table("model", "strategy")
-    versus = f"area − {_name(strategies[0])}", f"area − {models[0]}"
-    for column in ("cells", "tokens", "area", *versus, "slope", "R²", "n"):
-        table.add_column(column, justify="right")
+    versus = f"area − {plain(strategies[0])}", f"area − {models[0]}"
+    table = _table(["model", "strategy"], ["cells", "tokens", "area", *versus, "slope", "R²", "n"])
     for model, strategy in sorted(curves, key=lambda key: (models.index(key[0]), strategies.index(key[1]))):
         curve = curves[model, strategy]
         law = log_law(curve) if curve.num_cells >= MIN_LAW_CELLS else None
         tokens = 2**curve.log_tokens
         table.add_row(
             model,
-            _name(strategy),
+            plain(strategy),
             str(curve.num_cells),
             f"{tokens.min():.1f} to {tokens.max():.1f}",
-            _percent(area(curve)),
+            with_bounds(*area(curve)[:3]),
             _against(curve, curves.get((model, strategies[0]))),
             _against(curve, curves.get((models[0], strategy))),
-            _points(law.slope) if law else "",
+            _marked(*law.slope[:3]) if law else "",
             f"{law.r2:.2f}" if law else "",
             str(len(curve.problems)),
         )
@@ -161,13 +156,12 @@ def _against(curve: Curve, other: Curve | None) -> str:
     if other is None or other is curve or not overlap(curve, other):
         return ""
     difference = area_difference(curve, other)
-    return f"{_points(difference)} ({difference.num_problems})"
+    return f"{_marked(*difference[:3])} ({difference.num_problems})"
 
 
 def _by_budget(cells: pl.DataFrame) -> Iterable[tuple[Budget, pl.DataFrame]]:
     """The budgets of a table with their rows, from the smallest up, unlimited ones last."""
-    ordered = cells.sort(*BUDGET, nulls_last=True)
-    parts = ordered.partition_by(*BUDGET, as_dict=True, maintain_order=True)
+    parts = cells.sort(*BUDGET, nulls_last=True).partition_by(*BUDGET, as_dict=True)
     return [(Budget(*key), part) for key, part in parts.items()]
 
 
@@ -182,46 +176,121 @@ def _found(differences: pl.DataFrame, second: str, budget: Budget) -> str:
     found = _at(differences.filter(second=second), budget).to_dicts()
     if not found:
         return ""
-    row = found[0]
-    difference = Estimate(row["difference"], *(row[name] for name in Estimate._fields[1:]))
-    return f"{_points(difference)} ({difference.num_problems})"
+    return f"{_marked(*(found[0][name] for name in ('difference', 'low', 'high')))} ({found[0]['num_problems']})"
 
 
 def _error(rows: pl.DataFrame, budget: Budget) -> str:
-    if budget.total is None:
-        return ""
-    error = length_error(_at(rows, budget))
-    return f"{error.mean:+.1f} [{error.low:+.1f}, {error.high:+.1f}]"
+    return "" if budget.total is None else with_bounds(*length_error(_at(rows, budget))[:3], "+.1f", scale=1)
 
 
 def _cell(cell: dict[str, Any]) -> list[str]:
-    accuracy = f"{100 * cell['avg_at_k']:.1f} [{100 * cell['ci_low']:.1f}, {100 * cell['ci_high']:.1f}]"
     high = cell["tokens_mean_high"]
     half = "∞" if high is None else f"{high - cell['tokens_mean']:.1f}"
+    accuracy = with_bounds(cell["avg_at_k"], cell["ci_low"], cell["ci_high"])
     return [accuracy, f"{cell['tokens_mean']:.1f} ± {half}"]
 
 
-def _percent(estimate: Estimate) -> str:
-    return f"{100 * estimate.mean:.1f} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
-
-
-def _points(estimate: Estimate) -> str:
+def _marked(difference: float, low: float, high: float) -> str:
     # The place of the mark is kept, so that figures stay below each other.
-    mark = "*" if estimate.excludes_zero else " "
-    return f"{signed(estimate)}{mark}"
+    return with_bounds(difference, low, high, "+.1f") + ("*" if low > 0 or high < 0 else " ")
 
 
-def _table(*columns: str) -> Table:
+def _table(names: Iterable[str], figures: Iterable[str]) -> Table:
     # Its title is a line of its own: a table folds one that is wider than itself.
     table = Table(box=box.SIMPLE_HEAD)
-    for column in columns:
+    for column in names:
         table.add_column(column)
+    for column in figures:
+        table.add_column(column, justify="right")
     return table
 
 
-def _ordered(names: pl.Series, first: str) -> list[str]:
-    return sorted(names.unique(), key=lambda name: (name != first, name))
+def paired_cells(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
+    """Every pair of cells that belong together: of one benchmark, and equal in model, strategy and budget, except where
+    each side has only one, which are then each other's.
+
+    Args:
+        first, second: rows of one or more cells, with problem, score, tokens and the columns of `CELL`.
+
+    Returns:
+        A row per pair: benchmark, model, strategy, budget (both, where they differ); accuracy_a, accuracy_b, difference
+        (b minus a), tokens_a, tokens_b, token_ratio (b over a), each with its bounds NAME_low and NAME_high, null where
+        there is none; num_problems (common ones), num_trajectories (of both). Sorted by benchmark, model, strategy and
+        budget.
+
+    Raises:
+        ValueError: when no two belong together, or a score is missing or outside [0, 1].
+    """
+    match = ["benchmark", *(name for names in _DIMENSIONS if _vary(first, second, names) for name in names)]
+    ours, theirs = (rows.partition_by(match, as_dict=True) for rows in (first, second))
+    found = [_pair(ours[key], theirs[key]) for key in ours if key in theirs]
+    pairs = [pair for pair in found if pair is not None]
+    if not pairs:
+        raise ValueError(f"no two cells agree in {', '.join(match)} and have a problem in common")
+    table = pl.DataFrame(pairs, infer_schema_length=None)
+    return table.sort("benchmark", "model", "strategy", *BUDGET, nulls_last=True).drop(BUDGET)
 
 
-def _name(strategy: str) -> str:
-    return strategy.replace("_", " ")
+def _vary(first: pl.DataFrame, second: pl.DataFrame, names: Sequence[str]) -> bool:
+    """Whether a side has several values, so that it must be said which belong together."""
+    return any(rows.select(names).n_unique() > 1 for rows in (first, second))
+
+
+def _pair(a: pl.DataFrame, b: pl.DataFrame) -> dict[str, Any] | None:
+    """One row of the table; None without a problem in common."""
+    a, b = common_problems(a, b)
+    if a.is_empty():
+        return None
+    ours, theirs = (problem_table(rows, ["score", "tokens"]) for rows in (a, b))
+    difference = score_difference(theirs, ours)
+    # A model that never says a word has no tokens to divide by.
+    ratio = paired_ratio(b, a, "tokens") if ours["tokens"].sum() else None
+    cells = [{name: rows[name][0] for name in CELL} for rows in (a, b)]
+    budgets = [Budget(cell["think_budget"], cell["solution_budget"]) for cell in cells]
+    return {
+        "benchmark": cells[0]["benchmark"],
+        "model": _both(*(cell["model"] for cell in cells)),
+        "strategy": _both(*(cell["strategy"] for cell in cells)),
+        "budget": _both(*map(str, budgets)),
+        **mean_score(ours).columns("accuracy_a"),
+        **mean_score(theirs).columns("accuracy_b"),
+        **difference.columns("difference"),
+        **mean_tokens(ours, "tokens").columns("tokens_a"),
+        **mean_tokens(theirs, "tokens").columns("tokens_b"),
+        **(ratio.columns("token_ratio") if ratio else dict.fromkeys(f"token_ratio{end}" for end in _ENDS)),
+        "num_problems": difference.num_problems,
+        "num_trajectories": difference.num_trajectories,
+        **{name: cells[0][name] for name in BUDGET},
+    }
+
+
+def _both(a: str, b: str) -> str:
+    return a if a == b else f"{a} → {b}"
+
+
+def render_pairs(table: pl.DataFrame, first: str, second: str) -> str:
+    """The table of `paired_cells` as plain text, for a terminal of any width; `first` and `second` say what A and B
+    are."""
+    names = ("benchmark", "model", "strategy", "budget")
+    shown = _table(names, ["A", "B", "B − A", "tokens A", "tokens B", "B / A", "n"])
+    for row in table.iter_rows(named=True):
+        shown.add_row(
+            *(row[name] for name in names),
+            *(_bounded(row, name) for name in ("accuracy_a", "accuracy_b")),
+            _marked(*(row[f"difference{end}"] for end in _ENDS)),
+            *(_bounded(row, name, scale=1) for name in ("tokens_a", "tokens_b")),
+            _bounded(row, "token_ratio", ".2f", scale=1),
+            str(row["num_problems"]),
+        )
+    return render(f"A is {first}", f"B is {second}", shown, PAIRS_LEGEND)
+
+
+def _bounded(row: Mapping[str, Any], name: str, form: str = ".1f", scale: float = 100) -> str:
+    mean, low, high = (row[f"{name}{end}"] for end in _ENDS)
+    return "" if mean is None else with_bounds(mean, low, high, form, scale)
+
+
+def metric_name(quantity: str, row: Mapping[str, Any]) -> str:
+    """One metric per curve, whatever characters its names have."""
+    words = (row[name].replace(" → ", "-to-").replace(">", "-then-") for name in ("benchmark", "model", "strategy"))
+    return "/".join([quantity, *words])

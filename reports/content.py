@@ -1,20 +1,115 @@
-"""What a report shows: built once by `reports.build`, rendered as Markdown and as a page."""
+"""What a report is made of, and what it shows: built once by `reports.build`, rendered as Markdown and as a page."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from reports.claims import Claim
+from elastic_core.budget import Budget, TrainingBudget
+from elastic_core.data.problems import Problem
+from elastic_core.sweep.grid import Cell
 
 LOW, HIGH = " low", " high"
 """Suffixes of the columns that hold the 95 % interval of the column before them."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a model of the table was trained, as far as its training left a record.
+
+    Attributes:
+        budget: what rollouts were trained under.
+        asks_length: whether prompts asked for a length, and rewards held it against them (L1).
+        base: the name, in the table, of the model that it began with; None when that is not measured.
+        metrics: columns step, name, value; None when no record is there.
+    """
+
+    budget: TrainingBudget
+    asks_length: bool
+    base: str | None
+    metrics: pl.DataFrame | None
+
+    @property
+    def fixed_budget(self) -> Budget | None:
+        """The one (t*, s*) that was trained under; None where it was drawn, or a length was asked for instead."""
+        return None if self.asks_length else self.budget.fixed
+
+    def idle(self, name: str) -> str:
+        """A sentence when most steps of the training of `name` could teach nothing, else "": where all rollouts of a
+        problem have the same reward, their advantages are 0."""
+        if self.metrics is None:
+            return ""
+        groups, equal = (
+            dict(self.metrics.filter(name=f"rollout/{each}").select("step", "value").iter_rows())
+            for each in ("groups", "groups_without_variance")
+        )
+        idle = sum(equal.get(step) == count for step, count in groups.items())
+        if 2 * idle <= len(groups):
+            return ""
+        return (
+            f"In {idle} of {len(groups)} training steps of {name} nothing could be learned: all rollouts of every "
+            "problem had the same reward."
+        )
+
+    @property
+    def shown(self) -> str:
+        """ "48+32", "24..144+32", "160+32, L1"."""
+        return f"{self.budget}, L1" if self.asks_length else str(self.budget)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a sweep was asked for.
+
+    Attributes:
+        num_problems: of each benchmark.
+        num_samples: per problem and cell.
+        chosen: whether these are not all problems of the benchmarks.
+    """
+
+    cells: list[Cell]
+    num_problems: Mapping[str, int]
+    num_samples: int
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class ReportSources:
+    """What a report is made of.
+
+    Attributes:
+        rows: the trajectory table (elastic_core.trajectory.SCHEMA) without problems that were not asked for; its models
+            are named "base" and "trained" where the two are to be compared. It may be half done.
+        trainings: of models of the table, by name.
+        asked: the whole sweep; None where nobody knows.
+        problems: by benchmark and id, as far as they are known.
+        price: per million output tokens, in any currency; None leaves money out.
+        provenance, documents, remarks: as in `ReportContent`.
+    """
+
+    rows: pl.LazyFrame
+    trainings: Mapping[str, Training] = field(default_factory=dict)
+    asked: Asked | None = None
+    problems: Mapping[tuple[str, str], Problem] = field(default_factory=dict)
+    price: float | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    documents: Mapping[str, Any] = field(default_factory=dict)
+    remarks: Mapping[str, str] = field(default_factory=dict)
+
+
+class Claim(NamedTuple):
+    """An expectation about one benchmark, whether it holds (None: not measured), and the numbers that decide it."""
+
+    benchmark: str
+    statement: str
+    holds: bool | None
+    evidence: str
 
 
 class Shown(NamedTuple):

@@ -22,26 +22,17 @@ Like avg@k, every mean is over problems of the mean over their samples. `elastic
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from elastic_core.files import write_text
-from elastic_core.statistics import (
-    Estimate,
-    check_scores,
-    forced_close,
-    mean_rate,
-    mean_score,
-    mean_tokens,
-    problem_maj_at_k,
-    problem_pass_at_k,
-    problem_table,
-    sampled_tokens,
-)
-from elastic_core.trajectory import CELL, KEY
+from elastic_core.statistics.accuracy import mean_rate, mean_score, problem_maj_at_k, problem_pass_at_k
+from elastic_core.statistics.estimates import Estimate, problem_table
+from elastic_core.statistics.responses import forced_close, mean_tokens, sampled_tokens
+from elastic_core.trajectory import CELL, KEY, SCHEMA
 
 COLUMNS = (
     *KEY, "think_tokens", "forced_tokens", "solution_tokens", "navigator_tokens", "think_finish", "answer", "score",
@@ -49,33 +40,24 @@ COLUMNS = (
 )  # fmt: skip
 """The columns of the trajectory table that a report reads; the others are long and stay on disk."""
 
+_MEANS: dict[str, tuple[str, Callable[[pl.DataFrame, str], Estimate]]] = {
+    "pass_at_k": ("pass_at_k", mean_rate),
+    "maj_at_k": ("maj_at_k", mean_rate),
+    "tokens_mean": ("tokens", mean_tokens),
+    "think_tokens_mean": ("think_tokens", mean_tokens),
+    "solution_tokens_mean": ("solution_tokens", mean_tokens),
+    "navigator_tokens_mean": ("navigator_tokens", mean_tokens),
+    "forced_tokens_mean": ("forced_tokens", mean_tokens),
+    "forced_fraction": ("forced_close", mean_score),
+}
+"""Of a cell beside its accuracy: the column of `cell_problems` that it is the mean of, and whose interval it has."""
+
 SUMMARY = pl.Schema(
     {
-        "model": pl.String,
-        "benchmark": pl.String,
-        "strategy": pl.String,
-        "think_budget": pl.Int32,
-        "solution_budget": pl.Int32,
-        "num_problems": pl.Int64,
-        "num_samples": pl.Int64,
-        "num_trajectories": pl.Int64,
-        "avg_at_k": pl.Float64,
-        "ci_low": pl.Float64,
-        "ci_high": pl.Float64,
-        **{
-            column: pl.Float64
-            for name in (
-                "pass_at_k",
-                "maj_at_k",
-                "tokens_mean",
-                "think_tokens_mean",
-                "solution_tokens_mean",
-                "navigator_tokens_mean",
-                "forced_tokens_mean",
-                "forced_fraction",
-            )
-            for column in (name, f"{name}_low", f"{name}_high")
-        },
+        **{name: SCHEMA[name] for name in CELL},
+        **dict.fromkeys(("num_problems", "num_samples", "num_trajectories"), pl.Int64()),
+        **dict.fromkeys(("avg_at_k", "ci_low", "ci_high"), pl.Float64()),
+        **{f"{name}{bound}": pl.Float64() for name in _MEANS for bound in ("", "_low", "_high")},
     }
 )
 
@@ -125,7 +107,6 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
         raise ValueError("the trajectory table is empty; expected at least one finished cell")
     if repeated := rows.height - rows.n_unique(KEY):
         raise ValueError(f"{repeated} rows repeat a key ({', '.join(KEY)}); each trajectory counts once")
-    check_scores(rows)
     rows = rows.select(COLUMNS).with_columns(tokens=sampled_tokens(), forced_close=forced_close())
     means = ["score", "tokens", "think_tokens", "solution_tokens", "navigator_tokens", "forced_tokens", "forced_close"]
     table = problem_table(rows, means, CELL).with_columns(k=pl.col("num_samples").min().over(CELL))
@@ -134,18 +115,15 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
     for (k,), problems in table.partition_by("k", as_dict=True).items():
         sampled = rows.join(problems.select(CELL).unique(), on=CELL, how="semi", nulls_equal=True)
         for at_k in (problem_pass_at_k, problem_maj_at_k):
-            problems = _with(problems, at_k(sampled, k, CELL).drop("num_samples", "score"))
+            values = at_k(sampled, k, CELL).drop("num_samples", "score")
+            problems = problems.join(values, on=[*CELL, "problem"], nulls_equal=True, maintain_order="left")
         parts.append(problems)
     return pl.concat(parts)
 
 
-def _with(problems: pl.DataFrame, values: pl.DataFrame) -> pl.DataFrame:
-    return problems.join(values, on=[*CELL, "problem"], nulls_equal=True, maintain_order="left")
-
-
 def _cell(problems: pl.DataFrame) -> dict[str, Any]:
     accuracy = mean_score(problems)
-    return {
+    cell = {
         **{name: problems[name][0] for name in CELL},
         "num_problems": accuracy.num_problems,
         "num_samples": problems["k"][0],
@@ -153,17 +131,7 @@ def _cell(problems: pl.DataFrame) -> dict[str, Any]:
         "avg_at_k": accuracy.mean,
         "ci_low": accuracy.low,
         "ci_high": accuracy.high,
-        **_estimate("pass_at_k", mean_rate(problems, "pass_at_k")),
-        **_estimate("maj_at_k", mean_rate(problems, "maj_at_k")),
-        **_estimate("tokens_mean", mean_tokens(problems, "tokens")),
-        **_estimate("think_tokens_mean", mean_tokens(problems, "think_tokens")),
-        **_estimate("solution_tokens_mean", mean_tokens(problems, "solution_tokens")),
-        **_estimate("navigator_tokens_mean", mean_tokens(problems, "navigator_tokens")),
-        **_estimate("forced_tokens_mean", mean_tokens(problems, "forced_tokens")),
-        **_estimate("forced_fraction", mean_score(problems, "forced_close")),
     }
-
-
-def _estimate(name: str, estimate: Estimate) -> dict[str, float | None]:
-    low, high = (bound if np.isfinite(bound) else None for bound in (estimate.low, estimate.high))
-    return {name: estimate.mean, f"{name}_low": low, f"{name}_high": high}
+    for name, (column, mean) in _MEANS.items():
+        cell |= mean(problems, column).columns(name)
+    return cell

@@ -1,4 +1,8 @@
-"""The tables of a report. Shares are in percent, differences in points, lengths in tokens per trajectory."""
+"""The tables of a report. Shares are in percent, differences in points, lengths in tokens per trajectory.
+
+They are made of the cells, `summary`, and of what `elastic_core.statistics` computes of a whole table: `differences` by
+`paired_differences`, `gains` by `marginal_accuracy`, `budgets` by `budget_advice`, `spent` by `thinking_spent`.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,18 @@ from collections.abc import Mapping
 import polars as pl
 
 from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
-from elastic_core.statistics import FREE, MARGIN, SUFFICIENT
+from elastic_core.statistics.budgets import MARGIN, SUFFICIENT, cheapest_budgets
+from elastic_core.statistics.estimates import FREE
 from elastic_core.trajectory import BUDGET
-from reports.content import HIGH, LOW, ReportTable
-from reports.drawing import plain
+from reports.content import HIGH, LOW, ReportTable, Training
 from reports.published import ACCURACY, stated_budget
-from reports.sources import Training
 from reports.summary import partial
+from reports.wording import budget_text, plain
 
 SWAP = ">"
 SEPARATE = "separate"
-_N = "problems × samples"
+_CI = ("ci_low", "ci_high")
+_DIFFERENCE = ("low", "high")
 
 
 def model_comparison(summary: pl.DataFrame, published: pl.DataFrame) -> ReportTable | None:
@@ -27,6 +32,9 @@ def model_comparison(summary: pl.DataFrame, published: pl.DataFrame) -> ReportTa
     if ours.is_empty():
         return None
     theirs = published.filter(pl.col("metric").is_in(ACCURACY))
+    title = "Models side by side"
+    if theirs.is_empty():
+        return ReportTable("model_comparison", title, "Separate budgeting, and unconstrained responses.", ours)
     beside = theirs.select(
         "benchmark",
         "model",
@@ -38,9 +46,7 @@ def model_comparison(summary: pl.DataFrame, published: pl.DataFrame) -> ReportTa
     caption = (
         "Separate budgeting and unconstrained responses. Published numbers are others', and none was measured here."
     )
-    if theirs.is_empty():
-        frame, caption = frame.drop("source"), "Separate budgeting, and unconstrained responses."
-    return ReportTable("model_comparison", "Models side by side", caption, frame)
+    return ReportTable("model_comparison", title, caption, frame)
 
 
 def swap_ablation(summary: pl.DataFrame) -> ReportTable | None:
@@ -51,9 +57,12 @@ def swap_ablation(summary: pl.DataFrame) -> ReportTable | None:
     involved = {name for pair in pairs for name in (pair, *pair.split(SWAP))}
     roles = pl.col("model").str.split(SWAP)
     frame = _cells(summary.filter(pl.col("model").is_in(involved), strategy="separate"))
-    frame = frame.with_columns(thinks=roles.list.first(), solves=roles.list.last())
     frame = frame.select(
-        "benchmark", "budget", "thinks", "solves", pl.exclude("benchmark", "budget", "thinks", "solves", "model")
+        "benchmark",
+        "budget",
+        roles.list.first().alias("thinks"),
+        roles.list.last().alias("solves"),
+        pl.exclude("benchmark", "budget", "model"),
     )
     caption = "Separate budgeting: one model thinks, the other goes on from its thought and solves."
     return ReportTable("swap_ablation", "Who thinks, who solves", caption, frame.sort("benchmark", maintain_order=True))
@@ -79,11 +88,7 @@ def trainings_side_by_side(summary: pl.DataFrame, trainings: Mapping[str, Traini
 
 
 def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTable | None:
-    """Models or strategies against `baseline`. None without a pair.
-
-    Args:
-        differences: of `elastic_core.statistics.paired_differences`.
-    """
+    """Models or strategies against `baseline`. None without a pair."""
     pairs = differences.filter(first=baseline)
     if pairs.is_empty():
         return None
@@ -93,8 +98,8 @@ def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTabl
         "benchmark",
         pl.col("second").alias(between),
         other,
-        budget=_budget(),
-        **_estimate(name, "difference", "low", "high", 100),
+        budget=budget_text(),
+        **_estimate(name, "difference", _DIFFERENCE),
         problems="num_problems",
         trajectories="num_trajectories",
     )
@@ -104,11 +109,7 @@ def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTabl
 
 
 def templates(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable | None:
-    """Thought templates against separate budgeting, both held to the same t + s. None without a pair.
-
-    Args:
-        differences: of `elastic_core.statistics.paired_differences`, between strategies.
-    """
+    """Thought templates against separate budgeting, both held to the same t + s. None without a pair."""
     pairs = differences.filter(first=REASONFLUX_ZERO, second=SEPARATE)
     if pairs.is_empty():
         return None
@@ -120,8 +121,8 @@ def templates(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable |
     frame = joined.sort(cell, nulls_last=True).select(
         "benchmark",
         "model",
-        budget=_budget(),
-        **_estimate("accuracy (%)", "avg_at_k", "ci_low", "ci_high", 100),
+        budget=budget_text(),
+        **_estimate("accuracy (%)", "avg_at_k", _CI),
         # The pair is kept the other way round.
         **{name: -100 * pl.col("difference"), name + LOW: -100 * pl.col("high"), name + HIGH: -100 * pl.col("low")},
         **{
@@ -130,8 +131,8 @@ def templates(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable |
             "written by us": "forced_tokens_mean",
             "tokens of separate": "separate_tokens",
         },
-        problems=joined["num_problems"],
-        trajectories=joined["num_trajectories"],
+        problems="num_problems",
+        trajectories="num_trajectories",
     )
     caption = (
         "ReasonFlux-Zero at equal budget; differences of avg@k in points, paired by problem. Tokens are sampled ones, "
@@ -141,11 +142,7 @@ def templates(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable |
 
 
 def marginal(gains: pl.DataFrame) -> ReportTable | None:
-    """What the next tokens buy. None where no two budgets are neighbours.
-
-    Args:
-        gains: of `elastic_core.statistics.marginal_accuracy`.
-    """
+    """What the next tokens buy. None where no two budgets are neighbours."""
     if gains.is_empty():
         return None
     name = "points per 100 tokens"
@@ -157,7 +154,7 @@ def marginal(gains: pl.DataFrame) -> ReportTable | None:
         pl.format("{} → {}", *steps).alias("thinking budget"),
         pl.col("tokens").alias("tokens before"),
         pl.col("next_tokens").alias("tokens after"),
-        **_estimate(name, "gain", "low", "high", 100),
+        **_estimate(name, "gain", _DIFFERENCE),
         problems="num_problems",
     )
     caption = "Accuracy gained from one thinking budget to the next, over the tokens that it costs; problems resampled."
@@ -167,31 +164,23 @@ def marginal(gains: pl.DataFrame) -> ReportTable | None:
 def advice(budgets: pl.DataFrame) -> ReportTable | None:
     """The cheapest budget within the margin of unconstrained accuracy, per benchmark and model. None where there are no
     unconstrained responses to hold budgets against.
-
-    Args:
-        budgets: of `elastic_core.statistics.budget_advice`.
     """
     if budgets.is_empty():
         return None
     margin = f"{100 * MARGIN:.0f} points"
-    chosen = []
-    asked = budgets.select("benchmark", "model").unique().sort("benchmark", "model")
-    for column, meaning in (("within", "as measured"), ("surely_within", "with its whole interval")):
-        cheapest = budgets.filter(column).group_by("benchmark", "model", maintain_order=True).first()
-        chosen.append(asked.join(cheapest, on=["benchmark", "model"], how="left").with_columns(meaning=pl.lit(meaning)))
     name = "difference from unconstrained"
-    frame = pl.concat(chosen).select(
+    frame = cheapest_budgets(budgets).select(
         "benchmark",
         "model",
         pl.col("meaning").alias(f"within {margin}"),
         cheapest=pl.when(pl.col("strategy").is_null())
         .then(pl.lit("no measured budget"))
-        .otherwise(pl.format("{} {}", pl.col("strategy").str.replace_all("_", " "), _budget())),
+        .otherwise(pl.format("{} {}", pl.col("strategy").str.replace_all("_", " "), budget_text())),
         tokens="tokens",
         **{
             "unconstrained tokens": pl.col("free_tokens"),
             "tokens saved (%)": 100 * (1 - pl.col("tokens") / pl.col("free_tokens")),
-            **_estimate(name, "difference", "low", "high", 100),
+            **_estimate(name, "difference", _DIFFERENCE),
         },
         problems="num_problems",
     )
@@ -200,32 +189,23 @@ def advice(budgets: pl.DataFrame) -> ReportTable | None:
         "once by the measured difference, once by the lower end of its 95 % interval. The first was picked among many "
         "with the luck of its samples; the second is the safer choice."
     )
-    order = ["benchmark", "model"]
-    return ReportTable(
-        "budget_advice", "Which budget to set", caption, frame.sort(order, maintain_order=True), frozenset({name})
-    )
+    return ReportTable("budget_advice", "Which budget to set", caption, frame, frozenset({name}))
 
 
 def thinking(spent: pl.DataFrame) -> ReportTable | None:
-    """What the thinking went into. None without a complete ladder of budgets.
-
-    Args:
-        spent: of `elastic_core.statistics.thinking_spent`.
-    """
+    """What the thinking went into. None without a complete ladder of budgets."""
     if spent.is_empty():
         return None
     frame = spent.select(
         "benchmark",
         "model",
         "strategy",
-        budget=_budget(),
-        **{
-            column: expression
-            for name in ("needed", "overthinking", "futile")
-            for column, expression in _estimate(name, name, f"{name}_low", f"{name}_high", 1).items()
-        },
-        **_estimate("starved (%)", "starved", "starved_low", "starved_high", 100),
-        **_estimate("solved within t (%)", "solved_within", "solved_within_low", "solved_within_high", 100),
+        budget=budget_text(),
+        **_estimate("needed", "needed", scale=1),
+        **_estimate("overthinking", "overthinking", scale=1),
+        **_estimate("futile", "futile", scale=1),
+        **_estimate("starved (%)", "starved"),
+        **_estimate("solved within t (%)", "solved_within"),
         problems="num_problems",
         trajectories="num_trajectories",
     )
@@ -243,32 +223,29 @@ def costs(summary: pl.DataFrame, price: float | None) -> ReportTable:
     Args:
         price: per million output tokens, in any currency; None leaves money out.
     """
-    columns = {
-        **_estimate("tokens per response", "tokens_mean", "tokens_mean_low", "tokens_mean_high", 1),
-        **_estimate("accuracy (%)", "avg_at_k", "ci_low", "ci_high", 100),
-    }
-    if price is not None:
-        bounds = ("tokens_mean", "tokens_mean_low", "tokens_mean_high")
-        columns |= _estimate("cost of a million responses", *bounds, price)
-    frame = summary.select(
-        "benchmark", "model", "strategy", budget=_budget(), **columns, trajectories="num_trajectories"
-    )
     caption = "Tokens are those sampled, thinking and solution; prompts and forced tokens are not in them."
+    columns = _estimate("tokens per response", "tokens_mean", scale=1) | _estimate("accuracy (%)", "avg_at_k", _CI)
     if price is not None:
+        columns |= _estimate("cost of a million responses", "tokens_mean", scale=price)
         caption += f" Cost at {price:g} per million output tokens."
+    frame = summary.select(
+        "benchmark", "model", "strategy", budget=budget_text(), **columns, trajectories="num_trajectories"
+    )
     return ReportTable("costs", "What a response costs", caption, _readable(frame))
 
 
 def every_cell(summary: pl.DataFrame) -> ReportTable:
     """What `summary.json` says, for a reader who sorts."""
-    shares = {"pass@k (%)": "pass_at_k", "maj@k (%)": "maj_at_k", "forced (%)": "forced_fraction"}
-    tokens = {"thinking tokens": "think_tokens_mean", "solution tokens": "solution_tokens_mean"}
-    columns = _estimate("accuracy (%)", "avg_at_k", "ci_low", "ci_high", 100)
-    for scale, names in ((100, shares), (1, tokens)):
-        for shown, name in names.items():
-            columns |= _estimate(shown, name, f"{name}_low", f"{name}_high", scale)
+    columns = {
+        **_estimate("accuracy (%)", "avg_at_k", _CI),
+        **_estimate("pass@k (%)", "pass_at_k"),
+        **_estimate("maj@k (%)", "maj_at_k"),
+        **_estimate("forced (%)", "forced_fraction"),
+        **_estimate("thinking tokens", "think_tokens_mean", scale=1),
+        **_estimate("solution tokens", "solution_tokens_mean", scale=1),
+    }
     frame = summary.select(
-        "benchmark", "model", "strategy", budget=_budget(), **columns, problems="num_problems", k="num_samples"
+        "benchmark", "model", "strategy", budget=budget_text(), **columns, problems="num_problems", k="num_samples"
     )
     caption = "Accuracy is avg@k. Forced: thoughts whose think-end the pipeline wrote."
     return ReportTable("cells", "Every cell", caption, _readable(frame))
@@ -276,30 +253,31 @@ def every_cell(summary: pl.DataFrame) -> ReportTable:
 
 def _cells(summary: pl.DataFrame) -> pl.DataFrame:
     """Cells in display units, from the smallest budget up within a benchmark."""
-    marked = summary.with_columns(partial=partial())
-    counts = pl.format(
-        "{} × {}{}", "num_problems", "num_samples", pl.when("partial").then(pl.lit(" †")).otherwise(pl.lit(""))
+    mark = pl.when(partial()).then(pl.lit(" †")).otherwise(pl.lit(""))
+    counts = pl.format("{} × {}{}", "num_problems", "num_samples", mark)
+    return (
+        summary.with_columns(counts=counts)
+        .sort("benchmark", *BUDGET, "model", nulls_last=True)
+        .select(
+            "benchmark",
+            "model",
+            budget=budget_text(),
+            **_estimate("accuracy (%)", "avg_at_k", _CI),
+            **_estimate("tokens", "tokens_mean", scale=1),
+            **_estimate("forced (%)", "forced_fraction"),
+            **{"problems × samples": "counts"},
+        )
     )
-    return marked.sort("benchmark", *BUDGET, "model", nulls_last=True).select(
-        "benchmark",
-        "model",
-        budget=_budget(),
-        **_estimate("accuracy (%)", "avg_at_k", "ci_low", "ci_high", 100),
-        **_estimate("tokens", "tokens_mean", "tokens_mean_low", "tokens_mean_high", 1),
-        **_estimate("forced (%)", "forced_fraction", "forced_fraction_low", "forced_fraction_high", 100),
-        **{_N: counts},
-    )
 
 
-def _budget() -> pl.Expr:
-    """As `Budget` is written."""
-    t, s = (pl.col(name).cast(pl.String).fill_null("unlimited") for name in BUDGET)
-    unlimited = pl.col("think_budget").is_null() & pl.col("solution_budget").is_null()
-    return pl.when(unlimited).then(pl.lit("unlimited")).otherwise(pl.format("{}+{}", t, s))
+def _estimate(name: str, mean: str, bounds: tuple[str, str] | None = None, scale: float = 100) -> dict[str, pl.Expr]:
+    """The three columns of an estimate, see `ReportTable.frame`. A bound that is null is infinite.
 
-
-def _estimate(name: str, mean: str, low: str, high: str, scale: float) -> dict[str, pl.Expr]:
-    """The three columns of an estimate, see `ReportTable.frame`. A bound that is null is infinite."""
+    Args:
+        mean: its column.
+        bounds: the columns of its interval; MEAN_low and MEAN_high unless given.
+    """
+    low, high = bounds or (f"{mean}_low", f"{mean}_high")
     known = pl.when(pl.col(mean).is_not_null())
     return {
         name: scale * pl.col(mean),

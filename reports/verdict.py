@@ -1,14 +1,23 @@
-"""The report in one sentence, computed from paired differences and claims: it says no more than its numbers."""
+"""The sentences on top of a report: what its table says, from paired differences and claims, and how much of the sweep
+is there. They say no more than the numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 
 import polars as pl
 
-from elastic_core.statistics import Estimate, Readable, score_difference, unreadable
+from elastic_core.statistics.accuracy import score_difference
+from elastic_core.statistics.estimates import Estimate
+from elastic_core.statistics.responses import Readable, unreadable
 from elastic_core.trajectory import BUDGET, CELL
-from reports.claims import BASE, TRAINED, Claim, signed
+from reports.claims import BASE, TRAINED, VANILLA
+from reports.content import Asked, Claim
+from reports.wording import ordered, signed
+
+Found = dict[str, tuple[Estimate, int]]
+"""By benchmark: a paired difference of accuracy, averaged over budgets, and how many budgets."""
 
 
 def verdict(problems: pl.DataFrame, claims: list[Claim], responses: Sequence[Readable] = ()) -> str:
@@ -24,32 +33,31 @@ def verdict(problems: pl.DataFrame, claims: list[Claim], responses: Sequence[Rea
     if responses and all(each.num_answered == 0 for each in responses):
         return " ".join(["Nothing can be read from this comparison.", *remarks])
     closed = not responses or any(each.num_closed for each in responses)
-    return " ".join([_compared(problems, claims, closed), *remarks])
+    return " ".join([_compared(problems, closed) + _held(claims), *remarks])
 
 
-def _compared(problems: pl.DataFrame, claims: list[Claim], closed: bool) -> str:
+def _compared(problems: pl.DataFrame, closed: bool) -> str:
     limited = problems.filter(pl.col("think_budget").is_not_null())
-    separate, vanilla = limited.filter(strategy="separate"), limited.filter(strategy="vanilla")
-    models = sorted(problems["model"].unique(), key=lambda name: (name != BASE, name))
+    separate, vanilla = limited.filter(strategy="separate"), limited.filter(strategy=VANILLA)
+    models = ordered(problems["model"], BASE)
     base = separate.filter(model=BASE)
-    if found := _by_benchmark(separate.filter(model=TRAINED), base):
-        return _sentence("Training", "trained over base, separate budgeting", found, closed) + _held(claims)
     over_base = {name: _by_benchmark(separate.filter(model=name), base) for name in models if name != BASE}
     others = {name: found for name, found in over_base.items() if found}
+    if TRAINED in others:
+        return _sentence("Training", "trained over base, separate budgeting", others[TRAINED], closed)
     if len(others) > 1:
-        return _spread(others) + _held(claims)
-    if others:
-        ((name, found),) = others.items()
-        return _sentence(name, f"{name} over base, separate budgeting", found, closed) + _held(claims)
+        return _spread(others)
+    for name, found in others.items():
+        return _sentence(name, f"{name} over base, separate budgeting", found, closed)
     for name in models:
         if found := _by_benchmark(separate.filter(model=name), vanilla.filter(model=name)):
-            return _sentence("Separate budgeting", f"over vanilla truncation of {name}", found, closed) + _held(claims)
+            return _sentence("Separate budgeting", f"over vanilla truncation of {name}", found, closed)
     cells = problems.select(CELL).n_unique()
-    return f"Nothing can be held against anything else in the {cells} cells of {', '.join(models)}.{_held(claims)}"
+    return f"Nothing can be held against anything else in the {cells} cells of {', '.join(models)}."
 
 
-def _by_benchmark(ours: pl.DataFrame, theirs: pl.DataFrame) -> dict[str, tuple[Estimate, int]]:
-    """The paired difference on each benchmark, averaged over the budgets that both have, and how many those are."""
+def _by_benchmark(ours: pl.DataFrame, theirs: pl.DataFrame) -> Found:
+    """Over the problems and budgets that both have."""
     place = ["benchmark", "problem", *BUDGET]
     shared = ours.select(place).join(theirs.select(place), on=place, nulls_equal=True)
     found = {}
@@ -64,11 +72,7 @@ def _means(cells: pl.DataFrame) -> pl.DataFrame:
     return cells.group_by("problem").agg(pl.col("score").mean(), pl.col("num_samples").sum()).sort("problem")
 
 
-def _sentence(subject: str, pair: str, found: dict[str, tuple[Estimate, int]], closed: bool) -> str:
-    return f"{_headline(subject, found, closed)} ({pair}, paired): {_listed(found)}."
-
-
-def _spread(others: dict[str, dict[str, tuple[Estimate, int]]]) -> str:
+def _spread(others: dict[str, Found]) -> str:
     """The least and the greatest difference on each benchmark: naming only the best of many would flatter it."""
     benchmarks = dict.fromkeys(benchmark for found in others.values() for benchmark in found)
     ranges = []
@@ -80,38 +84,61 @@ def _spread(others: dict[str, dict[str, tuple[Estimate, int]]]) -> str:
     return f"{len(others)} models beside base (each over base, separate budgeting, paired): {', '.join(ranges)}."
 
 
-def _headline(subject: str, found: dict[str, tuple[Estimate, int]], closed: bool) -> str:
+def _sentence(subject: str, pair: str, found: Found, closed: bool) -> str:
+    listed = ", ".join(
+        f"{name} {signed(one)} points ({one.num_problems} problems, {budgets} budget{'s' if budgets > 1 else ''})"
+        for name, (one, budgets) in found.items()
+    )
+    return f"{_headline(subject, found, closed)} ({pair}, paired): {listed}."
+
+
+def _headline(subject: str, found: Found, closed: bool) -> str:
     """Gains and losses are those whose interval excludes zero.
 
     Args:
         closed: whether any thought was closed by its model. If not, budgets that make no difference say nothing.
     """
-    gains = [name for name, (estimate, _) in found.items() if estimate.low > 0]
-    losses = [name for name, (estimate, _) in found.items() if estimate.high < 0]
+    gains = sum(estimate.low > 0 for estimate, _ in found.values())
+    losses = sum(estimate.high < 0 for estimate, _ in found.values())
     total = f"{len(found)} benchmark{'s' if len(found) > 1 else ''}"
-    if len(gains) == len(found):
-        return f"{subject} raises accuracy under a thinking budget on {'all ' if len(found) > 1 else ''}{total}"
-    if len(losses) == len(found):
-        return f"{subject} lowers accuracy under a thinking budget on {'all ' if len(found) > 1 else ''}{total}"
-    if not gains and not losses and not closed:
+    for verb, count in (("raises", gains), ("lowers", losses)):
+        if count == len(found):
+            return f"{subject} {verb} accuracy under a thinking budget on {'all ' if count > 1 else ''}{total}"
+    if gains or losses:
+        return f"{subject} raises accuracy under a thinking budget on {gains} of {total} and lowers it on {losses}"
+    if not closed:
         return f"{subject}: no difference can be read on {total}, as no thought was closed by its model"
-    if not gains and not losses:
-        return f"{subject} makes no difference to accuracy under a thinking budget that {total} could show"
-    return (
-        f"{subject} raises accuracy under a thinking budget on {len(gains)} of {total} and lowers it on {len(losses)}"
-    )
-
-
-def _listed(found: dict[str, tuple[Estimate, int]]) -> str:
-    return ", ".join(
-        f"{name} {signed(one)} points ({one.num_problems} problems, {budgets} budget{'s' if budgets > 1 else ''})"
-        for name, (one, budgets) in found.items()
-    )
+    return f"{subject} makes no difference to accuracy under a thinking budget that {total} could show"
 
 
 def _held(claims: list[Claim]) -> str:
     measured = [claim for claim in claims if claim.holds is not None]
-    if not measured:
-        return ""
     held = sum(claim.holds is True for claim in measured)
-    return f" {held} of {len(measured)} measurable expectations hold."
+    return f" {held} of {len(measured)} measurable expectations hold." if measured else ""
+
+
+def coverage(rows: pl.DataFrame, asked: Asked) -> str:
+    """Trajectories and cells, of those asked for. What is there beyond that does not count.
+
+    Args:
+        rows: of the trajectory table, of no other problems than were asked for.
+    """
+    counts = rows.filter(pl.col("sample") < asked.num_samples).group_by(CELL).len()
+    there = {tuple(row[:-1]): row[-1] for row in counts.select(*CELL, "len").iter_rows()}
+    wanted = {
+        (cell.model, cell.benchmark, cell.strategy, *astuple(cell.budget)): asked.num_problems[cell.benchmark]
+        * asked.num_samples
+        for cell in asked.cells
+    }
+    found = {key: min(there.get(key, 0), number) for key, number in wanted.items()}
+    numbers = ", ".join(f"{num} of {name}" for name, num in asked.num_problems.items())
+    of = f" It measures part of the problems, drawn by a hash of their names: {numbers}." if asked.chosen else ""
+    done, total = sum(found.values()), sum(wanted.values())
+    if done == total:
+        return f"The sweep is complete: {total:,} trajectories in {len(wanted):,} cells.{of}"
+    complete = sum(found[key] == number for key, number in wanted.items())
+    empty = sum(number == 0 for number in found.values())
+    return (
+        f"The sweep is not complete: {done:,} of {total:,} trajectories ({100 * done / total:.0f} %) are there, "
+        f"{complete:,} of {len(wanted):,} cells are complete and {empty:,} are empty.{of}"
+    )

@@ -27,7 +27,7 @@ from elastic_core.sweep.subset import first_ids, rows_of
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import KEY
 from reports import codeforces
-from reports.sources import Asked, ReportSources, Training
+from reports.content import Asked, ReportSources, Training
 from tasks.stage import METRICS, MODEL, TABLE, standings_directory
 
 _INPUTS = "inputs.json"

@@ -1,15 +1,28 @@
-"""avg@k of one cell, paired differences of two, and of every pair in a whole table at equal budget."""
+"""What k samples of a problem are worth: avg@k; pass@k, to whoever can recognise the right one; maj@k, to whoever can
+only vote. And paired differences of avg@k: of two cells, and of every pair in a whole table at equal budget."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import lru_cache
 from itertools import combinations
+from math import comb
 from typing import Literal
 
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.intervals import Estimate, wilson
-from elastic_core.statistics.problems import check_scores, column_of, common_problems, problem_table
+from elastic_core.statistics.estimates import (
+    Estimate,
+    bootstrap,
+    column_of,
+    common_problems,
+    estimates_table,
+    paired_tables,
+    problem_table,
+    wilson,
+)
 from elastic_core.trajectory import BUDGET
 
 
@@ -22,9 +35,7 @@ def avg_at_k(rows: pl.DataFrame) -> Estimate:
     Raises:
         ValueError: on no rows, or a score that is missing or outside [0, 1].
     """
-    problems = problem_table(rows, ["score"])
-    check_scores(rows)
-    return mean_score(problems)
+    return mean_score(problem_table(rows, ["score"]))
 
 
 def mean_score(problems: pl.DataFrame, column: str = "score") -> Estimate:
@@ -56,11 +67,7 @@ def paired_difference(a: pl.DataFrame, b: pl.DataFrame) -> Estimate:
     Raises:
         ValueError: when no problem is in both, or as `avg_at_k`.
     """
-    a, b = common_problems(a, b)
-    problems_a, problems_b = problem_table(a, ["score"]), problem_table(b, ["score"])
-    check_scores(a)
-    check_scores(b)
-    return score_difference(problems_a, problems_b)
+    return score_difference(*paired_tables(a, b, ["score"]))
 
 
 def score_difference(a: pl.DataFrame, b: pl.DataFrame) -> Estimate:
@@ -102,28 +109,128 @@ def paired_differences(rows: pl.DataFrame, between: Literal["model", "strategy"]
     Raises:
         ValueError: on no rows, or a score that is missing or outside [0, 1].
     """
-    other = "strategy" if between == "model" else "model"
-    place = ["benchmark", other, *BUDGET]
+    place = ["benchmark", "strategy" if between == "model" else "model", *BUDGET]
     problems = problem_table(rows, ["score"], by=[*place, between])
-    check_scores(rows)
-    schema = {name: problems.schema[name] for name in place} | {
-        "first": pl.String(),
-        "second": pl.String(),
-        "difference": pl.Float64(),
-        "low": pl.Float64(),
-        "high": pl.Float64(),
-        "num_problems": pl.Int64(),
-        "num_trajectories": pl.Int64(),
-    }
     found = []
     for key, cells in problems.partition_by(place, as_dict=True).items():
         sides = {name: side for (name,), side in cells.partition_by(between, as_dict=True).items()}
         for first, second in combinations(sorted(sides, key=lambda name: (name != baseline, name)), 2):
-            if set(sides[first]["problem"]).isdisjoint(sides[second]["problem"]):
-                continue
             ours, theirs = common_problems(sides[second], sides[first])
-            found.append((*key, first, second, *score_difference(ours, theirs)))
-    return pl.DataFrame(found, schema=schema, orient="row").sort([*place, "first", "second"], nulls_last=True)
+            if not ours.is_empty():
+                found.append((*key, first, second, *score_difference(ours, theirs)))
+    keys = {name: problems.schema[name] for name in place} | {"first": pl.String(), "second": pl.String()}
+    return estimates_table(found, keys, ["difference", "low", "high"])
+
+
+def mean_rate(problems: pl.DataFrame, column: str) -> Estimate:
+    """Mean over problems of a value in [0, 1], with its bootstrap interval; one row per problem, with `num_samples`."""
+    values = column_of(problems, column)[:, None]
+    extremes = np.array([[0.0], [1.0]])
+    return bootstrap(values, lambda means: means[:, 0], extremes, int(problems["num_samples"].sum()))
+
+
+def problem_pass_at_k(rows: pl.DataFrame, k: int, by: Sequence[str] = ()) -> pl.DataFrame:
+    """One row per problem, with `pass_at_k`: the expected best score of k of its n samples.
+
+    Where scores are 0 and 1 and c samples are right, it is 1 - C(n - c, k) / C(n, k) (Chen et al. 2021, "Evaluating
+    large language models trained on code", equation 1). Written over the samples in order of their scores it also
+    holds for scores in between: the i-th smallest is the best of C(i - 1, k - 1) of the C(n, k) subsets.
+
+    Args:
+        rows: of the cells that `by` tells apart, with `problem` and `score`; every row is one sample.
+
+    Raises:
+        ValueError: on no rows, a problem with fewer than k samples, or a score that is missing or outside [0, 1].
+    """
+    problems = _sampled_k_times(rows, k, by)
+    keys = [*by, "problem"]
+    ascending = rows.group_by(keys).agg(pl.col("score").sort(), num_samples=pl.len())
+    values = []
+    for (n,), part in ascending.partition_by("num_samples", as_dict=True).items():
+        best = np.array([comb(i, k - 1) / comb(n, k) for i in range(n)])
+        scores = part["score"].explode().to_numpy().reshape(-1, n)
+        values.append(part.select(keys).with_columns(pass_at_k=scores @ best))
+    return problems.join(pl.concat(values), on=keys, how="left", nulls_equal=True, maintain_order="left")
+
+
+def problem_maj_at_k(rows: pl.DataFrame, k: int, by: Sequence[str] = ()) -> pl.DataFrame:
+    """One row per problem, with `maj_at_k`: the expected score of the answer that most of k of its n samples give.
+
+    The majority vote is self-consistency (Wang et al. 2023). Answers are equal when their text is; one that could not
+    be read is null and does not vote. Answers with equally many votes share the vote: each is chosen with the same
+    chance. A vote scores what rows with its answer score on average. Where nobody votes the score is that of the rows
+    drawn, 0 as they are graded. So maj@1 is avg@1, and all-different answers leave avg@k.
+
+    For k < n it is the exact expectation over all subsets of k samples, as in pass@k, from the number of samples behind
+    each answer. It takes time in proportion to k² and to the square of the number of different answers.
+
+    Args:
+        rows: as of `problem_pass_at_k`, with `answer`.
+
+    Raises:
+        ValueError: as `problem_pass_at_k`.
+    """
+    problems = _sampled_k_times(rows, k, by)
+    keys = [*by, "problem"]
+    votes = rows.group_by([*keys, "answer"]).agg(pl.col("score").mean(), votes=pl.len()).sort("votes", "answer")
+    voting = pl.col("answer").is_not_null()
+    ballots = votes.group_by(keys).agg(
+        pl.col("votes").filter(voting),
+        pl.col("score").filter(voting),
+        silent=pl.col("votes").filter(~voting).sum(),
+        silent_score=pl.col("score").filter(~voting).sum(),
+    )
+    values = []
+    for counts, scores, silent, silent_score in ballots.select(pl.exclude(keys)).iter_rows():
+        chances = _chances(tuple(counts), silent, k)
+        voted = sum(chance * score for chance, score in zip(chances, scores, strict=True))
+        values.append(voted + (1 - sum(chances)) * silent_score)
+    # Rounding may leave a share of 1 by an ulp, and the bounds of a score are exact.
+    shares = pl.Series("maj_at_k", values, dtype=pl.Float64).clip(0, 1)
+    return problems.join(
+        ballots.select(keys).with_columns(shares), on=keys, how="left", nulls_equal=True, maintain_order="left"
+    )
+
+
+def _sampled_k_times(rows: pl.DataFrame, k: int, by: Sequence[str]) -> pl.DataFrame:
+    """The problem table of `rows`, each problem sampled k times at least."""
+    if k < 1:
+        raise ValueError(f"k is {k}; expected at least 1 sample")
+    problems = problem_table(rows, ["score"], by)
+    few = problems.filter(pl.col("num_samples") < k)
+    if not few.is_empty():
+        found = few.row(0, named=True)
+        raise ValueError(f"problem {found['problem']} has {found['num_samples']} samples; expected {k} or more")
+    return problems
+
+
+@lru_cache(maxsize=65536)
+def _chances(votes: tuple[int, ...], silent: int, k: int) -> list[float]:
+    """Each answer's chance to win the vote of k samples, drawn of `votes` samples per answer and `silent` without."""
+    n = sum(votes) + silent
+    if k == n:
+        most = max(votes, default=0)
+        return [float(count == most) / votes.count(most) for count in votes]
+    known = {own: _chance(votes, silent, k, votes.index(own)) for own in set(votes)}
+    return [known[count] for count in votes]
+
+
+def _chance(votes: tuple[int, ...], silent: int, k: int, place: int) -> float:
+    """The chance of the answer at `place`: over j, its votes, with no other above j and r others at j, 1 / (1 + r)."""
+    rivals = votes[:place] + votes[place + 1 :]
+    total = 0.0
+    for j in range(1, min(votes[place], k) + 1):
+        # Ways to draw the samples that do not give this answer, by (rivals at j, samples drawn).
+        ways = {(0, size): comb(silent, size) for size in range(k - j + 1)}
+        for rival in rivals:
+            more: dict[tuple[int, int], int] = defaultdict(int)
+            for (tied, size), count in ways.items():
+                for drawn in range(min(rival, j, k - j - size) + 1):
+                    more[tied + (drawn == j), size + drawn] += count * comb(rival, drawn)
+            ways = more
+        shared = sum(count / (1 + tied) for (tied, size), count in ways.items() if size == k - j)
+        total += comb(votes[place], j) * shared
+    return total / comb(sum(votes) + silent, k)
 
 
 def _correlation(a: np.ndarray, b: np.ndarray) -> float:

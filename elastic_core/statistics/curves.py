@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.intervals import Estimate, bootstrap, mean_interval
-from elastic_core.statistics.problems import check_scores, problem_table
+from elastic_core.statistics.estimates import Estimate, bootstrap, mean_interval, problem_table
 from elastic_core.statistics.responses import sampled_tokens
 from elastic_core.trajectory import BUDGET
 
@@ -82,7 +81,6 @@ def read_curve(rows: pl.DataFrame, cell: Sequence[str] = BUDGET) -> Curve:
         ValueError: on no rows, a score that is missing or outside [0, 1], or a missing count.
     """
     table = problem_table(rows.with_columns(tokens=sampled_tokens()), ["score", "tokens"], cell)
-    check_scores(rows)
     num_cells = table.select(cell).n_unique()
     complete = table.filter(pl.len().over("problem") == num_cells).sort("problem", *cell)
     return Curve(

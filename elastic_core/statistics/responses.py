@@ -7,8 +7,7 @@ from typing import NamedTuple
 import polars as pl
 
 from elastic_core.rewards.grade import UNANSWERED
-from elastic_core.statistics.intervals import Estimate, mean_interval
-from elastic_core.statistics.problems import column_of, common_problems, problem_table
+from elastic_core.statistics.estimates import Estimate, column_of, mean_interval, paired_tables, problem_table
 from elastic_core.trajectory import ThinkFinish
 
 
@@ -58,13 +57,14 @@ def paired_ratio(a: pl.DataFrame, b: pl.DataFrame, column: str) -> Estimate:
     Raises:
         ValueError: when no problem is in both, or the mean in `b` is zero.
     """
-    a, b = common_problems(a, b)
-    top, bottom = (column_of(problem_table(rows, [column]), column) for rows in (a, b))
+    tables = paired_tables(a, b, [column])
+    top, bottom = (column_of(problems, column) for problems in tables)
     if bottom.mean() == 0:
         raise ValueError(f"the mean {column} to divide by is zero")
     ratio = top.mean() / bottom.mean()
     low, high = mean_interval((top - ratio * bottom) / bottom.mean())
-    return Estimate(float(ratio), float(ratio + low), float(ratio + high), len(top), a.height + b.height)
+    trajectories = sum(int(problems["num_samples"].sum()) for problems in tables)
+    return Estimate(float(ratio), float(ratio + low), float(ratio + high), len(top), trajectories)
 
 
 class Readable(NamedTuple):

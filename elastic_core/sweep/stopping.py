@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from elastic_core.statistics import avg_at_k
+from elastic_core.statistics.accuracy import avg_at_k
 from elastic_core.sweep.grid import Cell
 from elastic_core.trajectory import CELL
 

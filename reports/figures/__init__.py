@@ -1,1 +1,281 @@
-"""The figures: each is drawn from a small frame, which is saved beside it."""
+"""What the figures share: files, panels, and how a line of cells is drawn. Each is drawn from a small frame, which is
+saved beside it; where it is made of statistics, these are named as in `reports.tables`.
+
+Colour is the model, shape the strategy, in every figure. Bytes depend on the data and matplotlib's version only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from elastic_core.escaping import write_csv
+from elastic_core.files import replacing
+from elastic_core.statistics.estimates import FREE
+from reports.claims import BASE, TRAINED
+from reports.content import ReportFigure
+from reports.summary import partial
+from reports.wording import limit, plain, sampled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Colour = str | tuple[float, float, float]
+
+COLOURS = {BASE: "C0", TRAINED: "C1"}
+NUM_COLOURS = 10
+"""In the style file."""
+INK = "#333333"
+
+# Line style, marker, and how far the model's colour is mixed with white, so that three lines of one model differ.
+STYLES = {"separate": ("-", "o", 0.0), "budget_forcing": ("--", "s", 0.25), "vanilla": (":", "^", 0.45)}
+OTHER_STYLE = ("-.", "D", 0.15)
+
+BAND = "Bands and bars: 95 % intervals, clustered by problem."
+TOKENS_LABEL = "mean tokens sampled, thinking + solution"
+MAX_ACROSS = 4
+"""Most panels beside each other."""
+MAX_MODELS = 3
+"""Of more models, only separate budgeting is drawn, and responses without a budget."""
+PARTIAL = "Hollow: a cell with fewer trajectories than the fullest of its benchmark."
+
+
+class Sheet(NamedTuple):
+    """What every figure of a report is drawn with: where to, and each model's colour (`model_colours`)."""
+
+    directory: Path
+    colours: dict[str, str]
+
+
+def model_colours(models: Iterable[str]) -> dict[str, str]:
+    """The colour of each model of a report: fixed for base and trained, then by place among the others."""
+    others = sorted(set(models) - COLOURS.keys())
+    rest = NUM_COLOURS - len(COLOURS)
+    return COLOURS | {model: f"C{len(COLOURS) + i % rest}" for i, model in enumerate(others)}
+
+
+def figure_files(sheet: Sheet, name: str, title: str, caption: str) -> ReportFigure:
+    """Where a figure will lie."""
+    png, svg, data = (sheet.directory / f"{name}.{suffix}" for suffix in ("png", "svg", "csv"))
+    return ReportFigure(name, title, caption, png, svg, data)
+
+
+@contextmanager
+def figure_of(
+    num_panels: int, across: int, target: ReportFigure, data: pl.DataFrame, sharey: bool = True
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """A figure and its panels, so many beside each other; written as PNG, SVG and data when the block ends."""
+    # Without pyplot: it imports slowly, and keeps a backend and every figure in global state.
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    num_rows = -(-num_panels // across)
+    with matplotlib.rc_context(fname=str(files("reports").joinpath("elastic.mplstyle"))):
+        figure = Figure(figsize=(max(4.6 * across, 7.0), 3.4 * num_rows + 0.4))
+        figure.suptitle(target.title)
+        places = list(figure.subplots(num_rows, across, squeeze=False, sharey=sharey).flat)
+        for axes in places[num_panels:]:
+            axes.set_visible(False)
+        yield figure, places[:num_panels]
+        # Not by savefig, which draws twice. Without the software's name and version, equal pixels are equal bytes.
+        with replacing(target.png) as temporary:
+            FigureCanvasAgg(figure).print_png(temporary, metadata={"Software": None})
+        figure.set_layout_engine("none")  # The PNG has found the layout, of which both have one.
+        with replacing(target.svg) as temporary:
+            FigureCanvasSVG(figure).print_svg(temporary, metadata={"Date": None, "Creator": None})
+    with replacing(target.data) as temporary:
+        write_csv(data, temporary, float_precision=6)
+
+
+@contextmanager
+def benchmark_panels(
+    cells: pl.DataFrame, target: ReportFigure, data: pl.DataFrame
+) -> Iterator[list[tuple[Axes, pl.DataFrame]]]:
+    """Axes and cells of each benchmark; the legend, with the caption, below all of them.
+
+    Args:
+        cells: a row per cell, with `benchmark`, `num_problems`, and `num_samples` where it is known.
+    """
+    parts = [cells.filter(benchmark=name) for name in cells["benchmark"].unique().sort()]
+    with figure_of(len(parts), min(len(parts), 3), target, data) as (figure, places):
+        panels = list(zip(places, parts, strict=True))
+        for axes, part in panels:
+            axes.set_title(f"{part['benchmark'][0]} ({sampled(part)})")
+        yield panels
+        entries: dict[str, Any] = {}
+        for axes in places:
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                entries.setdefault(label, handle)
+        entries = dict(sorted(entries.items(), key=lambda entry: entry[0].endswith(FREE)))
+        # Columns fill first: as many as there are models, and one for the stars, puts each model in its own.
+        num_columns = cells["model"].n_unique() + any(label.endswith(FREE) for label in entries)
+        legend_below(figure, entries, target.caption, num_columns)
+
+
+@contextmanager
+def model_panels(
+    cells: pl.DataFrame, target: ReportFigure, sheet: Sheet, legend: dict[str, Any]
+) -> Iterator[list[tuple[Axes, pl.DataFrame]]]:
+    """Axes and cells of each benchmark and model that has any, models of a benchmark side by side.
+
+    Args:
+        cells: as of `benchmark_panels`, with `model`; also the figure's data.
+        legend: label → handle, to be filled in the block.
+    """
+    names = ["benchmark", "model"]
+    parts = cells.sort(names, maintain_order=True).partition_by(names)
+    across = min(cells["model"].n_unique(), MAX_ACROSS)
+    with figure_of(len(parts), across, target, cells) as (figure, places):
+        panels = list(zip(places, parts, strict=True))
+        for axes, part in panels:
+            model = part["model"][0]
+            axes.set_title(f"{part['benchmark'][0]}, {model} ({sampled(part)})", color=sheet.colours[model])
+        yield panels
+        legend_below(figure, legend, target.caption, num_columns=len(legend))
+
+
+def legend_below(figure: Figure, entries: dict[str, Any], note: str, num_columns: int) -> None:
+    """Label → handle, and the note that says what the marks mean, below all panels: the figure grows by them."""
+    import textwrap
+
+    width = figure.get_figwidth()
+    title = textwrap.fill(note, int(13 * width))
+    widest = 0.7 + 0.085 * max(map(len, entries))  # inches, by the style's size of letters
+    num_columns = max(1, min(num_columns, int(width / widest)))
+    lines = -(-len(entries) // num_columns)
+    figure.set_figheight(figure.get_figheight() + 0.2 + 0.22 * lines + 0.16 * (title.count("\n") + 1))
+    figure.legend(
+        entries.values(),
+        entries.keys(),
+        loc="outside lower center",
+        ncols=num_columns,
+        title=title,
+        title_fontproperties={"size": 9},
+    )
+
+
+def distinct(cells: pl.DataFrame) -> tuple[pl.DataFrame, str]:
+    """The cells that one panel can show apart, and what the caption says of the others."""
+    shown = cells.filter(pl.col("strategy").is_in(["separate", FREE]))
+    if cells["model"].n_unique() <= MAX_MODELS or shown.height == cells.height or "separate" not in cells["strategy"]:
+        return cells, ""
+    return shown, " Of so many models only separate budgeting is drawn; the tables have every strategy."
+
+
+class Line(NamedTuple):
+    """The cells of one model, strategy and solution budget, and how they are drawn."""
+
+    cells: pl.DataFrame
+    strategy: str
+    colour: Colour
+    style: str
+    marker: str
+    label: str
+
+
+def lines_of(cells: pl.DataFrame, sheet: Sheet) -> list[Line]:
+    """Every line of a table in the legend's order, its cells in the order they have. To be called within the block of a
+    figure, whose style says what a colour's name means."""
+    from matplotlib.colors import to_rgb
+
+    known, found = list(STYLES), []
+    for (model, strategy, solution), line in cells.partition_by(
+        "model", "strategy", "solution_budget", as_dict=True
+    ).items():
+        style, marker, white = STYLES.get(strategy, OTHER_STYLE)
+        red, green, blue = (channel + (1 - channel) * white for channel in to_rgb(sheet.colours[model]))
+        label = f"{model}, {plain(strategy)} (s = {limit(solution)})"
+        place = known.index(strategy) if strategy in known else len(known)
+        order = model, place, strategy, solution is None, solution
+        found.append((order, Line(line, strategy, (red, green, blue), style, marker, label)))
+    return [line for _, line in sorted(found, key=lambda each: each[0])]
+
+
+def draw_lines(axes: Axes, cells: pl.DataFrame, x: pl.Expr, sheet: Sheet) -> None:
+    """avg@k of one line with its band per model, strategy and solution budget, over `x`, a number per cell."""
+    constrained = cells.with_columns(partial=partial()).filter(pl.col("strategy") != FREE)
+    for line in lines_of(constrained.with_columns(x=x).sort("x"), sheet):
+        shown = line.cells
+        if shown.height == 1:
+            _interval(axes, shown.row(0, named=True), line.colour)
+        low, high = 100 * shown["ci_low"], 100 * shown["ci_high"]
+        axes.fill_between(shown["x"], low, high, color=line.colour, alpha=0.14, lw=0)
+        dots: dict[str, Any] = {"marker": line.marker, "ms": 5.5}
+        axes.plot(shown["x"], 100 * shown["avg_at_k"], ls=line.style, lw=1.8, c=line.colour, label=line.label, **dots)
+        hollow = shown.filter("partial")
+        axes.plot(hollow["x"], 100 * hollow["avg_at_k"], ls="", mfc="white", mec=line.colour, **dots)
+
+
+def draw_free(axes: Axes, cells: pl.DataFrame, x: pl.Expr, sheet: Sheet) -> None:
+    """A star with its interval for each model without a budget."""
+    free = cells.with_columns(partial=partial()).filter(strategy=FREE)
+    for cell in free.with_columns(x=x).sort("model").iter_rows(named=True):
+        colour = sheet.colours[cell["model"]]
+        _interval(axes, cell, colour)
+        face, edge, width = ("white", colour, 1.2) if cell["partial"] else (colour, "white", 0.6)
+        label = f"{cell['model']}, {FREE}"
+        axes.plot(
+            cell["x"], 100 * cell["avg_at_k"], "*", ms=13, c=colour, mfc=face, mec=edge, mew=width, zorder=5,
+            label=label,
+        )  # fmt: skip
+
+
+def _interval(axes: Axes, cell: dict[str, Any], colour: Colour) -> None:
+    """An error bar, for a cell that no line runs through."""
+    axes.vlines(cell["x"], 100 * cell["ci_low"], 100 * cell["ci_high"], color=colour, lw=1.6, zorder=4)
+
+
+def distances(cells: pl.DataFrame, mean: str, low: str, high: str) -> np.ndarray:
+    """Of an interval's ends from its mean, shape (2, cells), as error bars are given."""
+    return np.stack([cells[mean] - cells[low], cells[high] - cells[mean]])
+
+
+def y_label(axes: Axes, text: str) -> None:
+    """Panels of a row share their axis, and the first one names it."""
+    if axes.get_subplotspec().is_first_col():  # type: ignore[union-attr]
+        axes.set_ylabel(text)
+
+
+def accuracy_axis(axes: Axes) -> None:
+    axes.set_ylim(-3, 105)
+    y_label(axes, "accuracy (avg@k, %)")
+
+
+def budget_axis(axes: Axes, ladder: Sequence[int | None]) -> None:
+    """Thinking budgets evenly spaced, so that models are compared at equal ones; None is unlimited."""
+    axes.set_xticks(range(len(ladder)), [limit(t) for t in ladder])
+    axes.set_xlim(-0.5, len(ladder) - 0.5)
+    axes.set_xlabel("thinking budget t (tokens)")
+
+
+def ladder_of(cells: pl.DataFrame) -> list[int | None]:
+    """The thinking budgets of a table, ascending, unlimited last."""
+    return cells["think_budget"].unique().sort(nulls_last=True).to_list()
+
+
+def place_on(ladder: Sequence[int | None]) -> pl.Expr:
+    """Where a cell's thinking budget stands on `budget_axis`."""
+    limited = {t: i for i, t in enumerate(ladder) if t is not None}
+    return pl.col("think_budget").replace_strict(limited, default=len(limited), return_dtype=pl.Float64)
+
+
+def log2_axis(axes: Axes, low: float, high: float) -> None:
+    """A log2 x axis around [low, high] with a tick at every power of two, written out; two at least."""
+    low, high = max(low, 1.0), max(high, 1.0)
+    left, right = low / 1.15, high * 1.15
+    powers = 2.0 ** np.arange(np.floor(np.log2(left)), np.ceil(np.log2(right)) + 1)
+    if np.sum((powers >= left) & (powers <= right)) < 2:
+        left, right = powers[0], powers[-1]
+    ticks = [power for power in powers if left <= power <= right]
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(left, right)
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])

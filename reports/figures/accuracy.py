@@ -1,35 +1,39 @@
-"""Accuracy over tokens spent and over the thinking budget (Elastic Reasoning, Figures 1, 4, 5 and 6)."""
+"""Accuracy over tokens spent, over the thinking budget (Elastic Reasoning, Figures 1, 4, 5 and 6), and over the share
+of forced thoughts."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import cycle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.statistics import FREE
+from elastic_core.statistics.estimates import FREE
 from elastic_core.trajectory import CELL
 from reports.claims import TRAINED
-from reports.content import ReportFigure
-from reports.drawing import (
+from reports.content import ReportFigure, Training
+from reports.figures import (
     BAND,
     INK,
     PARTIAL,
+    TOKENS_LABEL,
     Sheet,
     accuracy_axis,
     benchmark_panels,
     budget_axis,
+    distances,
     distinct,
     draw_free,
     draw_lines,
     figure_files,
     ladder_of,
+    lines_of,
     log2_axis,
     place_on,
 )
 from reports.published import ACCURACY, sources
-from reports.sources import Training
 from reports.summary import is_partial
 
 if TYPE_CHECKING:
@@ -58,20 +62,19 @@ def accuracy_vs_tokens(
     target = figure_files(sheet, "accuracy_vs_tokens", "Accuracy over tokens spent", caption)
     ours = summary.select(*DRAWN, "tokens_mean", "tokens_mean_low", "tokens_mean_high", source=pl.lit("measured"))
     data = pl.concat([ours, _as_cells(theirs)], how="diagonal")
-    colours = sheet.colours
     x = pl.col("tokens_mean")
     marks = dict(zip(theirs["model"].unique().sort(), cycle(_MARKS), strict=False))
     with benchmark_panels(summary, target, data) as panels:
         for axes, cells in panels:
-            draw_lines(axes, cells, x, colours)
-            draw_free(axes, cells, x, colours)
+            draw_lines(axes, cells, x, sheet)
+            draw_free(axes, cells, x, sheet)
             ring = cells.filter(_trained_at(trained_budget))
             axes.plot(ring["tokens_mean"], 100 * ring["avg_at_k"], "o", ms=13, mfc="none", mec=INK, mew=1.3, zorder=6)
             beside = theirs.filter(benchmark=cells["benchmark"][0])
             _draw_published(axes, beside, marks)
             tokens = [*cells["tokens_mean"], *beside["tokens"]]
             log2_axis(axes, min(tokens), max(tokens))
-            axes.set_xlabel("mean tokens sampled, thinking + solution")
+            axes.set_xlabel(TOKENS_LABEL)
             accuracy_axis(axes)
     return target
 
@@ -91,7 +94,7 @@ def accuracy_vs_budget(summary: pl.DataFrame, sheet: Sheet, trained_budget: Budg
     return target
 
 
-def training_ablation(summary: pl.DataFrame, sheet: Sheet, trainings: dict[str, Training]) -> ReportFigure | None:
+def training_ablation(summary: pl.DataFrame, sheet: Sheet, trainings: Mapping[str, Training]) -> ReportFigure | None:
     """Models trained under different budgets side by side, under separate budgeting (Figure 6).
 
     None when fewer than two trained models were measured so.
@@ -108,15 +111,47 @@ def training_ablation(summary: pl.DataFrame, sheet: Sheet, trainings: dict[str, 
     return target
 
 
+def forced_vs_accuracy(summary: pl.DataFrame, sheet: Sheet) -> ReportFigure | None:
+    """avg@k over the share of thoughts that we had to close, a line per model and strategy, from its smallest budget
+    to its largest. None when nothing was ever forced."""
+    closing = pl.col("strategy").is_in(summary.filter(pl.col("forced_fraction") > 0)["strategy"].to_list())
+    cells, left_out = distinct(summary.filter(closing, pl.col("think_budget").is_not_null()))
+    if cells.is_empty():
+        return None
+    caption = f"{BAND} A line goes from the smallest budget (most thoughts closed by us) to the largest.{left_out}"
+    target = figure_files(sheet, "forced_vs_accuracy", "Accuracy over the share of forced thoughts", caption)
+    x, y = ("forced_fraction", "forced_fraction_low", "forced_fraction_high"), ("avg_at_k", "ci_low", "ci_high")
+    with benchmark_panels(cells, target, cells.select(*CELL, "num_problems", "num_samples", *x, *y)) as panels:
+        for axes, part in panels:
+            for line in lines_of(part.sort("think_budget"), sheet):
+                axes.errorbar(
+                    100 * line.cells[x[0]],
+                    100 * line.cells[y[0]],
+                    xerr=100 * distances(line.cells, *x),
+                    yerr=100 * distances(line.cells, *y),
+                    ls=line.style,
+                    marker=line.marker,
+                    ms=5,
+                    lw=1.4,
+                    elinewidth=0.7,
+                    color=line.colour,
+                    label=line.label,
+                )
+            axes.set_xlim(103, -3)
+            axes.set_xlabel("thoughts closed by us (%)")
+            accuracy_axis(axes)
+    return target
+
+
 def _draw_by_budget(cells: pl.DataFrame, target: ReportFigure, sheet: Sheet, star: int | None) -> None:
-    ladder, colours = ladder_of(cells), sheet.colours
+    ladder = ladder_of(cells)
     place = place_on(ladder)
     spread = max(1, cells.filter(strategy=FREE)["model"].n_unique() - 1)
     with benchmark_panels(cells, target, cells.select(DRAWN)) as panels:
         for axes, part in panels:
-            draw_lines(axes, part, place, colours)
+            draw_lines(axes, part, place, sheet)
             # Beside each other, because models without a budget tend to be equally good.
-            draw_free(axes, part, place + 0.5 * (pl.col("model").rank("dense") - 1) / spread - 0.25, colours)
+            draw_free(axes, part, place + 0.5 * (pl.col("model").rank("dense") - 1) / spread - 0.25, sheet)
             if star is not None and star in ladder:
                 axes.axvline(ladder.index(star), color=INK, lw=1.2, ls=":", zorder=0)
             budget_axis(axes, ladder)
@@ -130,9 +165,8 @@ def _caption(summary: pl.DataFrame) -> str:
 def _draw_published(axes: Axes, rows: pl.DataFrame, marks: dict[str, str]) -> None:
     for part in rows.sort("model").partition_by("model", maintain_order=True):
         model = part["model"][0]
-        label = f"published: {model}"
-        mark = marks[model]
-        axes.plot(part["tokens"], part["value"], ls="", marker=mark, ms=7, c="0.55", mec="white", mew=0.5, label=label)
+        style: dict[str, Any] = {"marker": marks[model], "ms": 7, "c": "0.55", "mec": "white", "mew": 0.5}
+        axes.plot(part["tokens"], part["value"], ls="", label=f"published: {model}", **style)
 
 
 def _as_cells(rows: pl.DataFrame) -> pl.DataFrame:

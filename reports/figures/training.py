@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from reports.content import ReportFigure
-from reports.drawing import INK, Sheet, figure_files, figure_of, legend_below
-from reports.sources import Training
+from reports.content import ReportFigure, Training
+from reports.figures import INK, Sheet, figure_files, figure_of, legend_below
 
 SMOOTHING_STEPS = 5
 
@@ -53,11 +52,8 @@ def training_curves(trainings: Mapping[str, Training], sheet: Sheet) -> ReportFi
         caption += f" Dots: validation on {', '.join(validated)}{of_initial}."
     target = figure_files(sheet, "training_curves", "Training under the budget", caption)
     panels = data["panel"].unique(maintain_order=True).to_list()
-    across = min(len(panels), 2)
-    with figure_of(-(-len(panels) // across), across, target, data) as (figure, grid):
-        for axes in grid.flat[len(panels) :]:
-            axes.set_visible(False)
-        for axes, panel in zip(grid.flat, panels, strict=False):
+    with figure_of(len(panels), min(len(panels), 2), target, data, sharey=False) as (figure, places):
+        for axes, panel in zip(places, panels, strict=True):
             lines = data.filter(panel=panel).partition_by("model", "series", "name", as_dict=True, maintain_order=True)
             for (model, series, _), points in lines.items():
                 style, colour = STYLES[str(series)], sheet.colours[str(model)]
@@ -69,7 +65,7 @@ def training_curves(trainings: Mapping[str, Training], sheet: Sheet) -> ReportFi
                 axes.plot(points["step"], trend, ls=style, color=colour, lw=2)
             axes.set_title(panel)
             axes.set_xlabel("training step")
-            axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
             axes.set_xlim(steps[0] - 0.5, steps[-1] + 0.5)
             if axes.dataLim.ymin >= 0:
                 axes.set_ylim(bottom=0)
@@ -98,10 +94,11 @@ def _data(trainings: Mapping[str, Training]) -> pl.DataFrame:
                 continue
             known = [name for name in training.metrics["name"].unique().sort() if series.metric.fullmatch(name)]
             found = training.metrics.filter(pl.col("name").is_in(known)).sort("name", "step")
-            labels = {"panel": series.panel, "series": series.series, "model": model}
             parts.append(
                 found.select(
-                    **{name: pl.lit(text) for name, text in labels.items()},
+                    panel=pl.lit(series.panel),
+                    series=pl.lit(series.series),
+                    model=pl.lit(model),
                     name="name",
                     step=pl.col("step").cast(pl.Int64),
                     value="value",

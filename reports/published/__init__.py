@@ -6,6 +6,8 @@ from importlib.resources import files
 
 import polars as pl
 
+from reports.wording import budget_text
+
 PUBLISHED = pl.Schema(
     {
         "model": pl.String,
@@ -33,14 +35,7 @@ def published(benchmarks: list[str]) -> pl.DataFrame:
 
 def stated_budget() -> pl.Expr:
     """The budget of a published number, as `Budget` is written where the source states one."""
-    unlimited = (pl.col("think_budget") == "unlimited") & (pl.col("solution_budget") == "unlimited")
-    return (
-        pl.when(pl.col("think_budget").is_null())
-        .then(pl.lit("not stated"))
-        .when(unlimited)
-        .then(pl.lit("unlimited"))
-        .otherwise(pl.format("{}+{}", "think_budget", "solution_budget"))
-    )
+    return pl.when(pl.col("think_budget").is_null()).then(pl.lit("not stated")).otherwise(budget_text())
 
 
 def sources(rows: pl.DataFrame) -> str:

@@ -141,7 +141,7 @@ def build(table: Path) -> dict[str, float]:
     """Seconds, imports included, and peak memory of one report, in this process; seconds to open its page."""
     started = time.perf_counter()
     from reports.build import build_report
-    from reports.sources import ReportSources
+    from reports.content import ReportSources
 
     with tempfile.TemporaryDirectory() as directory:
         build_report(ReportSources(TrajectoryStore(table).scan()), Path(directory))

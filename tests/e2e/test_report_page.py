@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from elastic_core.data.problems import Problem
 from reports.build import build_report
-from reports.sources import ReportSources
+from reports.content import ReportSources
 from tests.browser import watched
 from tests.report_tables import HOSTILE, THOUGHT, row, small_table, table
 

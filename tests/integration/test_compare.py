@@ -13,7 +13,7 @@ from elastic_core.sweep.manifest import Manifest
 from elastic_core.sweep.store import TrajectoryStore
 from flows.cli import cli
 from flows.compare import compare
-from reports.pairs import paired_cells
+from reports.comparison import paired_cells
 from tasks.tracking import Result, Tracker
 from tests.unit.test_compare import rows
 

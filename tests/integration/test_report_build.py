@@ -15,7 +15,7 @@ import pytest
 from elastic_core.budget import TrainingBudget
 from elastic_core.errors import UserError
 from reports.build import build_report, files_of
-from reports.sources import ReportSources, Training
+from reports.content import ReportSources, Training
 from tests.unit.test_report_summary import make_rows
 
 PROVENANCE: dict[str, Any] = {

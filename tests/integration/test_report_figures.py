@@ -11,11 +11,20 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from elastic_core.budget import Budget, TrainingBudget
-from elastic_core.statistics import marginal_accuracy, paired_differences, thinking_spent
-from reports.drawing import COLOURS, NUM_COLOURS, Sheet, model_colours
-from reports.figures import accuracy, differences, lengths, thinking, training
+from elastic_core.statistics.accuracy import paired_differences
+from elastic_core.statistics.budgets import marginal_accuracy, thinking_spent
+from reports.content import Training
+from reports.figures import (
+    COLOURS,
+    NUM_COLOURS,
+    Sheet,
+    accuracy,
+    differences,
+    model_colours,
+    tokens,
+    training,
+)
 from reports.published import published
-from reports.sources import Training
 from reports.summary import cell_problems, summarize
 from tests.unit.test_report_summary import make_rows
 
@@ -136,45 +145,45 @@ def test_trainings_stand_side_by_side_with_what_they_were_trained_under(texts: l
 
 def test_tokens_by_phase_leaves_out_what_was_not_measured(texts: list[str], tmp_path: Path) -> None:
     rows = make_rows(num_problems=3).filter((pl.col("model") == "base") | (pl.col("benchmark") == "hard"))
-    figure = lengths.tokens_by_phase(rows, sheet(tmp_path, rows), "separate")
+    figure = tokens.tokens_by_phase(rows, sheet(tmp_path, rows), "separate")
     assert figure is not None
     assert "easy, base (3 problems × 4 samples)" in texts
     assert not any(text.startswith("easy, trained") for text in texts)
     cell = rows.filter(benchmark="hard", model="trained", strategy="separate", think_budget=48)
     data = pl.read_csv(figure.data).filter(benchmark="hard", model="trained", think_budget=48)
     assert data["thinking_med"].to_list() == [cell["think_tokens"].median()]
-    assert lengths.tokens_by_phase(rows, sheet(tmp_path, rows), "beam") is None
+    assert tokens.tokens_by_phase(rows, sheet(tmp_path, rows), "beam") is None
 
 
 def test_differences_are_those_of_the_statistics_and_none_without_a_pair(texts: list[str], tmp_path: Path) -> None:
     rows = make_rows(num_problems=4, budgets=[16, 48])
     paired = paired_differences(rows, "model", "base")
-    figure = differences.model_differences(paired, sheet(tmp_path, rows), "base")
+    figure = differences.paired(paired, sheet(tmp_path, rows), "model", "base")
     assert figure is not None
     assert "trained, separate (s = 32)" in texts
     drawn = pl.read_csv(figure.data)
     assert drawn["difference"].to_list() == pytest.approx(paired["difference"].to_list(), abs=1e-6)
     strategies = paired_differences(rows, "strategy", "vanilla")
-    assert differences.strategy_differences(strategies, sheet(tmp_path, rows), "vanilla") is not None
-    assert differences.strategy_differences(strategies, sheet(tmp_path, rows), "beam") is None
+    assert differences.paired(strategies, sheet(tmp_path, rows), "strategy", "vanilla") is not None
+    assert differences.paired(strategies, sheet(tmp_path, rows), "strategy", "beam") is None
 
 
 def test_forced_shares_marginal_gains_and_thinking_are_drawn_from_their_statistics(tmp_path: Path) -> None:
     rows = make_rows(num_problems=6, budgets=[0, 32, 96])
     summary, spent, place = summarize(rows), thinking_spent(rows), sheet(tmp_path, rows)
     figures = [
-        lengths.forced_vs_accuracy(summary, place),
+        accuracy.forced_vs_accuracy(summary, place),
         differences.marginal(marginal_accuracy(cell_problems(rows)), place),
-        thinking.thinking_spent(spent, place, "separate"),
-        thinking.sufficient_budgets(spent, place),
+        tokens.thinking_spent(spent, place, "separate"),
+        tokens.sufficient_budgets(spent, place),
     ]
     assert all(figure is not None and figure.png.read_bytes().startswith(PNG) for figure in figures)
     never = make_rows(models=["base"], strategies=["unconstrained"], num_problems=2)
     nothing = thinking_spent(never)
-    assert lengths.forced_vs_accuracy(summarize(never), place) is None
+    assert accuracy.forced_vs_accuracy(summarize(never), place) is None
     assert differences.marginal(marginal_accuracy(cell_problems(never)), place) is None
-    assert thinking.thinking_spent(nothing, place, "separate") is None
-    assert thinking.sufficient_budgets(nothing, place) is None
+    assert tokens.thinking_spent(nothing, place, "separate") is None
+    assert tokens.sufficient_budgets(nothing, place) is None
 
 
 def test_training_draws_the_metrics_it_knows(texts: list[str], tmp_path: Path) -> None:

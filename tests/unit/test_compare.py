@@ -3,8 +3,9 @@
 import polars as pl
 import pytest
 
-from elastic_core.statistics import paired_difference, sampled_tokens
-from reports.pairs import metric_name, paired_cells, render_pairs
+from elastic_core.statistics.accuracy import paired_difference
+from elastic_core.statistics.responses import sampled_tokens
+from reports.comparison import metric_name, paired_cells, render_pairs
 from tests.unit.test_report_summary import make_rows
 
 BUDGETS = (16, 48)

@@ -5,7 +5,6 @@ import pytest
 
 from elastic_core.budget import Budget
 from reports.claims import (
-    Claim,
     evaluate_claims,
     free_accuracy,
     free_tokens,
@@ -15,6 +14,7 @@ from reports.claims import (
     rises_with_budget,
     separate_leads,
 )
+from reports.content import Claim
 from tests.unit.test_report_summary import make_rows
 
 BUDGETS = (16, 32, 64, 128, 256, 512)

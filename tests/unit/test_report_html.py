@@ -18,10 +18,9 @@ from elastic_core.data.problems import Problem
 from elastic_core.rewards.grade import GradeStatus
 from elastic_core.rewards.truth import MathTruth
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
-from reports.claims import Claim
-from reports.content import ReportContent, ReportFigure, ReportTable
-from reports.html.page import draw_problems, write_page
-from reports.html.payload import WORDING, Payload, build_payload, reference_answer
+from reports.content import Claim, ReportContent, ReportFigure, ReportTable
+from reports.payload import WORDING, Payload, build_payload, draw_problems, reference_answer
+from reports.rendering import write_page
 from reports.summary import summarize
 from tests.report_tables import HOSTILE, PHRASE, cut, row, small_table, table, with_phrase
 

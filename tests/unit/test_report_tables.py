@@ -8,11 +8,11 @@ import pytest
 
 import reports.published
 from elastic_core.budget import TrainingBudget
-from elastic_core.statistics import budget_advice, marginal_accuracy, paired_differences, thinking_spent
+from elastic_core.statistics.accuracy import paired_differences
+from elastic_core.statistics.budgets import budget_advice, marginal_accuracy, thinking_spent
 from reports import tables
-from reports.content import ReportTable, Shown
+from reports.content import ReportTable, Shown, Training
 from reports.published import PUBLISHED, published
-from reports.sources import Training
 from reports.summary import cell_problems, summarize
 from tests.unit.test_report_summary import make_rows
 

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from elastic_core.budget import TrainingBudget
-from reports.sources import Training
+from reports.content import Training
 
 
 def trained(equal: list[float]) -> Training:

@@ -4,12 +4,12 @@ import polars as pl
 import pytest
 
 from elastic_core.budget import Budget
-from elastic_core.statistics import paired_difference, readable
+from elastic_core.statistics.accuracy import paired_difference
+from elastic_core.statistics.responses import readable
 from elastic_core.sweep.grid import build_cells
-from reports.claims import Claim
-from reports.sources import Asked, coverage
+from reports.content import Asked, Claim
 from reports.summary import cell_problems
-from reports.verdict import verdict
+from reports.verdict import coverage, verdict
 from tests.unit.test_report_summary import make_rows
 
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from elastic_core.statistics import Estimate, avg_at_k, mean_rate, problem_maj_at_k, problem_pass_at_k
+from elastic_core.statistics.accuracy import avg_at_k, mean_rate, problem_maj_at_k, problem_pass_at_k
+from elastic_core.statistics.estimates import Estimate
 from tests.unit.test_statistics import clustered, table
 
 # A problem's samples: an answer has one score, and none, when it could not be read.

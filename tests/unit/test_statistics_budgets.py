@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_core.statistics import budget_advice, marginal_accuracy
+from elastic_core.statistics.budgets import budget_advice, marginal_accuracy
 
 
 def problems(cells: dict[int | None, tuple[float, float]], count: int = 40) -> pl.DataFrame:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_core.statistics import Curve, area, area_difference, bootstrap, log_law, overlap, read_curve
+from elastic_core.statistics.curves import Curve, area, area_difference, log_law, overlap, read_curve
+from elastic_core.statistics.estimates import bootstrap
 
 TOKENS = 2.0 ** np.arange(5, 11)
 
@@ -108,7 +109,7 @@ def test_a_curve_does_not_differ_from_itself_and_the_difference_changes_sign() -
     assert area_difference(a, a).mean == 0
     forth, back = area_difference(b, a), area_difference(a, b)
     assert forth.mean == -back.mean
-    assert forth.excludes_zero
+    assert forth.low > 0 or forth.high < 0
     assert (forth.low, forth.high) == pytest.approx((-back.high, -back.low), abs=0.01)
 
 

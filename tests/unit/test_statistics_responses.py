@@ -4,14 +4,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from elastic_core.statistics import (
-    Estimate,
+from elastic_core.statistics.accuracy import mean_score
+from elastic_core.statistics.estimates import Estimate, problem_table
+from elastic_core.statistics.responses import (
     Readable,
     forced_close,
     length_error,
-    mean_score,
     mean_tokens,
-    problem_table,
     readable,
     sampled_tokens,
     unreadable,

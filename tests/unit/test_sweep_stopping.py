@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
-from elastic_core.statistics import avg_at_k
+from elastic_core.statistics.accuracy import avg_at_k
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.stopping import next_samples, widest
 

@@ -84,7 +84,7 @@ def test_what_is_asked_for_or_how_it_runs_is_no_other_place(runs: Path, setting:
         ("elastic_core/rewards/truth.py", {"data", "report"}),
         ("elastic_core/rewards/code/sandbox.py", set()),
         ("elastic_core/engines/vllm.py", set()),
-        ("elastic_core/statistics/at_k.py", {"report"}),
+        ("elastic_core/statistics/accuracy.py", {"report"}),
         ("reports/tables.py", {"report"}),
         ("reports/assets/reader.js", {"report"}),
         ("flows/cli.py", set()),

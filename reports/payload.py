@@ -1,4 +1,5 @@
-"""The trajectories as the page carries them: an index of what lists and filters need, and a chunk of texts per problem.
+"""The trajectories as the page carries them: which problems are drawn, an index of what lists and filters need, and a
+chunk of texts per problem.
 
 Both are JSON, deflated and in base64. The page reads the index when its reader comes into view, and a chunk when a
 problem of it is opened or searched.
@@ -23,18 +24,14 @@ import polars as pl
 from elastic_core.data.problems import Problem
 from elastic_core.markers import FINAL_ANSWER_AFTER, FINAL_ANSWER_BEFORE
 from elastic_core.rewards.grade import GradeStatus
+from elastic_core.statistics.responses import sampled_tokens
+from elastic_core.sweep.subset import problem_digest
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 
 _NUMBERS = (
-    "sample",
-    "think_budget",
-    "solution_budget",
-    "prompt_tokens",
-    "think_tokens",
-    "forced_tokens",
-    "solution_tokens",
+    "sample", "think_budget", "solution_budget", "prompt_tokens", "think_tokens", "forced_tokens", "solution_tokens",
     "score",
-)
+)  # fmt: skip
 _NAMES = ("model", "strategy", "think_finish", "solution_finish", "grade_status")
 _ORDER = ("sample", "model", "strategy", "think_budget", "solution_budget")
 
@@ -65,12 +62,65 @@ WORDING = {
 }
 """What the page says for the names that a row has: column → value → explanation."""
 
+MAX_TRAJECTORIES = 50_000
+MAX_TOKENS = 30_000_000
+"""Sampled tokens of all trajectories: what is in memory at a time is about 100 MB of text."""
 MAX_BYTES = 16 * 2**20
 """Of all chunks: what a browser opens in a second."""
 
 Key = tuple[str, str]
 """Benchmark and problem."""
 Problems = Mapping[Key, Problem]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Problems in the order in which the page takes them, as long as it has room.
+
+    Attributes:
+        problems: columns benchmark, problem, and turn: 1 for the first of its benchmark, and so on.
+        num_problems: of the whole table.
+        num_trajectories: of the whole table.
+    """
+
+    problems: pl.DataFrame
+    num_problems: int
+    num_trajectories: int
+
+    def note(self, num_problems: int, num_trajectories: int) -> str:
+        """What of the table is held, as a sentence."""
+        if num_problems == self.num_problems:
+            return f"Holds all {num_trajectories:,} trajectories of {num_problems:,} problems."
+        return (
+            f"Shows {num_trajectories:,} of {self.num_trajectories:,} trajectories: every one of {num_problems:,} of "
+            f"the {self.num_problems:,} problems, drawn by a hash of their names and not by their results. Figures and "
+            "tables are of all trajectories."
+        )
+
+
+def draw_problems(
+    rows: pl.LazyFrame, max_trajectories: int = MAX_TRAJECTORIES, max_tokens: int = MAX_TOKENS
+) -> Drawing:
+    """All problems, or as many as keep both limits, the benchmarks in turn and at least one of each.
+
+    The order within a benchmark is that of a hash of the problem's name: the same in every report, and blind to what
+    became of the problem.
+    """
+    sizes = (
+        rows.group_by(PROBLEM)
+        .agg(pl.len().alias("trajectories"), sampled_tokens().cast(pl.Int64).sum().alias("tokens"))
+        .collect(engine="streaming")
+    )
+    digests = pl.Series([problem_digest(*names) for names in sizes.select(PROBLEM).iter_rows()], dtype=pl.String)
+    drawn = (
+        sizes.with_columns(digest=digests)
+        .sort("digest")
+        .with_columns(turn=pl.int_range(1, pl.len() + 1).over("benchmark"))
+        .sort("turn", "benchmark")
+    )
+    fits = (pl.col("trajectories").cum_sum() <= max_trajectories) & (pl.col("tokens").cum_sum() <= max_tokens)
+    shown = drawn.filter(fits | (pl.col("turn") == 1)).select(*PROBLEM, "turn")
+    return Drawing(shown, sizes.height, int(sizes["trajectories"].sum()))
 
 
 @dataclass(frozen=True)
@@ -100,12 +150,13 @@ def build_payload(rows: pl.LazyFrame, drawn: pl.DataFrame, problems: Problems, m
 
     Args:
         rows: the trajectory table. It is read once, and only what was drawn stays in memory.
-        drawn: of `reports.html.page.draw_problems`.
+        drawn: of `draw_problems`.
         problems: questions and reference answers, of those problems where they are known.
     """
+    columns = (*PROBLEM, *_NUMBERS, *_NAMES, "answer", "thinking", "solution")
     frame = (
         rows.filter(pl.col("problem").is_in(drawn["problem"].unique().to_list()))
-        .select(*PROBLEM, *_NUMBERS, *_NAMES, "answer", "thinking", "solution", _forced_after(), _num_dropped())
+        .select(*columns, _forced_after(), pl.col("dropped").list.len())
         .join(drawn.lazy().select(PROBLEM), on=PROBLEM, how="semi")
         .sort(_ORDER, nulls_last=True)
         .collect(engine="streaming")
@@ -145,10 +196,6 @@ def _forced_after() -> pl.Expr:
     return pl.col("forced").list.eval(at - pl.int_range(0, at.len())).alias("forced_after")
 
 
-def _num_dropped() -> pl.Expr:
-    return pl.col("dropped").list.len().alias("dropped")
-
-
 def _coded(names: pl.Series) -> dict[str, list[Any]]:
     """Each name once, and the number of every row's."""
     values = names.unique().sort().to_list()
@@ -164,17 +211,10 @@ def _chunk(rows: list[dict[str, Any]], problem: Problem | None) -> dict[str, Any
     thinking tokens after which we wrote something and the thought went on.
     """
     phrases = [_has_phrase(row) for row in rows]
-    thoughts = [
-        row["thinking"].removesuffix(FINAL_ANSWER_BEFORE) if phrase else row["thinking"]
-        for row, phrase in zip(rows, phrases, strict=True)
-    ]
-    solutions = [
-        row["solution"].removeprefix(FINAL_ANSWER_AFTER) if phrase else row["solution"]
-        for row, phrase in zip(rows, phrases, strict=True)
-    ]
+    bare = [_without_phrase(row) if phrase else row for row, phrase in zip(rows, phrases, strict=True)]
     texts: dict[str, int] = {}
     tracks = [(row["sample"], row["model"], row["strategy"]) for row in rows]
-    thinking, solving = _shared(thoughts, tracks, texts), _shared(solutions, tracks, texts)
+    thinking, solving = (_shared([row[phase] for row in bare], tracks, texts) for phase in ("thinking", "solution"))
     return {
         "question": problem.question if problem else None,
         "reference": reference_answer(problem) if problem else None,
@@ -201,6 +241,11 @@ def _has_phrase(row: Mapping[str, Any]) -> bool:
         and (row["thinking"] or "").endswith(FINAL_ANSWER_BEFORE)
         and (row["solution"] or "").startswith(FINAL_ANSWER_AFTER)
     )
+
+
+def _without_phrase(row: Mapping[str, Any]) -> dict[str, Any]:
+    texts = row["thinking"].removesuffix(FINAL_ANSWER_BEFORE), row["solution"].removeprefix(FINAL_ANSWER_AFTER)
+    return dict(zip(("thinking", "solution"), texts, strict=True))
 
 
 def _shared(texts: Sequence[str | None], tracks: Sequence[Hashable], known: dict[str, int]) -> list[_Text]:

@@ -1,12 +1,17 @@
-"""What an estimate is, and where its interval comes from: closed forms, and the bootstrap over problems."""
+"""From rows to problems, and from problems to an estimate with its 95 % interval.
+
+Samples of one problem are not independent. A problem is a cluster: every statistic sees it once, however often it was
+sampled (`problem_table`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from scipy.special import stdtrit
 
 Z95 = 1.959964
@@ -16,6 +21,59 @@ DRAWS = 2000
 SEED = 0
 MIN_DEFINED = 0.95
 """The share of resamples in which a statistic must be defined for its quantiles to mean anything."""
+
+LADDER = ("model", "benchmark", "strategy", "solution_budget")
+"""What the thinking budgets of a ladder have in common."""
+FREE = "unconstrained"
+"""The strategy without a budget, which the others are held against."""
+
+
+def problem_table(rows: pl.DataFrame, columns: Sequence[str], by: Sequence[str] = ()) -> pl.DataFrame:
+    """One row per problem: `by`, `problem`, `num_samples`, and the mean over its samples of each of `columns`.
+
+    Sorted by `by` and problem. Problem ids are unique only within a benchmark, so rows of several need `by`.
+
+    Raises:
+        ValueError: on no rows, a missing value, or a score outside [0, 1].
+    """
+    for column in columns:
+        if rows.is_empty():
+            raise ValueError(f"mean {column} of no rows; expected at least one sample")
+        if rows[column].null_count():
+            raise ValueError(f"{rows[column].null_count()} of {rows.height} rows have no {column}")
+    if "score" in columns:
+        check_scores(rows)
+    keys = [*by, "problem"]
+    means = [pl.col(column).mean() for column in columns]
+    return rows.group_by(keys).agg(pl.len().cast(pl.Int64).alias("num_samples"), *means).sort(keys)
+
+
+def check_scores(rows: pl.DataFrame) -> None:
+    """Raises ValueError where a score lies outside [0, 1]."""
+    if not rows["score"].is_between(0, 1).all():
+        raise ValueError("column score holds values outside [0, 1]")
+
+
+def common_problems(a: pl.DataFrame, b: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Both tables, on the problems that both have, which may be none."""
+    return a.join(b, on="problem", how="semi"), b.join(a, on="problem", how="semi")
+
+
+def paired_tables(a: pl.DataFrame, b: pl.DataFrame, columns: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The `problem_table` of each, on the problems that both have.
+
+    Raises:
+        ValueError: when they have none in common, or as `problem_table`.
+    """
+    ours, theirs = common_problems(a, b)
+    if ours.is_empty():
+        raise ValueError(f"nothing to pair: {a.height} and {b.height} rows have no problem in common")
+    return problem_table(ours, columns), problem_table(theirs, columns)
+
+
+def column_of(problems: pl.DataFrame, column: str) -> np.ndarray:
+    """A column of a problem table, shape (problems,)."""
+    return problems[column].cast(pl.Float64).to_numpy()
 
 
 class Estimate(NamedTuple):
@@ -27,10 +85,22 @@ class Estimate(NamedTuple):
     num_problems: int
     num_trajectories: int
 
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether the interval lies on one side of zero."""
-        return self.low > 0 or self.high < 0
+    def columns(self, name: str) -> dict[str, float | None]:
+        """As columns of a table: `name`, and its bounds `name`_low and `name`_high, null where they are infinite."""
+        low, high = (bound if np.isfinite(bound) else None for bound in (self.low, self.high))
+        return {name: self.mean, f"{name}_low": low, f"{name}_high": high}
+
+
+def estimates_table(found: Sequence[Sequence[Any]], keys: Mapping[str, Any], values: Sequence[str]) -> pl.DataFrame:
+    """A table of estimates, also of none: columns `keys`, of these types, then `values`, floats, then num_problems and
+    num_trajectories. Sorted by `keys`, unlimited budgets last.
+
+    Args:
+        found: rows, with their values in this order.
+    """
+    counts = dict.fromkeys(("num_problems", "num_trajectories"), pl.Int64())
+    schema = {**keys, **dict.fromkeys(values, pl.Float64()), **counts}
+    return pl.DataFrame(found, schema=schema, orient="row").sort(list(keys), nulls_last=True)
 
 
 def wilson(p: float, n: float) -> tuple[float, float]:

@@ -1,0 +1,170 @@
+"""Where tokens go: to which phase (Elastic Reasoning, Figure 7), what the thinking went into, and how much of it each
+problem needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from elastic_core.statistics.estimates import FREE
+from reports.content import ReportFigure
+from reports.figures import (
+    BAND,
+    INK,
+    Sheet,
+    benchmark_panels,
+    budget_axis,
+    distances,
+    distinct,
+    figure_files,
+    ladder_of,
+    lines_of,
+    model_panels,
+    place_on,
+    y_label,
+)
+from reports.wording import limit, plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Fill and outline of a phase, apart from the colours of the two models.
+PHASES = {"thinking": ("think_tokens", "#56B4E9", "#1F6F9F"), "solution": ("solution_tokens", "#E69F00", "#8A5F00")}
+_QUANTILES = {"whislo": 0.05, "q1": 0.25, "med": 0.5, "q3": 0.75, "whishi": 0.95}
+
+PARTS = {"needed": "#56B4E9", "overthinking": "#E69F00", "futile": "#9A9A9A"}
+"""Thinking tokens by what they went into, from below."""
+
+
+def tokens_by_phase(rows: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFigure | None:
+    """How many tokens each phase took under one strategy, per budget: a panel per benchmark and model.
+
+    Unconstrained responses, where there are any, stand at ∞. None when the table has no rows of the strategy.
+    """
+    if strategy not in rows["strategy"]:
+        return None
+    data = _distributions(rows.filter(pl.col("strategy").is_in([strategy, FREE])))
+    budgets = ladder_of(data)
+    caption = "Box: quartiles and median; whiskers: 5th to 95th percentile. Under each t: mean forced tokens."
+    target = figure_files(sheet, "tokens_by_phase", f"Tokens by phase ({plain(strategy)})", caption)
+    legend: dict[str, Any] = {}
+    with model_panels(data, target, sheet, legend) as panels:
+        for axes, cells in panels:
+            legend |= _phase_boxes(axes, cells, budgets)
+            axes.set_xlabel("thinking budget t (tokens; ∞: unconstrained)")
+            y_label(axes, "tokens per trajectory")
+    return target
+
+
+def thinking_spent(spent: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFigure | None:
+    """What thinking tokens went into under one strategy, per budget; a panel per benchmark and model. None when the
+    strategy has no complete ladder.
+    """
+    data = spent.filter(strategy=strategy)
+    if data.is_empty():
+        return None
+    caption = (
+        "Needed: up to the smallest sufficient budget of each problem; overthinking: past it; futile: on problems that "
+        "no budget solves. Bars: 95 % intervals of each part. At the top: starved, the share of thoughts cut below "
+        "what their problem needs."
+    )
+    title = f"Where the thinking goes ({plain(strategy)})"
+    target = figure_files(sheet, "thinking_spent", title, caption)
+    # Ladders of several solution budgets would stand on each other: the largest is shown.
+    largest = pl.col("solution_budget").max().over("benchmark", "model")
+    data = data.filter(pl.col("solution_budget").eq_missing(largest))
+    ladder = ladder_of(data)
+    legend: dict[str, Any] = {}
+    with model_panels(data, target, sheet, legend) as panels:
+        for axes, cells in panels:
+            x = cells.select(place_on(ladder)).to_series().to_numpy()
+            height = 0 * x
+            for i, (part, colour) in enumerate(PARTS.items()):
+                values = cells[part].to_numpy()
+                legend[part] = axes.bar(x, values, bottom=height, width=0.72, color=colour)
+                height = height + values
+                bounded = cells.with_columns(x=x + 0.2 * (i - 1), top=height).filter(
+                    pl.col(part) > 0, pl.col(f"{part}_low").is_not_null()
+                )
+                error = distances(bounded, part, f"{part}_low", f"{part}_high")
+                axes.errorbar(bounded["x"], bounded["top"], yerr=error, ls="", c=INK, elinewidth=0.9)
+            for place, share in zip(x, cells["starved"], strict=True):
+                top = axes.get_xaxis_transform()
+                axes.text(place, 0.99, f"{100 * share:.0f} %", transform=top, ha="center", va="top", size=8)
+            axes.margins(y=0.15)
+            budget_axis(axes, ladder)
+            y_label(axes, "thinking tokens per trajectory")
+    return target
+
+
+def sufficient_budgets(spent: pl.DataFrame, sheet: Sheet) -> ReportFigure | None:
+    """The share of problems whose smallest sufficient budget is at most t, per model and strategy. None without any."""
+    if spent.is_empty():
+        return None
+    spent, left_out = distinct(spent)
+    caption = (
+        f"{BAND} A budget suffices where at least half of a problem's samples are right; ∞: unconstrained.{left_out}"
+    )
+    target = figure_files(sheet, "sufficient_budgets", "Problems solved within a thinking budget", caption)
+    ladder = ladder_of(spent)
+    columns = ["solved_within", "solved_within_low", "solved_within_high", "num_problems"]
+    data = spent.select("model", "benchmark", "strategy", "solution_budget", "think_budget", *columns)
+    with benchmark_panels(data, target, data) as panels:
+        for axes, part in panels:
+            for line in lines_of(part.sort("think_budget", nulls_last=True), sheet):
+                x = line.cells.select(place_on(ladder)).to_series()
+                low, high, middle = (100 * line.cells[f"solved_within{end}"] for end in ("_low", "_high", ""))
+                axes.fill_between(x, low, high, color=line.colour, alpha=0.12, lw=0)
+                style: dict[str, Any] = {"ls": line.style, "marker": line.marker, "ms": 5, "lw": 1.6, "c": line.colour}
+                axes.plot(x, middle, label=line.label, **style)
+            budget_axis(axes, ladder)
+            axes.set_ylim(-3, 103)
+            y_label(axes, "problems with b* at most t (%)")
+    return target
+
+
+def _distributions(rows: pl.DataFrame) -> pl.DataFrame:
+    """A row per model, benchmark and thinking budget: counts, mean forced tokens, quantiles of both phases."""
+    return (
+        rows.group_by("benchmark", "model", "think_budget")
+        .agg(
+            num_problems=pl.col("problem").n_unique(),
+            num_trajectories=pl.len(),
+            forced_tokens=pl.col("forced_tokens").mean(),
+            **{
+                f"{phase}_{name}": pl.col(column).quantile(share, "linear")
+                for phase, (column, _, _) in PHASES.items()
+                for name, share in _QUANTILES.items()
+            },
+        )
+        .with_columns(num_samples=pl.col("num_trajectories") // pl.col("num_problems"))
+        .sort("benchmark", "model", "think_budget", nulls_last=True)
+    )
+
+
+def _phase_boxes(axes: Axes, cells: pl.DataFrame, budgets: list[int | None]) -> dict[str, Any]:
+    """Two boxes per budget, thinking left and solution right; the legend's entries."""
+    entries: dict[str, Any] = {}
+    places = [budgets.index(t) for t in cells["think_budget"]]
+    for shift, (phase, (_, fill, edge)) in zip((-0.19, 0.19), PHASES.items(), strict=True):
+        boxes = axes.bxp(
+            [{name: row[f"{phase}_{name}"] for name in _QUANTILES} for row in cells.iter_rows(named=True)],
+            positions=[place + shift for place in places],
+            widths=0.32,
+            showfliers=False,
+            patch_artist=True,
+            boxprops={"facecolor": fill, "edgecolor": edge, "linewidth": 0.8},
+            # A phase that always spends its budget is only this line: it must carry the colour.
+            medianprops={"color": edge, "linewidth": 2.4},
+            whiskerprops={"color": edge},
+            capprops={"color": edge},
+            manage_ticks=False,
+        )
+        entries[phase] = boxes["boxes"][0]
+    forced = dict(zip(places, cells["forced_tokens"], strict=True))
+    labels = [f"{limit(t)}\n{f'{forced[i]:.2f}' if i in forced else '–'}" for i, t in enumerate(budgets)]
+    axes.set_xticks(range(len(budgets)), labels)
+    axes.set_xlim(-0.6, len(budgets) - 0.4)
+    axes.axhline(0, color="none")  # brings 0 into view
+    return entries

@@ -1,0 +1,207 @@
+"""The report as Markdown, and as one HTML file with everything in it, a reader of the trajectories included.
+
+The page holds all trajectories of a small table, and whole problems of a large one. It asks the network for nothing,
+and its policy forbids it to.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from elastic_core.budget import Budget
+from elastic_core.escaping import Markdown, escaped
+from elastic_core.files import write_text
+from elastic_core.trajectory import BUDGET
+from reports.content import Claim, ReportContent, ReportFigure, ReportTable
+from reports.payload import Problems, build_payload, draw_problems
+from reports.summary import is_partial, partial
+from reports.tables import every_cell
+from reports.wording import one_line, plain, sampled, with_bounds
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+MAX_LINES = 40
+"""A longer table is left to its CSV file."""
+
+TITLE = "Accuracy under a token budget"
+_STYLE = "report.css"
+_SCRIPTS = (
+    "elements.js", "tables.js", "payload.js", "trajectories.js", "search.js", "text.js", "list.js", "detail.js",
+    "reader.js",
+)  # fmt: skip
+"""Each may use what those before it define."""
+_VERDICTS = {
+    True: {"text": "holds", "style": "right"},
+    False: {"text": "does not hold", "style": "wrong"},
+    None: {"text": "not measured", "style": "unknown"},
+}
+
+
+def render_markdown(content: ReportContent) -> str:
+    """The report's text, to lie in `content.directory`."""
+    template = _template("report.md.j2", keep_trailing_newline=True, autoescape=False, finalize=escaped)
+    summary = content.summary.with_columns(partial=partial())
+    return template.render(
+        verdict=content.verdict,
+        coverage=content.coverage,
+        provenance=[(name, one_line(value)) for name, value in content.provenance.items()],
+        figures=[
+            (figure.title, figure.caption, figure.png.relative_to(content.directory).as_posix())
+            for figure in content.figures
+        ],
+        counted=_counted(content.claims),
+        shown=_shown,
+        claims=content.claims,
+        partial=is_partial(content.summary),
+        benchmarks=[
+            _benchmark(name, summary.filter(benchmark=name), content.remarks.get(name, ""))
+            for name in sorted(summary["benchmark"].unique())
+        ],
+        tables=[(table, _lines(table) if table.frame.height <= MAX_LINES else None) for table in content.tables],
+    )
+
+
+def _benchmark(name: str, cells: pl.DataFrame, remark: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "sampled": sampled(cells),
+        "num_trajectories": cells["num_trajectories"].sum(),
+        "accuracy": _table(cells, _accuracy),
+        "tokens": _table(cells, _tokens),
+        "remark": Markdown(remark),
+    }
+
+
+def _accuracy(cell: dict[str, Any]) -> str:
+    mark = " †" if cell["partial"] else ""
+    return with_bounds(cell["avg_at_k"], cell["ci_low"], cell["ci_high"]) + mark
+
+
+def _tokens(cell: dict[str, Any]) -> str:
+    phases = f"{cell['think_tokens_mean']:.1f} + {cell['solution_tokens_mean']:.1f}"
+    return f"{phases} ({100 * cell['forced_fraction']:.0f} %)" if cell["forced_fraction"] else phases
+
+
+def _table(cells: pl.DataFrame, show: Callable[[dict[str, Any]], str]) -> Markdown:
+    """Budgets down, (model, strategy) across; an empty place where the table has no such cell."""
+    columns = cells.select("model", "strategy").unique().sort("model", "strategy").rows()
+    shown: dict[str, dict[tuple[Any, ...], str]] = {}
+    for cell in cells.sort(*BUDGET, nulls_last=True).iter_rows(named=True):
+        budget = str(Budget(cell["think_budget"], cell["solution_budget"]))
+        shown.setdefault(budget, {})[cell["model"], cell["strategy"]] = show(cell)
+    header = ["budget", *(f"{model}, {plain(strategy)}" for model, strategy in columns)]
+    return _grid(
+        header, [[budget, *(values.get(column, "") for column in columns)] for budget, values in shown.items()]
+    )
+
+
+def _lines(table: ReportTable) -> Markdown:
+    return _grid(table.header, [[place.text for place in line] for line in table.lines])
+
+
+def _grid(header: list[str], lines: list[list[str]]) -> Markdown:
+    places = [header, ["---"] * len(header), *lines]
+    return Markdown("\n".join(f"| {' | '.join(map(escaped, line))} |" for line in places))
+
+
+def _counted(claims: list[Claim]) -> str:
+    counts = {holds: sum(claim.holds is holds for claim in claims) for holds in (True, False, None)}
+    return f"{counts[True]} hold, {counts[False]} do not, {counts[None]} could not be measured."
+
+
+def _shown(holds: bool | None) -> Markdown:
+    text = _VERDICTS[holds]["text"]
+    return Markdown(f"**{text}**" if holds is False else text)
+
+
+def write_page(content: ReportContent, rows: pl.LazyFrame, problems: Problems, path: Path) -> None:
+    """Write the report as one HTML file; an earlier one is replaced.
+
+    Args:
+        rows: the trajectory table that `content` is about; read twice, and never wholly in memory.
+        problems: questions and reference answers that the reader shows, of problems where they are known.
+    """
+    template = _template("report.html.j2", autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    drawing = draw_problems(rows)
+    payload = build_payload(rows, drawing.problems, problems)
+    style, scripts = _asset(_STYLE), [_asset(name) for name in _SCRIPTS]
+    page = template.render(
+        title=TITLE,
+        policy=_policy(style, scripts),
+        style=style,
+        scripts=scripts,
+        content=content,
+        verdicts=_VERDICTS,
+        totals=_totals(content.summary),
+        figures=[_figure(figure, content.directory) for figure in content.figures],
+        tables=[*content.tables, every_cell(content.summary)],
+        partial=is_partial(content.summary),
+        remarks=[(name, _html(remark)) for name, remark in content.remarks.items()],
+        provenance=[(name, one_line(value)) for name, value in content.provenance.items()],
+        documents=[
+            (name, json.dumps(value, indent=2, ensure_ascii=False)) for name, value in content.documents.items()
+        ],
+        held=drawing.note(len(payload.chunks), payload.num_trajectories),
+        payload=payload,
+    )
+    write_text(path, page)
+
+
+def _asset(name: str) -> str:
+    return (files("reports") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, scripts: Iterable[str]) -> str:
+    """Nothing but the page's own style, scripts and pictures: what slipped through escaping could still not run."""
+    return (
+        f"default-src 'none'; img-src data:; style-src {_digest(style)}; "
+        f"script-src {' '.join(map(_digest, scripts))}; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(source: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
+
+
+def _totals(summary: pl.DataFrame) -> list[tuple[str, str]]:
+    counts = {
+        ("trajectory", "trajectories"): summary["num_trajectories"].sum(),
+        ("benchmark", "benchmarks"): summary.n_unique("benchmark"),
+        ("model", "models"): summary.n_unique("model"),
+        ("strategy", "strategies"): summary.n_unique("strategy"),
+        ("budget", "budgets"): summary.n_unique(BUDGET),
+    }
+    return [(one if count == 1 else many, f"{count:,}") for (one, many), count in counts.items()]
+
+
+def _figure(figure: ReportFigure, directory: Path) -> dict[str, str]:
+    """The smaller of its files, as an address that holds it."""
+    file = min(figure.svg, figure.png, key=lambda file: file.stat().st_size)
+    kind = {".svg": "image/svg+xml", ".png": "image/png"}[file.suffix]
+    return {
+        "title": figure.title,
+        "caption": figure.caption,
+        "source": f"data:{kind};base64,{base64.b64encode(file.read_bytes()).decode()}",
+        "file": str(figure.data.relative_to(directory)),
+    }
+
+
+def _html(markdown: str) -> str:
+    from markdown_it import MarkdownIt
+
+    return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown))
+
+
+def _template(name: str, **options: Any) -> Template:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(loader=PackageLoader("reports"), undefined=StrictUndefined, **options).get_template(name)

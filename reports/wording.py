@@ -1,0 +1,62 @@
+"""How names, numbers and counts read, wherever a report shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import polars as pl
+
+from elastic_core.budget import UNLIMITED
+from elastic_core.statistics.estimates import Estimate
+from elastic_core.trajectory import BUDGET
+
+
+def ordered(names: Iterable[str], first: str) -> list[str]:
+    """Each name once: `first`, where it occurs, then the others by name."""
+    return sorted(set(names), key=lambda name: (name != first, name))
+
+
+def plain(strategy: str) -> str:
+    return strategy.replace("_", " ")
+
+
+def limit(tokens: int | None) -> str:
+    return "∞" if tokens is None else str(tokens)
+
+
+def budget_text() -> pl.Expr:
+    """The budget of a table's row, as `Budget` is written."""
+    t, s = (pl.col(name).cast(pl.String).fill_null(UNLIMITED) for name in BUDGET)
+    return pl.when(t == UNLIMITED, s == UNLIMITED).then(pl.lit(UNLIMITED)).otherwise(pl.format("{}+{}", t, s))
+
+
+def with_bounds(mean: float, low: float | None, high: float | None, form: str = ".1f", scale: float = 100) -> str:
+    """ "12.3 [10.1, 14.5]", in percent unless scaled otherwise; a bound that is None is infinite."""
+    low_shown, high_shown = ("∞" if bound is None else f"{scale * bound:{form}}" for bound in (low, high))
+    return f"{scale * mean:{form}} [{low_shown}, {high_shown}]"
+
+
+def signed(estimate: Estimate) -> str:
+    """A difference of scores with its interval, in points (percent)."""
+    return with_bounds(*estimate[:3], "+.1f")
+
+
+def sampled(cells: pl.DataFrame) -> str:
+    """ "100 problems × 8 samples", with a range where cells differ, and without samples where they are not known."""
+    problems = f"{_range(cells['num_problems'])} problems"
+    return f"{problems} × {_range(cells['num_samples'])} samples" if "num_samples" in cells.columns else problems
+
+
+def _range(counts: pl.Series) -> str:
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def one_line(value: Any) -> str:
+    """A value of the provenance."""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{one_line(name)} {one_line(item)}" for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(one_line, value))
+    return str(value)
