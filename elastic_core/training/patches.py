@@ -35,10 +35,11 @@ def _leave_output_layer_to_the_root() -> None:
 def _record_configuration_as_artifact() -> None:
     """verl 0.9.1 logs its thousand settings as parameters of the MLflow run, which never change there: a training that
     goes on with more machines could not attach to its run any more, and the few that matter are lost among them."""
-    import mlflow
     from verl.utils import tracking
 
     def as_artifact(config: dict[str, Any]) -> dict[str, Any]:
+        import mlflow  # Slow: every process that imports verl loads this file, one of them logs.
+
         mlflow.log_dict(config, "verl.yaml")
         return {}
 
