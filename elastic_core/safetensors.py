@@ -2,8 +2,14 @@
 who may read the files."""
 
 import json
+import math
+import os
 from pathlib import Path
 from typing import TypedDict
+
+ONE_THREAD = 10_000_000
+"""Parameters up to which a second thread costs training more in waiting than it brings in arithmetic, on a machine that
+does anything else besides."""
 
 
 class Tensor(TypedDict):
@@ -21,6 +27,16 @@ def tensors(model: Path) -> dict[str, Tensor]:
             header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
         found |= {name: tensor for name, tensor in header.items() if name != "__metadata__"}
     return found
+
+
+def num_parameters(model: Path) -> int:
+    """Numbers in the weights of a checkpoint directory."""
+    return sum(math.prod(tensor["shape"]) for tensor in tensors(model).values())
+
+
+def num_threads(model: Path) -> int:
+    """Threads to train it with on a CPU: one for a small model, every core of this process otherwise."""
+    return 1 if num_parameters(model) <= ONE_THREAD else len(os.sched_getaffinity(0))
 
 
 def let_others_read(model: Path) -> None:

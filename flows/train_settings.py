@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elastic_core.training.config import compose
+from elastic_core.training.grpo.config import compose
 from elastic_core.training.sft import compose_config
 from flows.chat_template import require_chat_template
 from flows.settings import Settings

@@ -7,8 +7,7 @@ from typing import Any
 
 from elastic_core.data.manifest import MANIFEST
 from elastic_core.training import model_card
-from elastic_core.training.checkpoints import best_checkpoint, checkpoint_step, latest_checkpoint, validation_of
-from elastic_core.training.export import export
+from elastic_core.training.checkpoints import best_checkpoint, checkpoint_step, export, latest_checkpoint, validation_of
 from tasks.stage import BEST, MODEL, Stage
 from tasks.tracking import Tracker
 

@@ -17,9 +17,9 @@ from elastic_core.errors import UserError
 from elastic_core.exclusive import LockHeld, exclusive
 from elastic_core.ray_cluster import RayCluster
 from elastic_core.training.checkpoints import is_finished, require_processes
-from elastic_core.training.config import RESOURCES, GrpoParameters
-from elastic_core.training.nothing_learned import WARNING
-from elastic_core.training.step_metrics import check_metrics
+from elastic_core.training.grpo.diagnostics import WARNING
+from elastic_core.training.grpo.parameters import RESOURCES, GrpoParameters
+from elastic_core.training.grpo.step_metrics import check_metrics
 from tasks.cluster import ray_cluster
 from tasks.export import publish
 from tasks.links import link_run
@@ -45,7 +45,7 @@ def train_policy(
         UserError: when another process trains there, or MLflow lacks metrics of the finished training.
     """
     from elastic_core.training import launch
-    from elastic_core.training.config import compose
+    from elastic_core.training.grpo.config import compose
 
     directory = stage.prepare()
     checkpoints = directory / "checkpoints"

@@ -20,7 +20,7 @@ from elastic_core.ports import HOST, ON_LOOPBACK
 from elastic_core.processes import end_with_parent
 from elastic_core.reasonflux.chat_templates import fitting_template
 from elastic_core.reasonflux.sft import RowsReport, unused_fields, write_rows
-from elastic_core.threads import num_threads
+from elastic_core.safetensors import num_threads
 from elastic_core.training.launch import FINISHED_STEP
 from elastic_core.training.sft import WarmStart, is_finished
 from elastic_core.training.sft_parameters import SftParameters
@@ -116,7 +116,7 @@ class Launch:
     threads: int = 1
 
     def command(self, config: Path) -> list[str]:
-        several = ["-m", "elastic_core.training.torchrun", "--standalone", f"--local-addr={HOST}"]
+        several = ["-m", "elastic_core.private_stores", "--standalone", f"--local-addr={HOST}"]
         several += ["--nproc-per-node", str(self.num_processes)]
         launcher = several if self.num_processes > 1 else []
         return [sys.executable, "-u", *launcher, "-m", "elastic_core.training.sft", str(config)]

@@ -3,7 +3,7 @@ it and with its fused loss, against the plain model in one process.
 
     python -m elastic_core.training.gradient_check --device cpu --ranks 2 DIRECTORY
 
-An untied output layer is where verl 0.9.1 fails, and where the obvious repair has a wrong gradient (patches.py). The
+An untied output layer is where verl 0.9.1 fails, and where the obvious repair has a wrong gradient (plugin.py). The
 gradient is that of several micro-batches, communicated one by one ("each") or together ("last"); weights are compared
 after shards were saved and loaded. Not here: bfloat16, padding, flash-attention.
 """

@@ -20,8 +20,8 @@ from elastic_core.engines.parameters import engine_environment
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_value
 from elastic_core.ray_cluster import RayCluster
-from elastic_core.training.resources import check_resources, required_resources
-from elastic_core.training.train_main import LOST, REFUSED
+from elastic_core.training.grpo.main import LOST, REFUSED
+from elastic_core.training.grpo.requirements import check_nodes, required_resources
 from elastic_core.transient import ProcessLost
 from elastic_core.waiting import wait_until
 
@@ -104,11 +104,11 @@ def submit(cluster: RayCluster, config: "DictConfig", config_file: Path, environ
     for attempt, status in attempts.items():
         if status in _UNFINISHED:
             return attempt
-    check_resources(cluster, required_resources(config))
+    check_nodes(cluster.nodes(), required_resources(config))
     config_file.parent.mkdir(parents=True, exist_ok=True)
     OmegaConf.save(config, config_file)
     return client.submit_job(
-        entrypoint=f"python -u -m elastic_core.training.train_main {shlex.quote(str(config_file))}",
+        entrypoint=f"python -u -m elastic_core.training.grpo.main {shlex.quote(str(config_file))}",
         submission_id=job_id(prefix, len(attempts) + 1),
         runtime_env={"env_vars": dict(environment)},
     )

@@ -1,38 +1,67 @@
 """verl's entry point into this package: the group `verl.plugins` names it, so every process that imports verl loads it.
 
-Everywhere it checks versions, has torch's stores listen where they are called, and mends what every platform meets
-(patches.py). With VERL_PLATFORM=cpu it also makes verl run without an accelerator. The platform is never guessed: a
-Ray actor without a GPU on a GPU cluster sees none either. The agent loop registers itself in the only processes that
-need it, see rollout_workers.py.
+Everywhere it checks versions, has torch's stores listen where they are called, and mends what neither a registry nor a
+subclass of verl 0.9.1 can change. With VERL_PLATFORM=cpu it also makes verl run without an accelerator. The platform is
+never guessed: a Ray actor without a GPU on a GPU cluster sees none either. The agent loop registers itself in the only
+processes that need it, see grpo/agent_loop.py.
 
 verl logs a failing plugin at debug level and goes on; `require_plugin` in plugin_check.py makes that an error.
 """
 
 import os
+from functools import wraps
+from typing import Any
 
 from elastic_core import private_stores
-from elastic_core.training import patches
-from elastic_core.training.versions import check_versions
+from elastic_core.training.plugin_check import check_versions
+
+
+def _leave_output_layer_to_the_root() -> None:
+    """verl 0.9.1 (its #7427): fsdp2 makes an untied lm_head a unit of its own, and the fused forward multiplies by its
+    weight without calling it, so the weight is still sharded: "mixed torch.Tensor and DTensor". Gathering the weight by
+    hand runs, with a wrong gradient on more than one rank. The root unit, which has it where embeddings are tied,
+    gathers it for the forward pass, and again for the backward pass, during which the whole weight and its gradient
+    stay on the device: 2 × 1.6 GB for 14B in bfloat16."""
+    from verl.utils import fsdp_utils
+
+    select = fsdp_utils._select_fsdp2_wrap_targets
+
+    @wraps(select)
+    def without_output_layer(model: Any, layers: Any) -> list[Any]:
+        return [module for module in select(model, layers) if module is not model.get_output_embeddings()]
+
+    fsdp_utils._select_fsdp2_wrap_targets = without_output_layer
+
+
+def _record_configuration_as_artifact() -> None:
+    """verl 0.9.1 logs its thousand settings as parameters of the MLflow run, which never change there: a training that
+    goes on with more machines could not attach to its run any more, and the few that matter are lost among them."""
+    from verl.utils import tracking
+
+    def as_artifact(config: dict[str, Any]) -> dict[str, Any]:
+        import mlflow  # Slow: every process that imports verl loads this file, one of them logs.
+
+        mlflow.log_dict(config, "verl.yaml")
+        return {}
+
+    tracking._compute_mlflow_params_from_objects = as_artifact
+
 
 _CPU = os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
 
 check_versions(cpu=_CPU)
 private_stores.install()
 if _CPU:
-    from elastic_core.training import cpu_platform, vllm_alias
+    from elastic_core.training import cpu
 
-    cpu_platform.register()
-    vllm_alias.install()
-    patches.apply_on_cpu()
+    cpu.register_platform()
 
 # What follows imports what reads the platform; the engines, which take this by name, come after it.
 from elastic_core.training import micro_batches  # noqa: E402
 
 micro_batches.install()
 if _CPU:
-    from elastic_core.training import cpu_engine, cpu_rollout
+    cpu.register_engines()
 
-    cpu_rollout.register()
-    cpu_engine.register()
-
-patches.apply()
+_leave_output_layer_to_the_root()
+_record_configuration_as_artifact()

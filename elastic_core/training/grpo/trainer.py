@@ -11,10 +11,10 @@ from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from elastic_core.training import advantage, checkpoints  # noqa: F401  registers the group advantage
-from elastic_core.training.nothing_learned import NothingLearned
-from elastic_core.training.sampler_agreement import SamplerAgreement
-from elastic_core.training.step_metrics import STEP, StepMetrics, validation_of
+from elastic_core.training import checkpoints
+from elastic_core.training.grpo import advantage  # noqa: F401  registers the group advantage
+from elastic_core.training.grpo.diagnostics import NothingLearned, SamplerAgreement
+from elastic_core.training.grpo.step_metrics import STEP, StepMetrics, validation_of
 from elastic_core.waiting import wait_until
 
 
@@ -159,9 +159,9 @@ class ElasticTaskRunner:
         import transfer_queue
         from verl.utils.logging_utils import configure_verl_logging
 
+        from elastic_core.training.grpo.agent_loop import RolloutManager
+        from elastic_core.training.grpo.watchdog import watching
         from elastic_core.training.plugin_check import require_plugin
-        from elastic_core.training.rollout_workers import RolloutManager
-        from elastic_core.training.watchdog import watching
 
         require_plugin()
         configure_verl_logging()

@@ -1,4 +1,4 @@
-"""The training job's entry point: `python -m elastic_core.training.train_main CONFIG.yaml`.
+"""The training job's entry point: `python -m elastic_core.training.grpo.main CONFIG.yaml`.
 
 CONFIG.yaml is what `config.compose` returned. Killed, the same command resumes from the last checkpoint; finished, it
 says so and does nothing.
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Train to the end, or exit with the reason."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if len(arguments) != 1:
-        raise SystemExit("usage: python -m elastic_core.training.train_main CONFIG.yaml")
+        raise SystemExit("usage: python -m elastic_core.training.grpo.main CONFIG.yaml")
     from omegaconf import OmegaConf
 
     from elastic_core.training.checkpoints import is_finished, recover
@@ -58,9 +58,9 @@ def run(config: "DictConfig") -> None:
     import ray
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-    from elastic_core.training.graders import require_graders
-    from elastic_core.training.private_queues import protected
-    from elastic_core.training.trainer import ElasticTaskRunner
+    from elastic_core.training.grpo.private_queues import protected
+    from elastic_core.training.grpo.requirements import require_graders
+    from elastic_core.training.grpo.trainer import ElasticTaskRunner
 
     environment = get_ppo_ray_runtime_env(config)
     environment["env_vars"]["TRANSFER_QUEUE_ENABLE"] = "1"
