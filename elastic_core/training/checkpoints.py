@@ -63,7 +63,8 @@ def latest_checkpoint(out_dir: Path) -> Path | None:
 
 def best_checkpoint(out_dir: Path) -> Path | None:
     """The checkpoint with the highest validation accuracy, the earliest of equals; None when none was validated."""
-    validated = [(found.accuracy, -step) for step, found in _validations(out_dir).items()]
+    found = ((validation_of(_folder(out_dir, step)), step) for step in checkpoint_steps(out_dir))
+    validated = [(validation.accuracy, -step) for validation, step in found if validation]
     return _folder(out_dir, -max(validated)[1]) if validated else None
 
 
@@ -221,11 +222,6 @@ def _mark(out_dir: Path, step: int) -> None:
 
 def _folder(out_dir: Path, step: int) -> Path:
     return out_dir / f"{_PREFIX}{step}"
-
-
-def _validations(out_dir: Path) -> dict[int, Validation]:
-    found = {step: validation_of(_folder(out_dir, step)) for step in checkpoint_steps(out_dir)}
-    return {step: validation for step, validation in found.items() if validation is not None}
 
 
 def _size(directory: Path) -> int:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 RECORD = "warm_start.json"
 """What a working directory or an exported checkpoint was made from; a different record there is an error."""
-
-
 _NOT_RECORDED = {
     *("model", "train_file", "work_dir", "output_dir"),
     *("reshard", "gradient_checkpointing", "fused_loss", "offload", "attention"),
@@ -123,7 +121,7 @@ def compose_config(config: WarmStart) -> "DictConfig":
         "engine.use_torch_compile": False,
         "engine.reshard_after_forward": config.reshard,
         "engine.offload_policy": config.offload,
-        "optim.override_optimizer_config": {"fused": True},
+        "+optim.override_optimizer_config.fused": True,
         "optim.lr": config.learning_rate,
         "optim.lr_scheduler_type": config.schedule,
         "optim.lr_warmup_steps": config.warmup_steps,
@@ -147,21 +145,12 @@ def compose_config(config: WarmStart) -> "DictConfig":
     }
     GlobalHydra.instance().clear()
     with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("sft_trainer_engine", [f"{key}={_hydra_value(value)}" for key, value in overrides.items()])
-
-
-def _hydra_value(value: Any) -> str:
-    """A value as hydra's override grammar reads it: JSON, but for the keys of dictionaries, which are bare words."""
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{_hydra_value(item)}" for key, item in value.items()) + "}"
-    return json.dumps(value)
+        # JSON values are valid in hydra's override grammar.
+        return compose("sft_trainer_engine", [f"{key}={json.dumps(value)}" for key, value in overrides.items()])
 
 
 class TokenRows:
-    """verl data set over a parquet file of `input_ids` and `loss_mask`.
-
-    Signature and keys are those verl expects of `data.custom_cls`.
-    """
+    """verl data set over a parquet file of `input_ids` and `loss_mask`; its keys are those of `data.custom_cls`."""
 
     def __init__(
         self, parquet_files: str | list[str], tokenizer: Any, config: Any, processor: Any = None, max_samples: int = -1
@@ -245,11 +234,10 @@ def export(trainer: Any, config: WarmStart) -> None:
 
 def record(config: WarmStart) -> dict[str, Any]:
     """What determines the trained weights: contents instead of paths, nothing that only saves memory or logs."""
-    settings = config.model_dump(mode="json", exclude=_NOT_RECORDED)
     return {
         "model": model_fingerprint(config.model),
         "train_file": hash_files([config.train_file])[:16],
-        **settings,
+        **config.model_dump(mode="json", exclude=_NOT_RECORDED),
     }
 
 
@@ -259,25 +247,21 @@ def is_finished(config: WarmStart) -> bool:
     Raises:
         ValueError: the output or the working directory belongs to another warm start.
     """
+    expected = record(config)
     for directory in (config.output_dir, config.work_dir):
-        _check_record(directory, record(config))
+        file = directory / RECORD
+        if not file.exists():
+            if directory.exists() and any(directory.iterdir()):
+                raise ValueError(f"{directory}: not empty, and not from a warm start; choose another directory")
+            continue
+        found = json.loads(file.read_text())
+        for key, value in expected.items():
+            if found.get(key) != value:
+                raise ValueError(
+                    f"{file}: from another warm start: {key} is {found.get(key)!r} there, {value!r} here; "
+                    "choose another directory or delete this one"
+                )
     return (config.output_dir / RECORD).exists()
-
-
-def _check_record(directory: Path, expected: dict[str, Any]) -> None:
-    file = directory / RECORD
-    if not file.exists():
-        if directory.exists() and any(directory.iterdir()):
-            raise ValueError(f"{directory}: not empty, and not from a warm start; choose another directory")
-        return
-    found = json.loads(file.read_text())
-    different = [key for key in expected if found.get(key) != json.loads(json.dumps(expected[key]))]
-    if different:
-        key = different[0]
-        raise ValueError(
-            f"{file}: from another warm start: {key} is {found.get(key)!r} there, {expected[key]!r} here; "
-            "choose another directory or delete this one"
-        )
 
 
 def _single_process_environment() -> None:
@@ -294,14 +278,10 @@ def _single_process_environment() -> None:
     }
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(file: Path) -> None:
     """Run the warm start that a JSON file describes."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if len(arguments) != 1:
-        raise SystemExit("usage: python -m elastic_core.training.sft CONFIG.json")
     if "RANK" not in os.environ:
         _single_process_environment()
-    file = Path(arguments[0])
     try:
         config = WarmStart.model_validate_json(file.read_text())
         finished = is_finished(config)
@@ -322,4 +302,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))

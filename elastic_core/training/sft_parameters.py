@@ -11,6 +11,10 @@ from elastic_core.training.sft import WarmStart
 
 _BETAS = (0.9, 0.999)
 """AdamW's in LLaMA-Factory, and so in the published recipes."""
+_AS_THEY_ARE = {
+    *("batch_size", "learning_rate", "warmup_steps", "weight_decay", "clip_grad", "offload", "attention"),
+    *("save_every", "seed"),
+}
 
 
 class SftParameters(BaseModel):
@@ -82,7 +86,7 @@ class SftParameters(BaseModel):
                 f"{num_rows} rows of {self.data} are fewer than warm_start.sft.batch_size, {self.batch_size}"
             )
         passes = self.epochs * (num_rows // self.batch_size)
-        return passes if self.steps is None else min(self.steps, passes)
+        return min(self.steps or passes, passes)
 
     def warm_start(self, model: Path, rows: Path, num_rows: int, work_dir: Path, output_dir: Path) -> WarmStart:
         """The training that makes `output_dir` from `model`.
@@ -99,23 +103,15 @@ class SftParameters(BaseModel):
             work_dir=work_dir,
             output_dir=output_dir,
             total_steps=self.total_steps(num_rows),
-            batch_size=self.batch_size,
             micro_batch_tokens=self.tokens_per_device,
             max_length=self.cutoff,
             keep_order=False,
-            learning_rate=self.learning_rate,
-            warmup_steps=self.warmup_steps,
             min_learning_rate_ratio=0,
             betas=_BETAS,
-            weight_decay=self.weight_decay,
-            clip_grad=self.clip_grad,
             dtype=self.precision,
             gradient_checkpointing=self.device == "gpu",
             fused_loss=True,
-            offload=self.offload,
-            attention=self.attention,
-            save_every=self.save_every,
-            seed=self.seed,
             loggers=("console", "mlflow"),
             log_every=1,
+            **self.model_dump(include=_AS_THEY_ARE),
         )

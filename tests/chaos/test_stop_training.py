@@ -103,7 +103,7 @@ def test_a_training_is_found_again_stopped_and_resumed(training: Job) -> None:
         launch.follow(cluster, job, log_file=log, on_step=steps.append)
     assert steps == list(range(reached + 1, PARAMETERS.steps + 1)), log.read_text()
     assert checkpoints.checkpoint_steps(out_dir) == [PARAMETERS.steps - 1, PARAMETERS.steps]
-    main.main([str(file)])  # Finished: it returns at once.
+    main.main(str(file))  # Finished: it returns at once.
 
 
 @pytest.mark.timeout(1800)

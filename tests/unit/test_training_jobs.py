@@ -181,7 +181,7 @@ def test_a_training_that_ends_at_once_is_an_error(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("elastic_core.training.plugin_check.require_plugin", lambda: None)
     monkeypatch.setattr(main, "run", lambda config: None)
     with pytest.raises(RuntimeError, match=r"verl returned, but .* holds no checkpoint of step 4"):
-        main.main([configuration(tmp_path)])
+        main.main(configuration(tmp_path))
 
 
 def test_what_the_user_can_mend_is_the_job_s_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_what_the_user_can_mend_is_the_job_s_last_line(tmp_path: Path, monkeypat
     monkeypatch.setattr("elastic_core.training.plugin_check.require_plugin", lambda: None)
     monkeypatch.setattr(main, "run", refuse)
     with pytest.raises(SystemExit, match=r"^error: the disk is full$"):
-        main.main([configuration(tmp_path)])
+        main.main(configuration(tmp_path))
 
 
 @pytest.mark.parametrize("error", [ProcessLost("an engine died"), ConnectionError("MLflow is away")])
@@ -204,5 +204,5 @@ def test_what_was_lost_is_the_job_s_last_line(
     monkeypatch.setattr("elastic_core.training.plugin_check.require_plugin", lambda: None)
     monkeypatch.setattr(main, "run", lose)
     with pytest.raises(SystemExit, match=rf"^{LOST}{type(error).__name__}"):
-        main.main([configuration(tmp_path)])
+        main.main(configuration(tmp_path))
     assert str(error) in capsys.readouterr().err

@@ -21,17 +21,14 @@ LOST = "lost: "
 """How it begins when a process, node or connection of the training went away: the same job may succeed."""
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(file: str) -> None:
     """Train to the end, or exit with the reason."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if len(arguments) != 1:
-        raise SystemExit("usage: python -m elastic_core.training.grpo.main CONFIG.yaml")
     from omegaconf import OmegaConf
 
     from elastic_core.training.checkpoints import is_finished, recover
     from elastic_core.training.plugin_check import require_plugin
 
-    config = cast("DictConfig", OmegaConf.load(arguments[0]))
+    config = cast("DictConfig", OmegaConf.load(file))
     out_dir, steps = Path(config.trainer.default_local_dir), int(config.trainer.total_training_steps)
     if is_finished(out_dir, steps):
         print(f"{out_dir}: already trained for {steps} steps, nothing to do")
@@ -71,4 +68,4 @@ def run(config: "DictConfig") -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])
