@@ -22,8 +22,8 @@ from elastic_core.reasonflux.chat_templates import fitting_template
 from elastic_core.reasonflux.sft import RowsReport, unused_fields, write_rows
 from elastic_core.safetensors import num_threads
 from elastic_core.training.launch import FINISHED_STEP
-from elastic_core.training.sft import WarmStart, is_finished
-from elastic_core.training.sft_parameters import SftParameters
+from elastic_core.training.sft import is_finished
+from elastic_core.training.sft_parameters import SftParameters, WarmStart
 from elastic_core.transient import ProcessLost
 from tasks.progress import progress
 from tasks.stage import MODEL, Stage, worth_retrying

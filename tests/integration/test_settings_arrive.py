@@ -10,8 +10,8 @@ from omegaconf import OmegaConf
 
 import elastic_core
 from elastic_core.training.grpo.parameters import DEADLINES, GrpoParameters
-from elastic_core.training.sft import WarmStart, compose_config
-from elastic_core.training.sft_parameters import SftParameters
+from elastic_core.training.sft import compose_config
+from elastic_core.training.sft_parameters import SftParameters, WarmStart
 from flows import presets
 from tests.integration.test_preset_verl import TRAINED, composed
 
