@@ -1,6 +1,6 @@
 """verl 0.9.1 without an accelerator: the CPU as a platform, beside its CUDA, NPU and ROCm; FSDP and vLLM on it.
 
-vLLM is imported inside functions: every process that imports verl loads this, few of them generate.
+vLLM and verl's engines are imported inside functions: every process that imports verl loads this, few of them use one.
 """
 
 import os
@@ -27,16 +27,19 @@ def register_platform() -> None:
     _name_the_process_group_backend_once()
 
 
-def register_engines() -> None:
-    """Make the strategies "fsdp" and "fsdp2" available to language models, and the rollout "vllm" a CPU's replica."""
-    from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
+def register_engine(engine: Any) -> None:
+    """Once `verl.workers.engine` is imported: make "fsdp" and "fsdp2" available to language models. Its code is
+    device-agnostic; verl registers it for CUDA and NPU only."""
     from verl.workers.engine.fsdp import transformer_impl
-    from verl.workers.rollout.replica import RolloutReplicaRegistry
 
-    # Device-agnostic, but registered for CUDA and NPU only.
-    EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")(FSDPEngineWithLMHead)
+    register = engine.EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
+    register(engine.FSDPEngineWithLMHead)
     transformer_impl.CPUOffloadPolicy = _stay
-    RolloutReplicaRegistry.register("vllm", _replica_class)
+
+
+def register_replica(replica: Any) -> None:
+    """Once `verl.workers.rollout.replica` is imported: make the rollout name "vllm" mean the CPU replica."""
+    replica.RolloutReplicaRegistry.register("vllm", _replica_class)
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:

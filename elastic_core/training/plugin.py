@@ -5,25 +5,29 @@ subclass of verl 0.9.1 can change. With VERL_PLATFORM=cpu it also makes verl run
 never guessed: a Ray actor without a GPU on a GPU cluster sees none either. The agent loop registers itself in the only
 processes that need it, see grpo/agent_loop.py.
 
+Few of a training's ten processes use verl's engines, which take seconds to import: what these need is done once they
+have been imported, by whoever does.
+
 verl logs a failing plugin at debug level and goes on; `require_plugin` in plugin_check.py makes that an error.
 """
 
 import os
+import sys
 from functools import wraps
 from typing import Any
+
+from wrapt import register_post_import_hook
 
 from elastic_core import private_stores
 from elastic_core.training.plugin_check import check_versions
 
 
-def _leave_output_layer_to_the_root() -> None:
+def _leave_output_layer_to_the_root(fsdp_utils: Any) -> None:
     """verl 0.9.1 (its #7427): fsdp2 makes an untied lm_head a unit of its own, and the fused forward multiplies by its
     weight without calling it, so the weight is still sharded: "mixed torch.Tensor and DTensor". Gathering the weight by
     hand runs, with a wrong gradient on more than one rank. The root unit, which has it where embeddings are tied,
     gathers it for the forward pass, and again for the backward pass, during which the whole weight and its gradient
     stay on the device: 2 × 1.6 GB for 14B in bfloat16."""
-    from verl.utils import fsdp_utils
-
     select = fsdp_utils._select_fsdp2_wrap_targets
 
     @wraps(select)
@@ -47,6 +51,15 @@ def _record_configuration_as_artifact() -> None:
     tracking._compute_mlflow_params_from_objects = as_artifact
 
 
+def _import_less() -> None:
+    """A fifth of what a process of a training would import is used by nobody here: vLLM, by verl 0.9.1's transport for
+    Ascend before it finds that there is none; scikit-learn, by transformers for assisted generation."""
+    import transformers.utils
+
+    sys.modules.setdefault("verl.checkpoint_engine.hccl_checkpoint_engine", None)  # type: ignore[arg-type]
+    transformers.utils.is_sklearn_available = lambda: False
+
+
 _CPU = os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
 
 check_versions(cpu=_CPU)
@@ -55,13 +68,13 @@ if _CPU:
     from elastic_core.training import cpu
 
     cpu.register_platform()
+    register_post_import_hook(cpu.register_replica, "verl.workers.rollout.replica")
+    register_post_import_hook(cpu.register_engine, "verl.workers.engine")
 
 # What follows imports what reads the platform; the engines, which take this by name, come after it.
 from elastic_core.training import micro_batches  # noqa: E402
 
 micro_batches.install()
-if _CPU:
-    cpu.register_engines()
-
-_leave_output_layer_to_the_root()
+register_post_import_hook(_leave_output_layer_to_the_root, "verl.utils.fsdp_utils")
 _record_configuration_as_artifact()
+_import_less()
