@@ -174,11 +174,6 @@ def commit(out_dir: Path, step: int, validation: Validation | None, keep: int) -
         rename_durably(saved, checkpoint)
         _mark(out_dir, step)
     shutil.rmtree(out_dir / _SAVING)
-    prune_checkpoints(out_dir, keep)
-
-
-def prune_checkpoints(out_dir: Path, keep: int) -> None:
-    """Delete all but the newest `keep` checkpoints and the best one."""
     best = best_checkpoint(out_dir)
     for step in checkpoint_steps(out_dir)[:-keep]:
         if (folder := _folder(out_dir, step)) != best:

@@ -46,10 +46,6 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
     pass
 
 
-def _zero(*args: Any, **kwargs: Any) -> int:
-    return 0
-
-
 class CpuDevice:
     """What verl calls of a module like `torch.cuda`; `torch.cpu` lacks some of it. Memory is the operating system's."""
 
@@ -63,7 +59,7 @@ class CpuDevice:
     current_device = staticmethod(lambda: _CPU)
     get_device_name = staticmethod(lambda *_: "cpu")
     empty_cache = ipc_collect = synchronize = set_device = set_per_process_memory_fraction = staticmethod(_nothing)
-    memory_allocated = memory_reserved = max_memory_allocated = max_memory_reserved = staticmethod(_zero)
+    memory_allocated = memory_reserved = max_memory_allocated = max_memory_reserved = staticmethod(lambda *_, **__: 0)
 
     @staticmethod
     def mem_get_info(*args: Any) -> tuple[int, int]:

@@ -4,7 +4,6 @@ Sampled tokens get mask 1, forced ones mask 0 and log-probability 0. Validation 
 """
 
 import asyncio
-from collections.abc import Iterable
 from typing import Any
 from uuid import uuid4
 
@@ -25,7 +24,7 @@ from elastic_core.engines.base import drive
 from elastic_core.markers import load_markers
 from elastic_core.seeds import group_seed, request_seed, rollout_seed
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
-from elastic_core.training.grpo.l1 import L1Parameters, LengthRequest
+from elastic_core.training.grpo.l1 import L1Parameters
 from elastic_core.training.grpo.reward import grade_trajectory, length, measures
 
 
@@ -105,9 +104,12 @@ class ElasticAgentLoop(AgentLoopBase):
         group = self._group_seed(row)
         budget = self._budget.draw(group)
         request = self._l1.request(group) if self._l1 else None
+        *before, question = row["raw_prompt"]
+        if request:
+            question = {**question, "content": request.prompt(question["content"])}
         prompt = tuple(
             self._tokenizer.apply_chat_template(
-                _messages(row["raw_prompt"], request), add_generation_prompt=True, tokenize=True, return_dict=False
+                [*before, question], add_generation_prompt=True, tokenize=True, return_dict=False
             )
         )
         self._fits("prompt", len(prompt), self.rollout_config.prompt_length)
@@ -160,13 +162,6 @@ class ElasticAgentLoop(AgentLoopBase):
     def _fits(self, what: str, length: int, limit: int) -> None:
         if length > limit:
             raise ValueError(f"a {what} of {length} tokens; verl was configured for at most {limit}")
-
-
-def _messages(messages: Iterable[dict[str, str]], request: LengthRequest | None) -> list[dict[str, str]]:
-    *before, question = messages
-    if request is None:
-        return [*before, question]
-    return [*before, {**question, "content": request.prompt(question["content"])}]
 
 
 class RolloutWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc]

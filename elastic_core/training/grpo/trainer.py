@@ -128,12 +128,8 @@ class ElasticTrainer(PPOTrainerSync):
         data = transfer_queue.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
         rewards = [float(of_tokens.sum()) for of_tokens in data["rm_scores"].unbind()]
         measures = [extra["reward_extra_info"] for extra in data["extra_fields"]]
-        return rollout_metrics(measures) | group_metrics(list(data["uid"]), rewards)
-
-
-def rollout_metrics(measures: list[dict[str, float]]) -> dict[str, float]:
-    """Means over the rollouts of a step, as `rollout/<measure>`."""
-    return {f"rollout/{name}": float(np.mean([row[name] for row in measures])) for name in measures[0]}
+        means = {f"rollout/{name}": float(np.mean([row[name] for row in measures])) for name in measures[0]}
+        return means | group_metrics(list(data["uid"]), rewards)
 
 
 def group_metrics(problems: Sequence[str], rewards: Sequence[float]) -> dict[str, float]:
@@ -182,17 +178,17 @@ def train(config: DictConfig) -> None:
         transfer_queue.close()
 
 
-def _wait_for_exclusive_cluster(seconds: float = 60) -> None:
+def _wait_for_exclusive_cluster() -> None:
     """TransferQueue has one name per cluster: a second training would attach to the first one's and mix their rollouts.
     That of a job just stopped takes a moment to go.
 
     Raises:
-        RuntimeError: when it is still there after `seconds`.
+        RuntimeError: when it is still there after a minute.
     """
 
     def is_free() -> bool:
         names = {actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)}
         return "TransferQueueController" not in names
 
-    if not wait_until(is_free, seconds, every=1):
+    if not wait_until(is_free, 60, every=1):
         raise RuntimeError("another verl training runs on this Ray cluster; one at a time, or use another cluster")
