@@ -8,7 +8,7 @@ Not covered: what the weights hold, and whether they fit the memory.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,7 +47,7 @@ def require_usable(
         _require_weights(checkpoint, name)
     config = _require_architecture(checkpoint, raw, name)
     text = config.get_text_config()
-    tokenizer = _require_tokenizer(checkpoint, text.vocab_size, name)
+    _require_tokenizer(checkpoint, text.vocab_size, name)
     _require_special_ids(checkpoint, raw, text.vocab_size, name)
     try:
         tokenizer, markers = load_markers(checkpoint)
@@ -142,8 +142,8 @@ def _require_architecture(checkpoint: Path, raw: dict[str, Any], name: str) -> A
     return config
 
 
-def _require_tokenizer(checkpoint: Path, rows: int, name: str) -> Any:
-    """One whose every token has a row in the embedding."""
+def _require_tokenizer(checkpoint: Path, rows: int, name: str) -> None:
+    """Whose every token has a row in the embedding."""
     from transformers import AutoTokenizer
 
     try:
@@ -160,7 +160,6 @@ def _require_tokenizer(checkpoint: Path, rows: int, name: str) -> Any:
             f"{name}: its tokenizer has token {largest} ({token!r}), and its embedding {rows} rows (vocab_size); give "
             f"it the tokenizer it was trained with, or an embedding to match: elastic model prepare {name} --to DIR"
         )
-    return tokenizer
 
 
 def _require_special_ids(checkpoint: Path, raw: dict[str, Any], rows: int, name: str) -> None:
@@ -168,22 +167,16 @@ def _require_special_ids(checkpoint: Path, raw: dict[str, Any], rows: int, name:
     files = {"config.json": raw}
     if generation.exists():
         files[generation.name] = _read_json(generation, name)
-    for file, values in files.items():
-        for key, token in _special_ids(values):
+    for (file, values), key in product(files.items(), _SPECIAL):
+        value = values.get(key)
+        for token in value if isinstance(value, list) else [value]:
+            if token is None or (key == "pad_token_id" and token == -1):  # How some checkpoints write that it has none.
+                continue
             if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < rows:
                 raise UserError(
                     f"{name}: {key} is {token!r} in {file}, expected a token below the {rows} rows of the embedding; "
                     "correct it there"
                 )
-
-
-def _special_ids(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key in _SPECIAL:
-        value = values.get(key)
-        for token in value if isinstance(value, list) else [value]:
-            # -1 is how some checkpoints write that there is none.
-            if token is not None and not (key == "pad_token_id" and token == -1):
-                yield key, token
 
 
 def _require_cpu_kernel(text: Any, name: str) -> None:

@@ -8,6 +8,7 @@ learn what the markers mean: by fine-tuning, see docs/own-model.md.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from dataclasses import dataclass
@@ -98,7 +99,8 @@ def _load(model: str) -> tuple[Any, Any]:
     if file.suffix == ".gguf":
         if not file.is_file():
             raise UserError(f"{model}: no such file")
-        _require_gguf()
+        if importlib.util.find_spec("gguf") is None:
+            raise UserError("reading a .gguf file takes the package gguf, which is not installed: run `make install`")
         directory, how = file.parent, {"gguf_file": file.name}
     else:
         directory, how = hub.locate(model), {}
@@ -116,16 +118,10 @@ def _load(model: str) -> tuple[Any, Any]:
     if not getattr(tokenizer, "is_fast", False):
         raise UserError(f"{model}: transformers has no fast tokenizer for it, expected one (tokenizer.json)")
     if how:  # transformers 5 takes a GGUF's end-of-text from the wrong place, and would drop spaces when it decodes.
-        tokenizer.eos_token = tokenizer.convert_ids_to_tokens(_first(network.config.eos_token_id))
+        ends = network.config.eos_token_id
+        tokenizer.eos_token = tokenizer.convert_ids_to_tokens(ends[0] if isinstance(ends, list) else ends)
         tokenizer.clean_up_tokenization_spaces = False
     return network, tokenizer
-
-
-def _require_gguf() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("gguf") is None:
-        raise UserError("reading a .gguf file takes the package gguf, which is not installed: run `make install`")
 
 
 def _require_one_model(model: str, network: Any, tokenizer: Any) -> None:
@@ -291,7 +287,3 @@ def _check(model: str, directory: Path) -> None:
     except ValueError as error:
         raise UserError(f"{model}: cannot be made ready: {error}") from None
     assert markers.template_opens_thinking and tokenizer.eos_token_id in markers.end_of_text, directory
-
-
-def _first(value: Any) -> int:
-    return int(value[0] if isinstance(value, list) else value)

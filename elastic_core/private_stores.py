@@ -5,8 +5,10 @@ a store asks nobody for a password: whoever reaches it reads and writes what the
 it listens on the address that the others are told: loopback on one machine, and on a cluster the one that Ray has the
 node by (`ray start --node-ip-address`).
 
-vLLM's processes come here by the entry point `vllm.general_plugins`, verl's by `verl.plugins`, torchrun's by
-`elastic_core.training.torchrun`.
+vLLM's processes come here by the entry point `vllm.general_plugins`, verl's by `verl.plugins`. torchrun is this module
+run as a program, with torchrun's arguments:
+
+    python -m elastic_core.private_stores --standalone --nproc-per-node 8 ...
 """
 
 from __future__ import annotations
@@ -67,3 +69,10 @@ def _listener(host: str, port: int) -> socket.socket | None:
             "`ray start --node-ip-address` names an address that the node has",
         ) from error
     return listener
+
+
+if __name__ == "__main__":
+    install()
+    from torch.distributed.run import main  # What it imports takes the store by name.
+
+    main()

@@ -25,7 +25,7 @@ from elastic_core.accelerators import Gpu, installed_gpus
 from elastic_core.errors import UserError
 from elastic_core.rewards.code.sandbox import sandbox_problem
 from elastic_core.sweep.grid import checkpoints
-from elastic_core.training.resources import InsufficientResources, Resources, check_nodes, placement
+from elastic_core.training.grpo.requirements import InsufficientResources, Resources, check_nodes, placement
 from flows.environment import runs_directory
 from flows.services import answers
 

@@ -22,7 +22,7 @@ from elastic_core.reasonflux.parameters import REASONFLUX_ZERO, TemplateParamete
 from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.sweep.subset import first_problems, rows_of
 from elastic_core.sweep.table import SweepTable
-from elastic_core.training.config import RESOURCES
+from elastic_core.training.grpo.parameters import RESOURCES
 from flows.data import DataInputs
 from flows.run import FlowRun
 from flows.settings import TRAINED

@@ -15,7 +15,7 @@ from prefect import State, Task, get_run_logger
 
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_value
-from elastic_core.training import local_ray
+from elastic_core.ray_cluster import prepare_process
 from flows import environment, presets
 from flows.settings import Settings
 from tasks.stage import Stage, cached_task
@@ -48,7 +48,7 @@ class FlowRun:
         _show_user_errors_as_sentences()
         settings = presets.resolve(preset, overrides)
         if settings.ray.running is None:
-            local_ray.prepare_process()
+            prepare_process()
         return cls(settings, environment.runs_directory(), parent, preset)
 
     @property

@@ -14,7 +14,7 @@ from elastic_core.errors import UserError
 from elastic_core.ray_cluster import RayCluster
 from elastic_core.reasonflux.parameters import TemplateParameters
 from elastic_core.sweep.grid import build_cells, checkpoints
-from elastic_core.training.config import GrpoParameters
+from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.sft_parameters import SftParameters
 
 TRAINED = ("trained", "best")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from elastic_core import hub
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
-from elastic_core.training.config import compose
+from elastic_core.training.grpo.config import compose
 from elastic_core.training.sft import compose_config
 from flows.settings import Settings
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from elastic_core.accelerators import count_gpus
-from elastic_core.ray_cluster import RayCluster
-from elastic_core.training.local_ray import local_cluster
+from elastic_core.ray_cluster import RayCluster, local_cluster
 
 
 @contextmanager

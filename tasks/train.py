@@ -20,15 +20,15 @@ from elastic_core.training import model_card
 from elastic_core.training.checkpoints import (
     best_checkpoint,
     checkpoint_step,
+    export,
     is_finished,
     latest_checkpoint,
     require_processes,
     validation_of,
 )
-from elastic_core.training.config import RESOURCES, GrpoParameters
-from elastic_core.training.export import export
-from elastic_core.training.nothing_learned import WARNING
-from elastic_core.training.step_metrics import check_metrics
+from elastic_core.training.grpo.diagnostics import WARNING
+from elastic_core.training.grpo.parameters import RESOURCES, GrpoParameters
+from elastic_core.training.grpo.step_metrics import check_metrics
 from tasks.cluster import ray_cluster
 from tasks.progress import link_run, progress
 from tasks.stage import BEST, METRICS, MODEL, Stage, seconds_to_queue, worth_retrying
@@ -52,7 +52,7 @@ def train_policy(
         UserError: when another process trains there, or MLflow lacks metrics of the finished training.
     """
     from elastic_core.training import launch
-    from elastic_core.training.config import compose
+    from elastic_core.training.grpo.config import compose
 
     directory = stage.prepare()
     checkpoints = directory / "checkpoints"

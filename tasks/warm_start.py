@@ -23,8 +23,8 @@ from elastic_core.reasonflux.sft import RowsReport, unused_fields, write_rows
 from elastic_core.retry import ProcessLost
 from elastic_core.safetensors import num_threads
 from elastic_core.training.launch import FINISHED_STEP
-from elastic_core.training.sft import WarmStart, is_finished
-from elastic_core.training.sft_parameters import SftParameters
+from elastic_core.training.sft import is_finished
+from elastic_core.training.sft_parameters import SftParameters, WarmStart
 from tasks.progress import progress
 from tasks.stage import MODEL, Stage, worth_retrying
 from tasks.tracking import Tracker, flatten
@@ -116,7 +116,7 @@ class Launch:
     threads: int = 1
 
     def command(self, config: Path) -> list[str]:
-        several = ["-m", "elastic_core.training.torchrun", "--standalone", f"--local-addr={HOST}"]
+        several = ["-m", "elastic_core.private_stores", "--standalone", f"--local-addr={HOST}"]
         several += ["--nproc-per-node", str(self.num_processes)]
         launcher = several if self.num_processes > 1 else []
         return [sys.executable, "-u", *launcher, "-m", "elastic_core.training.sft", str(config)]

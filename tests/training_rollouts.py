@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 import elastic_core.miniature
 from elastic_core.markers import load_markers
-from elastic_core.training.rollout_workers import RolloutWorker
+from elastic_core.training.grpo.agent_loop import RolloutWorker
 
 BASE = Path(elastic_core.miniature.__file__).parent / "base"
 TOKENIZER, MARKERS = load_markers(BASE)

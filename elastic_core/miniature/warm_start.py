@@ -12,7 +12,7 @@ from elastic_core.miniature.tokenizer import BOS, EOS, PAD, build_tokenizer, voc
 if TYPE_CHECKING:
     from transformers import LlamaConfig
 
-    from elastic_core.training.sft import WarmStart
+    from elastic_core.training.sft_parameters import WarmStart
 
 BASE = Path(__file__).parent / "base"
 """The shipped base: a Hugging Face checkpoint of about 3 MB."""
@@ -37,7 +37,7 @@ def prepare(
     Raises:
         ValueError: `num_batches` leaves a stage without a step.
     """
-    from elastic_core.training.sft import WarmStart
+    from elastic_core.training.sft_parameters import WarmStart
 
     recipe = recipe or default_recipe()
     if num_batches is not None:

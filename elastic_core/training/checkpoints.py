@@ -1,4 +1,4 @@
-"""Checkpoints of a training run on disk: `out_dir/global_step_<n>`, each of them whole or not there.
+"""Checkpoints of a training run on disk: `out_dir/global_step_<n>`, each of them whole or not there; and their export.
 
 verl writes into `out_dir/.saving`. `commit` flushes that to the disk, renames it and then names it in verl's marker
 file, so whatever has the name is complete, and a run killed at any moment goes on from the newest.
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from elastic_core.errors import UserError
-from elastic_core.files import rename_durably, write_text
+from elastic_core.files import rename_durably, replacing_directory, write_text
+from elastic_core.safetensors import let_others_read, tensors
 
 _PREFIX = "global_step_"
 _MARKER = "latest_checkpointed_iteration.txt"
@@ -27,6 +28,8 @@ _OF_RANK = re.compile(r"model_world_size_(\d+)_rank_\d+\.pt")
 _FULL = re.compile("No space left|quota exceeded|file write failed|unexpected pos", re.IGNORECASE)
 """How a full disk reads in the errors of Python and of torch's writer."""
 _GIB = 2**30
+_DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+"""safetensors' names of number formats, and transformers'."""
 
 
 class Validation(NamedTuple):
@@ -60,7 +63,8 @@ def latest_checkpoint(out_dir: Path) -> Path | None:
 
 def best_checkpoint(out_dir: Path) -> Path | None:
     """The checkpoint with the highest validation accuracy, the earliest of equals; None when none was validated."""
-    validated = [(found.accuracy, -step) for step, found in _validations(out_dir).items()]
+    found = ((validation_of(_folder(out_dir, step)), step) for step in checkpoint_steps(out_dir))
+    validated = [(validation.accuracy, -step) for validation, step in found if validation]
     return _folder(out_dir, -max(validated)[1]) if validated else None
 
 
@@ -170,16 +174,41 @@ def commit(out_dir: Path, step: int, validation: Validation | None, keep: int) -
         rename_durably(saved, checkpoint)
         _mark(out_dir, step)
     shutil.rmtree(out_dir / _SAVING)
-    prune_checkpoints(out_dir, keep)
-
-
-def prune_checkpoints(out_dir: Path, keep: int) -> None:
-    """Delete all but the newest `keep` checkpoints and the best one."""
     best = best_checkpoint(out_dir)
     for step in checkpoint_steps(out_dir)[:-keep]:
         if (folder := _folder(out_dir, step)) != best:
             # A deletion that is interrupted must not leave half a checkpoint under its name.
             shutil.rmtree(folder.rename(out_dir / f"{_DELETED}{step}"))
+
+
+def export(checkpoint: Path, output: Path) -> Path:
+    """Copy a checkpoint's Hugging Face model, with tokenizer, to `output`, which appears complete or not at all.
+
+    An existing `output` is replaced.
+
+    Raises:
+        FileNotFoundError: when the checkpoint holds no Hugging Face weights.
+        ValueError: when the weights are of several number formats.
+        UserError: when the disk is too full for it.
+    """
+    source = checkpoint / "actor" / "huggingface"
+    if not any(source.glob("*.safetensors")):
+        raise FileNotFoundError(f"{source}: no *.safetensors; was the run saved with hf_model in its save_contents?")
+    room = enough_room(checkpoint.parent, checkpoint_step(checkpoint))
+    with room, replacing_directory(output, durable=True) as temporary:
+        shutil.copytree(source, temporary, dirs_exist_ok=True)
+        _correct_dtype(temporary)
+        let_others_read(temporary)
+    return output
+
+
+def _correct_dtype(model: Path) -> None:
+    """verl 0.9.1 writes "bfloat16" into the configuration whatever the weights are, so whoever loads them rounds."""
+    dtypes = {_DTYPES[tensor["dtype"]] for tensor in tensors(model).values()}
+    if len(dtypes) != 1:
+        raise ValueError(f"{model}: tensors of {', '.join(sorted(dtypes)) or 'no format'}; expected one format")
+    file = model / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"dtype": dtypes.pop()}, indent=2) + "\n")
 
 
 def _mark(out_dir: Path, step: int) -> None:
@@ -188,11 +217,6 @@ def _mark(out_dir: Path, step: int) -> None:
 
 def _folder(out_dir: Path, step: int) -> Path:
     return out_dir / f"{_PREFIX}{step}"
-
-
-def _validations(out_dir: Path) -> dict[int, Validation]:
-    found = {step: validation_of(_folder(out_dir, step)) for step in checkpoint_steps(out_dir)}
-    return {step: validation for step, validation in found.items() if validation is not None}
 
 
 def _size(directory: Path) -> int:

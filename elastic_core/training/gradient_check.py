@@ -3,7 +3,7 @@ it and with its fused loss, against the plain model in one process.
 
     python -m elastic_core.training.gradient_check --device cpu --ranks 2 DIRECTORY
 
-An untied output layer is where verl 0.9.1 fails, and where the obvious repair has a wrong gradient (patches.py). The
+An untied output layer is where verl 0.9.1 fails, and where the obvious repair has a wrong gradient (plugin.py). The
 gradient is that of several micro-batches, communicated one by one ("each") or together ("last"); weights are compared
 after shards were saved and loaded. Not here: bfloat16, padding, flash-attention.
 """
@@ -14,7 +14,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -197,13 +197,6 @@ def _is_checkpoint(weights: Mapping[str, torch.Tensor], checkpoint: Path) -> boo
     return all(torch.equal(weights[name], weight) for name, weight in model.state_dict().items())
 
 
-def _report(checked: Mapping[str, Checked]) -> Iterator[str]:
-    for model, each in checked.items():
-        errors = {name: error for of in each["errors"].values() for name, error in of.items()}
-        worst = max(errors, key=errors.__getitem__)
-        yield f"{model:14} largest relative error {errors[worst]:.1e} ({worst})"
-
-
 def main(device: Literal["cpu", "cuda"], ranks: int, directory: Path) -> int:
     """Check every model; writes RESULT below `directory`, and returns 1 if one has a problem, else 0."""
     import torch
@@ -216,8 +209,10 @@ def main(device: Literal["cpu", "cuda"], ranks: int, directory: Path) -> int:
         torch.save(_plain_gradients(directory / name, ranks), directory / name / "gradients.pt")
     torch.multiprocessing.spawn(_run_rank, args=(ranks, device, directory), nprocs=ranks)
     checked = json.loads((directory / RESULT).read_text())
-    for line in _report(checked):
-        print(line)
+    for model, each in checked.items():
+        errors = {name: error for of in each["errors"].values() for name, error in of.items()}
+        worst = max(errors, key=errors.__getitem__)
+        print(f"{model:14} largest relative error {errors[worst]:.1e} ({worst})")
     wrong = problems(checked, device)
     print("\n".join(wrong) or f"the gradients of {ranks} FSDP2 ranks on {device} are those of one process")
     return int(bool(wrong))

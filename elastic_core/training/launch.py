@@ -21,8 +21,8 @@ from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_value
 from elastic_core.ray_cluster import RayCluster
 from elastic_core.retry import ProcessLost, wait_until
-from elastic_core.training.resources import check_resources, required_resources
-from elastic_core.training.train_main import LOST, REFUSED
+from elastic_core.training.grpo.main import LOST, REFUSED
+from elastic_core.training.grpo.requirements import check_nodes, required_resources
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -99,16 +99,17 @@ def submit(cluster: RayCluster, config: "DictConfig", config_file: Path, environ
 
     client = cluster.client()
     prefix = job_prefix(config)
-    attempts = {job.submission_id: job.status for job in client.list_jobs() if _starts(job.submission_id, prefix)}
-    for attempt, status in attempts.items():
-        if status in _UNFINISHED:
-            return attempt
-    check_resources(cluster, required_resources(config))
+    # Jobs that were not submitted, such as this process's own driver, have no id.
+    jobs = [job for job in client.list_jobs() if (job.submission_id or "").startswith(prefix)]
+    for job in jobs:
+        if job.status in _UNFINISHED:
+            return str(job.submission_id)
+    check_nodes(cluster.nodes(), required_resources(config))
     config_file.parent.mkdir(parents=True, exist_ok=True)
     OmegaConf.save(config, config_file)
     return client.submit_job(
-        entrypoint=f"python -u -m elastic_core.training.train_main {shlex.quote(str(config_file))}",
-        submission_id=job_id(prefix, len(attempts) + 1),
+        entrypoint=f"python -u -m elastic_core.training.grpo.main {shlex.quote(str(config_file))}",
+        submission_id=job_id(prefix, len(jobs) + 1),
         runtime_env={"env_vars": dict(environment)},
     )
 
@@ -293,8 +294,3 @@ def _status(client: "JobSubmissionClient", job: str) -> str | None:
         if "404" in str(error) or "does not exist" in str(error):
             return None
         raise
-
-
-def _starts(job: str | None, prefix: str) -> bool:
-    """Jobs that were not submitted, such as this process's own driver, have no id."""
-    return job is not None and job.startswith(prefix)

@@ -1,38 +1,80 @@
 """verl's entry point into this package: the group `verl.plugins` names it, so every process that imports verl loads it.
 
-Everywhere it checks versions, has torch's stores listen where they are called, and mends what every platform meets
-(patches.py). With VERL_PLATFORM=cpu it also makes verl run without an accelerator. The platform is never guessed: a
-Ray actor without a GPU on a GPU cluster sees none either. The agent loop registers itself in the only processes that
-need it, see rollout_workers.py.
+Everywhere it checks versions, has torch's stores listen where they are called, and mends what neither a registry nor a
+subclass of verl 0.9.1 can change. With VERL_PLATFORM=cpu it also makes verl run without an accelerator. The platform is
+never guessed: a Ray actor without a GPU on a GPU cluster sees none either. The agent loop registers itself in the only
+processes that need it, see grpo/agent_loop.py.
+
+Few of a training's ten processes use verl's engines, which take seconds to import: what these need is done once they
+have been imported, by whoever does.
 
 verl logs a failing plugin at debug level and goes on; `require_plugin` in plugin_check.py makes that an error.
 """
 
 import os
+import sys
+from functools import wraps
+from typing import Any
+
+from wrapt import register_post_import_hook
 
 from elastic_core import private_stores
-from elastic_core.training import patches
-from elastic_core.training.versions import check_versions
+from elastic_core.training.plugin_check import check_versions
+
+
+def _leave_output_layer_to_the_root(fsdp_utils: Any) -> None:
+    """verl 0.9.1 (its #7427): fsdp2 makes an untied lm_head a unit of its own, and the fused forward multiplies by its
+    weight without calling it, so the weight is still sharded: "mixed torch.Tensor and DTensor". Gathering the weight by
+    hand runs, with a wrong gradient on more than one rank. The root unit, which has it where embeddings are tied,
+    gathers it for the forward pass, and again for the backward pass, during which the whole weight and its gradient
+    stay on the device: 2 × 1.6 GB for 14B in bfloat16."""
+    select = fsdp_utils._select_fsdp2_wrap_targets
+
+    @wraps(select)
+    def without_output_layer(model: Any, layers: Any) -> list[Any]:
+        return [module for module in select(model, layers) if module is not model.get_output_embeddings()]
+
+    fsdp_utils._select_fsdp2_wrap_targets = without_output_layer
+
+
+def _record_configuration_as_artifact() -> None:
+    """verl 0.9.1 logs its thousand settings as parameters of the MLflow run, which never change there: a training that
+    goes on with more machines could not attach to its run any more, and the few that matter are lost among them."""
+    from verl.utils import tracking
+
+    def as_artifact(config: dict[str, Any]) -> dict[str, Any]:
+        import mlflow  # Slow: every process that imports verl loads this file, one of them logs.
+
+        mlflow.log_dict(config, "verl.yaml")
+        return {}
+
+    tracking._compute_mlflow_params_from_objects = as_artifact
+
+
+def _import_less() -> None:
+    """A fifth of what a process of a training would import is used by nobody here: vLLM, by verl 0.9.1's transport for
+    Ascend before it finds that there is none; scikit-learn, by transformers for assisted generation."""
+    import transformers.utils
+
+    sys.modules.setdefault("verl.checkpoint_engine.hccl_checkpoint_engine", None)  # type: ignore[arg-type]
+    transformers.utils.is_sklearn_available = lambda: False
+
 
 _CPU = os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
 
 check_versions(cpu=_CPU)
 private_stores.install()
 if _CPU:
-    from elastic_core.training import cpu_platform, vllm_alias
+    from elastic_core.training import cpu
 
-    cpu_platform.register()
-    vllm_alias.install()
-    patches.apply_on_cpu()
+    cpu.register_platform()
+    register_post_import_hook(cpu.register_replica, "verl.workers.rollout.replica")
+    register_post_import_hook(cpu.register_engine, "verl.workers.engine")
 
 # What follows imports what reads the platform; the engines, which take this by name, come after it.
 from elastic_core.training import micro_batches  # noqa: E402
 
 micro_batches.install()
-if _CPU:
-    from elastic_core.training import cpu_engine, cpu_rollout
-
-    cpu_rollout.register()
-    cpu_engine.register()
-
-patches.apply()
+register_post_import_hook(_leave_output_layer_to_the_root, "verl.utils.fsdp_utils")
+_record_configuration_as_artifact()
+_import_less()

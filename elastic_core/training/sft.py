@@ -12,86 +12,24 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import TYPE_CHECKING, Any
 
 from elastic_core.files import replacing_directory
 from elastic_core.fingerprint import hash_files, model_fingerprint
 from elastic_core.network import HOST, ON_LOOPBACK, free_ports
 from elastic_core.safetensors import let_others_read
+from elastic_core.training.sft_parameters import WarmStart
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 RECORD = "warm_start.json"
 """What a working directory or an exported checkpoint was made from; a different record there is an error."""
-
-
 _NOT_RECORDED = {
     *("model", "train_file", "work_dir", "output_dir"),
     *("reshard", "gradient_checkpointing", "fused_loss", "offload", "attention"),
     *("save_every", "loggers", "log_every"),
 }
-
-
-class WarmStart(BaseModel):
-    """Everything a warm start depends on."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
-
-    model: Path
-    """Hugging Face checkpoint to start from."""
-    train_file: Path
-    """Parquet with `input_ids` and `loss_mask`, one sequence a row."""
-    work_dir: Path
-    """Checkpoints to resume from; may be deleted once the export exists."""
-    output_dir: Path
-    """Where the trained Hugging Face checkpoint goes; appears complete or not at all."""
-    total_steps: int = Field(gt=0)
-    """Optimiser steps."""
-    batch_size: int = Field(default=16, gt=0)
-    """Sequences per optimiser step, over all processes."""
-    micro_batch_tokens: int = Field(default=8192, gt=0)
-    """Most tokens in one forward pass; a batch with more is split."""
-    max_length: int = Field(default=1024, gt=0)
-    """Longest sequence allowed, in tokens; a longer one is an error."""
-    keep_order: bool = True
-    """Train in file order (a curriculum) instead of shuffling."""
-    learning_rate: float = Field(default=1.5e-3, gt=0)
-    """Peak of the schedule."""
-    schedule: Literal["cosine", "constant"] = "cosine"
-    warmup_steps: int = Field(default=50, ge=0)
-    """Steps of linear warm-up."""
-    min_learning_rate_ratio: float = Field(default=0.03, ge=0, le=1)
-    """Where the cosine ends, relative to the peak."""
-    betas: tuple[float, float] = (0.9, 0.95)
-    """AdamW's."""
-    weight_decay: float = Field(default=0.01, ge=0)
-    clip_grad: float = Field(default=1.0, gt=0)
-    """Largest gradient norm."""
-    dtype: Literal["fp32", "bf16"] = "fp32"
-    """Of parameters in forward and backward; master weights are always fp32."""
-    remove_padding: bool = True
-    """Pack a batch into one sequence instead of padding it."""
-    reshard: bool = True
-    """Free gathered parameters between forward and backward: saves memory where parameters are sharded."""
-    gradient_checkpointing: bool = False
-    """Compute activations again in the backward pass instead of keeping them."""
-    fused_loss: bool = False
-    """Take log-probabilities in chunks of tokens: the logits of a long row over a large vocabulary fill a device."""
-    offload: bool = False
-    """Keep parameters and optimiser state in the host's memory."""
-    attention: Literal["sdpa", "flash_attention_2"] = "sdpa"
-    """Attention's kernel."""
-    save_every: int = Field(default=500, gt=0)
-    """Steps between checkpoints: what a crash can cost."""
-    seed: int = 0
-    """Of the data order where `keep_order` is off."""
-    loggers: tuple[str, ...] = ("console",)
-    """verl's tracking backends."""
-    log_every: int = Field(default=50, gt=0)
-    """Steps between log entries."""
 
 
 def compose_config(config: WarmStart) -> "DictConfig":
@@ -123,7 +61,7 @@ def compose_config(config: WarmStart) -> "DictConfig":
         "engine.use_torch_compile": False,
         "engine.reshard_after_forward": config.reshard,
         "engine.offload_policy": config.offload,
-        "optim.override_optimizer_config": {"fused": True},
+        "+optim.override_optimizer_config.fused": True,
         "optim.lr": config.learning_rate,
         "optim.lr_scheduler_type": config.schedule,
         "optim.lr_warmup_steps": config.warmup_steps,
@@ -147,21 +85,12 @@ def compose_config(config: WarmStart) -> "DictConfig":
     }
     GlobalHydra.instance().clear()
     with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("sft_trainer_engine", [f"{key}={_hydra_value(value)}" for key, value in overrides.items()])
-
-
-def _hydra_value(value: Any) -> str:
-    """A value as hydra's override grammar reads it: JSON, but for the keys of dictionaries, which are bare words."""
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{_hydra_value(item)}" for key, item in value.items()) + "}"
-    return json.dumps(value)
+        # JSON values are valid in hydra's override grammar.
+        return compose("sft_trainer_engine", [f"{key}={json.dumps(value)}" for key, value in overrides.items()])
 
 
 class TokenRows:
-    """verl data set over a parquet file of `input_ids` and `loss_mask`.
-
-    Signature and keys are those verl expects of `data.custom_cls`.
-    """
+    """verl data set over a parquet file of `input_ids` and `loss_mask`; its keys are those of `data.custom_cls`."""
 
     def __init__(
         self, parquet_files: str | list[str], tokenizer: Any, config: Any, processor: Any = None, max_samples: int = -1
@@ -245,11 +174,10 @@ def export(trainer: Any, config: WarmStart) -> None:
 
 def record(config: WarmStart) -> dict[str, Any]:
     """What determines the trained weights: contents instead of paths, nothing that only saves memory or logs."""
-    settings = config.model_dump(mode="json", exclude=_NOT_RECORDED)
     return {
         "model": model_fingerprint(config.model),
         "train_file": hash_files([config.train_file])[:16],
-        **settings,
+        **config.model_dump(mode="json", exclude=_NOT_RECORDED),
     }
 
 
@@ -259,25 +187,21 @@ def is_finished(config: WarmStart) -> bool:
     Raises:
         ValueError: the output or the working directory belongs to another warm start.
     """
+    expected = record(config)
     for directory in (config.output_dir, config.work_dir):
-        _check_record(directory, record(config))
+        file = directory / RECORD
+        if not file.exists():
+            if directory.exists() and any(directory.iterdir()):
+                raise ValueError(f"{directory}: not empty, and not from a warm start; choose another directory")
+            continue
+        found = json.loads(file.read_text())
+        for key, value in expected.items():
+            if found.get(key) != value:
+                raise ValueError(
+                    f"{file}: from another warm start: {key} is {found.get(key)!r} there, {value!r} here; "
+                    "choose another directory or delete this one"
+                )
     return (config.output_dir / RECORD).exists()
-
-
-def _check_record(directory: Path, expected: dict[str, Any]) -> None:
-    file = directory / RECORD
-    if not file.exists():
-        if directory.exists() and any(directory.iterdir()):
-            raise ValueError(f"{directory}: not empty, and not from a warm start; choose another directory")
-        return
-    found = json.loads(file.read_text())
-    different = [key for key in expected if found.get(key) != json.loads(json.dumps(expected[key]))]
-    if different:
-        key = different[0]
-        raise ValueError(
-            f"{file}: from another warm start: {key} is {found.get(key)!r} there, {expected[key]!r} here; "
-            "choose another directory or delete this one"
-        )
 
 
 def _single_process_environment() -> None:
@@ -294,14 +218,10 @@ def _single_process_environment() -> None:
     }
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(file: Path) -> None:
     """Run the warm start that a JSON file describes."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if len(arguments) != 1:
-        raise SystemExit("usage: python -m elastic_core.training.sft CONFIG.json")
     if "RANK" not in os.environ:
         _single_process_environment()
-    file = Path(arguments[0])
     try:
         config = WarmStart.model_validate_json(file.read_text())
         finished = is_finished(config)
@@ -322,4 +242,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))

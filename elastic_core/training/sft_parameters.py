@@ -1,4 +1,4 @@
-"""Settings of supervised fine-tuning on conversations, and the warm start that they describe."""
+"""A warm start, and the settings of supervised fine-tuning on conversations that describe one."""
 
 from pathlib import Path
 from typing import Literal, Self
@@ -7,10 +7,72 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES, OWN
-from elastic_core.training.sft import WarmStart
 
 _BETAS = (0.9, 0.999)
 """AdamW's in LLaMA-Factory, and so in the published recipes."""
+_AS_THEY_ARE = {
+    *("batch_size", "learning_rate", "warmup_steps", "weight_decay", "clip_grad", "offload", "attention"),
+    *("save_every", "seed"),
+}
+
+
+class WarmStart(BaseModel):
+    """Everything a warm start depends on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    model: Path
+    """Hugging Face checkpoint to start from."""
+    train_file: Path
+    """Parquet with `input_ids` and `loss_mask`, one sequence a row."""
+    work_dir: Path
+    """Checkpoints to resume from; may be deleted once the export exists."""
+    output_dir: Path
+    """Where the trained Hugging Face checkpoint goes; appears complete or not at all."""
+    total_steps: int = Field(gt=0)
+    """Optimiser steps."""
+    batch_size: int = Field(default=16, gt=0)
+    """Sequences per optimiser step, over all processes."""
+    micro_batch_tokens: int = Field(default=8192, gt=0)
+    """Most tokens in one forward pass; a batch with more is split."""
+    max_length: int = Field(default=1024, gt=0)
+    """Longest sequence allowed, in tokens; a longer one is an error."""
+    keep_order: bool = True
+    """Train in file order (a curriculum) instead of shuffling."""
+    learning_rate: float = Field(default=1.5e-3, gt=0)
+    """Peak of the schedule."""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    warmup_steps: int = Field(default=50, ge=0)
+    """Steps of linear warm-up."""
+    min_learning_rate_ratio: float = Field(default=0.03, ge=0, le=1)
+    """Where the cosine ends, relative to the peak."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    """AdamW's."""
+    weight_decay: float = Field(default=0.01, ge=0)
+    clip_grad: float = Field(default=1.0, gt=0)
+    """Largest gradient norm."""
+    dtype: Literal["fp32", "bf16"] = "fp32"
+    """Of parameters in forward and backward; master weights are always fp32."""
+    remove_padding: bool = True
+    """Pack a batch into one sequence instead of padding it."""
+    reshard: bool = True
+    """Free gathered parameters between forward and backward: saves memory where parameters are sharded."""
+    gradient_checkpointing: bool = False
+    """Compute activations again in the backward pass instead of keeping them."""
+    fused_loss: bool = False
+    """Take log-probabilities in chunks of tokens: the logits of a long row over a large vocabulary fill a device."""
+    offload: bool = False
+    """Keep parameters and optimiser state in the host's memory."""
+    attention: Literal["sdpa", "flash_attention_2"] = "sdpa"
+    """Attention's kernel."""
+    save_every: int = Field(default=500, gt=0)
+    """Steps between checkpoints: what a crash can cost."""
+    seed: int = 0
+    """Of the data order where `keep_order` is off."""
+    loggers: tuple[str, ...] = ("console",)
+    """verl's tracking backends."""
+    log_every: int = Field(default=50, gt=0)
+    """Steps between log entries."""
 
 
 class SftParameters(BaseModel):
@@ -82,7 +144,7 @@ class SftParameters(BaseModel):
                 f"{num_rows} rows of {self.data} are fewer than warm_start.sft.batch_size, {self.batch_size}"
             )
         passes = self.epochs * (num_rows // self.batch_size)
-        return passes if self.steps is None else min(self.steps, passes)
+        return min(self.steps or passes, passes)
 
     def warm_start(self, model: Path, rows: Path, num_rows: int, work_dir: Path, output_dir: Path) -> WarmStart:
         """The training that makes `output_dir` from `model`.
@@ -99,23 +161,15 @@ class SftParameters(BaseModel):
             work_dir=work_dir,
             output_dir=output_dir,
             total_steps=self.total_steps(num_rows),
-            batch_size=self.batch_size,
             micro_batch_tokens=self.tokens_per_device,
             max_length=self.cutoff,
             keep_order=False,
-            learning_rate=self.learning_rate,
-            warmup_steps=self.warmup_steps,
             min_learning_rate_ratio=0,
             betas=_BETAS,
-            weight_decay=self.weight_decay,
-            clip_grad=self.clip_grad,
             dtype=self.precision,
             gradient_checkpointing=self.device == "gpu",
             fused_loss=True,
-            offload=self.offload,
-            attention=self.attention,
-            save_every=self.save_every,
-            seed=self.seed,
             loggers=("console", "mlflow"),
             log_every=1,
+            **self.model_dump(include=_AS_THEY_ARE),
         )

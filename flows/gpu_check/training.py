@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from elastic_core.errors import UserError
+from elastic_core.training.grpo.diagnostics import AGREEMENT, LEAST_AGREEMENT, disagrees
+from elastic_core.training.grpo.step_metrics import STEP
 from elastic_core.training.launch import FINISHED_STEP
-from elastic_core.training.sampler_agreement import METRIC, THRESHOLD, disagrees
-from elastic_core.training.step_metrics import STEP
 from elastic_core.twins.twin import Size
 from flows import presets
 from flows.rehearsal.preset import Inputs, given_values, rehearsal_values
@@ -116,10 +116,10 @@ def read_steps(metrics: pl.DataFrame) -> list[TrainingStep]:
     values = {(row["step"], row["name"]): float(row["value"]) for row in metrics.iter_rows(named=True)}
     found = []
     for step in sorted({step for step, name in values if name == SCORE}):
-        missing = [name for name in (SCORE, GRADIENT, SECONDS, METRIC) if (step, name) not in values]
+        missing = [name for name in (SCORE, GRADIENT, SECONDS, AGREEMENT) if (step, name) not in values]
         if missing:
             raise UserError(f"the training has no metric {', '.join(missing)} of step {step}")
-        found.append(TrainingStep(step, *(values[step, name] for name in (SCORE, GRADIENT, SECONDS, METRIC))))
+        found.append(TrainingStep(step, *(values[step, name] for name in (SCORE, GRADIENT, SECONDS, AGREEMENT))))
     return found
 
 
@@ -138,7 +138,7 @@ def judge(steps: list[TrainingStep], expected: int) -> str:
         if disagrees(step.agreement):
             raise UserError(
                 f"in step {step.step} the probabilities of sampler and trainer correlate by {step.agreement:.3f}, "
-                f"expected at least {THRESHOLD}: vLLM computes with other weights than the trainer"
+                f"expected at least {LEAST_AGREEMENT}: vLLM computes with other weights than the trainer"
             )
     lowest = min(step.agreement for step in steps)
     seconds = ", ".join(f"{step.seconds:.0f}" for step in steps)

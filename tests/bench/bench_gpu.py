@@ -20,10 +20,11 @@ from elastic_core.data.miniature import TRAIN, VALIDATION, MiniatureParameters
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.markers import chat_prompt, load_markers
 from elastic_core.miniature.problems import evaluation_rows
+from elastic_core.ray_cluster import local_cluster
 from elastic_core.strategies import Generate, Sampling
 from elastic_core.training import launch
-from elastic_core.training.config import GrpoParameters, compose
-from elastic_core.training.local_ray import local_cluster
+from elastic_core.training.grpo.config import compose
+from elastic_core.training.grpo.parameters import GrpoParameters
 from flows.doctor import GIB, installed_build
 from tests.bench import results
 from tests.miniature_data import build_miniature

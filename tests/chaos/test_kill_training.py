@@ -12,7 +12,7 @@ import pytest
 from mlflow import MlflowClient
 
 from elastic_core.training.checkpoints import checkpoint_steps
-from elastic_core.training.step_metrics import check_metrics
+from elastic_core.training.grpo.step_metrics import check_metrics
 from tests.elastic_command import ELASTIC, elastic, environment
 
 SEED = 20261127

@@ -10,11 +10,14 @@ import pytest
 from omegaconf import DictConfig
 
 import elastic_core.miniature
+from elastic_core import ray_cluster
 from elastic_core.data.miniature import TRAIN, VALIDATION, MiniatureParameters
-from elastic_core.training import checkpoints, launch, local_ray, train_main
-from elastic_core.training.config import GrpoParameters, compose
-from elastic_core.training.local_ray import local_cluster
-from elastic_core.training.resources import InsufficientResources, Resources, check_resources, required_resources
+from elastic_core.ray_cluster import local_cluster
+from elastic_core.training import checkpoints, launch
+from elastic_core.training.grpo import main
+from elastic_core.training.grpo.config import compose
+from elastic_core.training.grpo.parameters import GrpoParameters
+from elastic_core.training.grpo.requirements import InsufficientResources, Resources, check_nodes, required_resources
 from tests.miniature_data import build_miniature
 
 BASE = Path(elastic_core.miniature.__file__).parent / "base"
@@ -82,7 +85,7 @@ def test_a_training_is_found_again_stopped_and_resumed(training: Job) -> None:
     required = required_resources(config)
     with local_cluster(cpus=required.cpus + required.shared_cpus) as cluster:
         with pytest.raises(InsufficientResources):
-            check_resources(cluster, Resources(2, 1, 3, 3))
+            check_nodes(cluster.nodes(), Resources(2, 1, 3, 3))
         job = launch.submit(cluster, config, file, environment)
         with pytest.raises(Died):
             launch.follow(cluster, job, log_file=log, on_step=die)
@@ -100,7 +103,7 @@ def test_a_training_is_found_again_stopped_and_resumed(training: Job) -> None:
         launch.follow(cluster, job, log_file=log, on_step=steps.append)
     assert steps == list(range(reached + 1, PARAMETERS.steps + 1)), log.read_text()
     assert checkpoints.checkpoint_steps(out_dir) == [PARAMETERS.steps - 1, PARAMETERS.steps]
-    train_main.main([str(file)])  # Finished: it returns at once.
+    main.main(str(file))  # Finished: it returns at once.
 
 
 @pytest.mark.timeout(1800)
@@ -108,8 +111,8 @@ def test_a_head_that_is_restarted_has_lost_the_job_and_the_next_one_resumes_it(
     training: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, file, out_dir, log, environment = training
-    ports = local_ray.free_ports(len(local_ray._PORTS))
-    monkeypatch.setattr(local_ray, "free_ports", lambda count: ports)
+    ports = ray_cluster.free_ports(len(ray_cluster._PORTS))
+    monkeypatch.setattr(ray_cluster, "free_ports", lambda count: ports)
     begun = Event()
     with ThreadPoolExecutor(1) as follower:
         with local_cluster() as first:

@@ -14,7 +14,7 @@ import httpx
 import polars as pl
 import pytest
 
-from elastic_core.training.local_ray import local_cluster, prepare_process
+from elastic_core.ray_cluster import local_cluster, prepare_process
 from elastic_core.trajectory import KEY
 from flows.environment import read_variables
 from tests.e2e.conftest import read_table

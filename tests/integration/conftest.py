@@ -7,8 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from elastic_core.ray_cluster import RayCluster
-from elastic_core.training.local_ray import local_cluster
+from elastic_core.ray_cluster import RayCluster, local_cluster
 from tasks.tracking import Tracker
 
 

@@ -18,9 +18,9 @@ from omegaconf import OmegaConf
 from torchdata.stateful_dataloader import StatefulDataLoader
 from verl.utils.debug.metrics import calculate_debug_metrics
 
-from elastic_core.training.config import compose
-from elastic_core.training.sampler_agreement import METRIC, disagrees
-from elastic_core.training.vllm_alias import AliasFinder
+from elastic_core.training.cpu import AliasFinder
+from elastic_core.training.grpo.config import compose
+from elastic_core.training.grpo.diagnostics import AGREEMENT, disagrees
 from flows import presets
 
 ON_GPUS = [
@@ -63,7 +63,7 @@ def test_weights_that_went_wrong_on_their_way_lower_the_correlation(sampled_with
         "response_mask": torch.ones_like(trained),
         "responses": torch.zeros_like(trained),
     }
-    assert disagrees(calculate_debug_metrics(SimpleNamespace(batch=batch))[METRIC]) is other
+    assert disagrees(calculate_debug_metrics(SimpleNamespace(batch=batch))[AGREEMENT]) is other
 
 
 def test_gradients_are_reduced_with_every_micro_batch_and_held_in_shards(config: Any) -> None:
@@ -111,7 +111,7 @@ def test_new_weights_leave_no_cached_prefix(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("partition", ["train", "val"])
 def test_a_failed_rollout_ends_the_training_instead_of_leaving_its_group(partition: str) -> None:
     """verl itself trains on what is left of the group."""
-    from elastic_core.training.trainer import StrictReplayBuffer
+    from elastic_core.training.grpo.trainer import StrictReplayBuffer
 
     nothing: tuple[Any, ...] = (set(), set(), set(), {})
     buffer: Any = StrictReplayBuffer.__new__(StrictReplayBuffer)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from elastic_core.miniature.warm_start import BASE
-from elastic_core.training.sft import WarmStart
+from elastic_core.training.sft_parameters import WarmStart
 
 STEPS, ROWS = 3, 8
 

@@ -8,7 +8,8 @@ import pytest
 
 from elastic_core.budget import TrainingBudget
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.training.config import GrpoParameters, compose, overrides
+from elastic_core.training.grpo.config import compose, overrides
+from elastic_core.training.grpo.parameters import GrpoParameters
 from flows import presets
 
 SETTINGS = {name: presets.resolve(name) for name in presets.names()}

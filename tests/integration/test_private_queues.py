@@ -18,7 +18,7 @@ QUEUE = """
 
     import ray, torch, zmq
 
-    from elastic_core.training import private_queues
+    from elastic_core.training.grpo import private_queues
 
     proof, protected, address = Path(sys.argv[1]), sys.argv[2] == "protected", sys.argv[3]
     environment = {"env_vars": {"ORDINARY": "1"}}

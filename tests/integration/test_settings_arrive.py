@@ -9,9 +9,9 @@ import verl
 from omegaconf import OmegaConf
 
 import elastic_core
-from elastic_core.training.config import DEADLINES, GrpoParameters
-from elastic_core.training.sft import WarmStart, compose_config
-from elastic_core.training.sft_parameters import SftParameters
+from elastic_core.training.grpo.parameters import DEADLINES, GrpoParameters
+from elastic_core.training.sft import compose_config
+from elastic_core.training.sft_parameters import SftParameters, WarmStart
 from flows import presets
 from tests.integration.test_preset_verl import TRAINED, composed
 
@@ -44,7 +44,7 @@ WORKERS = "verl/workers/engine_workers.py"
 SERVER = "verl/workers/rollout/vllm_rollout/vllm_async_server.py"
 LOSS = "verl/workers/utils/losses.py"
 OPTIMIZER = "verl/workers/config/optimizer.py"
-LOOP = "elastic_core/training/agent_loop.py"
+LOOP = "elastic_core/training/grpo/agent_loop.py"
 ACTOR, REF, ROLLOUT = (f"actor_rollout_ref.{name}" for name in ("actor", "ref", "rollout"))
 
 
@@ -141,7 +141,7 @@ GRPO: dict[str, list[Arrival]] = {
         Arrival(
             "elastic.keep_checkpoints",
             same("keep_checkpoints"),
-            "elastic_core/training/trainer.py",
+            "elastic_core/training/grpo/trainer.py",
             "self.config.elastic.keep_checkpoints",
         )
     ],

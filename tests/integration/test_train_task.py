@@ -11,8 +11,8 @@ from mlflow.exceptions import MlflowException
 
 from elastic_core.errors import UserError
 from elastic_core.files import exclusive
-from elastic_core.training.config import GrpoParameters
-from elastic_core.training.step_metrics import EVERY_STEP
+from elastic_core.training.grpo.parameters import GrpoParameters
+from elastic_core.training.grpo.step_metrics import EVERY_STEP
 from tasks import train
 from tasks.stage import METRICS, Stage
 from tasks.tracking import Tracker
@@ -23,7 +23,7 @@ PARAMETERS = GrpoParameters(steps=3, validate_every=0)
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     """A training whose last checkpoint is there, and that was not published."""
-    monkeypatch.setattr("elastic_core.training.config.compose", lambda *args, **job: None)
+    monkeypatch.setattr("elastic_core.training.grpo.config.compose", lambda *args, **job: None)
     stage = Stage(tmp_path, "smoke", "train", {"test": str(tmp_path)})
     (stage.directory / "checkpoints" / "global_step_3").mkdir(parents=True)
     return stage

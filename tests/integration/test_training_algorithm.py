@@ -17,8 +17,9 @@ from verl.utils.torch_functional import logprobs_from_logits
 from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import response_from_nested
 
-from elastic_core.training.config import GrpoParameters, compose
-from elastic_core.training.trainer import group_metrics
+from elastic_core.training.grpo.config import compose
+from elastic_core.training.grpo.parameters import GrpoParameters
+from elastic_core.training.grpo.trainer import group_metrics
 from tests.training_rollouts import BASE, BOX, END, EOS, WORD, Server, rollout
 
 FORCED = (*[WORD] * 6, *BOX, EOS)

@@ -11,12 +11,12 @@ from omegaconf import OmegaConf
 
 from elastic_core.errors import UserError
 from elastic_core.ray_cluster import RayCluster
-from elastic_core.training import graders
+from elastic_core.training.grpo import requirements
 
 ON_A_CLUSTER = """
 import sys
 import ray
-from elastic_core.training.graders import sandbox_problems
+from elastic_core.training.grpo.requirements import sandbox_problems
 ray.init(address=sys.argv[1], log_to_driver=False)
 print(list(sandbox_problems().values()))
 """
@@ -34,20 +34,20 @@ def config(tmp_path: Path) -> Any:
 
 
 def test_the_rows_say_which_graders_they_need(config: Any) -> None:
-    assert graders.grader_kinds([*config("math", "code").data.train_files]) == {"math"}
-    assert graders.grader_kinds([*config("code").data.val_files]) == {"code"}
+    assert requirements.grader_kinds([*config("math", "code").data.train_files]) == {"math"}
+    assert requirements.grader_kinds([*config("code").data.val_files]) == {"code"}
 
 
 def test_a_node_without_a_sandbox_is_named_where_programs_are_graded(
     config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graders, "sandbox_problems", lambda: {"10.0.0.1": None, "10.0.0.2": "bwrap is missing"})
-    graders.require_graders(config("math"))
+    monkeypatch.setattr(requirements, "sandbox_problems", lambda: {"10.0.0.1": None, "10.0.0.2": "bwrap is missing"})
+    requirements.require_graders(config("math"))
     for names in (("code",), ("math", "code")):
         with pytest.raises(UserError, match=r"^1 of 2 nodes cannot grade programs; 10\.0\.0\.2: bwrap is missing$"):
-            graders.require_graders(config(*names))
-    monkeypatch.setattr(graders, "sandbox_problems", lambda: {"10.0.0.1": None})
-    graders.require_graders(config("code"))
+            requirements.require_graders(config(*names))
+    monkeypatch.setattr(requirements, "sandbox_problems", lambda: {"10.0.0.1": None})
+    requirements.require_graders(config("code"))
 
 
 @pytest.mark.timeout(180)

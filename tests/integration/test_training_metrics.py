@@ -9,9 +9,8 @@ from mlflow.exceptions import MlflowException
 
 import elastic_core.miniature
 from elastic_core.errors import UserError
-from elastic_core.training import step_metrics
 from elastic_core.training.checkpoints import Validation
-from elastic_core.training.step_metrics import StepMetrics, check_metrics, validation_of
+from elastic_core.training.grpo.step_metrics import EVERY_STEP, StepMetrics, check_metrics, validation_of
 from tasks.tracking import Tracker
 
 BASE = Path(elastic_core.miniature.__file__).parent / "base"
@@ -28,7 +27,7 @@ def run(tracker: Tracker, request: pytest.FixtureRequest) -> str:
 
 
 def metrics(step: int, **more: float) -> dict[str, float]:
-    return {name: float(step) for name in step_metrics.EVERY_STEP} | more
+    return {name: float(step) for name in EVERY_STEP} | more
 
 
 def log(client: Any, run: str, *steps: int, validated: tuple[int, ...] = (2, 4)) -> None:

@@ -1,6 +1,6 @@
 """The gradient of models as people train them, over two FSDP2 ranks, against the gradient in one process.
 
-An untied output layer is where verl 0.9.1 fails, and where the obvious repair has a wrong gradient (patches.py). The
+An untied output layer is where verl 0.9.1 fails, and where the obvious repair has a wrong gradient (plugin.py). The
 same check runs on CUDA in `make gpu`.
 """
 

@@ -10,7 +10,7 @@ from elastic_core.ray_cluster import RayCluster
 TRAINER = """
 import sys, time
 import ray
-from elastic_core.training import watchdog
+from elastic_core.training.grpo import watchdog
 
 watchdog._SECONDS_BETWEEN_LOOKS = 0.5 if sys.argv[1] in ("nobody", "worker", "engine") else 60
 ray.init(address=sys.argv[2], log_to_driver=False)

@@ -8,8 +8,9 @@ import pytest
 from omegaconf import OmegaConf
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from elastic_core.training.config import GrpoParameters, compose
-from elastic_core.training.trainer import ElasticTrainer
+from elastic_core.training.grpo.config import compose
+from elastic_core.training.grpo.parameters import GrpoParameters
+from elastic_core.training.grpo.trainer import ElasticTrainer
 from tests.integration.test_training_config import MINIATURE
 
 

@@ -28,7 +28,8 @@ for name in ("default_compute_score", "get_default_compute_score"):
             setattr(module, name, (lambda *a, **k: forbidden) if name.startswith("get") else forbidden)
 import verl.trainer.ppo.reward as reward
 reward.get_default_compute_score = lambda *a, **k: forbidden
-from elastic_core.training.config import GrpoParameters, compose
+from elastic_core.training.grpo.config import compose
+from elastic_core.training.grpo.parameters import GrpoParameters
 
 model, directory = sys.argv[1:]
 parameters = GrpoParameters(budget="48+32", steps=1, batch_size=8, group_size=4, mini_batch_size=8, prompt_tokens=32,

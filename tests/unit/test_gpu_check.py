@@ -10,7 +10,7 @@ import pytest
 
 from elastic_core.accelerators import Gpu
 from elastic_core.errors import UserError
-from elastic_core.training.sampler_agreement import METRIC
+from elastic_core.training.grpo.diagnostics import AGREEMENT
 from elastic_core.twins.twin import shrunk
 from flows import children, presets
 from flows.gpu_check import begin, evidence
@@ -38,7 +38,7 @@ H200 = Gpu("NVIDIA H200", 140 << 30, 139 << 30, "580.1")
 
 def metrics(**changed: Any) -> pl.DataFrame:
     """Of five steps; `changed` replaces a value of the third."""
-    values = {SCORE: 0.5, GRADIENT: 0.1, SECONDS: 30.0, METRIC: 0.999}
+    values = {SCORE: 0.5, GRADIENT: 0.1, SECONDS: 30.0, AGREEMENT: 0.999}
     rows = [
         {"step": step, "name": name, "value": changed.get(name, value) if step == 3 else value}
         for step in range(1, STEPS + 1)
@@ -95,15 +95,15 @@ def test_the_cuda_build_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_sound_training_tells_the_lowest_correlation_and_the_seconds() -> None:
-    told = judge(read_steps(metrics(**{METRIC: 0.97})), STEPS)
+    told = judge(read_steps(metrics(**{AGREEMENT: 0.97})), STEPS)
     assert told == ("sampler and trainer correlate by 0.9700 or more in every step; seconds a step: 30, 30, 30, 30, 30")
 
 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({METRIC: 0.42}, "in step 3 .* correlate by 0.420, expected at least 0.9"),
-        ({METRIC: nan}, "in step 3 .* correlate by nan"),
+        ({AGREEMENT: 0.42}, "in step 3 .* correlate by 0.420, expected at least 0.9"),
+        ({AGREEMENT: nan}, "in step 3 .* correlate by nan"),
         ({GRADIENT: nan}, "the norm of the gradient of step 3 is nan"),
     ],
 )
@@ -115,8 +115,8 @@ def test_other_weights_in_the_sampler_and_a_broken_gradient_fail(changed: dict[s
 def test_a_step_that_was_not_recorded_fails() -> None:
     with pytest.raises(UserError, match=r"steps \[1, 2, 4, 5\] were recorded, expected 1 to 5"):
         judge(read_steps(metrics().filter(pl.col("step") != 3)), STEPS)
-    with pytest.raises(UserError, match=f"no metric {METRIC} of step 3"):
-        read_steps(metrics().filter((pl.col("step") != 3) | (pl.col("name") != METRIC)))
+    with pytest.raises(UserError, match=f"no metric {AGREEMENT} of step 3"):
+        read_steps(metrics().filter((pl.col("step") != 3) | (pl.col("name") != AGREEMENT)))
 
 
 def test_the_step_that_was_resumed_from_is_not_the_jobs(tmp_path: Path) -> None:

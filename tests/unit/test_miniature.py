@@ -289,7 +289,7 @@ def test_a_finished_warm_start_is_recognised_and_another_refused(tmp_path: Path)
 def test_an_unknown_setting_is_an_error() -> None:
     from pydantic import ValidationError
 
-    from elastic_core.training.sft import WarmStart
+    from elastic_core.training.sft_parameters import WarmStart
 
     with pytest.raises(ValidationError, match="learning_rat\n"):
         WarmStart.model_validate(

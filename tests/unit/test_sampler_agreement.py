@@ -4,11 +4,10 @@ from math import nan
 
 import pytest
 
-from elastic_core.training.nothing_learned import WARNING
-from elastic_core.training.sampler_agreement import METRIC, THRESHOLD, SamplerAgreement, disagrees
+from elastic_core.training.grpo.diagnostics import AGREEMENT, LEAST_AGREEMENT, WARNING, SamplerAgreement, disagrees
 
 
-@pytest.mark.parametrize(("correlation", "low"), [(1.0, False), (THRESHOLD, False), (0.89, True), (nan, True)])
+@pytest.mark.parametrize(("correlation", "low"), [(1.0, False), (LEAST_AGREEMENT, False), (0.89, True), (nan, True)])
 def test_a_correlation_below_the_threshold_or_no_number_is_too_low(correlation: float, low: bool) -> None:
     assert disagrees(correlation) is low
 
@@ -16,12 +15,12 @@ def test_a_correlation_below_the_threshold_or_no_number_is_too_low(correlation: 
 def test_it_is_said_at_the_first_step_of_several_in_a_row() -> None:
     agreement = SamplerAgreement()
     correlations = [0.999, 0.3, 0.2, 0.999, 0.1]
-    said = [agreement.look(step, {METRIC: each}) for step, each in enumerate(correlations, 1)]
+    said = [agreement.look(step, {AGREEMENT: each}) for step, each in enumerate(correlations, 1)]
     assert [step for step, sentence in enumerate(said, 1) if sentence] == [2, 5]
 
 
 def test_it_says_what_was_seen_what_it_means_and_what_to_do() -> None:
-    sentence = SamplerAgreement().look(7, {METRIC: 0.314})
+    sentence = SamplerAgreement().look(7, {AGREEMENT: 0.314})
     assert sentence is not None and "\n" not in sentence
     assert sentence.startswith(f"{WARNING}in step 7 ")
     for words in (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from elastic_core.training.config import RESOURCES, GrpoParameters
+from elastic_core.training.grpo.parameters import RESOURCES, GrpoParameters
 from flows.data import DataInputs
 from flows.inputs import Inputs
 

@@ -13,8 +13,7 @@ from safetensors.numpy import save_file
 
 from elastic_core.errors import UserError
 from elastic_core.training import checkpoints
-from elastic_core.training.checkpoints import Validation
-from elastic_core.training.export import export
+from elastic_core.training.checkpoints import Validation, export
 
 MARKER = "latest_checkpointed_iteration.txt"
 

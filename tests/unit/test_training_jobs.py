@@ -10,9 +10,10 @@ from omegaconf import OmegaConf
 
 from elastic_core.errors import UserError
 from elastic_core.retry import ProcessLost, is_transient
-from elastic_core.training import launch, train_main
+from elastic_core.training import launch
+from elastic_core.training.grpo import main
+from elastic_core.training.grpo.main import LOST
 from elastic_core.training.launch import Deadlines, TrainingFailed, follow
-from elastic_core.training.train_main import LOST
 
 AWAY = "AWAY"
 
@@ -178,9 +179,9 @@ def configuration(tmp_path: Path) -> str:
 def test_a_training_that_ends_at_once_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """verl's loop does when it is resumed past its last epoch."""
     monkeypatch.setattr("elastic_core.training.plugin_check.require_plugin", lambda: None)
-    monkeypatch.setattr(train_main, "run", lambda config: None)
+    monkeypatch.setattr(main, "run", lambda config: None)
     with pytest.raises(RuntimeError, match=r"verl returned, but .* holds no checkpoint of step 4"):
-        train_main.main([configuration(tmp_path)])
+        main.main(configuration(tmp_path))
 
 
 def test_what_the_user_can_mend_is_the_job_s_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,9 +189,9 @@ def test_what_the_user_can_mend_is_the_job_s_last_line(tmp_path: Path, monkeypat
         raise UserError("the disk is full")
 
     monkeypatch.setattr("elastic_core.training.plugin_check.require_plugin", lambda: None)
-    monkeypatch.setattr(train_main, "run", refuse)
+    monkeypatch.setattr(main, "run", refuse)
     with pytest.raises(SystemExit, match=r"^error: the disk is full$"):
-        train_main.main([configuration(tmp_path)])
+        main.main(configuration(tmp_path))
 
 
 @pytest.mark.parametrize("error", [ProcessLost("an engine died"), ConnectionError("MLflow is away")])
@@ -201,7 +202,7 @@ def test_what_was_lost_is_the_job_s_last_line(
         raise error
 
     monkeypatch.setattr("elastic_core.training.plugin_check.require_plugin", lambda: None)
-    monkeypatch.setattr(train_main, "run", lose)
+    monkeypatch.setattr(main, "run", lose)
     with pytest.raises(SystemExit, match=rf"^{LOST}{type(error).__name__}"):
-        train_main.main([configuration(tmp_path)])
+        main.main(configuration(tmp_path))
     assert str(error) in capsys.readouterr().err

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.strategies import STRATEGIES
-from elastic_core.training.l1 import PROMPT_TOKENS, L1Parameters, LengthRequest, exact_reward, max_reward
+from elastic_core.training.grpo.l1 import PROMPT_TOKENS, L1Parameters, LengthRequest, exact_reward, max_reward
 
 LENGTHS = st.integers(0, 8192)
 ALPHA = 3e-4

@@ -12,10 +12,10 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from elastic_core.retry import wait_until
-from elastic_core.training import advantage, checkpoints  # noqa: F401  registers the group advantage
-from elastic_core.training.nothing_learned import NothingLearned
-from elastic_core.training.sampler_agreement import SamplerAgreement
-from elastic_core.training.step_metrics import STEP, StepMetrics, validation_of
+from elastic_core.training import checkpoints
+from elastic_core.training.grpo import advantage  # noqa: F401  registers the group advantage
+from elastic_core.training.grpo.diagnostics import NothingLearned, SamplerAgreement
+from elastic_core.training.grpo.step_metrics import STEP, StepMetrics, validation_of
 
 
 class StrictReplayBuffer(ReplayBuffer):
@@ -128,12 +128,8 @@ class ElasticTrainer(PPOTrainerSync):
         data = transfer_queue.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
         rewards = [float(of_tokens.sum()) for of_tokens in data["rm_scores"].unbind()]
         measures = [extra["reward_extra_info"] for extra in data["extra_fields"]]
-        return rollout_metrics(measures) | group_metrics(list(data["uid"]), rewards)
-
-
-def rollout_metrics(measures: list[dict[str, float]]) -> dict[str, float]:
-    """Means over the rollouts of a step, as `rollout/<measure>`."""
-    return {f"rollout/{name}": float(np.mean([row[name] for row in measures])) for name in measures[0]}
+        means = {f"rollout/{name}": float(np.mean([row[name] for row in measures])) for name in measures[0]}
+        return means | group_metrics(list(data["uid"]), rewards)
 
 
 def group_metrics(problems: Sequence[str], rewards: Sequence[float]) -> dict[str, float]:
@@ -151,51 +147,48 @@ def group_metrics(problems: Sequence[str], rewards: Sequence[float]) -> dict[str
     return {"rollout/groups": float(len(groups)), "rollout/groups_without_variance": float(equal)}
 
 
-class ElasticTaskRunner:
-    """A Ray actor, the counterpart of verl's TaskRunnerV1 that builds an ElasticTrainer."""
+def train(config: DictConfig) -> None:
+    """Train to the end of the configured steps, in a process of the cluster."""
+    import transfer_queue
+    from verl.utils.logging_utils import configure_verl_logging
 
-    def run(self, config: DictConfig) -> None:
-        """Train to the end of the configured steps."""
-        import transfer_queue
-        from verl.utils.logging_utils import configure_verl_logging
+    from elastic_core.training.grpo.agent_loop import RolloutManager
+    from elastic_core.training.grpo.watchdog import watching
+    from elastic_core.training.plugin_check import require_plugin
 
-        from elastic_core.training.plugin_check import require_plugin
-        from elastic_core.training.rollout_workers import RolloutManager
-        from elastic_core.training.watchdog import watching
-
-        require_plugin()
-        configure_verl_logging()
-        OmegaConf.resolve(config)
-        _wait_for_exclusive_cluster()
-        transfer_queue.init(config.transfer_queue)
-        try:
-            trainer = ElasticTrainer(config=config)
-            trainer.init()
-            loops = RolloutManager.create(
-                config=config,
-                llm_client=trainer.get_llm_client(),
-                teacher_client=trainer.get_teacher_client(),
-                reward_loop_worker_handles=trainer.get_reward_handles(),
-            )
-            with watching(loops.agent_loop_workers, trainer.llm_server_manager.server_handles):
-                trainer.fit(loops)
-            trainer.commit()
-            trainer.logger.finish()
-        finally:
-            transfer_queue.close()
+    require_plugin()
+    configure_verl_logging()
+    OmegaConf.resolve(config)
+    _wait_for_exclusive_cluster()
+    transfer_queue.init(config.transfer_queue)
+    try:
+        trainer = ElasticTrainer(config=config)
+        trainer.init()
+        loops = RolloutManager.create(
+            config=config,
+            llm_client=trainer.get_llm_client(),
+            teacher_client=trainer.get_teacher_client(),
+            reward_loop_worker_handles=trainer.get_reward_handles(),
+        )
+        with watching(loops.agent_loop_workers, trainer.llm_server_manager.server_handles):
+            trainer.fit(loops)
+        trainer.commit()
+        trainer.logger.finish()
+    finally:
+        transfer_queue.close()
 
 
-def _wait_for_exclusive_cluster(seconds: float = 60) -> None:
+def _wait_for_exclusive_cluster() -> None:
     """TransferQueue has one name per cluster: a second training would attach to the first one's and mix their rollouts.
     That of a job just stopped takes a moment to go.
 
     Raises:
-        RuntimeError: when it is still there after `seconds`.
+        RuntimeError: when it is still there after a minute.
     """
 
     def is_free() -> bool:
         names = {actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)}
         return "TransferQueueController" not in names
 
-    if not wait_until(is_free, seconds, every=1):
+    if not wait_until(is_free, 60, every=1):
         raise RuntimeError("another verl training runs on this Ray cluster; one at a time, or use another cluster")

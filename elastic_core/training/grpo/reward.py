@@ -10,7 +10,7 @@ from elastic_core.markers import Markers
 from elastic_core.rewards import Grade, grade
 from elastic_core.rewards.grade import UNANSWERED
 from elastic_core.rewards.response import response_text
-from elastic_core.training.l1 import LengthRequest
+from elastic_core.training.grpo.l1 import LengthRequest
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 
 

@@ -1,4 +1,4 @@
-"""The training job's entry point: `python -m elastic_core.training.train_main CONFIG.yaml`.
+"""The training job's entry point: `python -m elastic_core.training.grpo.main CONFIG.yaml`.
 
 CONFIG.yaml is what `config.compose` returned. Killed, the same command resumes from the last checkpoint; finished, it
 says so and does nothing.
@@ -21,17 +21,14 @@ LOST = "lost: "
 """How it begins when a process, node or connection of the training went away: the same job may succeed."""
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(file: str) -> None:
     """Train to the end, or exit with the reason."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if len(arguments) != 1:
-        raise SystemExit("usage: python -m elastic_core.training.train_main CONFIG.yaml")
     from omegaconf import OmegaConf
 
     from elastic_core.training.checkpoints import is_finished, recover
     from elastic_core.training.plugin_check import require_plugin
 
-    config = cast("DictConfig", OmegaConf.load(arguments[0]))
+    config = cast("DictConfig", OmegaConf.load(file))
     out_dir, steps = Path(config.trainer.default_local_dir), int(config.trainer.total_training_steps)
     if is_finished(out_dir, steps):
         print(f"{out_dir}: already trained for {steps} steps, nothing to do")
@@ -58,9 +55,8 @@ def run(config: "DictConfig") -> None:
     import ray
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-    from elastic_core.training.graders import require_graders
-    from elastic_core.training.private_queues import protected
-    from elastic_core.training.trainer import ElasticTaskRunner
+    from elastic_core.training.grpo.private_queues import protected
+    from elastic_core.training.grpo.requirements import require_graders
 
     environment = get_ppo_ray_runtime_env(config)
     environment["env_vars"]["TRANSFER_QUEUE_ENABLE"] = "1"
@@ -70,5 +66,16 @@ def run(config: "DictConfig") -> None:
     ray.get(runner.run.remote(config))
 
 
+class ElasticTaskRunner:
+    """A Ray actor, the counterpart of verl's TaskRunnerV1. It stands here as the job's own process has no use for the
+    trainer, which takes seconds to import."""
+
+    def run(self, config: "DictConfig") -> None:
+        """Train to the end of the configured steps."""
+        from elastic_core.training.grpo.trainer import train
+
+        train(config)
+
+
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

