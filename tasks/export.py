@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from elastic_core.data.manifest import MANIFEST
+from elastic_core.data.problems import MANIFEST
 from elastic_core.training import model_card
 from elastic_core.training.checkpoints import best_checkpoint, checkpoint_step, latest_checkpoint, validation_of
 from elastic_core.training.export import export

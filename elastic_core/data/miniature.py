@@ -44,7 +44,6 @@ _generated = partial(
     files=(),
     licence="that of this project",
     domain="arithmetic",
-    rows=None,
     map=_arithmetic,
     grader="math",
     prompt="plain-v1",

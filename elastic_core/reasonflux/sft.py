@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from elastic_core.atomic import replacing, write_text
 from elastic_core.data.dataset import Dataset, Fields, Form, Local, SourceFile
 from elastic_core.data.mapping import reference
-from elastic_core.data.raw import column_names
+from elastic_core.data.readers import column_names
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import sha256_file
 from elastic_core.reasonflux.chat_templates import Template
@@ -104,7 +104,6 @@ def file_dataset(file: Path) -> Dataset:
         licence="the user's own",
         split="train",
         domain="templates",
-        rows=None,
         map=reference.alpaca,
         fields=_fields(file),
         form=Form.CONVERSATIONS,

@@ -177,9 +177,8 @@ def _clean_rows(entry: Dataset, known: dict[str, Dataset], preset: str, mirror: 
 
 
 def _clean_frames(entry: Dataset, known: dict[str, Dataset], preset: str, mirror: Path | None) -> Any:
-    from elastic_core.data.clean import clean_batches, file_batches
+    from elastic_core.data.clean import clean_batches, file_batches, model_text
     from elastic_core.data.fetch import fetch
-    from elastic_core.data.final import model_text
     from flows import environment
     from tasks.directories import sources_directory
 
