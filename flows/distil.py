@@ -6,7 +6,7 @@ from pathlib import Path
 
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
-from elastic_core.reasonflux.distil import COLUMNS, alpaca_rows, write_alpaca
+from elastic_core.reasonflux.sft import TABLE_COLUMNS, alpaca_rows, write_alpaca
 from elastic_core.sweep.store import TrajectoryStore
 from flows.regrade import problems_of
 
@@ -28,7 +28,7 @@ def distil(table: Path, strategy: str, chat_template: str, to: Path, data: Path 
         for benchmark, problems in problems_of(table, data).items()
         for problem in problems.values()
     }
-    found = TrajectoryStore(table).scan().select(COLUMNS).collect()
+    found = TrajectoryStore(table).scan().select(TABLE_COLUMNS).collect()
     rows = alpaca_rows(found, questions, CHAT_TEMPLATES[chat_template], strategy)
     write_alpaca(rows, to)
     num_questions = len({row["instruction"] for row in rows})

@@ -18,9 +18,8 @@ from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import HashCache, hash_files, model_fingerprint
 from elastic_core.miniature.warm_start import BASE
-from elastic_core.reasonflux.parameters import REASONFLUX_ZERO, TemplateParameters
 from elastic_core.source_code import source_fingerprint
-from elastic_core.strategies.reasonflux_zero import Templates
+from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, TemplateParameters, Templates
 from elastic_core.sweep.subset import first_problems, rows_of
 from elastic_core.training.config import RESOURCES
 from flows.data_inputs import DataInputs

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.statistics import FREE, MARGIN, SUFFICIENT
+from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.trajectory import BUDGET
 from reports.content import HIGH, LOW, ReportTable
 from reports.drawing import plain

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from elastic_core.atomic import replacing
 from elastic_core.miniature import grammar
-from elastic_core.miniature.grammar import SolutionKind, Style
-from elastic_core.miniature.guided import GuidedChains
+from elastic_core.miniature.grammar import GuidedChains, SolutionKind, Style
 from elastic_core.miniature.problems import Problem, draw_problem
 from elastic_core.miniature.tokenizer import (
     ASSISTANT,
@@ -62,7 +61,7 @@ class Stage:
     hard_operands: tuple[int, int] = (8, 12)
     easy_operands: tuple[int, int] = (3, 6)
     guided: float = 0.0
-    """Share of examples that are a conversation of navigator and solver (`elastic_core.miniature.guided`)."""
+    """Share of examples that are a conversation of navigator and solver (`elastic_core.miniature.grammar`)."""
 
 
 @dataclass(frozen=True)

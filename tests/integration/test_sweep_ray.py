@@ -16,8 +16,7 @@ from elastic_core.budget import parse_grid
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import Engine, EngineLost
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.engines.ray_engine import RayEngine
-from elastic_core.engines.ray_pool import ray_pool
+from elastic_core.engines.ray_engine import RayEngine, ray_pool
 from elastic_core.markers import load_markers
 from elastic_core.miniature.problems import evaluation_rows
 from elastic_core.strategies import Completion, Finish, Generate, Sampling

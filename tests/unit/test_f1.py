@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from elastic_core.data.clean import clean_batches, file_batches
 from elastic_core.errors import UserError
 from elastic_core.miniature.tokenizer import build_tokenizer
-from elastic_core.reasonflux import distil, sft
+from elastic_core.reasonflux import sft
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES, own_template, require_fit
 
 R1, QWEN, MINIATURE = (CHAT_TEMPLATES[name] for name in ("deepseekr1", "qwen", "miniature"))
@@ -320,12 +320,12 @@ def test_correct_responses_become_an_alpaca_file_and_are_read_again_as_they_were
         thinking=["1+1", "1+1", "2+2=5", "2+2\u2028", "x"],
         solution=["2", "2", "5", "\\boxed{4}", "4"],
     )
-    rows = distil.alpaca_rows(table, QUESTIONS, R1, "reasonflux_zero")
+    rows = sft.alpaca_rows(table, QUESTIONS, R1, "reasonflux_zero")
     assert rows == [
         {"instruction": "1+1=?", "input": "", "output": "<think>\n1+1</think>2"},
         {"instruction": "2+2=?", "input": "", "output": "<think>\n2+2\u2028</think>\\boxed{4}"},
     ]
-    distil.write_alpaca(rows, tmp_path / "distilled.json")
+    sft.write_alpaca(rows, tmp_path / "distilled.json")
     assert exchanges(tmp_path / "distilled.json") == [(row["instruction"], row["output"]) for row in rows]
 
 
@@ -337,7 +337,7 @@ def test_a_conversation_becomes_one_thought_without_its_requests(template: Any) 
         f"</think>Plan: add.{template.end}{user}Instruct the solver.{assistant}</think>Add both.{template.end}"
         f"{user}Solve.{assistant}</think> 1+1=2{template.end}{user}State the answer.{assistant}"
     )
-    response = distil.response(thinking, " \\boxed{2}", template)
+    response = sft.distilled(thinking, " \\boxed{2}", template)
     assert response == f"{template.opening}Plan: add.\n\nAdd both.\n\n1+1=2{template.closing}\\boxed{{2}}"
 
 
@@ -345,4 +345,4 @@ def test_a_table_without_correct_rows_is_refused() -> None:
     with pytest.raises(
         UserError, match="no correct row of strategy vanilla; the table's strategies are: reasonflux_zero"
     ):
-        distil.alpaca_rows(trajectories(thinking=["t"]), QUESTIONS, R1, "vanilla")
+        sft.alpaca_rows(trajectories(thinking=["t"]), QUESTIONS, R1, "vanilla")
