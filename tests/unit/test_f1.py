@@ -94,12 +94,13 @@ def test_another_end_of_text_or_rendering_is_refused() -> None:
 def test_rendering_is_the_official_one_with_the_thought_kept() -> None:
     messages = [{"role": "user", "content": "2+2=?"}, {"role": "assistant", "content": "<think>\nEasy.\n</think>\n\n4"}]
     official = r1().apply_chat_template(messages, tokenize=False)
-    ours = R1.render("2+2=?", messages[1]["content"])
+    ours = "".join(R1.exchange("2+2=?", messages[1]["content"]))
     assert official == ours.replace("<think>\nEasy.\n</think>", "")
     asked = r1().apply_chat_template(messages[:1], tokenize=False, add_generation_prompt=True)
     assert ours.startswith(asked)
     # After a turn's end-of-text nothing is generated, so nothing is trained.
-    assert qwen().apply_chat_template(messages, tokenize=False) == QWEN.render("2+2=?", messages[1]["content"]) + "\n"
+    theirs = qwen().apply_chat_template(messages, tokenize=False)
+    assert theirs == "".join(QWEN.exchange("2+2=?", messages[1]["content"])) + "\n"
 
 
 # The chat template that comes with a model
