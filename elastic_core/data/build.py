@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -102,11 +102,11 @@ def build(
         on_done(entry.name)
     removed, records = [pl.DataFrame(schema=decontaminate.REMOVED)], {}
     for entry in plan.datasets:
-        built = sets.finished(entry)
-        _place(sets.clean_file(entry), directory / CLEAN / f"{entry.name}.parquet")
-        _place(built.file, directory / built.file.name)
-        removed.append(pl.read_parquet(built.removed))
-        records[entry.name] = _record(entry, plan.fetched.get(entry.name), built.counts)
+        file, counts = sets.finished(entry)
+        _place(sets.clean_file(entry), directory / CLEAN / file.name)
+        _place(file, directory / file.name)
+        removed.append(pl.read_parquet(file.with_name(REMOVED)))
+        records[entry.name] = _record(entry, plan.fetched.get(entry.name), counts)
         on_done(entry.name)
     with replacing(directory / REMOVED) as temporary:
         pl.concat(removed).write_parquet(temporary)
@@ -120,14 +120,6 @@ def build(
     )
     write_text(directory / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
     return manifest
-
-
-class Built(NamedTuple):
-    """A built data set."""
-
-    file: Path
-    removed: Path
-    counts: Counts
 
 
 @dataclass(frozen=True)
@@ -155,20 +147,23 @@ class Sets:
     def clean_file(self, entry: Dataset) -> Path:
         return self.store / entry.name / f"clean-{self._clean_keys[entry.name]}.parquet"
 
-    def finished(self, entry: Dataset) -> Built:
+    def finished(self, entry: Dataset) -> tuple[Path, Counts]:
         """The data set itself, built unless it is there as it was built. The clean tables of the plan must be.
+
+        Returns:
+            Its file, which has `REMOVED` beside it, and what was counted.
 
         Raises:
             UserError: as `clean`.
         """
-        directory = self.store / entry.name / self._key(entry)
-        file, record = directory / f"{entry.name}.parquet", directory / RECORD
+        file = self.store / entry.name / self._key(entry) / f"{entry.name}.parquet"
+        record = file.with_name(RECORD)
         with self._alone(entry):
             counts = json.loads(record.read_text()) if record.exists() else None
             if counts is None or not file.exists() or hash_files([file]) != counts["sha256"]:
                 counts = self._finish(entry, file)
                 write_text(record, json.dumps(counts, indent=2) + "\n")
-        return Built(file, directory / REMOVED, counts)
+        return file, counts
 
     @contextmanager
     def _alone(self, entry: Dataset) -> Iterator[None]:

@@ -19,11 +19,12 @@ from elastic_core.errors import UserError, nearest
 RLLM = GitHub("agentica-project/rllm", "874daa4acb7f451dc2a4b2b6e8ce28f5aa88d1f5")
 REASONFLUX = GitHub("Gen-Verse/ReasonFlux", "8980b8b9298e6a02f730a14579106bd5ba34fcb3")
 ELASTIC_REASONING = GitHub("SalesforceAIResearch/Elastic-Reasoning", "8871a3c72bfd7409fd947f1116bb72c956c859aa")
-DEEPCODER = Hub("agentica-org/DeepCoder-Preview-Dataset")
 
 _STATED = "as its repository states"
-_math = partial(Dataset, domain="math", grader="math", prompt="boxed-v1")
-_code = partial(Dataset, domain="code", grader="code", prompt="plain-v1")
+_math_train = partial(Dataset, split="train", domain="math", grader="math", prompt="boxed-v1")
+_math = partial(_math_train, split="evaluation")
+_code = partial(Dataset, split="evaluation", domain="code", grader="code", prompt="plain-v1")
+_deepcoder = partial(_code, source=Hub("agentica-org/DeepCoder-Preview-Dataset"), licence="MIT", split="train")
 _reference = partial(Dataset, split="reference", licence=_STATED, form=Form.RECORDS, fields=None)
 _conversations = partial(
     Dataset,
@@ -47,62 +48,50 @@ def _rllm(path: str, sha256: str, size: int) -> dict[str, Any]:
 
 
 _ENTRIES = (
-    _math(
+    _math_train(
         name="deepscaler",
         description="DeepScaleR-Preview, which E1-Math is trained on",
         source=Hub("agentica-org/DeepScaleR-Preview-Dataset"),
         files=_file("deepscaler.json"),
         licence="MIT",
-        split="train",
         rows=40315,
         map=answers.plain,
         fields=answers.PLAIN,
     ),
-    _math(
+    _math_train(
         name="aime-1983-2023",
         description="AIME problems from 1983 to 2023",
         **_rllm("train/math/aime.json", "78f1b9bae6d00794b43e79a5842917f7ef4e355d9b705743c61f255f3c7c5d49", 1289048),
-        split="train",
         rows=975,
         map=answers.aime,
         fields=answers.AIME,
     ),
-    _math(
+    _math_train(
         name="math-train",
         description="MATH, the training problems",
         **_rllm("train/math/math.json", "569230b362fd501e1a33d8f29aae3b4b989d32e2b91b07c3f48493528c3bf6d2", 2385902),
-        split="train",
         rows=7474,
         map=answers.plain,
         fields=answers.PLAIN,
     ),
-    _code(
+    _deepcoder(
         name="deepcoder-primeintellect",
         description="DeepCoder-Preview: verified problems of SYNTHETIC-1",
-        source=DEEPCODER,
         files=_file("primeintellect/train-*.parquet"),
-        licence="MIT",
-        split="train",
         map=code.primeintellect,
         fields=code.PRIMEINTELLECT_FIELDS,
     ),
-    _code(
+    _deepcoder(
         name="deepcoder-taco",
         description="DeepCoder-Preview: verified problems of TACO",
-        source=DEEPCODER,
         files=_file("taco/train-*.parquet"),
-        licence="MIT",
-        split="train",
         map=code.taco,
         fields=code.TACO_FIELDS,
     ),
-    _code(
+    _deepcoder(
         name="deepcoder-lcbv5",
         description="DeepCoder-Preview: LiveCodeBench before August 2024",
-        source=DEEPCODER,
         files=_file("lcbv5/train-*.parquet"),
-        licence="MIT",
-        split="train",
         map=code.livecodebench_train,
         fields=code.LIVECODEBENCH_TRAIN_FIELDS,
         prompt="livecodebench-v1",
@@ -111,7 +100,6 @@ _ENTRIES = (
         name="aime-2024",
         description="AIME 2024, both contests",
         **_rllm("test/math/aime.json", "03fd341fee10fb71cf906be4eb3042081f314c4d16077489e41f9375085d20d2", 38011),
-        split="evaluation",
         rows=30,
         map=answers.aime,
         fields=answers.AIME,
@@ -126,7 +114,6 @@ _ENTRIES = (
             12091,
         ),
         licence=_STATED,
-        split="evaluation",
         rows=30,
         map=answers.aime25,
         fields=answers.AIME25,
@@ -135,7 +122,6 @@ _ENTRIES = (
         name="amc",
         description="AMC 12 of 2022 and 2023",
         **_rllm("test/math/amc.json", "2666a217cb566efb77ebfce61841d5d8855d4b4be89633b29df3a43dcfd942dd", 38170),
-        split="evaluation",
         rows=83,
         map=answers.number,
         fields=answers.NUMBER,
@@ -144,7 +130,6 @@ _ENTRIES = (
         name="math500",
         description="MATH500",
         **_rllm("test/math/math.json", "02e232722dd1f9ab307124bfff40621d32193632b6b84aa9a246e701f0478141", 172073),
-        split="evaluation",
         rows=500,
         map=answers.math500,
         fields=answers.MATH500,
@@ -153,7 +138,6 @@ _ENTRIES = (
         name="minerva",
         description="Minerva's undergraduate problems, with accepted variants of answers",
         **_rllm("test/math/minerva.json", "ba6147602d8b2f9071ecf578e29aa1100c634bdfa982d4c6745c2bd3077554ba", 269352),
-        split="evaluation",
         rows=272,
         map=answers.minerva,
         fields=answers.MINERVA,
@@ -164,7 +148,6 @@ _ENTRIES = (
         **_rllm(
             "test/math/olympiad_bench.json", "c1e099f7b5830fb843fa52d48d0af8a296a94745cb5981b4ce539dd18af6f8ee", 1582347
         ),
-        split="evaluation",
         rows=675,
         map=answers.olympiad,
         fields=answers.OLYMPIAD,
@@ -189,7 +172,6 @@ _ENTRIES = (
         source=Hub("livecodebench/code_generation_lite"),
         files=tuple(SourceFile(f"test{part}.jsonl") for part in ("", 2, 3, 4, 5)),
         licence="CC",
-        split="evaluation",
         rows=279,
         map=code.livecodebench,
         fields=code.LIVECODEBENCH_FIELDS,
@@ -201,7 +183,6 @@ _ENTRIES = (
         **_rllm(
             "test/code/codeforces.json", "8e9eab7fce7e432abe4437dd997c16f1514be51d224f2d72a7bd07d58cce476a", 851284
         ),
-        split="evaluation",
         rows=408,
         map=code.codeforces,
         fields=code.CODEFORCES_FIELDS,
@@ -214,7 +195,6 @@ _ENTRIES = (
         source=Hub("evalplus/humanevalplus"),
         files=_file("data/test-*.parquet"),
         licence="Apache-2.0",
-        split="evaluation",
         rows=164,
         map=code.humaneval_plus,
         fields=code.HUMANEVAL_PLUS_FIELDS,
@@ -224,7 +204,6 @@ _ENTRIES = (
         name="leetcode",
         description="LeetCode, a class with a method each",
         **_rllm("test/code/leetcode.json", "a0664eee5e7356af13a01932bbe625bb8a0c15f067f5a964bc96f45ba439e66c", 319787),
-        split="evaluation",
         rows=200,
         map=code.leetcode,
         fields=code.LEETCODE_FIELDS,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import io
 import json
 import pickle
 import zlib
@@ -40,25 +39,19 @@ def write_stand_in(entry: Dataset, directory: Path) -> None:
     file = stand_in_file(entry, directory)
     rows = [_ROWS[entry.map](entry.name, i) for i in range(ROWS)]
     with replacing(file) as temporary:
-        temporary.write_bytes(_encoded(entry, rows, file.suffix))
-
-
-def _encoded(entry: Dataset, rows: list[Row], suffix: str) -> bytes:
-    if entry.fields is None:  # A document of another shape than a list of objects.
-        return json.dumps(_DOCUMENTS[entry.map](rows)).encode()
-    if suffix == ".parquet":
-        buffer = io.BytesIO()
-        pl.DataFrame(rows).write_parquet(buffer)
-        return buffer.getvalue()
-    if suffix == ".csv":
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-        return text.getvalue().encode()
-    if suffix == ".jsonl":
-        return "".join(f"{json.dumps(row)}\n" for row in rows).encode()
-    return json.dumps(rows).encode()
+        if entry.fields is None:  # A document of another shape than a list of objects.
+            temporary.write_text(json.dumps(_DOCUMENTS[entry.map](rows)))
+        elif file.suffix == ".parquet":
+            pl.DataFrame(rows).write_parquet(temporary)
+        elif file.suffix == ".csv":
+            with temporary.open("w", newline="") as stream:
+                writer = csv.DictWriter(stream, list(rows[0]))
+                writer.writeheader()
+                writer.writerows(rows)
+        elif file.suffix == ".jsonl":
+            temporary.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        else:
+            temporary.write_text(json.dumps(rows))
 
 
 def _digit(name: str, i: int) -> str:
