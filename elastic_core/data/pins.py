@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock
 from pydantic import TypeAdapter, ValidationError
 
-from elastic_core.atomic import replacing
+from elastic_core.atomic import write_text
 from elastic_core.data.dataset import GitHub, Hub, Local
 from elastic_core.errors import UserError
 
@@ -87,8 +87,7 @@ class PinFile:
             if merged != entries.get(key):
                 entries[key] = merged
                 document = _ENTRIES.dump_python(entries, mode="json")
-                with replacing(self.path) as temporary:
-                    temporary.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n")
+                write_text(self.path, json.dumps(document, indent=2, sort_keys=True) + "\n")
             self._entries = entries
 
     def contradiction(self, key: str, what: str, recorded: object, found: object) -> UserError:

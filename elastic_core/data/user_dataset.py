@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from elastic_core.atomic import replacing
+from elastic_core.atomic import replacing, write_text
 from elastic_core.data.dataset import CONVERSATIONS, ROW, BadRow, Dataset, Form, Local, SourceFile, bad_rows
 from elastic_core.data.prompts import TEMPLATES
 from elastic_core.data.readers import column_names, read_batches
@@ -196,8 +196,7 @@ def add(dataset: UserDataset, directory: Path) -> UserDataset:
             if sha256_file(temporary) != dataset.sha256:
                 raise UserError(f"{origin}: changed while it was added; add it again")
     recorded = replace(dataset, file=str(copy), origin=str(origin))
-    with replacing(directory / f"{dataset.name}.json") as temporary:
-        temporary.write_text(json.dumps(asdict(recorded), indent=2) + "\n")
+    write_text(directory / f"{dataset.name}.json", json.dumps(asdict(recorded), indent=2) + "\n")
     return recorded
 
 

@@ -99,15 +99,11 @@ def write_tasks(
         problems: of each benchmark.
         longest_prompts: of each benchmark, in tokens.
     """
-    directory.mkdir(parents=True, exist_ok=True)
     files = []
     for benchmark, asked in problems.items():
         write_text(directory / f"{benchmark}.jsonl", "".join(f"{json.dumps(_doc(problem))}\n" for problem in asked))
-        file = directory / f"{task_name(benchmark)}.yaml"
-        with replacing(file) as temporary:
-            text = yaml.safe_dump(task(benchmark, longest_prompts[benchmark], settings), sort_keys=False)
-            temporary.write_text(text)
-        files.append(file)
+        files.append(directory / f"{task_name(benchmark)}.yaml")
+        write_text(files[-1], yaml.safe_dump(task(benchmark, longest_prompts[benchmark], settings), sort_keys=False))
     with replacing(directory / "utils.py") as temporary:
         shutil.copyfile(Path(__file__).with_name("utils.py"), temporary)
     write_text(directory / "README.md", readme)

@@ -198,9 +198,8 @@ class Plan:
 def parse_plan(reply: str) -> Plan | None:
     """The plan, or None where no field that the library could be searched by is found."""
     reply = _shortened(reply)
-    fields: dict[str, str] = {}
-    for document in _objects(reply):
-        fields = {name: fields.get(name) or text for name, text in _named(document)} | fields
+    document = _value(reply, "{", "}")
+    fields = dict(_named(document)) if isinstance(document, dict) else {}
     plan = Plan(**{name: fields.get(name) or _line(reply, name) for name in FIELDS})
     return plan if plan.query else None
 
@@ -210,8 +209,8 @@ def parse_steps(reply: str) -> list[str]:
     reply = _shortened(reply)
     listed = [match[1].strip() for line in reply.splitlines() if (match := _LISTED.match(line))]
     if not listed:
-        lists = [document for document in _values(reply, "[", "]") if isinstance(document, list)]
-        listed = [_text(item) for item in lists[-1]] if lists else []
+        document = _value(reply, "[", "]")
+        listed = [_text(item) for item in document] if isinstance(document, list) else []
     return [step for step in listed if step][:MAX_STEPS]
 
 
@@ -230,23 +229,16 @@ def _shortened(reply: str) -> str:
     return reply[-MAX_CHARACTERS:].replace("\0", "")
 
 
-def _objects(reply: str) -> Iterator[dict[Any, Any]]:
-    yield from (value for value in _values(reply, "{", "}") if isinstance(value, dict))
-
-
-def _values(reply: str, begin: str, end: str) -> Iterator[Any]:
-    """The widest stretch between two brackets, as JSON or, with single quotes, as a Python literal."""
-    first, last = reply.find(begin), reply.rfind(end)
-    if not 0 <= first < last:
-        return
-    text = _COMMA_BEFORE_END.sub(r"\1", reply[first : last + 1])
+def _value(reply: str, begin: str, end: str) -> Any:
+    """The widest stretch between two brackets, as JSON or, with single quotes, as a Python literal; else None."""
+    text = _COMMA_BEFORE_END.sub(r"\1", reply[reply.find(begin) : reply.rfind(end) + 1]) if begin in reply else ""
     try:
-        yield json.loads(text, strict=False)
+        return json.loads(text, strict=False)
     except (ValueError, RecursionError):
         try:
-            yield ast.literal_eval(text)
+            return ast.literal_eval(text)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            return
+            return None
 
 
 def _named(document: dict[Any, Any], depth: int = 0) -> Iterator[tuple[str, str]]:

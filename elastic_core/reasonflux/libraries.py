@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from elastic_core.atomic import replacing
+from elastic_core.atomic import write_text
 from elastic_core.data.fetch import fetch
 from elastic_core.data.registry import REGISTRY
 from elastic_core.errors import UserError, nearest
@@ -64,8 +64,7 @@ def add_own(file: Path, own: Path) -> tuple[int, int]:
     own.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(own.with_name(f".{own.name}.lock")):
         before = load_own(own)
-        with replacing(own) as temporary:
-            lines = (json.dumps(entry(template), ensure_ascii=False) for template in (before | new).values())
-            temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        lines = (json.dumps(entry(template), ensure_ascii=False) for template in (before | new).values())
+        write_text(own, "".join(f"{line}\n" for line in lines))
     replaced = len(before.keys() & new.keys())
     return len(new) - replaced, replaced

@@ -51,7 +51,7 @@ ENTRY: Dataset = replace(REGISTRY["deepscaler"], rows=None)
 def build(directory: Path) -> None:
     """As `elastic_core.data.build` does it: the raw file, a clean table with every row checked, verl's parquet."""
     raw = directory / "rows.json"
-    fetched = FetchedDataset(ENTRY, (Fetched(raw, raw.name, "", raw.stat().st_size),), None)
+    fetched = FetchedDataset((Fetched(raw, raw.name, "", raw.stat().st_size),), None)
     plan = DataBuild([ENTRY], {ENTRY.name: fetched}, BASE, max_prompt_tokens=1024)
     with tempfile.TemporaryDirectory(dir=directory) as target:
         clean = Sets(plan, Path(target)).clean(ENTRY)
@@ -81,7 +81,7 @@ def code(directory: Path) -> None:
     """LiveCodeBench's format, from the raw file to verl's parquet, as `build` is timed."""
     entry = replace(REGISTRY["livecodebench"], rows=None)
     raw = directory / "code.jsonl"
-    fetched = FetchedDataset(entry, (Fetched(raw, raw.name, "", raw.stat().st_size),), None)
+    fetched = FetchedDataset((Fetched(raw, raw.name, "", raw.stat().st_size),), None)
     plan = DataBuild([entry], {entry.name: fetched}, BASE, max_prompt_tokens=1024)
     with tempfile.TemporaryDirectory(dir=directory) as target:
         clean = Sets(plan, Path(target)).clean(entry)
