@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from prefect import flow
 
 from elastic_core import hub
+from elastic_core.data.build import DataBuild, code_fingerprint
 from elastic_core.data.dataset import Dataset, Form, Generated
 from elastic_core.data.fetch import FetchedDataset, is_present, located
 from elastic_core.data.registry import all_datasets, select
-from elastic_core.data.sets import DataBuild, code_fingerprint
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import tokenizer_fingerprint
 from elastic_core.miniature.warm_start import BASE

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
-from elastic_core.reasonflux.distil import COLUMNS, alpaca_rows, write_alpaca
+from elastic_core.reasonflux.sft import TABLE_COLUMNS, alpaca_rows, write_alpaca
 from flows.regrade import open_table, problems_of
 
 
@@ -29,7 +29,7 @@ def distil(directory: Path, strategy: str, chat_template: str, to: Path, data: P
         for benchmark, problems in problems_of(table, data).items()
         for problem in problems.values()
     }
-    found = table.scan().select(COLUMNS).collect()
+    found = table.scan().select(TABLE_COLUMNS).collect()
     rows = alpaca_rows(found, questions, CHAT_TEMPLATES[chat_template], strategy)
     write_alpaca(rows, to)
     num_questions = len({row["instruction"] for row in rows})

@@ -18,8 +18,7 @@ from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import HashCache, hash_files, model_fingerprint, source_fingerprint
 from elastic_core.miniature.warm_start import BASE
-from elastic_core.reasonflux.parameters import REASONFLUX_ZERO, TemplateParameters
-from elastic_core.strategies.reasonflux_zero import Templates
+from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, TemplateParameters, Templates
 from elastic_core.sweep.subset import first_problems, rows_of
 from elastic_core.sweep.table import SweepTable
 from elastic_core.training.grpo.parameters import RESOURCES
@@ -32,6 +31,8 @@ _ASSETS = {".js", ".css", ".j2", ".mplstyle", ".csv"}
 """Of reports, beside their code: scripts, styles, templates and published numbers."""
 _NOT_WRITING = ("elastic_core.rewards", "tasks.data")
 """What grades and what builds data has no part in how a report is written."""
+_TRAINING = ("elastic_core.training.sft",)
+"""What runs a warm start has no part in its corpus, its architecture and its schedule."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Inputs:
         if settings.sft is None:
             inputs: dict[str, Any] = {
                 "warm_start": settings.model_dump(exclude={"sft"}),
-                "code": source_fingerprint("elastic_core.miniature.corpus", "elastic_core.miniature.model"),
+                "code": source_fingerprint("elastic_core.miniature.warm_start", without=_TRAINING),
             }
             if settings.initial != "random":
                 inputs["initial"] = self.fingerprint(self.initial)

@@ -12,7 +12,7 @@ from elastic_core.data.miniature import MiniatureParameters
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
 from elastic_core.ray_cluster import RayCluster
-from elastic_core.reasonflux.parameters import TemplateParameters
+from elastic_core.strategies.reasonflux_zero import TemplateParameters
 from elastic_core.sweep.grid import build_cells, checkpoints
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.sft_parameters import SftParameters

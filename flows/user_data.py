@@ -11,8 +11,7 @@ import polars as pl
 
 from elastic_core import hub
 from elastic_core.data import user_dataset
-from elastic_core.data.clean import clean_batches, file_batches
-from elastic_core.data.final import model_text
+from elastic_core.data.clean import clean_batches, file_batches, model_text
 from elastic_core.data.registry import REGISTRY
 from elastic_core.data.user_dataset import UserDataset
 from elastic_core.errors import UserError

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.statistics.budgets import MARGIN, SUFFICIENT, cheapest_budgets
 from elastic_core.statistics.estimates import FREE
+from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.trajectory import BUDGET
 from reports.content import HIGH, LOW, ReportTable, Training
 from reports.published import ACCURACY, stated_budget

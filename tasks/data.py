@@ -10,11 +10,10 @@ from prefect import get_run_logger, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from elastic_core.data.build import build
+from elastic_core.data.build import DataBuild, build
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import fetch
-from elastic_core.data.manifest import MANIFEST, Manifest
-from elastic_core.data.sets import DataBuild
+from elastic_core.data.problems import MANIFEST, Manifest
 from tasks.progress import progress
 from tasks.stage import Stage, built_directory, worth_retrying
 from tasks.tracking import Tracker, flatten

@@ -17,8 +17,7 @@ import polars as pl
 from elastic_core.budget import TrainingBudget, parse_grid
 from elastic_core.codeforces.rating import split_id
 from elastic_core.codeforces.standings import load
-from elastic_core.data.manifest import MANIFEST
-from elastic_core.data.problems import Problem, read_problems
+from elastic_core.data.problems import MANIFEST, Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import HashCache, hash_files, model_fingerprint
 from elastic_core.sweep.grid import build_cells

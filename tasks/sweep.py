@@ -186,7 +186,7 @@ class _Sweep:
 
     async def run_model(self, model: SweepModel, shown: Progress) -> None:
         """One model, with more rounds as long as its own intervals want them: its engines are started once."""
-        from elastic_core.engines.ray_pool import ray_pool
+        from elastic_core.engines.ray_engine import ray_pool
 
         sampling = self.stage.inputs["sampling"]
         async with ray_pool(model.checkpoints, self.engine) as replicas:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from elastic_core.data.manifest import Manifest
+from elastic_core.data.problems import Manifest
 from elastic_core.fingerprint import model_fingerprint
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ import polars as pl
 from prefect import get_run_logger, task
 from prefect.logging.handlers import APILogHandler
 
-from elastic_core.data.manifest import MANIFEST
+from elastic_core.data.problems import MANIFEST
 from elastic_core.errors import UserError
 from elastic_core.files import LockHeld, exclusive, replacing
 from elastic_core.ray_cluster import RayCluster

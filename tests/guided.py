@@ -14,9 +14,8 @@ from elastic_core.engines.base import Engine, drive
 from elastic_core.markers import Markers, chat_prompt, resolve_markers
 from elastic_core.miniature.tokenizer import EOS, build_tokenizer
 from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
-from elastic_core.reasonflux.parameters import TemplateParameters
 from elastic_core.strategies import Completion, Finish, Generate, Sampling, Strategy
-from elastic_core.strategies.reasonflux_zero import Templates
+from elastic_core.strategies.reasonflux_zero import TemplateParameters, Templates
 from elastic_core.trajectory import Trajectory
 
 QUESTION = "36+2-4+7-1+1=?"

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from elastic_core.data.build import build
-from elastic_core.data.manifest import Manifest
+from elastic_core.data.build import DataBuild, build
 from elastic_core.data.miniature import ENTRIES, TRAIN, MiniatureParameters
-from elastic_core.data.sets import DataBuild
+from elastic_core.data.problems import Manifest
 from elastic_core.miniature.warm_start import BASE
 
 

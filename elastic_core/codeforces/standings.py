@@ -146,7 +146,9 @@ def fetch(
     client = Client(base_url, seconds_between)
     for contest in tqdm(missing, desc="standings", unit="contest", disable=None, dynamic_ncols=True):
         try:
-            save(directory, contest, fetch_contest(contest, client))
+            # The smaller answer first: unrated contests need no other.
+            rating_changes = client.call("contest.ratingChanges", contest)
+            save(directory, contest, from_api(client.call("contest.standings", contest), rating_changes))
         except NoData as reason:
             save(directory, contest, reason)
         except (DownloadError, ValueError) as error:
@@ -157,19 +159,6 @@ def fetch(
             ) from error
     found = load(directory, wanted)[0]
     return [contest for contest in wanted if contest not in found]
-
-
-def fetch_contest(contest: int, client: Client) -> Standings:
-    """Standings of a contest, by two requests.
-
-    Raises:
-        NoData: when the contest does not exist or is unrated.
-        DownloadError: when the API cannot be reached or refuses.
-        ValueError: when its answer is not as documented.
-    """
-    # The smaller answer first: unrated contests need no other.
-    rating_changes = client.call("contest.ratingChanges", contest)
-    return from_api(client.call("contest.standings", contest), rating_changes)
 
 
 class Client:

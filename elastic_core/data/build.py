@@ -5,29 +5,76 @@
             <name>.parquet      what training and benchmarks read
             removed.parquet     which rows were left out, and why
 
-Its files are those of a store (`elastic_core.data.sets`), where each data set is built once for all that it depends on:
-with another one beside it, what stays the same is taken from there.
+Its files are those of a store, where each data set lies under a key of everything that it depends on and is built once:
+
+<store>/<name>/clean-<key>.parquet      the clean table
+        <name>/<key>/<name>.parquet
+                     removed.parquet
+                     record.json        written last
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from elastic_core.data import decontaminate, tables
-from elastic_core.data.dataset import Dataset
-from elastic_core.data.manifest import Counts, DatasetRecord, Manifest, SourceRecord, TemplateRecord, write_manifest
-from elastic_core.data.prompts import TEMPLATES
-from elastic_core.data.sets import REMOVED, DataBuild, Sets
-from elastic_core.files import replacing
-from elastic_core.fingerprint import tokenizer_fingerprint
+from elastic_core.data import decontaminate, parquet
+from elastic_core.data.clean import Batches, file_batches, write_clean, write_final
+from elastic_core.data.dataset import Dataset, Form, Generated
+from elastic_core.data.decontaminate import Questions
+from elastic_core.data.fetch import FetchedDataset
+from elastic_core.data.miniature import MiniatureParameters, generate
+from elastic_core.data.problems import MANIFEST, Counts, DatasetRecord, Manifest, OverlapRecord, SourceRecord
+from elastic_core.data.prompts import TEMPLATES, prompt_lengths, summarize_lengths
+from elastic_core.errors import UserError
+from elastic_core.files import LockHeld, exclusive, replacing, write_text
+from elastic_core.fingerprint import hash_files, hash_value, source_fingerprint, tokenizer_fingerprint
 
 CLEAN = "clean"
 STORE = "sets"
+REMOVED = "removed.parquet"
+RECORD = "record.json"
+WAIT_SECONDS = 3600.0
+"""For another process that builds the same data set."""
+_ASKING = (Form.PROBLEMS, Form.CONVERSATIONS)
+
+
+@dataclass(frozen=True)
+class DataBuild:
+    """What to build.
+
+    Attributes:
+        fetched: verified files of every data set that has some.
+        trained: names of the sets that training reads; over-long prompts are dropped from them.
+        max_prompt_tokens: longest prompt that training takes; None when there is no training.
+        common_ngrams: 13-grams of more training rows than this do not count as overlap; None counts all.
+        tokenizer: directory of the tokenizer that prompts are measured with.
+    """
+
+    datasets: Sequence[Dataset]
+    fetched: Mapping[str, FetchedDataset]
+    tokenizer: Path
+    max_prompt_tokens: int | None
+    trained: frozenset[str] = frozenset()
+    common_ngrams: int | None = None
+    miniature: MiniatureParameters | None = None
+
+
+def code_fingerprint() -> str:
+    """sha256 of the code that data sets are built by. Graders look at the truths of a set that is added, and change
+    none of them."""
+    return source_fingerprint(
+        "elastic_core.data.build", "elastic_core.data.registry", without=("elastic_core.rewards",)
+    )
 
 
 def build(
@@ -46,30 +93,169 @@ def build(
         UserError: a row that cannot be used, too few or too many rows, or a full disk.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    tables.remove_leftovers(directory)
+    parquet.remove_leftovers(directory)
     sets = Sets(plan, directory / STORE if store is None else store)
     for entry in plan.datasets:
         sets.clean(entry)
         on_done(entry.name)
     removed, records = [pl.DataFrame(schema=decontaminate.REMOVED)], {}
     for entry in plan.datasets:
-        built = sets.finished(entry)
-        _place(sets.clean_file(entry), directory / CLEAN / f"{entry.name}.parquet")
-        _place(built.file, directory / built.file.name)
-        removed.append(pl.read_parquet(built.removed))
-        records[entry.name] = _record(entry, plan, built.counts)
+        file, counts = sets.finished(entry)
+        _place(sets.clean_file(entry), directory / CLEAN / file.name)
+        _place(file, directory / file.name)
+        removed.append(pl.read_parquet(file.with_name(REMOVED)))
+        records[entry.name] = _record(entry, plan.fetched.get(entry.name), counts)
         on_done(entry.name)
     with replacing(directory / REMOVED) as temporary:
         pl.concat(removed).write_parquet(temporary)
+    used = {entry.prompt: TEMPLATES[entry.prompt] for entry in plan.datasets if entry.prompt}
     manifest = Manifest(
         tokenizer=tokenizer_fingerprint(plan.tokenizer),
         max_prompt_tokens=plan.max_prompt_tokens,
         common_ngrams=plan.common_ngrams,
-        templates=_templates(plan.datasets),
+        templates={name: template.record() for name, template in used.items()},
         datasets=records,
     )
-    write_manifest(directory, manifest)
+    write_text(directory / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
     return manifest
+
+
+@dataclass(frozen=True)
+class Sets:
+    """The data sets of a plan, in a store that other plans use too."""
+
+    plan: DataBuild
+    store: Path
+
+    def clean(self, entry: Dataset) -> Path:
+        """The clean table, written unless it is there; that of `entry.ids` must be.
+
+        Raises:
+            UserError: a row that cannot be used, too few or too many rows, a full disk, or another process that builds
+                it and does not come to an end.
+        """
+        target = self.clean_file(entry)
+        with self._alone(entry):
+            if not target.exists():
+                named = next((other for other in self.plan.datasets if other.name == entry.ids), None)
+                ids = pl.read_parquet(self.clean_file(named), columns=["id"])["id"] if named else None
+                write_clean(entry, self._raw(entry), target, ids)
+        return target
+
+    def clean_file(self, entry: Dataset) -> Path:
+        return self.store / entry.name / f"clean-{self._clean_keys[entry.name]}.parquet"
+
+    def finished(self, entry: Dataset) -> tuple[Path, Counts]:
+        """The data set itself, built unless it is there as it was built. The clean tables of the plan must be.
+
+        Returns:
+            Its file, which has `REMOVED` beside it, and what was counted.
+
+        Raises:
+            UserError: as `clean`.
+        """
+        file = self.store / entry.name / self._key(entry) / f"{entry.name}.parquet"
+        record = file.with_name(RECORD)
+        with self._alone(entry):
+            counts = json.loads(record.read_text()) if record.exists() else None
+            if counts is None or not file.exists() or hash_files([file]) != counts["sha256"]:
+                counts = self._finish(entry, file)
+                write_text(record, json.dumps(counts, indent=2) + "\n")
+        return file, counts
+
+    @contextmanager
+    def _alone(self, entry: Dataset) -> Iterator[None]:
+        """No two processes build one data set at the same time; what a killed one left half-written is removed."""
+        directory = self.store / entry.name
+        try:
+            with exclusive(directory, WAIT_SECONDS):
+                parquet.remove_leftovers(directory)
+                yield
+        except LockHeld as error:
+            raise UserError(f"{directory}: {error} has been building this data set for {WAIT_SECONDS:.0f} s") from None
+
+    @cached_property
+    def _clean_keys(self) -> dict[str, str]:
+        keys: dict[str, str] = {}
+        for entry in self.plan.datasets:  # What an entry takes its ids from comes before it.
+            source: Any = self.plan.miniature.model_dump() if self.plan.miniature else None
+            if not isinstance(entry.source, Generated):
+                source = {file.name: file.sha256 for file in self.plan.fetched[entry.name].files}
+            ids = keys[entry.ids] if entry.ids else None
+            keys[entry.name] = _short(
+                [entry.name, entry.form, entry.rows, dict(entry.chosen), source, ids, code_fingerprint()]
+            )
+        return keys
+
+    def _key(self, entry: Dataset) -> str:
+        plan, inputs = self.plan, [self._clean_keys[entry.name], entry.split, entry.domain, entry.grader, entry.prompt]
+        if entry.form is Form.PROBLEMS:
+            inputs.append(tokenizer_fingerprint(plan.tokenizer))
+        if _is_trained(entry):
+            measured = [[other.name, self._clean_keys[other.name]] for other in self._measured]
+            longest = plan.max_prompt_tokens if entry.name in plan.trained else None
+            return _short([*inputs, measured, plan.common_ngrams, longest])
+        return _short(inputs)
+
+    @property
+    def _measured(self) -> list[Dataset]:
+        return [
+            entry
+            for entry in self.plan.datasets
+            if entry.form in _ASKING and entry.split in ("evaluation", "validation")
+        ]
+
+    def _raw(self, entry: Dataset) -> Batches:
+        if isinstance(entry.source, Generated):
+            if self.plan.miniature is None:
+                raise UserError(f"data.miniature: missing; the data set {entry.name} is generated from it")
+            return iter([(str(entry.source), generate(entry.name, self.plan.miniature))])
+        return file_batches(entry, [file.path for file in self.plan.fetched[entry.name].files])
+
+    def _finish(self, entry: Dataset, target: Path) -> Counts:
+        clean = self.clean_file(entry)
+        left_out, overlap = pl.DataFrame(schema=decontaminate.REMOVED), dict[str, OverlapRecord]()
+        asked = self._asked(entry) if entry.form in _ASKING else None
+        if asked is not None and _is_trained(entry):
+            measured = {other.name: self._questions[other.name] for other in self._measured}
+            left_out, overlap = decontaminate.overlaps(entry.name, asked, measured, self.plan.common_ngrams)
+            if entry.name in self.plan.trained and self.plan.max_prompt_tokens is not None:
+                left_out.extend(decontaminate.too_long(entry.name, asked, self.plan.max_prompt_tokens))
+        write_final(entry, clean, target, left_out["id"].unique())
+        with replacing(target.with_name(REMOVED)) as temporary:
+            left_out.write_parquet(temporary)
+        duplicates, near_empty = asked.counts() if asked else (0, 0)
+        return Counts(
+            sha256=hash_files([target]),
+            rows=parquet.num_rows(clean),
+            kept_rows=parquet.num_rows(target),
+            duplicates=duplicates,
+            near_empty=near_empty,
+            overlap=overlap,
+            removed=decontaminate.by_reason(left_out),
+            prompt_tokens=None if asked is None or asked.lengths is None else summarize_lengths(asked.lengths),
+        )
+
+    @cached_property
+    def _questions(self) -> dict[str, Questions]:
+        """Of what is measured: every training set is held against them."""
+        return {entry.name: _questions(entry, self.clean_file(entry)) for entry in self._measured}
+
+    def _asked(self, entry: Dataset) -> Questions:
+        """Questions of a data set, of problems with the lengths of their prompts."""
+        clean = self.clean_file(entry)
+        if entry.form is Form.CONVERSATIONS:
+            return _questions(entry, clean)
+        assert entry.prompt
+        prompts = pl.scan_parquet(clean).select(prompt=TEMPLATES[entry.prompt].render()).collect()
+        lengths = prompt_lengths(self._tokenizer, prompts["prompt"].to_list())
+        return replace(_questions(entry, clean), lengths=lengths)
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(str(self.plan.tokenizer))
 
 
 def _place(file: Path, target: Path) -> None:
@@ -81,8 +267,8 @@ def _place(file: Path, target: Path) -> None:
             shutil.copyfile(file, temporary)
 
 
-def _record(entry: Dataset, plan: DataBuild, counts: Counts) -> DatasetRecord:
-    fetched = plan.fetched.get(entry.name)
+def _record(entry: Dataset, fetched: FetchedDataset | None, counts: Counts) -> DatasetRecord:
+    files = fetched.files if fetched else ()
     return DatasetRecord(
         file=f"{entry.name}.parquet",
         split=entry.split,
@@ -93,21 +279,23 @@ def _record(entry: Dataset, plan: DataBuild, counts: Counts) -> DatasetRecord:
         source=str(entry.source),
         revision=fetched.revision if fetched else None,
         licence=entry.licence,
-        files=[SourceRecord(file=file.name, sha256=file.sha256, bytes=file.bytes) for file in fetched.files]
-        if fetched
-        else [],
+        files=[SourceRecord(file=file.name, sha256=file.sha256, bytes=file.bytes) for file in files],
         **counts,
     )
 
 
-def _templates(datasets: Sequence[Dataset]) -> dict[str, TemplateRecord]:
-    used = {entry.prompt: TEMPLATES[entry.prompt] for entry in datasets if entry.prompt}
-    return {
-        name: TemplateRecord(
-            sha256=template.sha256,
-            text=template.text,
-            with_starter_code=template.with_starter_code,
-            source=template.source,
-        )
-        for name, template in used.items()
-    }
+def _questions(entry: Dataset, clean: Path) -> Questions:
+    """Read without truths, which may be large."""
+    text = pl.col("question")
+    if entry.form is Form.CONVERSATIONS:
+        text = pl.col("messages").list.get(-2).struct.field("content")
+    rows = pl.scan_parquet(clean).select("id", text=text).collect()
+    return Questions(rows["id"], rows["text"])
+
+
+def _is_trained(entry: Dataset) -> bool:
+    return entry.form in _ASKING and entry.split == "train"
+
+
+def _short(inputs: Any) -> str:
+    return hash_value(inputs)[:12]

@@ -1,4 +1,7 @@
-"""Raw files to one clean table per data set. What cannot be used is refused with data set, file, row and reason."""
+"""The tables of one data set: from raw files the clean one, and from that what a model is asked or imitates.
+
+What cannot be used is refused with data set, file, row and reason.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,14 @@ from pathlib import Path
 import polars as pl
 
 from elastic_core.data.dataset import CONVERSATIONS, PROBLEMS, BadRow, Dataset, Form, bad_rows
-from elastic_core.data.raw import read_batches
-from elastic_core.data.tables import writing
+from elastic_core.data.parquet import read_pieces, writing
+from elastic_core.data.problems import VERL_SCHEMA
+from elastic_core.data.prompts import TEMPLATES
+from elastic_core.data.readers import read_batches
 from elastic_core.errors import UserError
+
+MESSAGES = pl.Schema({"messages": CONVERSATIONS["messages"]})
+"""What verl's supervised fine-tuning reads."""
 
 Batches = Iterator[tuple[str, pl.DataFrame]]
 """Raw rows, with the name of the file that they are from."""
@@ -66,8 +74,57 @@ def write_clean(entry: Dataset, batches: Batches, target: Path, ids: pl.Series |
         for rows in clean_batches(entry, batches, ids):
             table.write(rows)
         if entry.rows is not None and table.rows != entry.rows:
-            raise UserError(f"{entry.name}: {table.rows} rows in {_sources(entry)}; expected {entry.rows}")
+            files = ", ".join(file.path for file in entry.files) or entry.source
+            raise UserError(f"{entry.name}: {table.rows} rows in {files}; expected {entry.rows}")
     return table.rows
+
+
+def write_final(entry: Dataset, clean: Path, target: Path, left_out: pl.Series) -> None:
+    """What training and benchmarks read, from the clean table without the rows with these ids."""
+    with writing(target, VERL_SCHEMA if entry.form is Form.PROBLEMS else MESSAGES) as table:
+        for rows in read_pieces(clean):
+            kept = rows.filter(~pl.col("id").is_in(left_out.implode())) if left_out.len() else rows
+            if entry.form is Form.PROBLEMS:
+                kept = verl_rows(entry, kept, table.rows)
+            elif entry.form is Form.CONVERSATIONS:
+                kept = _messages(entry, kept)
+            table.write(kept)
+
+
+def verl_rows(entry: Dataset, clean: pl.DataFrame, first_index: int = 0) -> pl.DataFrame:
+    """Clean rows of problems in verl's schema.
+
+    Args:
+        first_index: position of the first row in the data set.
+    """
+    assert entry.prompt and entry.grader, "every problem has a prompt and is graded"
+    message = pl.struct(role=pl.lit("user"), content=TEMPLATES[entry.prompt].render())
+    return clean.select(
+        data_source=pl.lit(entry.name),
+        prompt=pl.concat_list(message),
+        ability=pl.lit(entry.domain),
+        reward_model=pl.struct(style=pl.lit("rule"), ground_truth="truth"),
+        extra_info=pl.struct(
+            split=pl.lit(entry.split),
+            index=pl.int_range(first_index, first_index + pl.len(), dtype=pl.Int64),
+            id="id",
+            grader=pl.lit(entry.grader),
+        ),
+    )
+
+
+def model_text(entry: Dataset, clean: pl.DataFrame) -> pl.DataFrame:
+    """Clean rows as a model sees them: columns id, prompt and truth, or response; of reference data the rows."""
+    if entry.form is Form.CONVERSATIONS:
+        content = _messages(entry, clean)["messages"].list
+        return clean.select(
+            "id",
+            prompt=content.get(-2).struct.field("content"),
+            response=content.last().struct.field("content"),
+        )
+    if entry.prompt is None:
+        return clean
+    return clean.select("id", TEMPLATES[entry.prompt].render().alias("prompt"), "truth")
 
 
 def _problems(rows: pl.DataFrame, done: int, ids: pl.Series | None) -> pl.DataFrame:
@@ -93,10 +150,17 @@ def _check_ids(rows: pl.DataFrame, seen: set[str]) -> None:
     seen |= found
 
 
-def _sources(entry: Dataset) -> str:
-    return ", ".join(file.path for file in entry.files) or str(entry.source)
-
-
 def _refusal(entry: Dataset, file: str, error: BadRow) -> UserError:
     where = file if error.row is None else f"{file}: row {error.row}"
     return UserError(f"{entry.name}: {where}: {error.reason}")
+
+
+def _messages(entry: Dataset, clean: pl.DataFrame) -> pl.DataFrame:
+    """Conversations, the question of each as the prompt that the model will be given."""
+    messages = pl.col("messages")
+    if entry.prompt is None:
+        return clean.select(messages)
+    question = messages.list.first().struct.field("content")
+    columns = clean.with_columns(question=question, starter_code=pl.lit(None, pl.String))
+    asked = pl.struct(role=pl.lit("user"), content=TEMPLATES[entry.prompt].render())
+    return columns.select(messages=pl.concat_list(asked, messages.list.slice(1)))

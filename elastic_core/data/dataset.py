@@ -171,8 +171,8 @@ class Dataset:
     licence: str
     split: Split
     domain: Domain
-    rows: int | None
     map: Mapper
+    rows: int | None = None
     fields: Fields | None = field(default_factory=dict)
     form: Form = Form.PROBLEMS
     grader: str | None = None
@@ -194,9 +194,8 @@ def bad_rows(raw: pl.DataFrame, condition: pl.Expr, reason: str) -> None:
     found = raw.filter(condition)
     if found.height:
         first = found.row(0, named=True)
-        shown = {name: _short(value) for name, value in first.items()}
-        for name, value in shown.items():
-            reason = reason.replace("{" + name + "}", value)
+        for name, value in first.items():
+            reason = reason.replace("{" + name + "}", _short(value))
         raise BadRow(first[ROW], reason)
 
 

@@ -41,7 +41,6 @@ class FetchedDataset:
             data sets.
     """
 
-    dataset: Dataset
     files: tuple[Fetched, ...]
     revision: str | None
 
@@ -167,9 +166,9 @@ def _assembled(
 ) -> FetchedDataset:
     source = dataset.source
     if isinstance(source, Generated):
-        return FetchedDataset(dataset, (), None)
+        return FetchedDataset((), None)
     found = {fetched.name: fetched for file in dataset.files for fetched in files[source, file]}
     pinned = all(file.sha256 for file in dataset.files) and _COMMIT.fullmatch(source.revision)
     fixed = isinstance(source, Local) or pinned
     revision = source.revision if fixed else pins.entry(source_key(source)).revision
-    return FetchedDataset(dataset, tuple(found[name] for name in sorted(found)), revision)
+    return FetchedDataset(tuple(found[name] for name in sorted(found)), revision)

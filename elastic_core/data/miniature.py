@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from elastic_core.data.dataset import ROW, Dataset, Generated
-from elastic_core.miniature.problems import DATA_SOURCE, LEVELS, evaluation_rows, training_rows
+from elastic_core.miniature import problems
+from elastic_core.miniature.problems import DATA_SOURCE, LEVELS
 
 TRAIN = f"{DATA_SOURCE}-train"
 VALIDATION = f"{DATA_SOURCE}-validation"
@@ -44,7 +44,6 @@ _generated = partial(
     files=(),
     licence="that of this project",
     domain="arithmetic",
-    rows=None,
     map=_arithmetic,
     grader="math",
     prompt="plain-v1",
@@ -62,16 +61,14 @@ ENTRIES = (
 
 def generate(name: str, parameters: MiniatureParameters) -> pl.DataFrame:
     """Raw rows of one of the sets: ROW, question, answer."""
+    p = parameters
     if name == TRAIN:
-        rows = training_rows(parameters.num_train, parameters.seed, parameters.hard_fraction)
+        found = problems.training_problems(p.num_train, p.seed, p.hard_fraction)
     elif name == VALIDATION:
-        rows = [row for level in LEVELS for row in evaluation_rows(level, NUM_VALIDATION, parameters.seed, "tune")]
+        found = [each for level in LEVELS for each in problems.generate(level, NUM_VALIDATION, p.seed, "tune")]
     else:
-        rows = _benchmark(name, parameters)
-    frame = pl.DataFrame(rows, schema={"question": pl.String, "answer": pl.String})
+        (level,) = (level for level in LEVELS if name == f"{DATA_SOURCE}-{level}")
+        found = problems.generate(level, p.problems_per_benchmark, p.evaluation_seed, "evaluation")
+    rows = [(each.question, str(each.answer)) for each in found]
+    frame = pl.DataFrame(rows, schema={"question": pl.String, "answer": pl.String}, orient="row")
     return frame.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).alias(ROW))
-
-
-def _benchmark(name: str, parameters: MiniatureParameters) -> list[dict[str, Any]]:
-    (level,) = (level for level in LEVELS if name == f"{DATA_SOURCE}-{level}")
-    return evaluation_rows(level, parameters.problems_per_benchmark, parameters.evaluation_seed)

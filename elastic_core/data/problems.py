@@ -1,13 +1,16 @@
-"""Problems as every stage reads them: parquet in verl's schema, for training and for benchmarks alike."""
+"""Built data as every stage reads it: problems in verl's schema, for training and benchmarks alike, and the manifest
+that says where every file came from, what was left out, and why."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import polars as pl
 
-from elastic_core.data.prompts import Template
+from elastic_core.data.prompts import LengthSummary
 
 VERL_SCHEMA = pl.Schema(
     {
@@ -18,6 +21,7 @@ VERL_SCHEMA = pl.Schema(
         "extra_info": pl.Struct({"split": pl.String(), "index": pl.Int64(), "id": pl.String(), "grader": pl.String()}),
     }
 )
+MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -33,32 +37,6 @@ class Problem:
     question: str
     truth: str
     grader: str
-
-
-def to_verl(
-    clean: pl.DataFrame, *, name: str, split: str, domain: str, grader: str, template: Template, first_index: int = 0
-) -> pl.DataFrame:
-    """Rows of verl's schema from rows of a clean table.
-
-    Args:
-        clean: columns of `elastic_core.data.dataset.PROBLEMS`.
-        name: of the data set; becomes `data_source`.
-        domain: becomes `ability`.
-        first_index: position of the first row in the data set.
-    """
-    message = pl.struct(role=pl.lit("user"), content=template.render())
-    return clean.select(
-        data_source=pl.lit(name),
-        prompt=pl.concat_list(message),
-        ability=pl.lit(domain),
-        reward_model=pl.struct(style=pl.lit("rule"), ground_truth="truth"),
-        extra_info=pl.struct(
-            split=pl.lit(split),
-            index=pl.int_range(first_index, first_index + pl.len(), dtype=pl.Int64),
-            id="id",
-            grader=pl.lit(grader),
-        ),
-    )
 
 
 def read_problems(file: Path) -> list[Problem]:
@@ -81,3 +59,92 @@ def read_problems(file: Path) -> list[Problem]:
         )
         for row in frame.iter_rows(named=True)
     ]
+
+
+class SourceRecord(TypedDict):
+    """A raw file."""
+
+    file: str
+    sha256: str
+    bytes: int
+
+
+class OverlapRecord(TypedDict):
+    """Training rows that overlap with one evaluation set, by what is the same.
+
+    Attributes:
+        ngram_rare: rows that would still count if 13-grams of more than `COMMON` training rows were left aside.
+    """
+
+    exact: int
+    ngram: int
+    ngram_rare: int
+
+
+class Counts(TypedDict):
+    """What building a data set found out.
+
+    Attributes:
+        sha256: of name and contents of its file.
+        rows: in the clean table, which is what the source holds.
+        kept_rows: in its file.
+        duplicates: rows whose question occurred before; counted, not removed.
+        near_empty: rows with hardly any question; counted, not removed.
+        overlap: by evaluation set; empty for a set that is not trained on.
+        removed: rows of the clean table that are not in its file, by reason; `removed.parquet` lists them.
+        prompt_tokens: lengths of all prompts of the clean table with the manifest's tokenizer.
+    """
+
+    sha256: str
+    rows: int
+    kept_rows: int
+    duplicates: int
+    near_empty: int
+    overlap: dict[str, OverlapRecord]
+    removed: dict[str, int]
+    prompt_tokens: LengthSummary | None
+
+
+class DatasetRecord(Counts):
+    """One built data set.
+
+    Attributes:
+        file: relative to the manifest.
+    """
+
+    file: str
+    split: str
+    domain: str
+    form: str
+    grader: str | None
+    prompt: str | None
+    source: str
+    revision: str | None
+    licence: str
+    files: list[SourceRecord]
+
+
+class Manifest(TypedDict):
+    """Everything that was built together.
+
+    Attributes:
+        tokenizer: fingerprint of the tokenizer that prompts are measured with.
+        max_prompt_tokens: longest prompt that is kept in the sets that are trained on; None when none is.
+        common_ngrams: training rows beyond which a 13-gram is a common phrase and no overlap; None counts all.
+        templates: hash, wording and origin of each prompt template, by name.
+    """
+
+    tokenizer: str
+    max_prompt_tokens: int | None
+    common_ngrams: int | None
+    templates: dict[str, dict[str, str | None]]
+    datasets: dict[str, DatasetRecord]
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest of built data.
+
+    Raises:
+        FileNotFoundError: when nothing was built there.
+    """
+    return json.loads((directory / MANIFEST).read_text())

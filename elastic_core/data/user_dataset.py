@@ -1,4 +1,8 @@
-"""A user's data set: a CSV, JSON, JSONL or parquet file whose columns they name."""
+r"""A user's data set: a CSV, JSON, JSONL or parquet file whose columns they name.
+
+Its answers may be in GSM8K's form, a rationale and in its last line `#### N`. The rationale may hold calculator marks,
+`2+2=<<2+2=4>>4`, which are no part of what a person would write.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,9 @@ from typing import Any, Literal
 
 import polars as pl
 
-from elastic_core.data.dataset import CONVERSATIONS, ROW, BadRow, Dataset, Form, Local, SourceFile
+from elastic_core.data.dataset import CONVERSATIONS, ROW, BadRow, Dataset, Form, Local, SourceFile, bad_rows
 from elastic_core.data.prompts import TEMPLATES
-from elastic_core.data.rationale import conversation, is_rationale, require_rationales, require_thoughts, truth_of
-from elastic_core.data.raw import column_names, read_batches
+from elastic_core.data.readers import column_names, read_batches
 from elastic_core.errors import UserError
 from elastic_core.files import replacing, write_text
 from elastic_core.fingerprint import sha256_file
@@ -25,6 +28,9 @@ from elastic_core.rewards.truth import MathTruth
 
 _FILES = "files"
 """Of the copies, below the records."""
+_RATIONALE = r"(?s)^(?:(.*)\n)?[ \t]*####[ \t]*([^\n]*)$"
+_MARKS = r"<<[^<>]*>>"
+_THOUSANDS = r"^[-+]?\$?\d{1,3}(?:,\d{3})+(?:\.\d+)?$"
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class UserDataset:
         sha256: of the file as it was added; a changed file is refused until it is added again.
         question, answer, id: names of its fields; without `id` a row is called by its position.
         form: "conversations" to fine-tune on, made from the rationales that the answers hold.
-        rationales: whether the answers are in GSM8K's form, see `elastic_core.data.rationale`.
+        rationales: whether the answers are in GSM8K's form.
         left_out: positions of the rows that are not used, counted from 1.
         origin: where the user had the file.
     """
@@ -72,7 +78,6 @@ class UserDataset:
             licence=self.licence,
             split=self.split,
             domain="math",
-            rows=None,
             map=self._problems if solved else self._conversations,
             fields=fields,
             form=Form(self.form),
@@ -87,22 +92,26 @@ class UserDataset:
         return {name: value for name, value in asdict(self).items() if name not in ("name", "file", "sha256", "origin")}
 
     def _used(self, raw: pl.DataFrame) -> pl.DataFrame:
-        require_rationales(raw, self.answer, self.rationales)
+        """Rows that are used; the answers of all rows have one form."""
+        if self.rationales:
+            odd, what = ~_is_rationale(self.answer), "no last line `#### N`, which the first row has"
+        else:
+            odd, what = _is_rationale(self.answer), "a last line `#### N`, which the first row lacks"
+        bad_rows(raw, odd, f"{self.answer}: {what}; expected it in every row")
         return raw.filter(~pl.col(ROW).is_in(list(self.left_out)))
 
     def _problems(self, raw: pl.DataFrame) -> pl.DataFrame:
-        columns = {"question": pl.col(self.question), "truth": pl.col(self.answer)}
-        columns |= {"truth": truth_of(self.answer)} if self.rationales else {}
+        columns = {"question": pl.col(self.question)}
+        columns["truth"] = _truth(self.answer) if self.rationales else pl.col(self.answer)
         columns |= {"id": pl.col(self.id)} if self.id else {}
         return self._used(raw).select(ROW, **{name: column.str.strip_chars() for name, column in columns.items()})
 
     def _conversations(self, raw: pl.DataFrame) -> pl.DataFrame:
         rows = self._used(raw)
-        require_thoughts(rows, self.answer)
-        identifier = pl.col(self.id or ROW).cast(pl.String)
-        return rows.select(
-            identifier.alias("id"), conversation(self.question, self.answer).alias("messages"), ROW
-        ).cast(CONVERSATIONS)
+        missing = f"{self.answer}: nothing before `#### N`; expected a rationale"
+        bad_rows(rows.select(ROW, self.answer), _thought(self.answer).fill_null("").str.strip_chars() == "", missing)
+        identifier = pl.col(self.id or ROW).cast(pl.String).alias("id")
+        return rows.select(identifier, _messages(self.question, self.answer).alias("messages"), ROW).cast(CONVERSATIONS)
 
 
 def validate(dataset: UserDataset) -> None:
@@ -135,7 +144,7 @@ def recognised(dataset: UserDataset) -> UserDataset:
     except BadRow as error:
         where = dataset.file if error.row is None else f"{dataset.file}: row {error.row}"
         raise UserError(f"{where}: {error.reason}") from None
-    rationales = first is not None and first.height > 0 and is_rationale(first[dataset.answer][0])
+    rationales = first is not None and first.height > 0 and bool(first[:1].select(_is_rationale(dataset.answer)).item())
     if dataset.form == "conversations" and not rationales:
         raise UserError(
             f"{dataset.file}: {dataset.answer}: the first row's answer holds no rationale; to fine-tune on it, "
@@ -217,3 +226,30 @@ def _read(file: Path) -> Dataset:
         return UserDataset(**{**values, "left_out": tuple(values.get("left_out", ()))}).dataset(file.parent)
     except (TypeError, ValueError) as error:
         raise UserError(f"{file}: not a data set of `elastic data add` ({error}); delete it and add it again") from None
+
+
+def _is_rationale(answer: str) -> pl.Expr:
+    return pl.col(answer).str.strip_chars().str.contains(_RATIONALE)
+
+
+def _thought(answer: str) -> pl.Expr:
+    """What stands before the last line."""
+    return pl.col(answer).str.strip_chars().str.extract(_RATIONALE, 1)
+
+
+def _truth(answer: str) -> pl.Expr:
+    """What the last line gives, a number without commas between its thousands."""
+    given = pl.col(answer).str.strip_chars().str.extract(_RATIONALE, 2).str.strip_chars()
+    return pl.when(given.str.contains(_THOUSANDS)).then(given.str.replace_all(",", "")).otherwise(given)
+
+
+def _messages(question: str, answer: str) -> pl.Expr:
+    r"""The question, and as response the rationale in think tags and then `The answer is \boxed{N}.`"""
+    thought = _thought(answer).str.replace_all(_MARKS, "").str.strip_chars()
+    response = pl.concat_str(
+        pl.lit("<think>\n"), thought, pl.lit("\n</think>\n\nThe answer is \\boxed{"), _truth(answer), pl.lit("}.")
+    )
+    return pl.concat_list(
+        pl.struct(role=pl.lit("user"), content=pl.col(question).str.strip_chars()),
+        pl.struct(role=pl.lit("assistant"), content=response),
+    )

@@ -98,7 +98,6 @@ def write_tasks(
         problems: of each benchmark.
         longest_prompts: of each benchmark, in tokens.
     """
-    directory.mkdir(parents=True, exist_ok=True)
     files = []
     for benchmark, asked in problems.items():
         write_text(directory / f"{benchmark}.jsonl", "".join(f"{json.dumps(_doc(problem))}\n" for problem in asked))

@@ -7,6 +7,7 @@ order and nothing is shuffled or bucketed by length afterwards.
 """
 
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,8 +16,7 @@ from typing import Any, NamedTuple
 
 from elastic_core.files import replacing
 from elastic_core.miniature import grammar
-from elastic_core.miniature.grammar import SolutionKind, Style
-from elastic_core.miniature.guided import GuidedChains
+from elastic_core.miniature.grammar import GuidedChains, SolutionKind, Style
 from elastic_core.miniature.problems import Problem, draw_problem
 from elastic_core.miniature.tokenizer import (
     ASSISTANT,
@@ -62,7 +62,7 @@ class Stage:
     hard_operands: tuple[int, int] = (8, 12)
     easy_operands: tuple[int, int] = (3, 6)
     guided: float = 0.0
-    """Share of examples that are a conversation of navigator and solver (`elastic_core.miniature.guided`)."""
+    """Share of examples that are a conversation of navigator and solver (`elastic_core.miniature.grammar`)."""
 
 
 @dataclass(frozen=True)
@@ -134,27 +134,18 @@ class Example(NamedTuple):
     guided: bool = False
 
 
-@cache
-def _vocabulary() -> dict[str, int]:
-    return vocabulary()
-
-
-@cache
-def _pattern() -> Any:
-    import re
-
-    return re.compile(pieces_pattern())
+_PIECES = re.compile(pieces_pattern())
 
 
 def encode(text: str) -> list[int]:
     """Token ids of a text, as the tokenizer gives them, some fifty times faster."""
-    ids = _vocabulary()
-    return [ids[piece] for piece in _pattern().findall(text)]
+    ids = vocabulary()
+    return [ids[piece] for piece in _PIECES.findall(text)]
 
 
 def prompt_ids(question: str) -> list[int]:
     """The chat template applied to a question, generation prompt included: ends in `<think>`."""
-    ids = _vocabulary()
+    ids = vocabulary()
     return [ids[BOS], ids[USER], *encode(question), ids[ASSISTANT], ids[THINK]]
 
 
@@ -170,7 +161,7 @@ def examples(recipe: Recipe) -> Iterator[Example]:
 
 
 def _example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem) -> Example:
-    ids = _vocabulary()
+    ids = vocabulary()
     style = rng.choices(STYLES, stage.styles)[0]
     num_rechecks = grammar.draw_rechecks(rng, style, recipe.rechecks)
     thinking, done = _encode_thought(problem, style, num_rechecks)
@@ -264,7 +255,7 @@ def _draw_kind(rng: random.Random, recipe: Recipe, stage: Stage, problem: Proble
 
 def _operations_mentioned(thinking: list[int], num_operations: int) -> int:
     """Operations in the thought's current pass: each step of each style names its operation exactly once."""
-    ids = _vocabulary()
+    ids = vocabulary()
     operations = {ids[operation] for operation in OPERATIONS}
     total = sum(token in operations for token in thinking)
     return total if total <= num_operations else (total - 1) % num_operations + 1

@@ -13,9 +13,8 @@ therefore never overlap, whatever the seeds.
 
 import random
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 Level = Literal["easy", "hard"]
 Split = Literal["train", "tune", "evaluation"]
@@ -44,11 +43,6 @@ class Problem:
     """Everything after the first operand: `("+6", "-4", "+8")`."""
     totals: tuple[int, ...]
     """The running total before each operation and at the end: `(36, 42, 38, 46)`."""
-
-    @property
-    def num_operands(self) -> int:
-        """Operands, the first included."""
-        return len(self.totals)
 
 
 def split_of(question: str) -> Split:
@@ -82,55 +76,28 @@ def _draw_chain(rng: random.Random, num_operands: int) -> Problem | None:
     return Problem(f"{totals[0]}{''.join(operations)}=?", total, tuple(operations), tuple(totals))
 
 
-def stream(level: Level, seed: int, split: Split = "train") -> Iterator[Problem]:
-    """Endless distinct problems of a level; the order depends on level, seed and split only."""
-    rng = random.Random(f"{DATA_SOURCE}/{split}/{level}/{seed}")
-    seen: set[str] = set()
-    while True:
-        problem = draw_problem(rng, rng.randint(*OPERANDS[level]), split)
-        if problem.question not in seen:
-            seen.add(problem.question)
-            yield problem
-
-
 def generate(level: Level, num: int, seed: int, split: Split = "train") -> list[Problem]:
-    """The first `num` problems of `stream`: a larger `num` extends the same list.
+    """Distinct problems of a level, in an order that depends on level, seed and split only: a larger `num` extends the
+    same list. Use "tune" wherever a result decides about the recipe; "evaluation" is for reported numbers only.
 
     Raises:
-        ValueError: an unknown level or split, or a negative `num`.
+        ValueError: an unknown level or split.
     """
     if level not in OPERANDS:
         raise ValueError(f"unknown miniature level {level!r}: expected one of {', '.join(LEVELS)}")
     if split not in SPLITS:
         raise ValueError(f"unknown miniature split {split!r}: expected one of {', '.join(SPLITS)}")
-    if num < 0:
-        raise ValueError(f"num must be 0 or more, found {num}")
-    problems = stream(level, seed, split)
-    return [next(problems) for _ in range(num)]
+    rng = random.Random(f"{DATA_SOURCE}/{split}/{level}/{seed}")
+    found: dict[str, Problem] = {}
+    while len(found) < num:
+        problem = draw_problem(rng, rng.randint(*OPERANDS[level]), split)
+        found[problem.question] = problem
+    return list(found.values())
 
 
-def evaluation_rows(level: Level, num: int, seed: int, split: Split = "evaluation") -> list[dict[str, Any]]:
-    """`num` problems of one level as rows with `question`, `answer` (text), `level` and `index`.
-
-    Pass `split="tune"` wherever a result decides about the recipe; `evaluation` is for reported numbers only.
-    """
-    return [_row(problem, level, index) for index, problem in enumerate(generate(level, num, seed, split))]
-
-
-def training_rows(num: int, seed: int, hard_fraction: float = 0.5) -> list[dict[str, Any]]:
-    """`num` training problems, both levels shuffled together, as rows like those of `evaluation_rows`.
-
-    Raises:
-        ValueError: `hard_fraction` is not within 0..1.
-    """
-    if not 0 <= hard_fraction <= 1:
-        raise ValueError(f"hard_fraction must be within 0..1, found {hard_fraction}")
+def training_problems(num: int, seed: int, hard_fraction: float = 0.5) -> list[Problem]:
+    """`num` training problems, both levels shuffled together; `hard_fraction` within 0..1."""
     num_hard = round(num * hard_fraction)
-    labelled: list[tuple[Level, Problem]] = [("hard", p) for p in generate("hard", num_hard, seed)]
-    labelled += [("easy", p) for p in generate("easy", num - num_hard, seed)]
-    random.Random(f"{DATA_SOURCE}/shuffle/{seed}").shuffle(labelled)
-    return [_row(problem, level, index) for index, (level, problem) in enumerate(labelled)]
-
-
-def _row(problem: Problem, level: Level, index: int) -> dict[str, Any]:
-    return {"question": problem.question, "answer": str(problem.answer), "level": level, "index": index}
+    problems = [*generate("hard", num_hard, seed), *generate("easy", num - num_hard, seed)]
+    random.Random(f"{DATA_SOURCE}/shuffle/{seed}").shuffle(problems)
+    return problems

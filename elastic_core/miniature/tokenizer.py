@@ -9,6 +9,8 @@ corpus the vocabulary holds every printable ASCII character: no prompt has an un
 
 import re
 import string
+from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -55,7 +57,8 @@ CHAT_TEMPLATE = (
 )
 
 
-def vocabulary() -> dict[str, int]:
+@cache
+def vocabulary() -> Mapping[str, int]:
     """Token to id, in a fixed order, padded to a multiple of 16 with unused entries."""
     pieces = [*SPECIAL, *MARKERS, BOXED, END_BOXED, NEWLINE, FINAL_ANSWER, *string.digits, *OPERATIONS, *WORDS]
     pieces += [c for c in map(chr, range(32, 127)) if c not in pieces]
@@ -79,7 +82,7 @@ def build_tokenizer() -> "PreTrainedTokenizerFast":
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = Tokenizer(models.WordLevel(vocabulary(), unk_token=UNK))
+    tokenizer = Tokenizer(models.WordLevel(dict(vocabulary()), unk_token=UNK))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pieces_pattern()), "isolated")
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_tokens([AddedToken(marker, special=False, normalized=False) for marker in MARKERS])

@@ -51,9 +51,6 @@ class ChatTemplate:
         """What is given, and what is learnt."""
         return self.prompt(question, system), response + self.end
 
-    def render(self, question: str, response: str) -> str:
-        return f"{self.prompt(question)}{response}{self.end}"
-
 
 CHAT_TEMPLATES = {
     template.name: template

@@ -3,6 +3,10 @@
 Data in the alpaca form (instruction, input, output) are built like every data set, into conversations; here they become
 rows of token ids with a loss mask, which `elastic_core.training.sft` trains on. The loss falls on the response and its
 end-of-text, and on nothing else.
+
+Our own correct trajectories become such data too (`alpaca_rows`), as F1 was made from those of Zero: a conversation of
+navigator and solver becomes one thought, their replies without the requests that led them. The model learns to think so
+by itself, from the bare question.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,11 +25,12 @@ import pyarrow.parquet as pq
 
 from elastic_core.data.dataset import Dataset, Fields, Form, Local, SourceFile
 from elastic_core.data.mapping import reference
-from elastic_core.data.raw import column_names
+from elastic_core.data.readers import column_names
 from elastic_core.errors import UserError
 from elastic_core.files import replacing, write_text
 from elastic_core.fingerprint import sha256_file
-from elastic_core.reasonflux.chat_templates import Template
+from elastic_core.reasonflux.chat_templates import ChatTemplate, Template
+from elastic_core.rewards.grade import THINK_END, GradeStatus
 
 FILE_DATASET = "alpaca-file"
 """What a user's own file is called among the data sets of a run."""
@@ -35,6 +40,9 @@ _EMPTY: tuple[Any, ...] = (None, "", [], {})
 """How alpaca files say that a row has no value."""
 ROWS = pl.Schema({"input_ids": pl.List(pl.Int32), "loss_mask": pl.List(pl.Int8)})
 """What `elastic_core.training.sft.TokenRows` reads."""
+_BETWEEN_REPLIES = "\n\n"
+TABLE_COLUMNS = ("benchmark", "problem", "strategy", "grade_status", "thinking", "solution")
+"""Of the trajectory table that is distilled."""
 
 
 class Exchange(NamedTuple):
@@ -104,7 +112,6 @@ def file_dataset(file: Path) -> Dataset:
         licence="the user's own",
         split="train",
         domain="templates",
-        rows=None,
         map=reference.alpaca,
         fields=_fields(file),
         form=Form.CONVERSATIONS,
@@ -218,3 +225,56 @@ def write_rows(conversations: Path, tokenizer: Any, template: Template, cutoff: 
 def _exchange(conversation: list[dict[str, str]]) -> Exchange:
     *system, question, response = (message["content"] for message in conversation)
     return Exchange(question, response, *system)
+
+
+def alpaca_rows(
+    rows: pl.DataFrame, questions: Mapping[tuple[str, str], str], template: ChatTemplate, strategy: str
+) -> list[dict[str, str]]:
+    """An alpaca row for every distinct correct response.
+
+    Args:
+        rows: `TABLE_COLUMNS` of a trajectory table.
+        questions: the whole prompt of each (benchmark, problem).
+        template: of the model that wrote them, and is to be fine-tuned.
+
+    Returns:
+        instruction (the question), input (empty) and output (thought and solution).
+
+    Raises:
+        UserError: when no row is correct.
+    """
+    correct = rows.filter(
+        pl.col("strategy") == strategy,
+        pl.col("grade_status") == GradeStatus.CORRECT.value,
+        pl.col("solution").is_not_null(),
+    )
+    if correct.is_empty():
+        found = ", ".join(sorted(rows["strategy"].unique())) or "none"
+        raise UserError(f"no correct row of strategy {strategy}; the table's strategies are: {found}")
+    distinct = correct.unique(["benchmark", "problem", "thinking", "solution"], keep="first", maintain_order=True)
+    return [
+        {
+            "instruction": questions[row["benchmark"], row["problem"]],
+            "input": "",
+            "output": distilled(row["thinking"], row["solution"], template),
+        }
+        for row in distinct.iter_rows(named=True)
+    ]
+
+
+def distilled(thinking: str, solution: str, template: ChatTemplate) -> str:
+    """What the model should have written without anybody's requests.
+
+    Args:
+        thinking: of a row: a thought, or a conversation in the template's markers, each of whose replies follows a
+            thought that was closed at once.
+    """
+    turns = [turn.rpartition(THINK_END)[2].strip() for turn in thinking.split(template.end) if THINK_END in turn]
+    if not turns:
+        return f"{template.opening}{thinking.removeprefix(template.opening)}{THINK_END}{solution}"
+    return f"{template.opening}{_BETWEEN_REPLIES.join(filter(None, turns))}{template.closing}{solution.strip()}"
+
+
+def write_alpaca(rows: list[dict[str, str]], file: Path) -> None:
+    """A JSON list."""
+    write_text(file, json.dumps(rows, ensure_ascii=False, indent=1) + "\n")

@@ -1,19 +1,18 @@
 """Decoding strategies by name. Adding one is a file beside these and a line in STRATEGIES."""
 
-from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
-from elastic_core.strategies import budget_forcing, l1, reasonflux_zero, separate, unconstrained, vanilla
+from elastic_core.strategies import budget_forcing, l1, reasonflux_zero, separate, single_pass
 from elastic_core.strategies.base import Completion, Decode, Finish, Generate, Sampling, Strategy, StrategyRun
 
 STRATEGIES: dict[str, Strategy] = {
-    "vanilla": vanilla.VANILLA,
+    "vanilla": single_pass.VANILLA,
     "separate": separate.SEPARATE,
     "separate_native": separate.SEPARATE_NATIVE,
     "budget_forcing": budget_forcing.BUDGET_FORCING,
     **{f"budget_forcing_wait{n}": budget_forcing.extrapolated(n) for n in (1, 2, 4, 6)},
     "l1_exact": l1.EXACT,
     "l1_max": l1.MAX,
-    "unconstrained": unconstrained.UNCONSTRAINED,
-    REASONFLUX_ZERO: reasonflux_zero.WITHOUT_LIBRARY,
+    "unconstrained": single_pass.UNCONSTRAINED,
+    reasonflux_zero.REASONFLUX_ZERO: reasonflux_zero.WITHOUT_LIBRARY,
 }
 
 __all__ = ["STRATEGIES", "Completion", "Decode", "Finish", "Generate", "Sampling", "Strategy", "StrategyRun"]

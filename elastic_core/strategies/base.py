@@ -173,17 +173,3 @@ def solve(
     draft.sampled(answer)
     stopped = bool(answer.tokens) and answer.tokens[-1] in markers.end_of_text
     return SolutionFinish.STOP if stopped else SolutionFinish.LENGTH
-
-
-def single_pass(
-    draft: Draft, limit: int | None, markers: Markers, sampling: Sampling
-) -> Generator[Generate, Completion, Trajectory]:
-    """Sample thinking and solution in one go of at most `limit` tokens, and tell them apart at the first think-end."""
-    response = yield Generate(draft.prefix, limit, markers.end_of_text, sampling)
-    draft.sampled(response)
-    stopped = bool(response.tokens) and response.tokens[-1] in markers.end_of_text
-    if markers.think_end not in response.tokens:
-        cut = ThinkFinish.END_OF_TEXT if stopped else ThinkFinish.LENGTH
-        return draft.finish(None, cut, SolutionFinish.NOT_APPLICABLE)
-    start = response.tokens.index(markers.think_end) + 1
-    return draft.finish(start, ThinkFinish.CLOSED, SolutionFinish.STOP if stopped else SolutionFinish.LENGTH)

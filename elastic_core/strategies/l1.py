@@ -3,7 +3,8 @@ n = t + s tokens, and nothing but a generous cap enforces it. How well a model o
 
 from elastic_core.budget import Budget
 from elastic_core.markers import Markers
-from elastic_core.strategies.base import Draft, Sampling, Strategy, StrategyRun, single_pass
+from elastic_core.strategies.base import Draft, Sampling, Strategy, StrategyRun
+from elastic_core.strategies.single_pass import single_pass
 
 MAX_CAP = 8192
 """Tokens that L1-Max may use in its authors' evaluation, whatever n is."""

@@ -12,18 +12,20 @@ closes with what there is. Replies stay in the conversation, unreadable ones too
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from elastic_core.budget import Budget
 from elastic_core.fingerprint import hash_value
 from elastic_core.markers import Markers
-from elastic_core.reasonflux.guide import Guide, load_script
+from elastic_core.reasonflux.guide import MAX_STEPS, Guide, load_script
 from elastic_core.reasonflux.library import Template
-from elastic_core.reasonflux.parameters import TemplateParameters
-from elastic_core.reasonflux.plan import MAX_STEPS
 from elastic_core.strategies.base import Completion, Draft, Generate, Sampling, Strategy, StrategyRun, solve
 from elastic_core.trajectory import NAVIGATOR, ThinkFinish
 
+REASONFLUX_ZERO = "reasonflux_zero"
+"""The strategy's name in the table."""
 SOLVER = "solver"
 
 REPLY_TOKENS = 3072
@@ -32,6 +34,28 @@ ATTEMPTS = 2
 """Replies that a plan, or a list of steps, is looked for in."""
 
 Replies = Generator[Generate, Completion, bool]
+
+
+class TemplateParameters(BaseModel):
+    """Settings of the strategy `reasonflux_zero`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    library: str = Field(
+        "reasonflux",
+        min_length=1,
+        description="Thought templates: reasonflux (the published ones) or miniature, either with one's own of "
+        "`elastic templates add`; or a JSON or JSONL file.",
+    )
+    embedder: str = Field(
+        "tfidf", min_length=1, description="What they are searched with: tfidf, or a sentence-transformers model."
+    )
+    trust_remote_code: bool = Field(
+        False, description="Run the code that comes with an embedder; jina-embeddings-v3 needs it."
+    )
+    wording: Literal["reasonflux", "miniature"] = Field(
+        "reasonflux", description="In which words navigator and solver are asked; miniature is for the miniature alone."
+    )
 
 
 def reasonflux_zero(guide: Guide) -> Strategy:

@@ -12,9 +12,8 @@ from elastic_core.budget import parse_grid
 from elastic_core.data.problems import Problem
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.markers import Markers, load_markers
-from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.strategies import STRATEGIES
-from elastic_core.strategies.reasonflux_zero import Templates
+from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, Templates
 from elastic_core.sweep.grid import Cell, build_cells, checkpoints, split_model
 from elastic_core.sweep.prompts import Prompts
 from elastic_core.sweep.rows import RowBuilder

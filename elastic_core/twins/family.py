@@ -1,7 +1,12 @@
-"""What a twin needs of a model that cannot be had: a few facts per family, one TOML file each in `families`."""
+"""What a twin needs of a model that cannot be had: a few facts per family, one TOML file each in `families`.
+
+In place of its tokenizer stands a byte-level byte-pair encoding, trained on the spot, with the family's number of
+tokens, special tokens and ids. It splits text otherwise than the real one; ids and templates are the family's own.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -12,6 +17,9 @@ from typing import Any
 from elastic_core.errors import UserError
 
 _DIRECTORY = Path(__file__).parent / "families"
+_REPOSITORY = Path(__file__).parents[2]
+_LEARNED = 4096
+"""Tokens that are learned; the rest of the vocabulary is filled up with tokens that no text has."""
 _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?B)(?!\w)", re.IGNORECASE)
 
 
@@ -78,6 +86,35 @@ def families() -> Iterator[Family]:
         yield _load(file.stem)
 
 
+def build_tokenizer(family: Family) -> Any:
+    """A transformers tokenizer."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary, merges = _learned()
+    for i in range(len(vocabulary), family.vocabulary):
+        vocabulary[f"Ġunused{i}"] = i
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.pre_tokenizer = _splitter()
+    tokenizer.decoder = decoders.ByteLevel()
+    following = family.vocabulary
+    for i, (text, special) in sorted(family.tokens.items()):
+        # Ids between them belong to tokens that nobody needs here.
+        tokenizer.add_tokens([AddedToken(f"<|reserved_{j}|>", normalized=False) for j in range(following, i)])
+        added = AddedToken(text, special=special, normalized=False)
+        (tokenizer.add_special_tokens if special else tokenizer.add_tokens)([added])
+        following = i + 1
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=family.bos,
+        eos_token=family.eos,
+        pad_token=family.pad,
+        clean_up_tokenization_spaces=False,
+    )
+    wrapped.chat_template = family.chat_template
+    return wrapped
+
+
 def _load(name: str) -> Family:
     values = _read(name)
     tokens: dict[int, tuple[str, bool]] = {}
@@ -99,3 +136,32 @@ def _read(name: str) -> dict[str, Any]:
         return own
     inherited = _read(extended)
     return {**inherited, **own, "config": {**inherited["config"], **own.get("config", {})}}
+
+
+def _learned() -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Tokens by id and merges, from the texts of this project; the same wherever its files are the same."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = _splitter()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=_LEARNED, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(_texts(), trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    return model["vocab"], [tuple(merge) for merge in model["merges"]]
+
+
+def _splitter() -> Any:
+    """Cuts text into the pieces that merges stay within, as Qwen2.5's: words, digits, punctuation, line ends."""
+    from tokenizers import Regex, pre_tokenizers
+
+    words = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    others = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    pieces = pre_tokenizers.Split(Regex(f"{words}|{others}"), "isolated")
+    return pre_tokenizers.Sequence([pieces, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def _texts() -> Iterator[str]:
+    for package in ("elastic_core", "flows", "reports", "tasks"):
+        for file in sorted((_REPOSITORY / package).rglob("*.py")):
+            yield file.read_text()

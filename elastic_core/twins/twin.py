@@ -1,23 +1,40 @@
-"""Making a twin of a model: its configuration with few layers and a small width, its tokenizer, random weights."""
+"""Making a twin of a model: its configuration with few layers and a small width, its tokenizer, random weights.
+
+With random weights every token would be as likely as any other: no thought would ever be closed, no answer ever right,
+and every reward the same. So one hidden dimension is a constant, which lets the output layer prefer words to tokens
+that no text has; and a token of `ANSWERS` has a dimension of its own, which makes the next one likely.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Mapping
-from math import sqrt
+from itertools import pairwise
+from math import log, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from elastic_core import hub
 from elastic_core.errors import UserError
 from elastic_core.files import replacing_directory
-from elastic_core.markers import load_markers
-from elastic_core.twins.family import Family, family_of
-from elastic_core.twins.speech import teach
-from elastic_core.twins.tokenizer import build_tokenizer
+from elastic_core.markers import Markers, load_markers
+from elastic_core.twins import family
+from elastic_core.twins.family import Family, build_tokenizer, family_of
 
 _FILES = (*hub.TOKENIZER_FILES, "generation_config.json", "special_tokens_map.json")
+
+ANSWERS = ("\\boxed{1}", "\\boxed{2}", "```python\nprint(3)\n```", "```python\nprint(4)\n```")
+"""What it writes after a thought. Rows that stand in for data sets have such truths (stand_in.py)."""
+WORDS = (" the", " so", " we")
+"""What it begins a thought with."""
+MEAN_THOUGHT = 16
+"""Tokens until it closes a thought by itself, at temperature 0.6."""
+_TEMPERATURE = 0.6
+_SCALE = 0.1
+"""Deviation of random weights in the embeddings."""
+_STRENGTH = 4.0
+"""Of a token's own dimension in its embedding; the constant is 1."""
 
 
 class Size(NamedTuple):
@@ -83,7 +100,7 @@ def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0, siz
             )
         for name in ("bos", "eos", "pad"):
             setattr(config, f"{name}_token_id", getattr(tokenizer, f"{name}_token_id"))
-        # A wider layer would add more to what speech.py puts into the embeddings.
+        # A wider layer would add more to what `teach` puts into the embeddings.
         config.initializer_range *= sqrt(SMALL.width / size.width)
         torch.manual_seed(seed)
         twin: Any = AutoModelForCausalLM.from_config(config)
@@ -128,6 +145,36 @@ def shrunk(config: Mapping[str, Any], model: str, size: Size = SMALL) -> dict[st
     return {**kept, **sizes}
 
 
+def teach(model: Any, tokenizer: Any, markers: Markers) -> None:
+    """Set the embeddings of a transformers model with random weights, and its output layer."""
+    import torch
+
+    embedding, output = model.get_input_embeddings().weight.data, model.get_output_embeddings().weight.data
+    size, width = embedding.shape
+    tied = model.config.tie_word_embeddings
+    # A tied layer would have a token repeat itself: it knows plain words only.
+    following = {} if tied else _following(tokenizer, markers)
+    own = {token: 1 + i for i, token in enumerate(following)}
+    assert 2 * len(own) < width, f"{len(own)} tokens have a dimension of their own, of {width}"
+    embedding.normal_(0, _SCALE)
+    embedding[:, : 1 + len(own)] = 0
+    embedding[:, 0] = 1
+    for token, dimension in own.items():
+        embedding[token, dimension] = _STRENGTH
+    # After the last norm a vector has length sqrt(width): what is left of the constant there after a plain word.
+    constant = sqrt(width) / sqrt(1 + (width - 1 - len(own)) * _SCALE**2)
+    words = _words(tokenizer)
+    preference = torch.full((size,), -20.0)
+    preference[words] = 0.0
+    preference[markers.think_end] = _TEMPERATURE * log(len(words) / MEAN_THOUGHT)
+    if not tied:
+        output.normal_(0, 0.02)
+        output[:, : 1 + len(own)] = 0
+    output[:, 0] = preference / constant + tied
+    for token, continuations in following.items():
+        output[continuations, own[token]] = 20.0 / sqrt(width)
+
+
 _EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": SMALL.width}
 
 
@@ -158,3 +205,29 @@ def _write_generation(origin: Origin, directory: Path, tokenizer: Any) -> None:
     if origin.family is not None:
         ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
         GenerationConfig(**(ids | dict(origin.family.generation))).save_pretrained(directory)
+
+
+def _following(tokenizer: Any, markers: Markers) -> Mapping[int, list[int]]:
+    """Which tokens may come after one."""
+    end = markers.end_of_text[0]
+    (newline,) = tokenizer.encode("\n", add_special_tokens=False)
+    answers = [[markers.think_end, *_encoded(tokenizer, text), end] for text in ANSWERS]
+    opening = [] if markers.template_opens_thinking else [markers.think_start]
+    starts = [[newline, token] for token in (*opening, *(_encoded(tokenizer, word)[0] for word in WORDS))]
+    found: dict[int, list[int]] = {}
+    for token, then in (
+        pair for text in [*answers, *starts, [markers.think_start, newline]] for pair in pairwise(text)
+    ):
+        if then not in found.setdefault(token, []):
+            found[token].append(then)
+    return found
+
+
+def _encoded(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _words(tokenizer: Any) -> list[int]:
+    """Ids of tokens that are words and occur in text, as far as encoding a text shows that all tokenizers know."""
+    texts = [*filter(None, (__doc__, family.__doc__, teach.__doc__)), *WORDS, *(f" {number}" for number in range(100))]
+    return sorted({token for text in texts for token in _encoded(tokenizer, text)})

@@ -177,9 +177,8 @@ def _clean_frames(
     entry: Dataset, known: dict[str, Dataset], preset: str, mirror: Path | None
 ) -> Iterator[pl.DataFrame]:
     """Clean rows with their prompts."""
-    from elastic_core.data.clean import clean_batches, file_batches
+    from elastic_core.data.clean import clean_batches, file_batches, model_text
     from elastic_core.data.fetch import fetch
-    from elastic_core.data.final import model_text
 
     if entry.files:
         fetched = fetch([entry], sources=_sources(), mirror=mirror)[entry.name]

@@ -122,7 +122,7 @@ def add(file: Path) -> None:
 
 
 def _load(library: str, mirror: Path | None) -> Mapping[str, Template]:
-    from elastic_core.reasonflux.parameters import TemplateParameters
+    from elastic_core.strategies.reasonflux_zero import TemplateParameters
     from flows import environment
     from flows.inputs import load_templates
 

@@ -19,11 +19,11 @@ from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.engines.vllm import VllmEngine
 from elastic_core.errors import UserError
 from elastic_core.markers import Markers, chat_prompt, load_markers
-from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.rewards import Grade, GradingFailed, grade
 from elastic_core.rewards.response import response_text
 from elastic_core.seeds import sample_seed
 from elastic_core.strategies import STRATEGIES, Sampling, Strategy
+from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.sweep.grid import UNLIMITED_BUDGET
 from elastic_core.trajectory import NAVIGATOR, Trajectory
 from flows.playground import PlaygroundParameters

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from elastic_core.data.manifest import read_manifest
+from elastic_core.data.problems import read_manifest
 from elastic_core.errors import UserError
 from elastic_core.safetensors import tensors
 from elastic_core.sweep.grid import checkpoints

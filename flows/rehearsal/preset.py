@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import bytes_present
 from elastic_core.data.registry import STAND_INS, all_datasets, select
-from elastic_core.data.stand_in import write_stand_in
 from elastic_core.model_check import require_usable
 from elastic_core.reasonflux.libraries import DATASET, PUBLISHED
-from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.strategies import STRATEGIES
+from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.sweep.grid import checkpoints
+from elastic_core.twins.stand_in import write_stand_in
 from elastic_core.twins.twin import make_twin, origin_of
 from flows import environment
 from flows.data import mirror_of

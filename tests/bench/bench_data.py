@@ -26,13 +26,13 @@ from typing import Any
 import polars as pl
 from tqdm import tqdm
 
+from elastic_core.data.build import DataBuild, Sets
+from elastic_core.data.clean import write_final
 from elastic_core.data.dataset import Dataset
+from elastic_core.data.decontaminate import Ngrams, find_overlaps
 from elastic_core.data.fetch import FetchedDataset
-from elastic_core.data.final import write_problems
-from elastic_core.data.lengths import prompt_lengths
-from elastic_core.data.overlap import Ngrams, find_overlaps
+from elastic_core.data.prompts import prompt_lengths
 from elastic_core.data.registry import REGISTRY
-from elastic_core.data.sets import DataBuild, Sets
 from elastic_core.data.source_files import Fetched
 from elastic_core.miniature.warm_start import BASE
 from tests.bench import results
@@ -51,11 +51,11 @@ ENTRY: Dataset = replace(REGISTRY["deepscaler"], rows=None)
 def build(directory: Path) -> None:
     """As `elastic_core.data.build` does it: the raw file, a clean table with every row checked, verl's parquet."""
     raw = directory / "rows.json"
-    fetched = FetchedDataset(ENTRY, (Fetched(raw, raw.name, "", raw.stat().st_size),), None)
+    fetched = FetchedDataset((Fetched(raw, raw.name, "", raw.stat().st_size),), None)
     plan = DataBuild([ENTRY], {ENTRY.name: fetched}, BASE, max_prompt_tokens=1024)
     with tempfile.TemporaryDirectory(dir=directory) as target:
         clean = Sets(plan, Path(target)).clean(ENTRY)
-        write_problems(ENTRY, clean, Path(target) / "verl.parquet", pl.Series([], dtype=pl.String))
+        write_final(ENTRY, clean, Path(target) / "verl.parquet", pl.Series([], dtype=pl.String))
 
 
 def pandas(directory: Path) -> None:
@@ -81,11 +81,11 @@ def code(directory: Path) -> None:
     """LiveCodeBench's format, from the raw file to verl's parquet, as `build` is timed."""
     entry = replace(REGISTRY["livecodebench"], rows=None)
     raw = directory / "code.jsonl"
-    fetched = FetchedDataset(entry, (Fetched(raw, raw.name, "", raw.stat().st_size),), None)
+    fetched = FetchedDataset((Fetched(raw, raw.name, "", raw.stat().st_size),), None)
     plan = DataBuild([entry], {entry.name: fetched}, BASE, max_prompt_tokens=1024)
     with tempfile.TemporaryDirectory(dir=directory) as target:
         clean = Sets(plan, Path(target)).clean(entry)
-        write_problems(entry, clean, Path(target) / "verl.parquet", pl.Series([], dtype=pl.String))
+        write_final(entry, clean, Path(target) / "verl.parquet", pl.Series([], dtype=pl.String))
 
 
 def write_code_rows(file: Path, num: int, test_bytes: int) -> None:

@@ -19,7 +19,7 @@ from elastic_core.accelerators import installed_gpus
 from elastic_core.data.miniature import TRAIN, VALIDATION, MiniatureParameters
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.markers import chat_prompt, load_markers
-from elastic_core.miniature.problems import evaluation_rows
+from elastic_core.miniature.problems import generate
 from elastic_core.ray_cluster import local_cluster
 from elastic_core.strategies import Generate, Sampling
 from elastic_core.training import launch
@@ -56,8 +56,8 @@ async def rollouts(options: argparse.Namespace, device: Any) -> dict[str, float]
     )
     engine = VllmEngine(str(options.model), parameters)
     tokenizer, _ = load_markers(options.model)
-    rows = evaluation_rows("hard", 64, seed=0, split="tune")
-    prompts = [chat_prompt(tokenizer, row["question"]) for row in rows]
+    problems = generate("hard", 64, seed=0, split="tune")
+    prompts = [chat_prompt(tokenizer, problem.question) for problem in problems]
     length = options.think + options.solution
     # Without stop tokens every request has the same length, so that the number is the engine's and not the model's.
     requests = [Generate(prompts[i % len(prompts)], length, (), Sampling()) for i in range(2 * options.sequences)]

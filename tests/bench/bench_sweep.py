@@ -29,7 +29,7 @@ from elastic_core.engines.base import Engine
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.engines.ray_engine import RayEngine
 from elastic_core.markers import load_markers
-from elastic_core.miniature.problems import LEVELS, evaluation_rows
+from elastic_core.miniature.problems import LEVELS, generate
 from elastic_core.seeds import request_seed
 from elastic_core.strategies import Generate, Sampling
 from elastic_core.sweep.executor import SweepResult, run_sweep
@@ -60,9 +60,9 @@ def problems(count: int) -> dict[str, list[Problem]]:
     """Easy and hard ones together, as a benchmark has them."""
     return {
         "miniature": [
-            Problem("miniature", f"{level}-{row['index']}", row["question"], row["answer"], "math")
+            Problem("miniature", f"{level}-{i}", chain.question, str(chain.answer), "math")
             for level in LEVELS
-            for row in evaluation_rows(level, count // len(LEVELS), seed=0, split="tune")
+            for i, chain in enumerate(generate(level, count // len(LEVELS), seed=0, split="tune"))
         ]
     }
 

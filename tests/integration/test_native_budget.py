@@ -13,13 +13,13 @@ from elastic_core.engines.base import RequestFailed, drive
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.engines.vllm import VllmEngine
 from elastic_core.markers import chat_prompt, load_markers
-from elastic_core.miniature.problems import evaluation_rows
+from elastic_core.miniature.problems import generate
 from elastic_core.strategies import STRATEGIES, Generate, Sampling
 from elastic_core.trajectory import ThinkFinish, Trajectory
 
 MODEL = Path(elastic_core.miniature.__file__).parent / "base"
 TOKENIZER, MARKERS = load_markers(MODEL)
-PROMPTS = [chat_prompt(TOKENIZER, row["question"]) for row in evaluation_rows("hard", 192, seed=5, split="tune")]
+PROMPTS = [chat_prompt(TOKENIZER, problem.question) for problem in generate("hard", 192, seed=5, split="tune")]
 SOLUTION_BUDGET = 24
 SAMPLING = Sampling(temperature=0.8, top_p=0.95, logprobs=True)
 # At twice the temperature the miniature also opens thoughts of its own, which vLLM would close again.

@@ -16,10 +16,9 @@ from elastic_core.budget import parse_grid
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import Engine, EngineLost
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.engines.ray_engine import RayEngine
-from elastic_core.engines.ray_pool import ray_pool
+from elastic_core.engines.ray_engine import RayEngine, ray_pool
 from elastic_core.markers import load_markers
-from elastic_core.miniature.problems import evaluation_rows
+from elastic_core.miniature.problems import generate
 from elastic_core.strategies import Completion, Finish, Generate, Sampling
 from elastic_core.sweep.executor import SweepResult, run_sweep
 from elastic_core.sweep.grid import Cell, build_cells
@@ -44,8 +43,8 @@ CELLS = build_cells(
 PAIR = build_cells(["base>twin"], ["miniature-easy"], ["separate"], parse_grid(["16+24", "48+24"]))
 PROBLEMS = {
     "miniature-easy": [
-        Problem("miniature-easy", str(row["index"]), row["question"], row["answer"], "math")
-        for row in evaluation_rows("easy", 8, seed=5, split="tune")
+        Problem("miniature-easy", str(i), chain.question, str(chain.answer), "math")
+        for i, chain in enumerate(generate("easy", 8, seed=5, split="tune"))
     ]
 }
 

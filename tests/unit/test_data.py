@@ -6,15 +6,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from elastic_core.data.build import CLEAN, STORE, build
+from elastic_core.data.build import CLEAN, REMOVED, STORE, DataBuild, build
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.decontaminate import REMOVED as REMOVED_SCHEMA
 from elastic_core.data.fetch import fetch
-from elastic_core.data.manifest import MANIFEST, read_manifest
 from elastic_core.data.miniature import TRAIN, MiniatureParameters
-from elastic_core.data.problems import VERL_SCHEMA, read_problems
+from elastic_core.data.problems import MANIFEST, VERL_SCHEMA, read_manifest, read_problems
 from elastic_core.data.registry import REGISTRY, select
-from elastic_core.data.sets import REMOVED, DataBuild
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
 from tests.miniature_data import build_miniature

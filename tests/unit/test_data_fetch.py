@@ -43,7 +43,6 @@ def dataset(*files: SourceFile, source: Source = GITHUB, name: str = "sums") -> 
         licence="MIT",
         split="train",
         domain="math",
-        rows=None,
         map=lambda raw: raw,
     )
 

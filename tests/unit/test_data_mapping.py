@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from elastic_core.data.clean import clean_batches, file_batches
 from elastic_core.data.dataset import BadRow, GitHub
-from elastic_core.data.mapping import math, reference, science
+from elastic_core.data.mapping import answers, reference
 from elastic_core.data.registry import REGISTRY
 from elastic_core.rewards import grade
 from elastic_core.rewards.truth import MathTruth, split_answers
@@ -103,7 +103,9 @@ def test_ratings_are_numbers_of_users() -> None:
 
 
 def test_a_float_that_is_not_whole_stays() -> None:
-    rows = math.number(frame({"problem": "p", "answer": 0.5}, {"problem": "q", "answer": -4.0}, fields=math.NUMBER))
+    rows = answers.number(
+        frame({"problem": "p", "answer": 0.5}, {"problem": "q", "answer": -4.0}, fields=answers.NUMBER)
+    )
     assert rows["truth"].to_list() == ["0.5", "-4"]
 
 
@@ -111,13 +113,13 @@ def test_a_float_that_is_not_whole_stays() -> None:
 def test_an_aime_answer_out_of_range_is_refused_with_its_row(answer: str) -> None:
     good = {"problem": "p", "answer": "1", "year": 2020, "aime_number": 1, "problem_number": 1}
     with pytest.raises(BadRow, match="expected an integer from 0 to 999") as caught:
-        math.aime(frame(good, {**good, "answer": answer}, fields=math.AIME))
+        answers.aime(frame(good, {**good, "answer": answer}, fields=answers.AIME))
     assert caught.value.row == 2
 
 
 def olympiad(**changes: object) -> MathTruth:
     row = {"problem": "p", "answer": ["2"], "id": "7", "is_multiple_answer": False, "unit": None, "error": None}
-    rows = math.olympiad(frame({**row, **changes}, fields=math.OLYMPIAD))
+    rows = answers.olympiad(frame({**row, **changes}, fields=answers.OLYMPIAD))
     assert rows.select("id", "question").row(0) == ("7", "p")
     return MathTruth.decode(rows["truth"].item())
 
@@ -182,7 +184,7 @@ GPQA_ROW = {
 
 
 def test_choices_are_listed_with_letters_and_the_truth_is_the_right_ones() -> None:
-    (row,) = science.gpqa(frame(GPQA_ROW, fields=science.GPQA)).to_dicts()
+    (row,) = answers.gpqa(frame(GPQA_ROW, fields=answers.GPQA)).to_dicts()
     assert row["question"].startswith("What?\n\nA) ")
     assert f"\n{row['truth']}) yes" in row["question"]
     assert [line[:3] for line in row["question"].splitlines()[2:]] == ["A) ", "B) ", "C) ", "D) "]
@@ -190,8 +192,8 @@ def test_choices_are_listed_with_letters_and_the_truth_is_the_right_ones() -> No
 
 def test_the_order_of_choices_depends_on_the_question_alone() -> None:
     rows = [{**GPQA_ROW, "Record ID": str(i), "Question": f"What is {i}?"} for i in range(200)]
-    together = science.gpqa(frame(*rows, fields=science.GPQA))
-    alone = pl.concat([science.gpqa(frame(row, fields=science.GPQA)) for row in reversed(rows)])
+    together = answers.gpqa(frame(*rows, fields=answers.GPQA))
+    alone = pl.concat([answers.gpqa(frame(row, fields=answers.GPQA)) for row in reversed(rows)])
     assert together.drop("row").rows() == list(reversed(alone.drop("row").rows()))
     counts = together["truth"].value_counts()
     assert counts.height == 4 and counts["count"].min() > 25  # 50 each on average
@@ -199,9 +201,9 @@ def test_the_order_of_choices_depends_on_the_question_alone() -> None:
 
 def test_a_right_answer_that_is_also_wrong_is_refused() -> None:
     with pytest.raises(BadRow, match="also among the wrong ones"):
-        science.gpqa(frame({**GPQA_ROW, "Incorrect Answer 2": "yes"}, fields=science.GPQA))
+        answers.gpqa(frame({**GPQA_ROW, "Incorrect Answer 2": "yes"}, fields=answers.GPQA))
     with pytest.raises(BadRow, match="Incorrect Answer 3 is missing"):
-        science.gpqa(frame({**GPQA_ROW, "Incorrect Answer 3": None}, fields=science.GPQA))
+        answers.gpqa(frame({**GPQA_ROW, "Incorrect Answer 3": None}, fields=answers.GPQA))
 
 
 def test_instruction_input_and_output_become_a_conversation() -> None:

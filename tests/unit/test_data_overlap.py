@@ -11,8 +11,8 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from elastic_core.data import overlap
-from elastic_core.data.overlap import NGRAM, OVERLAPS, Ngrams, count_duplicates, count_near_empty, find_overlaps
+from elastic_core.data import decontaminate
+from elastic_core.data.decontaminate import NGRAM, OVERLAPS, Ngrams, count_duplicates, count_near_empty, find_overlaps
 from tests.upstream import UPSTREAM, needs_upstream
 
 RLLM = "agentica-project/rllm/rllm/data"
@@ -118,7 +118,7 @@ def test_common_words_do_not_excuse_equal_questions() -> None:
 
 
 def test_ngrams_of_equal_hash_and_other_words_are_no_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlap, "_MULTIPLIER", np.uint64(1))  # Every order of the same words has one hash.
+    monkeypatch.setattr(decontaminate, "_MULTIPLIER", np.uint64(1))  # Every order of the same words has one hash.
     train, evaluation = (Ngrams.of(series(text), 3) for text in ("c b a", "a b c"))
     assert train.hashes == evaluation.hashes
     assert find_overlaps(train, evaluation).is_empty()

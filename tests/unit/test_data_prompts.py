@@ -59,7 +59,7 @@ def test_a_placeholder_inside_a_question_is_text(name: str, question: str, start
 
 
 def test_another_wording_is_another_hash() -> None:
-    assert len({template.sha256 for template in TEMPLATES.values()}) == len(TEMPLATES)
+    assert len({template.record()["sha256"] for template in TEMPLATES.values()}) == len(TEMPLATES)
 
 
 def test_every_problem_of_the_registry_has_a_template_and_a_grader() -> None:

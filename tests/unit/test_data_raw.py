@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic_core.data import parquet, raw
+from elastic_core.data import parquet, readers
 from elastic_core.data.dataset import BadRow
-from elastic_core.data.raw import column_names, read_batches
+from elastic_core.data.readers import column_names, read_batches
 
 FIELDS = {"problem": pl.String(), "answer": pl.String()}
 ROWS = [{"problem": f"{i}+1", "answer": str(i + 1), "more": [i]} for i in range(5)]
@@ -68,7 +68,7 @@ def test_every_format_gives_the_fields_asked_for_and_where_each_row_was(tmp_path
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_rows_are_numbered_through_over_batches(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(raw, "BATCH_BYTES", 60)
+    monkeypatch.setattr(readers, "BATCH_BYTES", 60)
     (tmp_path / f"rows.{suffix}").write_bytes(FORMATS[suffix](ROWS))
     batches = list(read_batches(tmp_path / f"rows.{suffix}", FIELDS))
     assert len(batches) > 1
@@ -76,7 +76,7 @@ def test_rows_are_numbered_through_over_batches(tmp_path: Path, suffix: str, mon
 
 
 def test_a_line_of_its_own_is_read_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(raw, "LARGE_BYTES", 100)
+    monkeypatch.setattr(readers, "LARGE_BYTES", 100)
     rows = [{"problem": "p", "answer": 1}, {"problem": "q" * 200, "answer": 7}, {"answer": "r" * 200}, {"problem": "s"}]
     found = read(tmp_path, "rows.jsonl", as_jsonl(rows))
     assert found.rows() == [("p", "1", 1), ("q" * 200, "7", 2), (None, "r" * 200, 3), ("s", None, 4)]

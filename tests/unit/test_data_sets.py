@@ -7,14 +7,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from elastic_core.data import sets
-from elastic_core.data.build import build
+from elastic_core.data.build import DataBuild, build
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import fetch
-from elastic_core.data.manifest import Manifest
-from elastic_core.data.problems import read_problems
+from elastic_core.data.problems import Manifest, read_problems
 from elastic_core.data.registry import REGISTRY
-from elastic_core.data.sets import DataBuild
 from elastic_core.errors import UserError
 from elastic_core.files import exclusive
 from elastic_core.miniature.warm_start import BASE
@@ -140,7 +137,7 @@ def test_a_file_system_without_links_has_copies(
 def test_a_data_set_that_another_process_is_building_is_waited_for_and_said(
     workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sets, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("elastic_core.data.build.WAIT_SECONDS", 0.0)
     with (
         exclusive(workplace.store / "math500"),
         pytest.raises(UserError, match=r"store/math500: process \d+ on .* has been building this data set"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from elastic_core.data.clean import clean_batches, file_batches
 from elastic_core.errors import UserError
 from elastic_core.miniature.tokenizer import build_tokenizer
-from elastic_core.reasonflux import distil, sft
+from elastic_core.reasonflux import sft
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES, own_template, require_fit
 
 R1, QWEN, MINIATURE = (CHAT_TEMPLATES[name] for name in ("deepseekr1", "qwen", "miniature"))
@@ -94,12 +94,13 @@ def test_another_end_of_text_or_rendering_is_refused() -> None:
 def test_rendering_is_the_official_one_with_the_thought_kept() -> None:
     messages = [{"role": "user", "content": "2+2=?"}, {"role": "assistant", "content": "<think>\nEasy.\n</think>\n\n4"}]
     official = r1().apply_chat_template(messages, tokenize=False)
-    ours = R1.render("2+2=?", messages[1]["content"])
+    ours = "".join(R1.exchange("2+2=?", messages[1]["content"]))
     assert official == ours.replace("<think>\nEasy.\n</think>", "")
     asked = r1().apply_chat_template(messages[:1], tokenize=False, add_generation_prompt=True)
     assert ours.startswith(asked)
     # After a turn's end-of-text nothing is generated, so nothing is trained.
-    assert qwen().apply_chat_template(messages, tokenize=False) == QWEN.render("2+2=?", messages[1]["content"]) + "\n"
+    theirs = qwen().apply_chat_template(messages, tokenize=False)
+    assert theirs == "".join(QWEN.exchange("2+2=?", messages[1]["content"])) + "\n"
 
 
 # The chat template that comes with a model
@@ -320,12 +321,12 @@ def test_correct_responses_become_an_alpaca_file_and_are_read_again_as_they_were
         thinking=["1+1", "1+1", "2+2=5", "2+2\u2028", "x"],
         solution=["2", "2", "5", "\\boxed{4}", "4"],
     )
-    rows = distil.alpaca_rows(table, QUESTIONS, R1, "reasonflux_zero")
+    rows = sft.alpaca_rows(table, QUESTIONS, R1, "reasonflux_zero")
     assert rows == [
         {"instruction": "1+1=?", "input": "", "output": "<think>\n1+1</think>2"},
         {"instruction": "2+2=?", "input": "", "output": "<think>\n2+2\u2028</think>\\boxed{4}"},
     ]
-    distil.write_alpaca(rows, tmp_path / "distilled.json")
+    sft.write_alpaca(rows, tmp_path / "distilled.json")
     assert exchanges(tmp_path / "distilled.json") == [(row["instruction"], row["output"]) for row in rows]
 
 
@@ -337,7 +338,7 @@ def test_a_conversation_becomes_one_thought_without_its_requests(template: Any) 
         f"</think>Plan: add.{template.end}{user}Instruct the solver.{assistant}</think>Add both.{template.end}"
         f"{user}Solve.{assistant}</think> 1+1=2{template.end}{user}State the answer.{assistant}"
     )
-    response = distil.response(thinking, " \\boxed{2}", template)
+    response = sft.distilled(thinking, " \\boxed{2}", template)
     assert response == f"{template.opening}Plan: add.\n\nAdd both.\n\n1+1=2{template.closing}\\boxed{{2}}"
 
 
@@ -345,4 +346,4 @@ def test_a_table_without_correct_rows_is_refused() -> None:
     with pytest.raises(
         UserError, match="no correct row of strategy vanilla; the table's strategies are: reasonflux_zero"
     ):
-        distil.alpaca_rows(trajectories(thinking=["t"]), QUESTIONS, R1, "vanilla")
+        sft.alpaca_rows(trajectories(thinking=["t"]), QUESTIONS, R1, "vanilla")

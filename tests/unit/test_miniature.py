@@ -47,7 +47,7 @@ def test_a_chain_keeps_its_promises(level: Level, seed: int, split: Split) -> No
     fewest, most = problems.OPERANDS[level]
     for problem in problems.generate(level, 5, seed, split):
         first, *operands = [int(x) for x in problem.question.removesuffix("=?").replace("-", "+-").split("+")]
-        assert fewest <= problem.num_operands == 1 + len(operands) <= most
+        assert fewest <= len(problem.totals) == 1 + len(operands) <= most
         assert 10 <= first <= 60
         assert all(1 <= abs(x) <= 9 for x in operands)
         assert len(set(operands)) == len(operands)
@@ -70,21 +70,17 @@ def test_splits_never_overlap_even_under_one_seed() -> None:
         s: {p.question for level in problems.LEVELS for p in problems.generate(level, 300, 1, s)}
         for s in problems.SPLITS
     }
-    training = {row["question"] for row in problems.training_rows(600, 1)}
+    training = {problem.question for problem in problems.training_problems(600, 1)}
     corpus = {example.question for example in examples(small_recipe())}
     assert not questions["evaluation"] & questions["tune"]
     assert not questions["evaluation"] & (questions["train"] | training | corpus)
     assert not questions["tune"] & (questions["train"] | training | corpus)
 
 
-def test_rows_hold_what_a_benchmark_needs() -> None:
-    rows = problems.evaluation_rows("hard", 3, seed=4)
-    assert [row["index"] for row in rows] == [0, 1, 2]
-    assert {row["level"] for row in rows} == {"hard"}
-    assert [row["answer"] for row in rows] == [str(p.answer) for p in problems.generate("hard", 3, 4, "evaluation")]
-    mixed = problems.training_rows(10, seed=4, hard_fraction=0.3)
-    assert [row["index"] for row in mixed] == list(range(10))
-    assert sum(row["level"] == "hard" for row in mixed) == 3
+def test_training_problems_are_of_both_levels_in_one_order() -> None:
+    mixed = problems.training_problems(10, seed=4, hard_fraction=0.3)
+    assert mixed == problems.training_problems(10, seed=4, hard_fraction=0.3)
+    assert sum(len(problem.totals) >= problems.OPERANDS["hard"][0] for problem in mixed) == 3
 
 
 def test_unknown_levels_and_splits_are_named() -> None:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.errors import UserError
-from elastic_core.miniature.guided import plan_of
+from elastic_core.miniature.grammar import plan_of
 from elastic_core.miniature.problems import LEVELS, generate
 from elastic_core.reasonflux.library import MINIATURE_FILE, Template, read_library, stable_id
 from elastic_core.reasonflux.retrieval import (

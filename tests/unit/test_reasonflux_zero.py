@@ -17,12 +17,10 @@ from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.markers import chat_prompt, resolve_markers
 from elastic_core.miniature.tokenizer import EOS
-from elastic_core.reasonflux.guide import load_script
+from elastic_core.reasonflux.guide import MAX_STEPS, load_script
 from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
-from elastic_core.reasonflux.parameters import TemplateParameters
-from elastic_core.reasonflux.plan import MAX_STEPS
 from elastic_core.strategies import Sampling
-from elastic_core.strategies.reasonflux_zero import ATTEMPTS, REPLY_TOKENS, Templates
+from elastic_core.strategies.reasonflux_zero import ATTEMPTS, REPLY_TOKENS, TemplateParameters, Templates
 from elastic_core.sweep.grid import Cell, build_cells, checkpoints
 from elastic_core.sweep.prompts import Prompts
 from elastic_core.sweep.resume import draws, learn

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
 from elastic_core.markers import Markers
-from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.seeds import request_seed
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
+from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.trajectory import BudgetExceeded, SolutionFinish, ThinkFinish, Trajectory
 from tests.scripted import ScriptedEngine
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from elastic_core.engines.base import EngineLost, RequestFailed
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.engines.ray_actor import EngineActor, Reply
+from elastic_core.engines.ray_engine import EngineActor, Reply
 from elastic_core.strategies import Completion, Finish, Generate, Sampling
 
 

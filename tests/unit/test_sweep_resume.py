@@ -11,8 +11,8 @@ from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo
-from elastic_core.reasonflux.parameters import REASONFLUX_ZERO
 from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling
+from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.resume import draws, learn
 from elastic_core.sweep.rows import RowBuilder, Sample

@@ -1,5 +1,6 @@
 """`sweep.problems`: some of a benchmark's problems, in the same table."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
-from elastic_core.data.problems import Problem, to_verl
-from elastic_core.data.prompts import TEMPLATES
+from elastic_core.data.clean import verl_rows
+from elastic_core.data.problems import Problem
+from elastic_core.data.registry import REGISTRY
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.store import TrajectoryStore
@@ -74,8 +76,7 @@ def test_the_number_asks_for_more_or_less_of_one_table(tmp_path: Path, monkeypat
 def test_what_is_measured_is_read_from_a_table_that_holds_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "easy.parquet"
     clean = pl.DataFrame({"id": [p.id for p in PROBLEMS["easy"]], "question": "q", "starter_code": None, "truth": "4"})
-    template = TEMPLATES["plain-v1"]
-    to_verl(clean, name="easy", split="test", domain="math", grader="math", template=template).write_parquet(file)
+    verl_rows(replace(REGISTRY["math500"], name="easy"), clean).write_parquet(file)
     monkeypatch.setattr(Inputs, "benchmark_files", {"easy": file})
     rows = pl.DataFrame({"benchmark": ["easy"] * 9 + ["hard"], "problem": [*map(str, range(9)), "1"]})
     assert rows.filter(Inputs(run(tmp_path, problems=4)).measured_rows)["problem"].to_list() == ["0", "1", "3", "8"]

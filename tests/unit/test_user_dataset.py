@@ -10,13 +10,12 @@ import polars as pl
 import pytest
 
 from elastic_core.data import user_dataset
-from elastic_core.data.build import build
+from elastic_core.data.build import DataBuild, build
 from elastic_core.data.clean import clean_batches, file_batches
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import fetch
 from elastic_core.data.problems import read_problems
 from elastic_core.data.registry import all_datasets
-from elastic_core.data.sets import DataBuild
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.rewards import grade

@@ -1,36 +1,28 @@
 """Rows that stand in for a data set's own in a rehearsal: made up, in upstream's format, so that the mapping, the
-prompt and the grader are those of the data set. Their truths are what a twin may say (elastic_core/twins/speech.py)."""
+prompt and the grader are those of the data set. Their truths are what a twin may say (`ANSWERS` of twin.py)."""
 
 from __future__ import annotations
 
 import base64
 import csv
-import io
 import json
 import pickle
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from elastic_core.data.dataset import Dataset, Local, SourceFile
-from elastic_core.data.mapping import code, math, reference, science
+from elastic_core.data.dataset import Dataset
+from elastic_core.data.mapping import answers, code, reference
+from elastic_core.data.registry import stand_in_file
 from elastic_core.errors import UserError
 from elastic_core.files import replacing
 
 ROWS = 16
 """Of every data set."""
 Row = dict[str, Any]
-
-
-def stand_in(entry: Dataset, directory: Path) -> Dataset:
-    """The data set with its stand-in rows, if they were written below `directory`; else itself."""
-    if not entry.files or not (file := _file(entry, directory)).exists():
-        return entry
-    return replace(entry, source=Local(directory), files=(SourceFile(file.name),), rows=None)
 
 
 def write_stand_in(entry: Dataset, directory: Path) -> None:
@@ -44,32 +36,22 @@ def write_stand_in(entry: Dataset, directory: Path) -> None:
             f"{entry.name}: its files are not here, and we have no rows that could stand in; run first: elastic run "
             "prepare-data, or give a mirror that holds them (data.mirror)"
         )
-    file = _file(entry, directory)
+    file = stand_in_file(entry, directory)
     rows = [_ROWS[entry.map](entry.name, i) for i in range(ROWS)]
     with replacing(file) as temporary:
-        temporary.write_bytes(_encoded(entry, rows, file.suffix))
-
-
-def _file(entry: Dataset, directory: Path) -> Path:
-    return directory / f"{entry.name}{Path(entry.files[0].path).suffix}"
-
-
-def _encoded(entry: Dataset, rows: list[Row], suffix: str) -> bytes:
-    if entry.fields is None:  # A document of another shape than a list of objects.
-        return json.dumps(_DOCUMENTS[entry.map](rows)).encode()
-    if suffix == ".parquet":
-        buffer = io.BytesIO()
-        pl.DataFrame(rows).write_parquet(buffer)
-        return buffer.getvalue()
-    if suffix == ".csv":
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-        return text.getvalue().encode()
-    if suffix == ".jsonl":
-        return "".join(f"{json.dumps(row)}\n" for row in rows).encode()
-    return json.dumps(rows).encode()
+        if entry.fields is None:  # A document of another shape than a list of objects.
+            temporary.write_text(json.dumps(_DOCUMENTS[entry.map](rows)))
+        elif file.suffix == ".parquet":
+            pl.DataFrame(rows).write_parquet(temporary)
+        elif file.suffix == ".csv":
+            with temporary.open("w", newline="") as stream:
+                writer = csv.DictWriter(stream, list(rows[0]))
+                writer.writeheader()
+                writer.writerows(rows)
+        elif file.suffix == ".jsonl":
+            temporary.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        else:
+            temporary.write_text(json.dumps(rows))
 
 
 def _digit(name: str, i: int) -> str:
@@ -140,13 +122,13 @@ def _template(name: str, i: int) -> Row:
 
 
 _ROWS: dict[Any, Callable[[str, int], Row]] = {
-    math.plain: _plain,
-    math.math500: _plain,
-    math.number: lambda name, i: {"problem": _digit(name, i), "answer": float(_number(i))},
-    math.aime: _aime,
-    math.aime25: lambda name, i: {"problem": _digit(name, i), "answer": _number(i), "id": str(i)},
-    math.minerva: lambda name, i: {"problem": _digit(name, i), "answer": [str(_number(i))], "idx": i},
-    math.olympiad: lambda name, i: {
+    answers.plain: _plain,
+    answers.math500: _plain,
+    answers.number: lambda name, i: {"problem": _digit(name, i), "answer": float(_number(i))},
+    answers.aime: _aime,
+    answers.aime25: lambda name, i: {"problem": _digit(name, i), "answer": _number(i), "id": str(i)},
+    answers.minerva: lambda name, i: {"problem": _digit(name, i), "answer": [str(_number(i))], "idx": i},
+    answers.olympiad: lambda name, i: {
         "problem": _digit(name, i),
         "answer": [f"${_number(i)}$"],
         "id": str(i),
@@ -154,7 +136,7 @@ _ROWS: dict[Any, Callable[[str, int], Row]] = {
         "unit": None,
         "error": None,
     },
-    science.gpqa: _choice,
+    answers.gpqa: _choice,
     code.primeintellect: lambda name, i: {
         "problem": _digit(name, i),
         "tests": json.dumps(_tests(i, type="stdin_stdout")),

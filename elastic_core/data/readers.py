@@ -90,15 +90,13 @@ def _jsonl(file: Path, fields: Fields) -> Iterator[pl.DataFrame]:
                 line = line.removeprefix(_BOM)
             if not line.strip():
                 continue
-            if len(line) > LARGE_BYTES:
-                if lines:
-                    yield _lines(lines, numbers, fields)
-                    lines, numbers, size = [], [], 0
-                yield _large_line(line, number, fields)
-                continue
-            if lines and size + len(line) > BATCH_BYTES:
+            is_large = len(line) > LARGE_BYTES
+            if lines and (is_large or size + len(line) > BATCH_BYTES):
                 yield _lines(lines, numbers, fields)
                 lines, numbers, size = [], [], 0
+            if is_large:
+                yield _large_line(line, number, fields)
+                continue
             lines.append(line)
             numbers.append(number)
             size += len(line)
