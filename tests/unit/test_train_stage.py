@@ -30,4 +30,4 @@ def test_what_a_training_runs_on_is_not_what_it_learns(monkeypatch: pytest.Monke
     assert inputs(monkeypatch, **elsewhere) == plain
     assert inputs(monkeypatch, learning_rate=2e-6) != plain
     others = GrpoParameters.model_fields.keys() - RESOURCES
-    assert others == plain["train"].keys() | {"l1"}
+    assert others == plain["train"].keys() | {"l1", "validation_problems"}
