@@ -213,13 +213,14 @@ def _ablation(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
 
 def _engine(settings: Settings) -> dict[str, Any]:
     engine = settings.engine
+    context = engine.max_model_len if engine.device == "cpu" else CONTEXT
     return {
         "device": "cpu",
         "dtype": "float32",
         "max_num_seqs": 32,
         "kv_cache_gib": 0.5,
         "data_parallel_size": min(2, engine.data_parallel_size),
-        **({"max_model_len": CONTEXT} if engine.device != "cpu" else {}),
+        **({"max_model_len": context} if context else {}),
     }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flows import presets
-from flows.rehearsal.preset import STEPS, Inputs, models_of, rehearsal_values, toml
+from flows.rehearsal.preset import CONTEXT, STEPS, Inputs, models_of, rehearsal_values, toml
 from flows.rehearsal.rehearse import missing_on_a_cpu
 from flows.settings import Settings
 
@@ -27,6 +27,8 @@ def test_every_preset_has_a_rehearsal_of_a_cpus_size(name: str, tmp_path: Path) 
     settings, found = rehearsed(name, tmp_path)
     assert found.preset == f"rehearse-{name}"
     assert found.engine.device == "cpu" and found.engine.data_parallel_size <= 2
+    own = settings.engine.max_model_len if settings.engine.device == "cpu" else CONTEXT
+    assert found.engine.max_model_len == own, "unconstrained responses of random weights go on to the context"
     assert found.data.benchmarks == settings.data.benchmarks and found.data.train == settings.data.train
     assert found.sweep.strategies == settings.sweep.strategies
     assert set(settings.sweep.models) <= set(found.sweep.models)
