@@ -5,8 +5,8 @@ from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 from verl.workers.engine.fsdp import transformer_impl
 
 
-def register() -> None:
-    """Make the strategies "fsdp" and "fsdp2" available to language models on a CPU."""
+def register(_: object) -> None:
+    """Once verl's engines are imported: make the strategies "fsdp" and "fsdp2" available to language models on a CPU."""
     EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")(FSDPEngineWithLMHead)
     transformer_impl.CPUOffloadPolicy = _stay
 

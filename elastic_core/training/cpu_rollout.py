@@ -8,11 +8,9 @@ from typing import Any
 WORKER_EXTENSION = "elastic_core.training.cpu_worker.CpuWorkerExtension"
 
 
-def register() -> None:
-    """Make verl's rollout name "vllm" mean the CPU replica."""
-    from verl.workers.rollout.replica import RolloutReplicaRegistry
-
-    RolloutReplicaRegistry.register("vllm", _replica_class)
+def register(replica: Any) -> None:
+    """Make verl's rollout name "vllm" mean the CPU replica, in the module that knows the names."""
+    replica.RolloutReplicaRegistry.register("vllm", _replica_class)
 
 
 def _replica_class() -> Any:

@@ -5,10 +5,15 @@ Everywhere it checks versions, has torch's stores listen where they are called, 
 Ray actor without a GPU on a GPU cluster sees none either. The agent loop registers itself in the only processes that
 need it, see rollout_workers.py.
 
+Few of a training's ten processes use verl's engines, which take seconds to import: what these need is done once they
+have been imported, by whoever does.
+
 verl logs a failing plugin at debug level and goes on; `require_plugin` in plugin_check.py makes that an error.
 """
 
 import os
+
+from wrapt import register_post_import_hook
 
 from elastic_core import private_stores
 from elastic_core.training import patches
@@ -24,15 +29,11 @@ if _CPU:
     cpu_platform.register()
     vllm_alias.install()
     patches.apply_on_cpu()
+    register_post_import_hook("elastic_core.training.cpu_rollout:register", "verl.workers.rollout.replica")
+    register_post_import_hook("elastic_core.training.cpu_engine:register", "verl.workers.engine")
 
 # What follows imports what reads the platform; the engines, which take this by name, come after it.
 from elastic_core.training import micro_batches  # noqa: E402
 
 micro_batches.install()
-if _CPU:
-    from elastic_core.training import cpu_engine, cpu_rollout
-
-    cpu_rollout.register()
-    cpu_engine.register()
-
 patches.apply()

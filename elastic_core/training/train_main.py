@@ -60,7 +60,6 @@ def run(config: "DictConfig") -> None:
 
     from elastic_core.training.graders import require_graders
     from elastic_core.training.private_queues import protected
-    from elastic_core.training.trainer import ElasticTaskRunner
 
     environment = get_ppo_ray_runtime_env(config)
     environment["env_vars"]["TRANSFER_QUEUE_ENABLE"] = "1"
@@ -68,6 +67,17 @@ def run(config: "DictConfig") -> None:
     require_graders(config)
     runner = ray.remote(ElasticTaskRunner).remote()
     ray.get(runner.run.remote(config))
+
+
+class ElasticTaskRunner:
+    """A Ray actor, the counterpart of verl's TaskRunnerV1. It stands here as the job's own process has no use for the
+    trainer, which takes seconds to import."""
+
+    def run(self, config: "DictConfig") -> None:
+        """Train to the end of the configured steps."""
+        from elastic_core.training.trainer import train
+
+        train(config)
 
 
 if __name__ == "__main__":

@@ -151,38 +151,35 @@ def group_metrics(problems: Sequence[str], rewards: Sequence[float]) -> dict[str
     return {"rollout/groups": float(len(groups)), "rollout/groups_without_variance": float(equal)}
 
 
-class ElasticTaskRunner:
-    """A Ray actor, the counterpart of verl's TaskRunnerV1 that builds an ElasticTrainer."""
+def train(config: DictConfig) -> None:
+    """Train to the end of the configured steps, in a process of the cluster."""
+    import transfer_queue
+    from verl.utils.logging_utils import configure_verl_logging
 
-    def run(self, config: DictConfig) -> None:
-        """Train to the end of the configured steps."""
-        import transfer_queue
-        from verl.utils.logging_utils import configure_verl_logging
+    from elastic_core.training.plugin_check import require_plugin
+    from elastic_core.training.rollout_workers import RolloutManager
+    from elastic_core.training.watchdog import watching
 
-        from elastic_core.training.plugin_check import require_plugin
-        from elastic_core.training.rollout_workers import RolloutManager
-        from elastic_core.training.watchdog import watching
-
-        require_plugin()
-        configure_verl_logging()
-        OmegaConf.resolve(config)
-        _wait_for_exclusive_cluster()
-        transfer_queue.init(config.transfer_queue)
-        try:
-            trainer = ElasticTrainer(config=config)
-            trainer.init()
-            loops = RolloutManager.create(
-                config=config,
-                llm_client=trainer.get_llm_client(),
-                teacher_client=trainer.get_teacher_client(),
-                reward_loop_worker_handles=trainer.get_reward_handles(),
-            )
-            with watching(loops.agent_loop_workers, trainer.llm_server_manager.server_handles):
-                trainer.fit(loops)
-            trainer.commit()
-            trainer.logger.finish()
-        finally:
-            transfer_queue.close()
+    require_plugin()
+    configure_verl_logging()
+    OmegaConf.resolve(config)
+    _wait_for_exclusive_cluster()
+    transfer_queue.init(config.transfer_queue)
+    try:
+        trainer = ElasticTrainer(config=config)
+        trainer.init()
+        loops = RolloutManager.create(
+            config=config,
+            llm_client=trainer.get_llm_client(),
+            teacher_client=trainer.get_teacher_client(),
+            reward_loop_worker_handles=trainer.get_reward_handles(),
+        )
+        with watching(loops.agent_loop_workers, trainer.llm_server_manager.server_handles):
+            trainer.fit(loops)
+        trainer.commit()
+        trainer.logger.finish()
+    finally:
+        transfer_queue.close()
 
 
 def _wait_for_exclusive_cluster(seconds: float = 60) -> None:

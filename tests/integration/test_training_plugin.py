@@ -11,8 +11,13 @@ from elastic_core.training import versions
 from elastic_core.training.versions import check_versions
 
 PROBE = """
+import sys
 from elastic_core.training.plugin_check import require_plugin
 require_plugin()
+needless = {"peft", "mlflow", "vllm", "sklearn", "verl.workers.engine"} & set(sys.modules)
+import verl.checkpoint_engine, transformers.generation
+needless |= {"vllm", "sklearn"} & set(sys.modules)
+assert not needless, needless
 from importlib.metadata import version
 from verl.plugin.platform import get_platform
 from verl.workers.engine import EngineRegistry
