@@ -12,6 +12,8 @@ LOCK_ARGS ?=
 
 BIN := .venv/bin
 export TORCH_INDEX
+# Several hundred processes of the tests would each compile our modules for itself.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo up doctor gpu test lint unit bench chaos rehearse nightly lock clean
