@@ -8,11 +8,11 @@ from pathlib import Path
 import mlflow
 
 ATTACH = """
+import sys
 from verl.utils.tracking import Tracking
-for nodes in (1, 2):
-    attached = Tracking("project", "run", ["mlflow"], {"trainer": {"nnodes": nodes}})
-    assert "mlflow" in attached.logger
-    attached.finish()
+attached = Tracking("project", "run", ["mlflow"], {"trainer": {"nnodes": int(sys.argv[1])}})
+assert "mlflow" in attached.logger
+attached.finish()
 """
 
 
@@ -22,7 +22,8 @@ def test_verls_configuration_is_an_artifact_that_may_change(tmp_path: Path) -> N
     client = mlflow.MlflowClient(uri)
     run = client.create_run(client.create_experiment("training", artifact_location=str(tmp_path / "artifacts")))
     environment = {"VERL_PLATFORM": "cpu", "MLFLOW_TRACKING_URI": uri, "MLFLOW_RUN_ID": run.info.run_id}
-    subprocess.run([sys.executable, "-c", ATTACH], env=os.environ | environment, check=True, timeout=300)
+    for nodes in ("1", "2"):
+        subprocess.run([sys.executable, "-c", ATTACH, nodes], env=os.environ | environment, check=True, timeout=300)
     assert client.get_run(run.info.run_id).data.params == {}
     assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["verl.yaml"]
     assert "nnodes: 2" in Path(client.download_artifacts(run.info.run_id, "verl.yaml", str(tmp_path))).read_text()
