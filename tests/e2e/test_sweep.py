@@ -34,6 +34,7 @@ def more(more_runs: Path) -> subprocess.CompletedProcess[str]:
     return elastic("run", "sweep", "--preset", "smoke", *MORE, runs=more_runs)
 
 
+@pytest.mark.slow  # The same on one engine is test_sweep_ray's, how many samples are enough the unit tests'.
 def test_a_pair_of_models_and_more_samples_join_the_table(
     table: pl.DataFrame, more: subprocess.CompletedProcess[str], more_runs: Path
 ) -> None:
@@ -50,25 +51,34 @@ def test_a_pair_of_models_and_more_samples_join_the_table(
     assert "the cap" in more.stdout
 
 
-def test_a_sweep_ends_with_the_comparison_of_its_models(more: subprocess.CompletedProcess[str]) -> None:
-    for found in ("trained>base", "separate: accuracy and tokens", "accuracy over log2 tokens", "95 % interval"):
-        assert found in more.stdout
-
-
-def test_status_and_plan_say_that_nothing_is_missing(more: subprocess.CompletedProcess[str], more_runs: Path) -> None:
+@pytest.mark.slow
+def test_nothing_of_it_is_missing(more: subprocess.CompletedProcess[str], more_runs: Path) -> None:
     asked = ("--preset", "smoke", *FEWER, "--set", "sweep.samples=3")
     assert "(100%)" in elastic_here("sweep", "status", *asked, runs=more_runs).stdout
-    without_templates = ("--set", 'sweep.strategies=["separate"]')
-    assert "(100%)" in elastic_here("sweep", "status", *asked, *without_templates, runs=more_runs).stdout
-    plan = elastic_here("plan", "sweep", *asked, runs=more_runs)
+
+
+@pytest.mark.slow
+def test_what_a_task_refuses_is_a_sentence_before_any_engine_starts(more_runs: Path) -> None:
+    refused = elastic("run", "sweep", "--preset", "smoke", "--set", 'sweep.budgets=["4k+1k"]', runs=more_runs)
+    assert refused.returncode == 2 and "do not fit the model's context" in refused.stdout
+    assert "Traceback" not in refused.stdout and "Connecting to existing Ray cluster" not in refused.stdout
+
+
+def test_a_sweep_ends_with_the_comparison_of_its_models(first: subprocess.CompletedProcess[str]) -> None:
+    for found in ("separate: accuracy and tokens", "accuracy over log2 tokens", "95 % interval"):
+        assert found in first.stdout
+
+
+def test_status_and_plan_say_that_nothing_is_missing(more_runs: Path) -> None:
+    for asked in ((), ("--set", 'sweep.strategies=["separate"]')):
+        assert "(100%)" in elastic_here("sweep", "status", "--preset", "smoke", *asked, runs=more_runs).stdout
+    plan = elastic_here("plan", "sweep", "--preset", "smoke", "--set", "sweep.samples=3", runs=more_runs)
     assert plan.returncode == 0
     assert "tokens/s, measured on 1 engine(s)" in plan.stdout
 
 
-def test_a_sweep_of_fewer_problems_finds_them_in_the_table(
-    more: subprocess.CompletedProcess[str], more_runs: Path
-) -> None:
-    asked = ("--preset", "smoke", *FEWER, "--set", "sweep.problems=2")
+def test_a_sweep_of_fewer_problems_finds_them_in_the_table(more_runs: Path) -> None:
+    asked = ("--preset", "smoke", "--set", 'sweep.models=["base","trained"]', "--set", "sweep.problems=2")
     without_templates = ("--set", 'sweep.strategies=["separate"]')
     status = elastic_here("sweep", "status", *asked, *without_templates, runs=more_runs).stdout
     assert "(100%)" in status
@@ -83,10 +93,6 @@ def test_rows_of_other_thought_templates_do_not_join_the_table(more_runs: Path) 
     other, sentence = f"sweep.templates.library={library}", "its rows were made with template reasonflux_zero = "
     planned = elastic_here("plan", "sweep", "--preset", "smoke", "--set", other, runs=more_runs)
     assert planned.returncode == 2 and planned.stdout.startswith("error: ") and sentence in planned.stdout
-    refused = elastic("run", "sweep", "--preset", "smoke", "--set", other, runs=more_runs)  # By a task of the flow.
-    assert refused.returncode == 2 and sentence in refused.stdout
-    assert "Traceback" not in refused.stdout
-    assert "Connecting to existing Ray cluster" not in refused.stdout, "no engine is started for it"
 
 
 def refusal(runs: Path, setting: str) -> str:
