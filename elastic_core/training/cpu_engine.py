@@ -6,7 +6,7 @@ from verl.workers.engine.fsdp import transformer_impl
 
 
 def register(_: object) -> None:
-    """Once verl's engines are imported: make the strategies "fsdp" and "fsdp2" available to language models on a CPU."""
+    """Make the strategies "fsdp" and "fsdp2" available to language models on a CPU, once the engines are imported."""
     EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")(FSDPEngineWithLMHead)
     transformer_impl.CPUOffloadPolicy = _stay
 

@@ -49,8 +49,8 @@ def _record_configuration_as_artifact() -> None:
 
 
 def _import_less() -> None:
-    """A fifth of what a process of a training imports is used by nobody here: vLLM, by verl 0.9.1's transport for Ascend
-    before it finds that there is none; scikit-learn, by transformers for assisted generation."""
+    """A fifth of what a process of a training imports is used by nobody here: vLLM, by verl 0.9.1's transport for
+    Ascend before it finds that there is none; scikit-learn, by transformers for assisted generation."""
     import transformers.utils
 
     sys.modules.setdefault("verl.checkpoint_engine.hccl_checkpoint_engine", None)  # type: ignore[arg-type]
