@@ -12,12 +12,14 @@ LOCK_ARGS ?=
 
 BIN := .venv/bin
 export TORCH_INDEX
+# Several hundred processes of the tests would each compile our modules for itself.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up doctor gpu test lint unit bench chaos rehearse nightly lock clean
+.PHONY: help install demo up doctor gpu test lint unit integration bench chaos rehearse nightly lock clean
 
 help: ## Show this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 install: ## Create or renew .venv from the lock; nothing to do is done in an instant
 	@$(if $(PYTHON),,echo "error: no Python found; install Python 3.11" >&2; exit 1)
@@ -40,10 +42,15 @@ gpu: install ## Show on this machine's GPUs what a CPU cannot, into runs/gpu-evi
 test: INSTALL_FOR = for-tests
 test: install ## Lint and unit tests beside each other, then integration and end-to-end tests
 	@$(MAKE) --no-print-directory -j2 lint unit
-	$(BIN)/pytest tests/e2e tests/integration -m "not slow" --timeout 1800 -n 2 --dist loadfile --no-loadscope-reorder
+	@$(MAKE) --no-print-directory integration
 
-unit: install
+unit: install ## Tests that start nothing
 	$(BIN)/pytest tests/unit --timeout 120 -n auto
+
+# Ray's processes, which the longest tests wait for, would otherwise give way to every other test.
+integration: export RAY_worker_niceness = 0
+integration: install ## Integration and end-to-end tests
+	$(BIN)/pytest tests/e2e tests/integration -m "not slow" --timeout 1800 -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: install ## ruff and mypy
 	$(BIN)/ruff check .

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
+from tests.elastic_up import services  # noqa: F401 (a fixture of several files)
+
 # How fast the machine is decides no test. Half of hypothesis' usual examples keep the unit tests under a minute; every
 # run draws others, but for continuous integration, where nothing but a change may turn a test red.
 settings.register_profile("elastic", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
@@ -16,6 +18,7 @@ settings.register_profile("elastic-ci", settings.get_profile("elastic"), derando
 settings.load_profile("elastic-ci" if os.environ.get("CI") else "elastic")
 
 TOGETHER = {
+    "`elastic up`": {"test_service_pages.py", "test_services.py"},
     "the smoke pipeline": {"test_pipeline.py", "test_sweep.py", "test_deployment.py"},
     "a Ray cluster": {
         "test_local_ray.py",
@@ -30,13 +33,18 @@ LONGEST = (
     "test_rehearse.py",
     "test_pipeline.py",
     "test_sweep.py",
+    "test_service_pages.py",
+    "test_services.py",
+    "test_local_ray.py",
+    "test_sweep_ray.py",
     "test_playground.py",
-    "test_grade_math.py",
     "test_prepare_data.py",
+    "test_playground_page.py",
+    "test_playground_stop.py",
+    "test_grade_math.py",
+    "test_data_verl.py",
     "test_micro_batches_training.py",
     "test_twins.py",
-    "test_sweep_ray.py",
-    "test_services.py",
 )
 """Files that begin first, so that both processes end together."""
 

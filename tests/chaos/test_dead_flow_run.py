@@ -12,14 +12,7 @@ import yaml
 
 from elastic_core.network import free_ports
 from flows.services.deployments import AUTOMATION
-from tests.integration.test_services import (
-    DEPLOYMENTS,
-    clean_environment,
-    lines_until,
-    prefect_client,
-    start,
-    wait_for,
-)
+from tests.elastic_up import DEPLOYMENTS, clean_environment, lines_until, prefect_client, start, wait_for
 
 FLOW = """
     import time

@@ -90,7 +90,7 @@ def test_running_it_again_does_nothing_and_says_so(table: pl.DataFrame, runs: Pa
 
 def test_grading_the_table_again_changes_nothing(table: pl.DataFrame, runs: Path) -> None:
     (directory,) = runs.glob("smoke/sweep/*/table")
-    result = elastic("regrade", str(directory), runs=runs)
+    result = elastic_here("regrade", str(directory), runs=runs)
     assert result.returncode == 0, result.stdout[-3000:]
     assert f"{table.height} rows graded, 0 changed" in result.stdout
     key = list(KEY)

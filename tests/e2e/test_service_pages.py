@@ -14,16 +14,8 @@ import pytest
 from mlflow import MlflowClient
 from playwright.sync_api import Browser, Page, expect
 
-from elastic_core.network import free_ports
 from tests.browser import PAGE_MS
-from tests.integration.test_services import (
-    DEPLOYMENTS,
-    FLOW,
-    clean_environment,
-    clients,
-    lines_until,
-    start,
-)
+from tests.elastic_up import Services, clean_environment, clients
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -81,30 +73,20 @@ class Servers(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    project = tmp_path_factory.mktemp("project")
-    (project / "flow.py").write_text(textwrap.dedent(FLOW))
-    (project / "prefect.yaml").write_text(textwrap.dedent(DEPLOYMENTS))
-    ports = tuple(free_ports(2))
-    process = start(project, clean_environment(), *ports)
-    try:
-        lines_until(process, "Ctrl-C")
-        variables = clients(project / "runs")
-        result = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(RECORD)],
-            env={**clean_environment(), **variables, "ELASTIC_RUNS": str(project / "runs")},
-            cwd=Path(__file__).parents[2],
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=300,
-            check=False,
-        )
-        assert result.returncode == 0, result.stdout[-3000:]
-        yield Servers(*(f"http://127.0.0.1:{port}" for port in ports), variables)
-    finally:
-        process.terminate()
-        process.wait(60)
+def servers(services: Services) -> Servers:
+    project, variables = services.project, clients(services.project / "runs")
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(RECORD)],
+        env={**clean_environment(), **variables, "ELASTIC_RUNS": str(project / "runs")},
+        cwd=Path(__file__).parents[2],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=300,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout[-3000:]
+    return Servers(f"http://127.0.0.1:{services.prefect_port}", services.mlflow, variables)
 
 
 @contextmanager

@@ -34,6 +34,7 @@ def more(more_runs: Path) -> subprocess.CompletedProcess[str]:
     return elastic("run", "sweep", "--preset", "smoke", *MORE, runs=more_runs)
 
 
+@pytest.mark.slow  # The same on one engine is test_sweep_ray's, how many samples are enough the unit tests'.
 def test_a_pair_of_models_and_more_samples_join_the_table(
     table: pl.DataFrame, more: subprocess.CompletedProcess[str], more_runs: Path
 ) -> None:
@@ -50,25 +51,34 @@ def test_a_pair_of_models_and_more_samples_join_the_table(
     assert "the cap" in more.stdout
 
 
-def test_a_sweep_ends_with_the_comparison_of_its_models(more: subprocess.CompletedProcess[str]) -> None:
-    for found in ("trained>base", "separate: accuracy and tokens", "accuracy over log2 tokens", "95 % interval"):
-        assert found in more.stdout
-
-
-def test_status_and_plan_say_that_nothing_is_missing(more: subprocess.CompletedProcess[str], more_runs: Path) -> None:
+@pytest.mark.slow
+def test_nothing_of_it_is_missing(more: subprocess.CompletedProcess[str], more_runs: Path) -> None:
     asked = ("--preset", "smoke", *FEWER, "--set", "sweep.samples=3")
     assert "(100%)" in elastic_here("sweep", "status", *asked, runs=more_runs).stdout
-    without_templates = ("--set", 'sweep.strategies=["separate"]')
-    assert "(100%)" in elastic_here("sweep", "status", *asked, *without_templates, runs=more_runs).stdout
-    plan = elastic_here("plan", "sweep", *asked, runs=more_runs)
+
+
+@pytest.mark.slow
+def test_what_a_task_refuses_is_a_sentence_before_any_engine_starts(more_runs: Path) -> None:
+    refused = elastic("run", "sweep", "--preset", "smoke", "--set", 'sweep.budgets=["4k+1k"]', runs=more_runs)
+    assert refused.returncode == 2 and "do not fit the model's context" in refused.stdout
+    assert "Traceback" not in refused.stdout and "Connecting to existing Ray cluster" not in refused.stdout
+
+
+def test_a_sweep_ends_with_the_comparison_of_its_models(first: subprocess.CompletedProcess[str]) -> None:
+    for found in ("separate: accuracy and tokens", "accuracy over log2 tokens", "95 % interval"):
+        assert found in first.stdout
+
+
+def test_status_and_plan_say_that_nothing_is_missing(more_runs: Path) -> None:
+    for asked in ((), ("--set", 'sweep.strategies=["separate"]')):
+        assert "(100%)" in elastic_here("sweep", "status", "--preset", "smoke", *asked, runs=more_runs).stdout
+    plan = elastic_here("plan", "sweep", "--preset", "smoke", "--set", "sweep.samples=3", runs=more_runs)
     assert plan.returncode == 0
     assert "tokens/s, measured on 1 engine(s)" in plan.stdout
 
 
-def test_a_sweep_of_fewer_problems_finds_them_in_the_table(
-    more: subprocess.CompletedProcess[str], more_runs: Path
-) -> None:
-    asked = ("--preset", "smoke", *FEWER, "--set", "sweep.problems=2")
+def test_a_sweep_of_fewer_problems_finds_them_in_the_table(more_runs: Path) -> None:
+    asked = ("--preset", "smoke", "--set", 'sweep.models=["base","trained"]', "--set", "sweep.problems=2")
     without_templates = ("--set", 'sweep.strategies=["separate"]')
     status = elastic_here("sweep", "status", *asked, *without_templates, runs=more_runs).stdout
     assert "(100%)" in status
@@ -83,15 +93,6 @@ def test_rows_of_other_thought_templates_do_not_join_the_table(more_runs: Path) 
     other, sentence = f"sweep.templates.library={library}", "its rows were made with template reasonflux_zero = "
     planned = elastic_here("plan", "sweep", "--preset", "smoke", "--set", other, runs=more_runs)
     assert planned.returncode == 2 and planned.stdout.startswith("error: ") and sentence in planned.stdout
-    assert sentence in refused_by_a_task(more_runs, other)
-
-
-def refused_by_a_task(runs: Path, setting: str) -> str:
-    """What a sweep prints that one of its tasks refuses, which Prefect has to start."""
-    refused = elastic("run", "sweep", "--preset", "smoke", "--set", setting, runs=runs)
-    assert refused.returncode == 2
-    assert "Traceback" not in refused.stdout
-    return refused.stdout
 
 
 def refusal(runs: Path, setting: str) -> str:
@@ -116,9 +117,3 @@ def test_a_sweep_that_cannot_be_run_is_refused_in_a_sentence_before_any_task_sta
     more_runs: Path, setting: str, sentence: str
 ) -> None:
     assert sentence in refusal(more_runs, setting)
-
-
-def test_a_sweep_that_a_task_refuses_is_one_before_any_engine_starts(more_runs: Path) -> None:
-    told = refused_by_a_task(more_runs, 'sweep.budgets=["4k+1k"]')
-    assert "do not fit the model's context" in told
-    assert "Connecting to existing Ray cluster" not in told

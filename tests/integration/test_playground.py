@@ -119,7 +119,7 @@ def test_what_is_seen_on_the_way_is_what_comes(session: Session, choices: Choice
         assert all(view == response[: len(view)] for view in views)
 
 
-@pytest.mark.parametrize("budget", [Budget(0, 32), Budget(1, 1), Budget(48, 32), Budget(130, 5), Budget(512, 64)])
+@pytest.mark.parametrize("budget", [Budget(0, 32), Budget(1, 1), Budget(48, 32), Budget(130, 5), Budget(256, 32)])
 def test_budgets_hold_to_the_token_and_a_thought_is_what_it_is_alone(
     session: Session, choices: Choices, budget: Budget
 ) -> None:

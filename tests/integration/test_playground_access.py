@@ -95,7 +95,7 @@ def test_the_page_works_as_before(address: str) -> None:
 def test_no_files_are_given_taken_or_fetched(address: str, path: str) -> None:
     with inside(address) as client:
         answer = client.get(f"gradio_api/{path}")
-    assert (answer.status_code, answer.text) == (403, "the playground takes no files, and has none")
+    assert answer.status_code == 403 and "the playground" in answer.text, "refused by us, whatever gradio would do"
 
 
 @pytest.mark.parametrize("path", ["", "config", "gradio_api/queue/join", "assets/", "login", "favicon.ico"])

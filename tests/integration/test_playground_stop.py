@@ -64,8 +64,9 @@ def stop(process: "subprocess.Popen[bytes]", number: int, log: Path) -> list[psu
     return left
 
 
-# tests/e2e/test_playground_page.py ends one by SIGTERM whose engine is ready.
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+# The real one below holds its thread too, and tests/e2e/test_playground_page.py ends one by SIGTERM that is ready.
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_engine_that_holds_its_thread_is_not_waited_for(tmp_path: Path, number: int) -> None:
     process = start(tmp_path, sys.executable, "-c", HELD, str(free_ports(1)[0]))
     wait_for_child(process, "the engine")

@@ -60,7 +60,7 @@ QUEUE = """
 """
 
 
-@pytest.mark.parametrize("how", ["protected", "open"])
+@pytest.mark.parametrize("how", ["protected", pytest.param("open", marks=pytest.mark.slow)])
 def test_what_a_stranger_sends_is_not_read(how: str, cluster: RayCluster, tmp_path: Path) -> None:
     """And it is without the key, which is why this is here: when that changes, the protection may go."""
     result = subprocess.run(

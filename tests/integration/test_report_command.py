@@ -25,12 +25,12 @@ def test_a_half_done_sweep_is_reported_and_says_how_much_of_it_is_there(tmp_path
     verdict, coverage, *files = done.stdout.splitlines()
     assert rows == 2 * 25 * 12
     assert verdict.startswith("Training ")
-    assert coverage.startswith("The sweep is not complete: 72 of 144 trajectories (50 %) are there, 0 of 6 cells")
+    assert "72 of 144 trajectories (50 %)" in coverage and "0 of 6 cells" in coverage
     text = (out / "report.md").read_text()
     assert str(out / "report.md") in files
     assert verdict in text
     assert coverage in text
-    assert "Cost at 2 per million output tokens." in text
+    assert "Cost at 2 per million" in text
     assert (out / "figures" / "thinking_spent.svg").exists()
 
 

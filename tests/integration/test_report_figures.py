@@ -193,7 +193,7 @@ def test_training_draws_the_metrics_it_knows(texts: list[str], tmp_path: Path) -
     assert {"validation accuracy (avg@k)", "mean reward", "tokens per response", "thinking", "trained"} <= set(texts)
     assert not {"solution", "t24"} & set(texts)
     assert figure.caption.startswith("7 steps")  # 0 is no step of training.
-    assert "validation on miniature, at step 0 of the initial model." in figure.caption
+    assert "step 0 of the initial model" in figure.caption
     assert "actor/lr" not in pl.read_csv(figure.data)["name"]
 
 

@@ -2,20 +2,16 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import secrets
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
-import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import asyncpg
@@ -24,41 +20,18 @@ import psutil
 import pytest
 
 from elastic_core.network import free_ports
-from flows.environment import read_variables
+from tests.elastic_up import (
+    Services,
+    clean_environment,
+    clients,
+    lines_until,
+    prefect_client,
+    start,
+    wait_for,
+    write_project,
+)
 
 pytestmark = pytest.mark.timeout(480)  # Half a minute on an idle machine; servers start slowly on a busy one.
-
-FLOW = """
-    import os
-    from pathlib import Path
-
-    from prefect import flow
-
-    @flow
-    def touch(name: str) -> None:
-        Path(name).write_text(os.environ["MLFLOW_TRACKING_URI"])
-"""
-
-DEPLOYMENTS = """
-    deployments:
-      - name: small
-        entrypoint: flow.py:touch
-        parameters: {name: touched}
-        work_pool: {name: elastic}
-"""
-
-UP = """
-    import sys
-
-    from elastic_core.errors import UserError
-    from flows.services import ServicesParameters, up
-
-    try:
-        up(ServicesParameters.model_validate_json(sys.argv[1]))
-    except UserError as error:
-        sys.exit(f"error: {error}")
-"""
-
 
 _PACKAGED = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
 _FOUND = shutil.which("initdb") or (_PACKAGED[-1] if _PACKAGED else None)
@@ -66,20 +39,9 @@ BINARIES = Path(_FOUND).resolve().parent if _FOUND else None
 """Of PostgreSQL: Debian and Ubuntu put them beside PATH."""
 
 
-def write_project(directory: Path) -> Path:
-    (directory / "flow.py").write_text(textwrap.dedent(FLOW))
-    (directory / "prefect.yaml").write_text(textwrap.dedent(DEPLOYMENTS))
-    return directory
-
-
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     return write_project(tmp_path)
-
-
-def clean_environment() -> dict[str, str]:
-    """Of a user without settings of their own."""
-    return {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "MLFLOW", "ELASTIC"))}
 
 
 @pytest.fixture
@@ -87,82 +49,9 @@ def environment() -> dict[str, str]:
     return clean_environment()
 
 
-def start(project: Path, environment: dict[str, str], prefect: int, mlflow: int, **more: Any) -> subprocess.Popen[str]:
-    parameters = {"prefect_port": prefect, "mlflow_port": mlflow, "runs": "runs", **more}
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(UP), json.dumps(parameters)],
-        cwd=project,
-        env={**environment, "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def lines_until(process: subprocess.Popen[str], last: str) -> list[str]:
-    assert process.stdout
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if last in line:
-            return lines
-    raise AssertionError("".join(lines))
-
-
-class Services(NamedTuple):
-    """What `elastic up` started, and what it said."""
-
-    process: subprocess.Popen[str]
-    project: Path
-    prefect_port: int
-    mlflow_port: int
-    lines: list[str]
-
-    @property
-    def mlflow(self) -> str:
-        return f"http://127.0.0.1:{self.mlflow_port}"
-
-    def worker(self) -> psutil.Process | None:
-        for each in psutil.Process(self.process.pid).children(recursive=True):
-            with contextlib.suppress(psutil.Error):  # It may end while it is looked at.
-                if "flows.services.worker" in each.cmdline():
-                    return each
-        return None
-
-
-@pytest.fixture(scope="module")
-def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
-    """One for all tests: they are in the order in which it may be used, and the last ends it."""
-    project, ports = write_project(tmp_path_factory.mktemp("project")), free_ports(2)
-    process = start(project, clean_environment(), *ports)
-    try:
-        yield Services(process, project, *ports, lines_until(process, "Ctrl-C"))
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-def clients(runs: Path) -> dict[str, str]:
-    """What `elastic up` tells the clients of its servers."""
-    return read_variables(runs / "services" / "client.env")
-
-
-def prefect_client(runs: Path) -> httpx.Client:
-    variables = clients(runs)
-    user, password = variables["PREFECT_API_AUTH_STRING"].split(":")
-    return httpx.Client(base_url=variables["PREFECT_API_URL"], auth=(user, password), trust_env=False, timeout=30)
-
-
 def mlflow_status(runs: Path, password: str) -> int:
     url = f"{clients(runs)['MLFLOW_TRACKING_URI']}/api/2.0/mlflow/experiments/get?experiment_id=0"
     return httpx.get(url, auth=("elastic", password), trust_env=False, timeout=60).status_code
-
-
-def wait_for(condition, seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"no {what} within {seconds} s"
-        time.sleep(0.2)
 
 
 def test_nobody_gets_in_without_the_password(services: Services) -> None:

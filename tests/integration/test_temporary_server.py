@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_services import clean_environment
+from tests.elastic_up import clean_environment
 
 pytestmark = pytest.mark.timeout(240)
 

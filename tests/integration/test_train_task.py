@@ -93,7 +93,7 @@ def test_what_failed_is_raised_though_mlflow_is_away(
         tracker.running(run_id),
     ):
         raise UserError("MLflow took no metrics for 600 s")
-    assert f"{run_id} could not be marked as failed: connection refused" in caplog.text
+    assert run_id in caplog.text and "connection refused" in caplog.text
 
 
 def test_the_training_s_own_warnings_reach_whoever_watches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,7 @@ import sys, time
 import ray
 from elastic_core.training.grpo import watchdog
 
-watchdog._SECONDS_BETWEEN_LOOKS = 0.5 if sys.argv[1] in ("nobody", "worker", "engine") else 60
-ray.init(address=sys.argv[2], log_to_driver=False)
+ray.init(address=sys.argv[1], log_to_driver=False)
 
 @ray.remote
 class Worker:
@@ -32,44 +31,54 @@ class Server:
     async def lose_engine(self):
         self.engine.errored = True
 
-worker, server = Worker.remote(), Server.remote()
-ray.get([worker.__ray_ready__.remote(), server.__ray_ready__.remote()])
-with watchdog.watching([worker], [server]):
-    time.sleep(2)
-    print("alive", flush=True)
-    if sys.argv[1] == "worker":
-        ray.kill(worker)
-    if sys.argv[1] == "engine":
-        ray.get(server.lose_engine.remote())
-    if sys.argv[1] == "rollouts of a dead engine":
-        ray.get(server.lose_engine.remote())
-        raise RuntimeError("rollouts failed")
-    if sys.argv[1] == "rollouts alone":
-        raise RuntimeError("rollouts failed")
-    time.sleep(20 if sys.argv[1] != "nobody" else 2)
-print("done", flush=True)
+def train(victim):
+    watchdog._SECONDS_BETWEEN_LOOKS = 60 if "rollouts" in victim else 0.5
+    worker, server = Worker.remote(), Server.remote()
+    ray.get([worker.__ray_ready__.remote(), server.__ray_ready__.remote()])
+    with watchdog.watching([worker], [server]):
+        time.sleep(2)
+        print("alive", flush=True)
+        if victim == "worker":
+            ray.kill(worker)
+        if "engine" in victim:
+            ray.get(server.lose_engine.remote())
+        if "rollouts" in victim:
+            raise RuntimeError("rollouts failed")
+        time.sleep(2 if victim == "nobody" else 20)
+
+for victim in sys.argv[2:]:
+    try:
+        train(victim)
+        print(victim, "done", flush=True)
+    except Exception as error:
+        print(victim, type(error).__name__, error, flush=True)
 """
 
 
-@pytest.mark.parametrize(
-    ("victim", "status", "words"),
-    [
-        ("nobody", 0, "done"),
-        ("worker", 1, "class_name: Worker"),
-        ("engine", 1, "EngineCore encountered an issue"),
-        ("rollouts of a dead engine", 1, "ProcessLost: a process of the training died"),
-        ("rollouts alone", 1, "\nRuntimeError: rollouts failed\n"),
-    ],
-)
-def test_a_dead_process_ends_the_training_and_is_the_reason_of_what_failed_with_it(
-    victim: str, status: int, words: str, cluster: RayCluster
-) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", TRAINER, victim, str(cluster.gcs)],
+def trainer(cluster: RayCluster, *victims: str) -> subprocess.CompletedProcess[str]:
+    """Trains once for each, in one process."""
+    return subprocess.run(
+        [sys.executable, "-c", TRAINER, str(cluster.gcs), *victims],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         timeout=180,
         check=False,
     )
-    assert ended.returncode == status and words in ended.stdout and "alive" in ended.stdout, ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("victim", "reason"), [("worker", "class_name: Worker"), ("engine", "EngineCore encountered an issue")]
+)
+def test_a_dead_process_ends_the_training_and_is_named(victim: str, reason: str, cluster: RayCluster) -> None:
+    ended = trainer(cluster, victim)
+    assert ended.returncode == 1 and "alive" in ended.stdout and reason in ended.stdout, ended.stdout
+
+
+def test_a_dead_process_is_the_reason_of_what_failed_with_it_and_nothing_else_is(cluster: RayCluster) -> None:
+    ended = trainer(cluster, "nobody", "rollouts", "rollouts and engine")
+    assert ended.returncode == 0, ended.stdout
+    lines = ended.stdout.splitlines()
+    assert lines.count("alive") == 3 and {"nobody done", "rollouts RuntimeError rollouts failed"} <= set(lines)
+    lost = "rollouts and engine ProcessLost a process of the training died: "
+    assert any(line.startswith(lost) for line in lines), ended.stdout

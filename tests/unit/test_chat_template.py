@@ -34,16 +34,16 @@ def test_a_template_that_drops_thoughts_is_refused_before_data_is_built(
     monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path / "runs"))
     monkeypatch.setattr("flows.environment.prepare", lambda: None)  # Its variables would outlive the test.
     source = checkpoint(tmp_path / "m", template=DROPS)
-    with pytest.raises(UserError, match="does not keep a response with its thought"):
+    with pytest.raises(UserError, match="with its thought"):
         flow.fn("smollm2-135m", {"warm_start.initial": str(source)})  # type: ignore[attr-defined]
     assert not list((tmp_path / "runs").glob("smollm2-135m/*"))
 
 
 def test_a_dry_run_and_doctor_refuse_it_too(tmp_path: Path) -> None:
     source = checkpoint(tmp_path / "m", template=DROPS)
-    with pytest.raises(UserError, match="does not keep a response with its thought"):
+    with pytest.raises(UserError, match="with its thought"):
         train_settings.composed(settings(source))
-    with pytest.raises(UserError, match='the chat template "qwen" is not that of'):
+    with pytest.raises(UserError, match='the chat template "qwen"'):
         train_settings.composed(settings(source, **{"warm_start.sft.chat_template": "qwen"}))
     probe = doctor.start_probe(doctor.TEMPLATE_PROBE, str(source), "own")
     refused = doctor.check_template("own", *doctor.finish_probe(probe))

@@ -57,9 +57,9 @@ def model(tmp_path: Path) -> Path:
 
 def test_a_card_says_what_it_is_and_that_nothing_was_measured(model: Path) -> None:
     card = (model / "README.md").read_text()
-    assert "20 steps of GRPO under a budget of 48+32 tokens" in card
-    assert "avg@8 65.6 %, the highest of its training" in card
-    assert "no finished sweep has measured these weights" in card
+    assert "20 steps of GRPO" in card and "48+32" in card
+    assert "avg@8 65.6 %" in card
+    assert "no finished sweep" in card
     for link in ("/runs/data/manifest.json", "MLflow run: 1234", "- steps: 40", "train_data: sha256 aa"):
         assert link in card
     assert json.loads((model / "training.json").read_text()) == RECORD
@@ -118,7 +118,7 @@ def test_a_sweep_finds_what_training_left_by_name(tmp_path: Path, monkeypatch: p
     (stage.directory / "model").mkdir(parents=True)
     stage.marker.write_text("{}")
     assert inputs.trained() == stage.directory / "model"
-    with pytest.raises(UserError, match=r"there is no best checkpoint, as none was validated"):
+    with pytest.raises(UserError, match="no best checkpoint"):
         inputs.trained("best")
     (stage.directory / "best").mkdir()
     assert inputs.trained("best") == stage.directory / "best"

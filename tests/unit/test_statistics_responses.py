@@ -103,5 +103,5 @@ def test_a_model_that_answers_and_closes_its_thoughts_needs_no_remark() -> None:
 
 def test_what_is_missing_is_named_with_how_many_responses_lack_it() -> None:
     answers, thoughts = unreadable(Readable("base", 1260, 0, 1200, 0))
-    assert answers.startswith("None of the 1,260 responses of base holds an answer") and "fine-tuning" in answers
-    assert thoughts.startswith("None of the 1,200 thoughts of base was closed") and "thinking budgets" in thoughts
+    assert answers.startswith("None of the 1,260 responses of base ") and "fine-tuning" in answers
+    assert thoughts.startswith("None of the 1,200 thoughts of base ") and "thinking budgets" in thoughts

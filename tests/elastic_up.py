@@ -1,0 +1,134 @@
+"""`elastic up` in a process of its own, on a project with one small deployment."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import psutil
+import pytest
+
+from elastic_core.network import free_ports
+from flows.environment import read_variables
+
+FLOW = """
+    import os
+    from pathlib import Path
+
+    from prefect import flow
+
+    @flow
+    def touch(name: str) -> None:
+        Path(name).write_text(os.environ["MLFLOW_TRACKING_URI"])
+"""
+
+DEPLOYMENTS = """
+    deployments:
+      - name: small
+        entrypoint: flow.py:touch
+        parameters: {name: touched}
+        work_pool: {name: elastic}
+"""
+
+UP = """
+    import sys
+
+    from elastic_core.errors import UserError
+    from flows.services import ServicesParameters, up
+
+    try:
+        up(ServicesParameters.model_validate_json(sys.argv[1]))
+    except UserError as error:
+        sys.exit(f"error: {error}")
+"""
+
+
+def write_project(directory: Path) -> Path:
+    (directory / "flow.py").write_text(textwrap.dedent(FLOW))
+    (directory / "prefect.yaml").write_text(textwrap.dedent(DEPLOYMENTS))
+    return directory
+
+
+def clean_environment() -> dict[str, str]:
+    """Of a user without settings of their own."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "MLFLOW", "ELASTIC"))}
+
+
+def start(project: Path, environment: dict[str, str], prefect: int, mlflow: int, **more: Any) -> subprocess.Popen[str]:
+    parameters = {"prefect_port": prefect, "mlflow_port": mlflow, "runs": "runs", **more}
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(UP), json.dumps(parameters)],
+        cwd=project,
+        env={**environment, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def lines_until(process: subprocess.Popen[str], last: str) -> list[str]:
+    assert process.stdout
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if last in line:
+            return lines
+    raise AssertionError("".join(lines))
+
+
+class Services(NamedTuple):
+    """What `elastic up` started, and what it said."""
+
+    process: subprocess.Popen[str]
+    project: Path
+    prefect_port: int
+    mlflow_port: int
+    lines: list[str]
+
+    @property
+    def mlflow(self) -> str:
+        return f"http://127.0.0.1:{self.mlflow_port}"
+
+    def worker(self) -> psutil.Process | None:
+        for each in psutil.Process(self.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # It may end while it is looked at.
+                if "flows.services.worker" in each.cmdline():
+                    return each
+        return None
+
+
+@pytest.fixture(scope="session")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    """One for the files that tests/conftest.py keeps together, whose last test ends it."""
+    project, ports = write_project(tmp_path_factory.mktemp("project")), free_ports(2)
+    process = start(project, clean_environment(), *ports)
+    try:
+        yield Services(process, project, *ports, lines_until(process, "Ctrl-C"))
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def clients(runs: Path) -> dict[str, str]:
+    """What `elastic up` tells the clients of its servers."""
+    return read_variables(runs / "services" / "client.env")
+
+
+def prefect_client(runs: Path) -> httpx.Client:
+    variables = clients(runs)
+    user, password = variables["PREFECT_API_AUTH_STRING"].split(":")
+    return httpx.Client(base_url=variables["PREFECT_API_URL"], auth=(user, password), trust_env=False, timeout=30)
+
+
+def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"no {what} within {seconds} s"
+        time.sleep(0.2)
