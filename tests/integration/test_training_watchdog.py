@@ -10,9 +10,9 @@ from elastic_core.ray_cluster import RayCluster
 TRAINER = """
 import sys, time
 import ray
-from elastic_core.training.grpo import watchdog
+from elastic_core.training import requirements
 
-watchdog._SECONDS_BETWEEN_LOOKS = 0.5 if sys.argv[1] in ("nobody", "worker", "engine") else 60
+requirements._SECONDS_BETWEEN_LOOKS = 0.5 if sys.argv[1] in ("nobody", "worker", "engine") else 60
 ray.init(address=sys.argv[2], log_to_driver=False)
 
 @ray.remote
@@ -34,7 +34,7 @@ class Server:
 
 worker, server = Worker.remote(), Server.remote()
 ray.get([worker.__ray_ready__.remote(), server.__ray_ready__.remote()])
-with watchdog.watching([worker], [server]):
+with requirements.watching([worker], [server]):
     time.sleep(2)
     print("alive", flush=True)
     if sys.argv[1] == "worker":
