@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from elastic_core.data.dataset import CONVERSATIONS, ROW, BadRow, Dataset, Form, Local, SourceFile, bad_rows
+from elastic_core.data.dataset import CONVERSATIONS, ROW, BadRow, Dataset, Form, Local, SourceFile, bad_rows, reads
 from elastic_core.data.prompts import TEMPLATES
 from elastic_core.data.readers import column_names, read_batches
 from elastic_core.errors import UserError
@@ -68,7 +68,7 @@ class UserDataset:
             directory: of the records.
         """
         file = directory / self.file
-        fields = {name: pl.String() for name in (self.question, self.answer, self.id) if name}
+        read = reads(*filter(None, (self.question, self.answer, self.id)))
         solved = self.form == "problems"
         return Dataset(
             name=self.name,
@@ -78,8 +78,7 @@ class UserDataset:
             licence=self.licence,
             split=self.split,
             domain="math",
-            map=self._problems if solved else self._conversations,
-            fields=fields,
+            map=read(self._problems if solved else self._conversations),
             form=Form(self.form),
             grader="math" if solved else None,
             prompt=self.prompt,

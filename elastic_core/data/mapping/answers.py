@@ -10,39 +10,27 @@ from typing import Any
 
 import polars as pl
 
-from elastic_core.data.dataset import ROW, BadRow, bad_rows
+from elastic_core.data.dataset import ROW, BadRow, bad_rows, reads
 from elastic_core.rewards.choice import LETTERS
 from elastic_core.rewards.truth import MathTruth, split_answers
 
-PLAIN = {"problem": pl.String(), "answer": pl.String()}
-NUMBER = {"problem": pl.String(), "answer": pl.Float64()}
-MATH500 = {**PLAIN, "unique_id": pl.String()}
-AIME = {**PLAIN, "year": pl.Int64(), "aime_number": pl.Int64(), "problem_number": pl.Int64()}
-AIME25 = {"problem": pl.String(), "answer": pl.Int64(), "id": pl.String()}
-MINERVA = {"problem": pl.String(), "answer": pl.List(pl.String()), "idx": pl.Int64()}
-OLYMPIAD = {
-    "problem": pl.String(),
-    "answer": pl.List(pl.String()),
-    "id": pl.String(),
-    "is_multiple_answer": pl.Boolean(),
-    "unit": pl.String(),
-    "error": pl.String(),
-}
 _WRONG = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
-GPQA = {name: pl.String() for name in ("Record ID", "Question", "Correct Answer", *_WRONG)}
-
+_GPQA = ("Record ID", "Question", "Correct Answer", *_WRONG)
 _AIME_RANGE = "answer {answer}; expected an integer from 0 to 999"
 
 
+@reads("problem", "answer")
 def plain(raw: pl.DataFrame) -> pl.DataFrame:
     """Answers that are text already."""
     return raw.select(ROW, question="problem", truth=pl.col("answer").str.strip_chars())
 
 
+@reads("problem", "answer", "unique_id")
 def math500(raw: pl.DataFrame) -> pl.DataFrame:
     return raw.select(ROW, id="unique_id", question="problem", truth=pl.col("answer").str.strip_chars())
 
 
+@reads("problem", answer=pl.Float64())
 def number(raw: pl.DataFrame) -> pl.DataFrame:
     """Answers that are floats: 142.0 is 142, and 0.5 stays what it is."""
     bad_rows(raw, ~pl.col("answer").is_finite(), "answer {answer}; expected a number")
@@ -51,6 +39,7 @@ def number(raw: pl.DataFrame) -> pl.DataFrame:
     return raw.select(ROW, question="problem", truth=text.otherwise(pl.col("answer").cast(pl.String)))
 
 
+@reads("problem", "answer", year=pl.Int64(), aime_number=pl.Int64(), problem_number=pl.Int64())
 def aime(raw: pl.DataFrame) -> pl.DataFrame:
     """Answers are integers from 0 to 999, some written with leading zeros. Problems are called like 2024-II-15."""
     answer = pl.col("answer").str.strip_chars()
@@ -62,11 +51,13 @@ def aime(raw: pl.DataFrame) -> pl.DataFrame:
     return raw.select(ROW, id=name, question="problem", truth=integer.cast(pl.String))
 
 
+@reads("problem", "id", answer=pl.Int64())
 def aime25(raw: pl.DataFrame) -> pl.DataFrame:
     bad_rows(raw, ~pl.col("answer").is_between(0, 999), _AIME_RANGE)
     return raw.select(ROW, "id", question="problem", truth=pl.col("answer").cast(pl.String))
 
 
+@reads("problem", answer=pl.List(pl.String()), idx=pl.Int64())
 def minerva(raw: pl.DataFrame) -> pl.DataFrame:
     """Answers are lists of accepted variants, any of which counts."""
     truths = [
@@ -78,12 +69,14 @@ def minerva(raw: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+@reads("problem", "id", "unit", "error", answer=pl.List(pl.String()), is_multiple_answer=pl.Boolean())
 def olympiad(raw: pl.DataFrame) -> pl.DataFrame:
     """OlympiadBench: one answer, or several that are all wanted; some with a tolerance and a unit."""
     truths = [_olympiad_truth(row).encode() for row in raw.iter_rows(named=True)]
     return raw.select(ROW, "id", question="problem", truth=pl.Series(truths, dtype=pl.String))
 
 
+@reads(*_GPQA)
 def gpqa(raw: pl.DataFrame) -> pl.DataFrame:
     """The question followed by its choices, "A) …" to "D) …"; the truth is the right one's letter."""
     rows = [_choices(row) for row in raw.iter_rows(named=True)]
@@ -126,7 +119,7 @@ def _tolerance(row: int, error: str | None) -> float | None:
 
 
 def _choices(row: dict[str, Any]) -> dict[str, Any]:
-    for name in GPQA:
+    for name in _GPQA:
         if not (row[name] or "").strip():
             raise BadRow(row[ROW], f"{name} is missing or empty; expected text")
     question, right = row["Question"].strip(), row["Correct Answer"].strip()
