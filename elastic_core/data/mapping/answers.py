@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from elastic_core.data.dataset import ROW, BadRow, bad_rows, reads
-from elastic_core.rewards.choice import LETTERS
+from elastic_core.rewards.extraction import LETTERS
 from elastic_core.rewards.truth import MathTruth, split_answers
 
 _WRONG = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
