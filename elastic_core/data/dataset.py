@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -128,6 +128,7 @@ CONVERSATIONS = pl.Schema(
 )
 """Clean table of conversations."""
 
+Row = dict[str, Any]
 Fields = Mapping[str, pl.DataType | type[pl.DataType]]
 
 
@@ -164,6 +165,33 @@ class BadRow(ValueError):
     def __init__(self, row: int | None, reason: str) -> None:
         super().__init__(reason)
         self.row, self.reason = row, reason
+
+
+def each_row(*columns: str) -> Callable[[Callable[[Row], Row]], Callable[[pl.DataFrame], pl.DataFrame]]:
+    """Makes a function of a row one of a batch; what it says by ValueError is said of the row.
+
+    A frame for each row, so that its text is held once: polars shares it when frames are joined.
+
+    Args:
+        columns: of the clean row.
+    """
+    schema = {name: PROBLEMS[name] for name in (ROW, *columns)}
+
+    def of_batch(clean: Callable[[Row], Row]) -> Callable[[pl.DataFrame], pl.DataFrame]:
+        @wraps(clean)
+        def mapped(raw: pl.DataFrame) -> pl.DataFrame:
+            frames = [pl.DataFrame(schema=schema)]
+            for index in range(raw.height):
+                number = raw[ROW][index]
+                try:
+                    frames.append(pl.DataFrame([{ROW: number} | clean(raw.row(index, named=True))], schema=schema))
+                except (ValueError, RecursionError) as error:  # JSON nested too deeply is the latter
+                    raise BadRow(number, str(error)) from error
+            return pl.concat(frames)
+
+        return mapped
+
+    return of_batch
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import polars as pl
 
@@ -28,6 +28,7 @@ from elastic_core.rewards.truth import MathTruth
 
 _FILES = "files"
 """Of the copies, below the records."""
+_NOT_CHOSEN = ("name", "file", "sha256", "origin")
 _RATIONALE = r"(?s)^(?:(.*)\n)?[ \t]*####[ \t]*([^\n]*)$"
 _MARKS = r"<<[^<>]*>>"
 _THOUSANDS = r"^[-+]?\$?\d{1,3}(?:,\d{3})+(?:\.\d+)?$"
@@ -82,13 +83,8 @@ class UserDataset:
             form=Form(self.form),
             grader="math" if solved else None,
             prompt=self.prompt,
-            chosen=self.choices,
+            chosen={name: value for name, value in asdict(self).items() if name not in _NOT_CHOSEN},
         )
-
-    @property
-    def choices(self) -> dict[str, Any]:
-        """What the user chose, beside the file's content."""
-        return {name: value for name, value in asdict(self).items() if name not in ("name", "file", "sha256", "origin")}
 
     def _used(self, raw: pl.DataFrame) -> pl.DataFrame:
         """Rows that are used; the answers of all rows have one form."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
-from typing import Any
 
 import polars as pl
 
-from elastic_core.data.dataset import ROW, BadRow, bad_rows, reads
+from elastic_core.data.dataset import ROW, Row, bad_rows, each_row, reads
 from elastic_core.rewards.extraction import LETTERS
 from elastic_core.rewards.truth import MathTruth, split_answers
 
@@ -58,29 +56,43 @@ def aime25(raw: pl.DataFrame) -> pl.DataFrame:
 
 
 @reads("problem", answer=pl.List(pl.String()), idx=pl.Int64())
-def minerva(raw: pl.DataFrame) -> pl.DataFrame:
+@each_row("id", "question", "truth")
+def minerva(row: Row) -> Row:
     """Answers are lists of accepted variants, any of which counts."""
-    truths = [
-        MathTruth(_answers(row, answers)).encode()
-        for row, answers in zip(raw[ROW], raw["answer"].to_list(), strict=True)
-    ]
-    return raw.select(
-        ROW, id=pl.col("idx").cast(pl.String), question="problem", truth=pl.Series(truths, dtype=pl.String)
-    )
+    name = None if row["idx"] is None else str(row["idx"])
+    return {"id": name, "question": row["problem"], "truth": MathTruth(_answers(row)).encode()}
 
 
 @reads("problem", "id", "unit", "error", answer=pl.List(pl.String()), is_multiple_answer=pl.Boolean())
-def olympiad(raw: pl.DataFrame) -> pl.DataFrame:
+@each_row("id", "question", "truth")
+def olympiad(row: Row) -> Row:
     """OlympiadBench: one answer, or several that are all wanted; some with a tolerance and a unit."""
-    truths = [_olympiad_truth(row).encode() for row in raw.iter_rows(named=True)]
-    return raw.select(ROW, "id", question="problem", truth=pl.Series(truths, dtype=pl.String))
+    answers = tuple(answer.removeprefix("$").removesuffix("$").strip() for answer in _answers(row))
+    if row["is_multiple_answer"]:
+        answers = tuple(part for answer in answers for part in split_answers(answer))
+    truth = MathTruth(
+        answers,
+        match="all" if row["is_multiple_answer"] else "any",
+        tolerance=_tolerance(row["error"]),
+        unit=row["unit"] or None,
+    )
+    return {"id": row["id"], "question": row["problem"], "truth": truth.encode()}
 
 
 @reads(*_GPQA)
-def gpqa(raw: pl.DataFrame) -> pl.DataFrame:
+@each_row("id", "question", "truth")
+def gpqa(row: Row) -> Row:
     """The question followed by its choices, "A) …" to "D) …"; the truth is the right one's letter."""
-    rows = [_choices(row) for row in raw.iter_rows(named=True)]
-    return pl.DataFrame(rows, schema={ROW: pl.UInt32, "id": pl.String, "question": pl.String, "truth": pl.String})
+    for name in _GPQA:
+        if not (row[name] or "").strip():
+            raise ValueError(f"{name} is missing or empty; expected text")
+    question, right = row["Question"].strip(), row["Correct Answer"].strip()
+    choices = [right, *(row[name].strip() for name in _WRONG)]
+    if choices.count(right) > 1:
+        raise ValueError(f"the right answer {right[:60]!r} is also among the wrong ones")
+    order = shuffled(question, choices)
+    listed = "\n".join(f"{letter}) {choice}" for letter, choice in zip(LETTERS, order, strict=True))
+    return {"id": row["Record ID"], "question": f"{question}\n\n{listed}", "truth": LETTERS[order.index(right)]}
 
 
 def shuffled(question: str, choices: list[str]) -> list[str]:
@@ -89,48 +101,18 @@ def shuffled(question: str, choices: list[str]) -> list[str]:
     return random.Random(seed).sample(choices, len(choices))
 
 
-def _answers(row: int, answers: Sequence[str | None] | None) -> tuple[str, ...]:
-    found = tuple(dict.fromkeys((text or "").strip() for text in answers or ()))
+def _answers(row: Row) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys((text or "").strip() for text in row["answer"] or ()))
     if not found or not all(found):
-        raise BadRow(row, f"answer {answers}; expected a list of accepted answers")
+        raise ValueError(f"answer {row['answer']}; expected a list of accepted answers")
     return found
 
 
-def _olympiad_truth(row: dict[str, Any]) -> MathTruth:
-    answers = tuple(answer.removeprefix("$").removesuffix("$").strip() for answer in _answers(row[ROW], row["answer"]))
-    if row["is_multiple_answer"]:
-        answers = tuple(part for answer in answers for part in split_answers(answer))
-    return MathTruth(
-        answers,
-        match="all" if row["is_multiple_answer"] else "any",
-        tolerance=_tolerance(row[ROW], row["error"]),
-        unit=row["unit"] or None,
-    )
-
-
-def _tolerance(row: int, error: str | None) -> float | None:
+def _tolerance(error: str | None) -> float | None:
     """Several answers may each have a tolerance; as they come in any order, the largest serves all."""
     if not (error or "").strip():
         return None
     try:
         return max(float(part) for part in str(error).split(","))
     except ValueError:
-        raise BadRow(row, f"error {error!r}; expected a tolerance such as 1e-3") from None
-
-
-def _choices(row: dict[str, Any]) -> dict[str, Any]:
-    for name in _GPQA:
-        if not (row[name] or "").strip():
-            raise BadRow(row[ROW], f"{name} is missing or empty; expected text")
-    question, right = row["Question"].strip(), row["Correct Answer"].strip()
-    choices = [right, *(row[name].strip() for name in _WRONG)]
-    if choices.count(right) > 1:
-        raise BadRow(row[ROW], f"the right answer {right[:60]!r} is also among the wrong ones")
-    order = shuffled(question, choices)
-    listed = "\n".join(f"{letter}) {choice}" for letter, choice in zip(LETTERS, order, strict=True))
-    return {
-        ROW: row[ROW],
-        "id": row["Record ID"],
-        "question": f"{question}\n\n{listed}",
-        "truth": LETTERS[order.index(right)],
-    }
+        raise ValueError(f"error {error!r}; expected a tolerance such as 1e-3") from None

@@ -9,19 +9,15 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable
 from datetime import date
-from functools import wraps
 from reprlib import repr as short
 from typing import Any
 
 import polars as pl
 
-from elastic_core.data.dataset import PROBLEMS, ROW, BadRow, bad_rows, reads
+from elastic_core.data.dataset import ROW, Row, bad_rows, each_row, reads
 from elastic_core.data.pickled import decode_hidden_tests
 from elastic_core.rewards.truth import CodeTest, CodeTruth
-
-Row = dict[str, Any]
 
 LIVECODEBENCH_WINDOW = (date(2024, 8, 1), date(2025, 2, 1))
 """First and last contest date, both included."""
@@ -29,35 +25,8 @@ LIVECODEBENCH_WINDOW = (date(2024, 8, 1), date(2025, 2, 1))
 _CHECK_CALL = re.compile(r"^check\((.*)\)\s*$", re.MULTILINE)
 
 
-def _each_row(*columns: str) -> Callable[[Callable[[Row], Row]], Callable[[pl.DataFrame], pl.DataFrame]]:
-    """Makes a function of a row one of a batch; what it says by ValueError is said of the row.
-
-    A frame for each row, so that its text is held once: polars shares it when frames are joined.
-
-    Args:
-        columns: of the clean row.
-    """
-    schema = {name: PROBLEMS[name] for name in (ROW, *columns)}
-
-    def of_batch(clean: Callable[[Row], Row]) -> Callable[[pl.DataFrame], pl.DataFrame]:
-        @wraps(clean)
-        def mapped(raw: pl.DataFrame) -> pl.DataFrame:
-            frames = [pl.DataFrame(schema=schema)]
-            for index in range(raw.height):
-                number = raw[ROW][index]
-                try:
-                    frames.append(pl.DataFrame([{ROW: number} | clean(raw.row(index, named=True))], schema=schema))
-                except (ValueError, RecursionError) as error:  # JSON nested too deeply is the latter
-                    raise BadRow(number, str(error)) from error
-            return pl.concat(frames)
-
-        return mapped
-
-    return of_batch
-
-
 @reads("problem", tests=pl.List(pl.Struct({"input": pl.String(), "output": pl.String()})))
-@_each_row("question", "truth")
+@each_row("question", "truth")
 def codeforces(row: Row) -> Row:
     """Codeforces problems of rllm; the limits are those at the end of the problem's text."""
     question = _text(row, "problem")
@@ -72,7 +41,7 @@ def codeforces(row: Row) -> Row:
 
 
 @reads("problem", tests=pl.Struct({"functional": pl.String()}))
-@_each_row("question", "truth")
+@each_row("question", "truth")
 def leetcode(row: Row) -> Row:
     """LeetCode problems of rllm, whose test programs end by calling `check(Solution().method)`."""
     code = _text(row["tests"] or {}, "functional")
@@ -98,7 +67,7 @@ def livecodebench(raw: pl.DataFrame) -> pl.DataFrame:
     return _livecodebench_row(raw.filter(contest_date.is_between(*LIVECODEBENCH_WINDOW)))
 
 
-@_each_row("id", "question", "starter_code", "truth")
+@each_row("id", "question", "starter_code", "truth")
 def _livecodebench_row(row: Row) -> Row:
     tests = _tests(_json(row, "public_test_cases"), "public_test_cases")
     row["private_test_cases"] = decode_hidden_tests(_taken(row, "private_test_cases"))
@@ -112,7 +81,7 @@ def _livecodebench_row(row: Row) -> Row:
 
 
 @reads("problem", "starter_code", "tests", "metadata")
-@_each_row("question", "starter_code", "truth")
+@each_row("question", "starter_code", "truth")
 def livecodebench_train(row: Row) -> Row:
     """DeepCoder's part of LiveCodeBench (lcbv5), whose tests are plain JSON."""
     return {
@@ -123,7 +92,7 @@ def livecodebench_train(row: Row) -> Row:
 
 
 @reads("problem", "tests")
-@_each_row("question", "truth")
+@each_row("question", "truth")
 def primeintellect(row: Row) -> Row:
     """DeepCoder's part of PrimeIntellect's SYNTHETIC-1.
 
@@ -143,7 +112,7 @@ def primeintellect(row: Row) -> Row:
 
 
 @reads("problem", "tests")
-@_each_row("question", "truth")
+@each_row("question", "truth")
 def taco(row: Row) -> Row:
     """DeepCoder's part of TACO: function calls where tests name a function, else programs that read and print.
 
@@ -163,7 +132,7 @@ def taco(row: Row) -> Row:
 
 
 @reads("task_id", "prompt", "entry_point", "test")
-@_each_row("id", "question", "truth")
+@each_row("id", "question", "truth")
 def humaneval_plus(row: Row) -> Row:
     """HumanEval+, with one call of `check` at the end of the test program."""
     code, entry_point = _text(row, "test"), _text(row, "entry_point")
