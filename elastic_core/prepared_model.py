@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elastic_core import hub
+from elastic_core import model_files
 from elastic_core.errors import UserError
 from elastic_core.files import replacing_directory
 from elastic_core.markers import load_markers
-from elastic_core.safetensors import let_others_read
+from elastic_core.model_files import let_others_read
 
 THINK, THINK_END = "<think>", "</think>"
 OPENING = f"{THINK}\n"
@@ -103,7 +103,7 @@ def _load(model: str) -> tuple[Any, Any]:
             raise UserError("reading a .gguf file takes the package gguf, which is not installed: run `make install`")
         directory, how = file.parent, {"gguf_file": file.name}
     else:
-        directory, how = hub.locate(model), {}
+        directory, how = model_files.locate(model), {}
         if not (directory / "config.json").exists():
             raise UserError(
                 f"{model}: no model there; expected a Hugging Face checkpoint directory, a .gguf file, or OWNER/NAME "

@@ -1,4 +1,6 @@
-"""torch's stores listen where they are called, and nowhere else.
+"""What the processes of a training agree on and hand to each other is theirs alone.
+
+torch's stores listen where they are called, and nowhere else (`install`).
 
 The process that hosts torch.distributed's TCPStore listens on every interface of its machine (torch 2.11 to 2.13), and
 a store asks nobody for a password: whoever reaches it reads and writes what the processes of a training agree on. Here
@@ -9,14 +11,23 @@ vLLM's processes come here by the entry point `vllm.general_plugins`, verl's by 
 run as a program, with torchrun's arguments:
 
     python -m elastic_core.private_stores --standalone --nproc-per-node 8 ...
+
+TransferQueue's sockets (0.1) take what anybody sends who reaches their ports, and unpickle it: on loopback any user of
+the machine could run a program as the one who trains. Under `protected` both sides prove that they have the training's
+key, and what they say is encrypted: CURVE, ZeroMQ's own. ZeroMQ drops without a word whoever does not.
 """
 
 from __future__ import annotations
 
 import errno
+import os
+import secrets
 import socket
 import sys
 from typing import Any
+
+_QUEUE_KEY = "ELASTIC_QUEUE_KEY"
+"""256 bits, as hexadecimal digits. In the environment, which only their user may read of a process."""
 
 
 def install() -> None:
@@ -69,6 +80,40 @@ def _listener(host: str, port: int) -> socket.socket | None:
             "`ray start --node-ip-address` names an address that the node has",
         ) from error
     return listener
+
+
+def protected(runtime_env: dict[str, Any]) -> dict[str, Any]:
+    """Ray's runtime environment of a job whose workers all share a key of their own."""
+    variables = {**runtime_env.get("env_vars", {}), _QUEUE_KEY: secrets.token_hex(32)}
+    return {**runtime_env, "env_vars": variables, "worker_process_setup_hook": f"{__name__}.install_queue_key"}
+
+
+def install_queue_key() -> None:
+    """Have this process's queues use the key, once they are imported: a process that needs none is not slowed down."""
+    import wrapt
+
+    wrapt.register_post_import_hook(_protect, "transfer_queue.utils.zmq_utils")
+
+
+def _protect(zmq_utils: Any) -> None:
+    import zmq
+    from zmq.utils.z85 import encode
+
+    # Who knows the server's public key may speak to it, so that is derived from the secret as well, and never sent.
+    secret = encode(bytes.fromhex(os.environ[_QUEUE_KEY]))
+    public = zmq.curve_public(secret)
+    original = zmq_utils.create_zmq_socket
+
+    def create_zmq_socket(ctx: Any, socket_type: Any, *args: Any, **options: Any) -> Any:
+        socket = original(ctx, socket_type, *args, **options)
+        socket.curve_secretkey, socket.curve_publickey = secret, public
+        if socket_type == zmq.ROUTER:
+            socket.curve_server = True
+        else:
+            socket.curve_serverkey = public
+        return socket
+
+    zmq_utils.create_zmq_socket = create_zmq_socket
 
 
 if __name__ == "__main__":

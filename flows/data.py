@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from prefect import flow
 
-from elastic_core import hub
+from elastic_core import model_files
 from elastic_core.data.build import DataBuild, code_fingerprint
 from elastic_core.data.dataset import Dataset, Form, Generated
 from elastic_core.data.fetch import FetchedDataset, is_present, located
@@ -156,13 +156,13 @@ class DataInputs:
         """The directory whose tokenizer prompts are measured with: that of the model to train."""
         base = self.run.settings.base
         if base == "warm-start":  # It keeps its tokenizer.
-            return self.initial_checkpoint(hub.TOKENIZER_FILES)
-        return BASE if base == "shipped" else hub.locate(base, hub.TOKENIZER_FILES)
+            return self.initial_checkpoint(model_files.TOKENIZER_FILES)
+        return BASE if base == "shipped" else model_files.locate(base, model_files.TOKENIZER_FILES)
 
-    def initial_checkpoint(self, files: tuple[str, ...] = hub.MODEL_FILES) -> Path:
+    def initial_checkpoint(self, files: tuple[str, ...] = model_files.MODEL_FILES) -> Path:
         """Where a warm start's initial model lies, or what has its tokenizer."""
         initial = self.run.settings.warm_start.initial
-        return BASE if initial in ("random", "shipped") else hub.locate(initial, files)
+        return BASE if initial in ("random", "shipped") else model_files.locate(initial, files)
 
     @property
     def _max_prompt_tokens(self) -> int | None:

@@ -25,7 +25,7 @@ from elastic_core.accelerators import Gpu, installed_gpus
 from elastic_core.errors import UserError
 from elastic_core.rewards.code.sandbox import sandbox_problem
 from elastic_core.sweep.grid import checkpoints
-from elastic_core.training.grpo.requirements import InsufficientResources, Resources, check_nodes, placement
+from elastic_core.training.requirements import InsufficientResources, Resources, check_nodes, placement
 from flows.environment import runs_directory
 from flows.services import answers
 
@@ -49,7 +49,7 @@ _MORE_NODES = "add nodes with `ray start --address=HOST:6379`"
 _FREE_SHARE = 0.9
 """Of a GPU's memory; with less, someone else uses it."""
 
-PLUGIN_PROBE = "from elastic_core.training.plugin_check import require_plugin; require_plugin()"
+PLUGIN_PROBE = "from elastic_core.training.requirements import require_plugin; require_plugin()"
 TEMPLATE_PROBE = "import sys; from flows.train_settings import check_chat_template; check_chat_template(*sys.argv[1:])"
 MODELS_PROBE = "from flows.doctor import probe_models; probe_models()"
 
@@ -550,9 +550,9 @@ def check_models(uses: list[Use], status: int, output: str) -> list[Finding]:
 def probe_models() -> None:
     """Run in a process of its own, as it imports transformers and vLLM: for each `Use` of the JSON list in the first
     argument a line of JSON, [whether it is usable, why]."""
-    from elastic_core.hub import TOKENIZER_FILES, locate
     from elastic_core.miniature.warm_start import BASE
     from elastic_core.model_check import require_usable
+    from elastic_core.model_files import TOKENIZER_FILES, locate
 
     def usable(use: Use) -> tuple[bool, str]:
         try:

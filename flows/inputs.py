@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 import reports
-from elastic_core import hub
+from elastic_core import model_files
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import HashCache, hash_files, model_fingerprint, source_fingerprint
@@ -87,7 +87,7 @@ class Inputs:
         advice = (
             'give --set base=DIRECTORY with a Hugging Face checkpoint, OWNER/NAME on the hub, "shipped" or "warm-start"'
         )
-        return self._present(BASE if base == "shipped" else hub.locate(base), advice)
+        return self._present(BASE if base == "shipped" else model_files.locate(base), advice)
 
     @cached_property
     def train(self) -> Stage:
@@ -214,7 +214,7 @@ class Inputs:
         if name in TRAINED:
             return self.trained(name)
         advice = f"sweep.checkpoints.{name} names it: give a directory, or OWNER/NAME on the hub"
-        return self._present(hub.locate(self.run.settings.sweep.checkpoints[name]), advice)
+        return self._present(model_files.locate(self.run.settings.sweep.checkpoints[name]), advice)
 
     def _present(self, checkpoint: Path, advice: str) -> Path:
         try:

@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elastic_core import hub
+from elastic_core import model_files
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.training.grpo.config import compose
@@ -90,7 +90,7 @@ def check_chat_template(initial: str, name: str) -> None:
 
     from elastic_core.reasonflux.chat_templates import fitting_template
 
-    directory = BASE if initial == "shipped" else hub.locate(initial, hub.TOKENIZER_FILES)
+    directory = BASE if initial == "shipped" else model_files.locate(initial, model_files.TOKENIZER_FILES)
     if not any(directory.glob("tokenizer*")):
         raise UserError(
             f"warm_start.initial = {initial}: no model there; give a checkpoint directory, such as `elastic model "

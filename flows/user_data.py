@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from elastic_core import hub
+from elastic_core import model_files
 from elastic_core.data import user_dataset
 from elastic_core.data.clean import clean_batches, file_batches, model_text
 from elastic_core.data.registry import REGISTRY
@@ -98,7 +98,7 @@ def _shown(entry: UserDataset, tokenizer: Path | None) -> list[str]:
 def model_tokenizer(model: str | None, preset: str | None) -> Path | None:
     """Where the tokenizer lies that prompts are shown with. Raises UserError when it is not there."""
     if model is not None:
-        directory = hub.locate(model, hub.TOKENIZER_FILES)
+        directory = model_files.locate(model, model_files.TOKENIZER_FILES)
         if not directory.is_dir():
             raise UserError(f"--model {model}: no such directory")
         return directory

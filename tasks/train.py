@@ -26,9 +26,8 @@ from elastic_core.training.checkpoints import (
     require_processes,
     validation_of,
 )
-from elastic_core.training.grpo.diagnostics import WARNING
 from elastic_core.training.grpo.parameters import RESOURCES, GrpoParameters
-from elastic_core.training.grpo.step_metrics import check_metrics
+from elastic_core.training.grpo.step_metrics import WARNING, check_metrics
 from tasks.cluster import ray_cluster
 from tasks.progress import link_run, progress
 from tasks.stage import BEST, METRICS, MODEL, Stage, seconds_to_queue, worth_retrying

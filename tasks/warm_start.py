@@ -16,12 +16,12 @@ from typing import Any
 from prefect import get_run_logger, task
 
 from elastic_core.miniature.warm_start import BASE, prepare
+from elastic_core.model_files import num_threads
 from elastic_core.network import HOST, ON_LOOPBACK
 from elastic_core.processes import end_with_parent
 from elastic_core.reasonflux.chat_templates import fitting_template
 from elastic_core.reasonflux.sft import RowsReport, unused_fields, write_rows
 from elastic_core.retry import ProcessLost
-from elastic_core.safetensors import num_threads
 from elastic_core.training.launch import FINISHED_STEP
 from elastic_core.training.sft import is_finished
 from elastic_core.training.sft_parameters import SftParameters, WarmStart

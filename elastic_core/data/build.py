@@ -233,7 +233,7 @@ class Sets:
             near_empty=near_empty,
             overlap=overlap,
             removed=decontaminate.by_reason(left_out),
-            prompt_tokens=None if asked is None or asked.lengths is None else summarize_lengths(asked.lengths),
+            prompt_tokens=summarize_lengths(asked.lengths) if asked else None,
         )
 
     @cached_property

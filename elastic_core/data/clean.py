@@ -32,7 +32,7 @@ def file_batches(entry: Dataset, files: Sequence[Path]) -> Batches:
     """
     for file in files:
         try:
-            for raw in read_batches(file, entry.fields):
+            for raw in read_batches(file, entry.map.fields):
                 yield str(file), raw
         except BadRow as error:
             raise _refusal(entry, str(file), error) from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -127,10 +128,31 @@ CONVERSATIONS = pl.Schema(
 )
 """Clean table of conversations."""
 
+Row = dict[str, Any]
 Fields = Mapping[str, pl.DataType | type[pl.DataType]]
-Mapper = Callable[[pl.DataFrame], pl.DataFrame]
-"""From a batch of raw rows (columns ROW and the entry's `fields`) to clean rows: ROW, `question` and `truth`, and where
-it has them `id` and `starter_code`. It may leave rows out; what is wrong with one it reports by `bad_rows`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mapper:
+    """From a batch of raw rows to clean ones.
+
+    Attributes:
+        fields: raw columns that it needs, with their types; others are not read. None reads each element of a JSON
+            document, whatever its shape, as columns `key` (of an object) and `json` (its text).
+        clean: takes the columns ROW and `fields`; gives ROW, `question` and `truth`, and where it has them `id` and
+            `starter_code`. It may leave rows out; what is wrong with one it reports by `bad_rows`.
+    """
+
+    fields: Fields | None
+    clean: Callable[[pl.DataFrame], pl.DataFrame]
+
+    def __call__(self, raw: pl.DataFrame) -> pl.DataFrame:
+        return self.clean(raw)
+
+
+def reads(*texts: str, **others: pl.DataType) -> Callable[[Callable[[pl.DataFrame], pl.DataFrame]], Mapper]:
+    """Makes a function a mapper of these columns of text, and others with their types."""
+    return partial(Mapper, {**dict.fromkeys(texts, pl.String()), **others})
 
 
 class BadRow(ValueError):
@@ -145,6 +167,33 @@ class BadRow(ValueError):
         self.row, self.reason = row, reason
 
 
+def each_row(*columns: str) -> Callable[[Callable[[Row], Row]], Callable[[pl.DataFrame], pl.DataFrame]]:
+    """Makes a function of a row one of a batch; what it says by ValueError is said of the row.
+
+    A frame for each row, so that its text is held once: polars shares it when frames are joined.
+
+    Args:
+        columns: of the clean row.
+    """
+    schema = {name: PROBLEMS[name] for name in (ROW, *columns)}
+
+    def of_batch(clean: Callable[[Row], Row]) -> Callable[[pl.DataFrame], pl.DataFrame]:
+        @wraps(clean)
+        def mapped(raw: pl.DataFrame) -> pl.DataFrame:
+            frames = [pl.DataFrame(schema=schema)]
+            for index in range(raw.height):
+                number = raw[ROW][index]
+                try:
+                    frames.append(pl.DataFrame([{ROW: number} | clean(raw.row(index, named=True))], schema=schema))
+                except (ValueError, RecursionError) as error:  # JSON nested too deeply is the latter
+                    raise BadRow(number, str(error)) from error
+            return pl.concat(frames)
+
+        return mapped
+
+    return of_batch
+
+
 @dataclass(frozen=True)
 class Dataset:
     """One data set.
@@ -153,9 +202,6 @@ class Dataset:
         name: what users and tables call it; also the `data_source` of its rows.
         split: "train" is trained on, "validation" watched meanwhile, "evaluation" reported; "reference" is looked up.
         rows: expected in the clean table; None where upstream does not say.
-        map: see `Mapper`.
-        fields: raw columns that the mapping needs, with their types; others are not read. None reads each element of a
-            JSON document, whatever its shape, as columns `key` (of an object) and `json` (its text).
         grader: kind that `elastic_core.rewards.grade` takes; None where nothing is graded.
         prompt: name of the template in `elastic_core.data.prompts` that makes the prompt of a problem, or of a
             conversation whose first message is the question alone.
@@ -173,7 +219,6 @@ class Dataset:
     domain: Domain
     map: Mapper
     rows: int | None = None
-    fields: Fields | None = field(default_factory=dict)
     form: Form = Form.PROBLEMS
     grader: str | None = None
     prompt: str | None = None

@@ -7,7 +7,7 @@ from functools import partial
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from elastic_core.data.dataset import ROW, Dataset, Generated
+from elastic_core.data.dataset import ROW, Dataset, Generated, reads
 from elastic_core.miniature import problems
 from elastic_core.miniature.problems import DATA_SOURCE, LEVELS
 
@@ -34,6 +34,7 @@ class MiniatureParameters(BaseModel):
     """Problems in each benchmark."""
 
 
+@reads()
 def _arithmetic(raw: pl.DataFrame) -> pl.DataFrame:
     return raw.select(ROW, question="question", truth="answer")
 

@@ -113,19 +113,13 @@ TEMPLATES = {
 
 
 class LengthSummary(TypedDict):
-    """Lengths in tokens, as written to JSON; without prompts all but `count` are None.
+    """Lengths in tokens, as written to JSON: each the shortest that holds at least this share of the prompts, and so a
+    length that occurs."""
 
-    Attributes:
-        median, p90, p99: the shortest length that holds at least this share of the prompts; a length that occurs.
-    """
-
-    count: int
-    min: int | None
-    median: int | None
-    p90: int | None
-    p99: int | None
-    max: int | None
-    mean: float | None
+    median: int
+    p90: int
+    p99: int
+    max: int
 
 
 def prompt_lengths(tokenizer: Any, prompts: Sequence[str]) -> np.ndarray:
@@ -145,21 +139,13 @@ def prompt_lengths(tokenizer: Any, prompts: Sequence[str]) -> np.ndarray:
     return np.array(lengths, dtype=np.int64)
 
 
-def summarize_lengths(lengths: np.ndarray) -> LengthSummary:
-    """Summary of lengths in tokens, shape (prompts,), integers of 0 and more; there may be none."""
-    if not lengths.size:
-        return LengthSummary(count=0, min=None, median=None, p90=None, p99=None, max=None, mean=None)
+def summarize_lengths(lengths: np.ndarray | None) -> LengthSummary | None:
+    """Summary of lengths in tokens, shape (prompts,), integers of 0 and more; None where there are none."""
+    if lengths is None or not lengths.size:
+        return None
     # Linear interpolation would give a length between two prompts, which holds fewer of them than it says.
-    shortest, median, p90, p99, longest = np.percentile(lengths, [0, 50, 90, 99, 100], method="inverted_cdf")
-    return LengthSummary(
-        count=lengths.size,
-        min=int(shortest),
-        median=int(median),
-        p90=int(p90),
-        p99=int(p99),
-        max=int(longest),
-        mean=float(lengths.mean()),
-    )
+    median, p90, p99, longest = map(int, np.percentile(lengths, [50, 90, 99, 100], method="inverted_cdf"))
+    return LengthSummary(median=median, p90=p90, p99=p99, max=longest)
 
 
 def _chunk_lengths(tokenizer: Any, prompts: Sequence[str]) -> list[int]:

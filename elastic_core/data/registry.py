@@ -25,7 +25,7 @@ _math_train = partial(Dataset, split="train", domain="math", grader="math", prom
 _math = partial(_math_train, split="evaluation")
 _code = partial(Dataset, split="evaluation", domain="code", grader="code", prompt="plain-v1")
 _deepcoder = partial(_code, source=Hub("agentica-org/DeepCoder-Preview-Dataset"), licence="MIT", split="train")
-_reference = partial(Dataset, split="reference", licence=_STATED, form=Form.RECORDS, fields=None)
+_reference = partial(Dataset, split="reference", licence=_STATED, form=Form.RECORDS)
 _conversations = partial(
     Dataset,
     files=(SourceFile("*.json"),),
@@ -33,7 +33,6 @@ _conversations = partial(
     split="train",
     domain="templates",
     map=reference.alpaca,
-    fields=reference.ALPACA,
     form=Form.CONVERSATIONS,
 )
 
@@ -56,7 +55,6 @@ _ENTRIES = (
         licence="MIT",
         rows=40315,
         map=answers.plain,
-        fields=answers.PLAIN,
     ),
     _math_train(
         name="aime-1983-2023",
@@ -64,7 +62,6 @@ _ENTRIES = (
         **_rllm("train/math/aime.json", "78f1b9bae6d00794b43e79a5842917f7ef4e355d9b705743c61f255f3c7c5d49", 1289048),
         rows=975,
         map=answers.aime,
-        fields=answers.AIME,
     ),
     _math_train(
         name="math-train",
@@ -72,28 +69,24 @@ _ENTRIES = (
         **_rllm("train/math/math.json", "569230b362fd501e1a33d8f29aae3b4b989d32e2b91b07c3f48493528c3bf6d2", 2385902),
         rows=7474,
         map=answers.plain,
-        fields=answers.PLAIN,
     ),
     _deepcoder(
         name="deepcoder-primeintellect",
         description="DeepCoder-Preview: verified problems of SYNTHETIC-1",
         files=_file("primeintellect/train-*.parquet"),
         map=code.primeintellect,
-        fields=code.PRIMEINTELLECT_FIELDS,
     ),
     _deepcoder(
         name="deepcoder-taco",
         description="DeepCoder-Preview: verified problems of TACO",
         files=_file("taco/train-*.parquet"),
         map=code.taco,
-        fields=code.TACO_FIELDS,
     ),
     _deepcoder(
         name="deepcoder-lcbv5",
         description="DeepCoder-Preview: LiveCodeBench before August 2024",
         files=_file("lcbv5/train-*.parquet"),
         map=code.livecodebench_train,
-        fields=code.LIVECODEBENCH_TRAIN_FIELDS,
         prompt="livecodebench-v1",
     ),
     _math(
@@ -102,7 +95,6 @@ _ENTRIES = (
         **_rllm("test/math/aime.json", "03fd341fee10fb71cf906be4eb3042081f314c4d16077489e41f9375085d20d2", 38011),
         rows=30,
         map=answers.aime,
-        fields=answers.AIME,
     ),
     _math(
         name="aime-2025",
@@ -116,7 +108,6 @@ _ENTRIES = (
         licence=_STATED,
         rows=30,
         map=answers.aime25,
-        fields=answers.AIME25,
     ),
     _math(
         name="amc",
@@ -124,7 +115,6 @@ _ENTRIES = (
         **_rllm("test/math/amc.json", "2666a217cb566efb77ebfce61841d5d8855d4b4be89633b29df3a43dcfd942dd", 38170),
         rows=83,
         map=answers.number,
-        fields=answers.NUMBER,
     ),
     _math(
         name="math500",
@@ -132,7 +122,6 @@ _ENTRIES = (
         **_rllm("test/math/math.json", "02e232722dd1f9ab307124bfff40621d32193632b6b84aa9a246e701f0478141", 172073),
         rows=500,
         map=answers.math500,
-        fields=answers.MATH500,
     ),
     _math(
         name="minerva",
@@ -140,7 +129,6 @@ _ENTRIES = (
         **_rllm("test/math/minerva.json", "ba6147602d8b2f9071ecf578e29aa1100c634bdfa982d4c6745c2bd3077554ba", 269352),
         rows=272,
         map=answers.minerva,
-        fields=answers.MINERVA,
     ),
     _math(
         name="olympiadbench",
@@ -150,7 +138,6 @@ _ENTRIES = (
         ),
         rows=675,
         map=answers.olympiad,
-        fields=answers.OLYMPIAD,
     ),
     Dataset(
         name="gpqa-diamond",
@@ -162,7 +149,6 @@ _ENTRIES = (
         domain="science",
         rows=198,
         map=answers.gpqa,
-        fields=answers.GPQA,
         grader="choice",
         prompt="choice-v1",
     ),
@@ -174,7 +160,6 @@ _ENTRIES = (
         licence="CC",
         rows=279,
         map=code.livecodebench,
-        fields=code.LIVECODEBENCH_FIELDS,
         prompt="livecodebench-v1",
     ),
     _code(
@@ -185,7 +170,6 @@ _ENTRIES = (
         ),
         rows=408,
         map=code.codeforces,
-        fields=code.CODEFORCES_FIELDS,
         ids="codeforces-ids",
         needs=("codeforces-ratings",),
     ),
@@ -197,7 +181,6 @@ _ENTRIES = (
         licence="Apache-2.0",
         rows=164,
         map=code.humaneval_plus,
-        fields=code.HUMANEVAL_PLUS_FIELDS,
         prompt="evalplus-v1",
     ),
     _code(
@@ -206,7 +189,6 @@ _ENTRIES = (
         **_rllm("test/code/leetcode.json", "a0664eee5e7356af13a01932bbe625bb8a0c15f067f5a964bc96f45ba439e66c", 319787),
         rows=200,
         map=code.leetcode,
-        fields=code.LEETCODE_FIELDS,
     ),
     _reference(
         name="codeforces-ids",

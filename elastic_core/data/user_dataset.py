@@ -12,11 +12,11 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import polars as pl
 
-from elastic_core.data.dataset import CONVERSATIONS, ROW, BadRow, Dataset, Form, Local, SourceFile, bad_rows
+from elastic_core.data.dataset import CONVERSATIONS, ROW, BadRow, Dataset, Form, Local, SourceFile, bad_rows, reads
 from elastic_core.data.prompts import TEMPLATES
 from elastic_core.data.readers import column_names, read_batches
 from elastic_core.errors import UserError
@@ -28,6 +28,7 @@ from elastic_core.rewards.truth import MathTruth
 
 _FILES = "files"
 """Of the copies, below the records."""
+_NOT_CHOSEN = ("name", "file", "sha256", "origin")
 _RATIONALE = r"(?s)^(?:(.*)\n)?[ \t]*####[ \t]*([^\n]*)$"
 _MARKS = r"<<[^<>]*>>"
 _THOUSANDS = r"^[-+]?\$?\d{1,3}(?:,\d{3})+(?:\.\d+)?$"
@@ -68,7 +69,7 @@ class UserDataset:
             directory: of the records.
         """
         file = directory / self.file
-        fields = {name: pl.String() for name in (self.question, self.answer, self.id) if name}
+        read = reads(*filter(None, (self.question, self.answer, self.id)))
         solved = self.form == "problems"
         return Dataset(
             name=self.name,
@@ -78,18 +79,12 @@ class UserDataset:
             licence=self.licence,
             split=self.split,
             domain="math",
-            map=self._problems if solved else self._conversations,
-            fields=fields,
+            map=read(self._problems if solved else self._conversations),
             form=Form(self.form),
             grader="math" if solved else None,
             prompt=self.prompt,
-            chosen=self.choices,
+            chosen={name: value for name, value in asdict(self).items() if name not in _NOT_CHOSEN},
         )
-
-    @property
-    def choices(self) -> dict[str, Any]:
-        """What the user chose, beside the file's content."""
-        return {name: value for name, value in asdict(self).items() if name not in ("name", "file", "sha256", "origin")}
 
     def _used(self, raw: pl.DataFrame) -> pl.DataFrame:
         """Rows that are used; the answers of all rows have one form."""

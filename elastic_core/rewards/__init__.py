@@ -11,10 +11,25 @@ from concurrent.futures import ThreadPoolExecutor
 from os import cpu_count
 from typing import NamedTuple
 
-from elastic_core.rewards.choice import grade_choice
 from elastic_core.rewards.code import grade_code
+from elastic_core.rewards.extraction import LETTERS, chosen_letter
 from elastic_core.rewards.grade import Grade, GradeStatus, solution_of
 from elastic_core.rewards.math import grade_math
+
+
+def grade_choice(solution: str, truth: str) -> Grade:
+    """Grade a solution by the letter that it chooses.
+
+    Raises:
+        ValueError: when the truth is none of the letters.
+    """
+    if len(truth) != 1 or truth not in LETTERS:
+        raise ValueError(f"truth is {truth!r}; expected one of {', '.join(LETTERS)}")
+    letter = chosen_letter(solution)
+    if letter is None:
+        return Grade(0.0, GradeStatus.NO_ANSWER, None)
+    return Grade(float(letter == truth), GradeStatus.CORRECT if letter == truth else GradeStatus.WRONG, letter)
+
 
 _GRADERS: dict[str, Callable[[str, str], Grade]] = {"math": grade_math, "choice": grade_choice, "code": grade_code}
 """By kind; what each grades is the solution of a response."""

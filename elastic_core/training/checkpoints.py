@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from elastic_core.errors import UserError
 from elastic_core.files import rename_durably, replacing_directory, write_text
-from elastic_core.safetensors import let_others_read, tensors
+from elastic_core.model_files import let_others_read, tensors
 
 _PREFIX = "global_step_"
 _MARKER = "latest_checkpointed_iteration.txt"

@@ -16,7 +16,6 @@ import torch
 from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
-WORKER_EXTENSION = "elastic_core.training.cpu_worker.CpuWorkerExtension"
 _CPU = torch.device("cpu")
 
 
@@ -40,6 +39,33 @@ def register_engine(engine: Any) -> None:
 def register_replica(replica: Any) -> None:
     """Once `verl.workers.rollout.replica` is imported: make the rollout name "vllm" mean the CPU replica."""
     replica.RolloutReplicaRegistry.register("vllm", _replica_class)
+
+
+def register_worker(utils: Any) -> None:
+    """Once `verl.workers.rollout.vllm_rollout.utils` is imported: have vLLM's worker take new weights as a CPU can.
+
+    vLLM repacks weights after loading on a CPU and drops their loaders, so verl's `model.load_weights` would write into
+    the wrong layout. `reload_weights` restores the loaders and repacks again."""
+
+    def update_weights_from_ipc(
+        self: Any, peft_config: dict[str, Any] | None = None, base_sync_done: bool = False, use_shm: bool = False
+    ) -> None:
+        """Receive all weights, then load them at once. LoRA is not supported."""
+        from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
+
+        if peft_config:
+            raise NotImplementedError("LoRA weights cannot be updated in vLLM on a CPU; train the full model")
+        weights: list[tuple[str, torch.Tensor]] = []
+
+        def keep(bucket: list[tuple[str, torch.Tensor]], is_last: bool) -> None:
+            # The receiver overwrites its buffer with the next bucket.
+            weights.extend((name, tensor.clone()) for name, tensor in bucket)
+
+        receiver = BucketedWeightReceiver(zmq_handle=self._get_zmq_handle(), device=_CPU, use_shm=use_shm)
+        receiver.receive_weights(on_bucket_received=keep)
+        self.model_runner.reload_weights(weights_iterator=iter(weights))
+
+    utils.vLLMColocateWorkerExtension.update_weights_from_ipc = update_weights_from_ipc
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
@@ -178,15 +204,12 @@ def _stay(*, pin_memory: bool) -> Any:
 
 
 def _replica_class() -> Any:
-    """verl's own vLLM replica, with a worker extension that can reload weights on a CPU."""
+    """verl's own vLLM replica, with a server that reports less."""
     import ray
     from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
     from vllm.sampling_params import RequestOutputKind
 
     class CpuHttpServer(vLLMHttpServer):
-        def _get_worker_extension_cls(self) -> str:
-            return WORKER_EXTENSION
-
         async def generate(self, prompt_ids: Any, sampling_params: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
             # verl waits for the end of a request but has every token reported, which costs more than small models do.
             params = sampling_params | {"output_kind": RequestOutputKind.FINAL_ONLY}

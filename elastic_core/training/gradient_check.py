@@ -126,7 +126,7 @@ def _run_rank(rank: int, ranks: int, device: Literal["cpu", "cuda"], directory: 
         torch.cuda.set_device(rank)
     import verl  # noqa: F401  loads our plugin
 
-    from elastic_core.training.plugin_check import require_plugin
+    from elastic_core.training.requirements import require_plugin
 
     require_plugin()
     backend = "gloo" if device == "cpu" else "nccl"

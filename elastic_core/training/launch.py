@@ -22,7 +22,7 @@ from elastic_core.fingerprint import hash_value
 from elastic_core.ray_cluster import RayCluster
 from elastic_core.retry import ProcessLost, wait_until
 from elastic_core.training.grpo.main import LOST, REFUSED
-from elastic_core.training.grpo.requirements import check_nodes, required_resources
+from elastic_core.training.requirements import check_nodes, required_resources
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -8,7 +8,7 @@ processes that need it, see grpo/agent_loop.py.
 Few of a training's ten processes use verl's engines, which take seconds to import: what these need is done once they
 have been imported, by whoever does.
 
-verl logs a failing plugin at debug level and goes on; `require_plugin` in plugin_check.py makes that an error.
+verl logs a failing plugin at debug level and goes on; `require_plugin` in requirements.py makes that an error.
 """
 
 import os
@@ -19,7 +19,7 @@ from typing import Any
 from wrapt import register_post_import_hook
 
 from elastic_core import private_stores
-from elastic_core.training.plugin_check import check_versions
+from elastic_core.training.requirements import check_versions
 
 
 def _leave_output_layer_to_the_root(fsdp_utils: Any) -> None:
@@ -69,6 +69,7 @@ if _CPU:
 
     cpu.register_platform()
     register_post_import_hook(cpu.register_replica, "verl.workers.rollout.replica")
+    register_post_import_hook(cpu.register_worker, "verl.workers.rollout.vllm_rollout.utils")
     register_post_import_hook(cpu.register_engine, "verl.workers.engine")
 
 # What follows imports what reads the platform; the engines, which take this by name, come after it.

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from elastic_core.files import replacing_directory
 from elastic_core.fingerprint import hash_files, model_fingerprint
+from elastic_core.model_files import let_others_read
 from elastic_core.network import HOST, ON_LOOPBACK, free_ports
-from elastic_core.safetensors import let_others_read
 from elastic_core.training.sft_parameters import WarmStart
 
 if TYPE_CHECKING:

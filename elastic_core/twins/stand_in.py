@@ -39,7 +39,7 @@ def write_stand_in(entry: Dataset, directory: Path) -> None:
     file = stand_in_file(entry, directory)
     rows = [_ROWS[entry.map](entry.name, i) for i in range(ROWS)]
     with replacing(file) as temporary:
-        if entry.fields is None:  # A document of another shape than a list of objects.
+        if entry.map.fields is None:  # A document of another shape than a list of objects.
             temporary.write_text(json.dumps(_DOCUMENTS[entry.map](rows)))
         elif file.suffix == ".parquet":
             pl.DataFrame(rows).write_parquet(temporary)

@@ -15,14 +15,14 @@ from math import log, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from elastic_core import hub
+from elastic_core import model_files
 from elastic_core.errors import UserError
 from elastic_core.files import replacing_directory
 from elastic_core.markers import Markers, load_markers
 from elastic_core.twins import family
 from elastic_core.twins.family import Family, build_tokenizer, family_of
 
-_FILES = (*hub.TOKENIZER_FILES, "generation_config.json", "special_tokens_map.json")
+_FILES = (*model_files.TOKENIZER_FILES, "generation_config.json", "special_tokens_map.json")
 
 ANSWERS = ("\\boxed{1}", "\\boxed{2}", "```python\nprint(3)\n```", "```python\nprint(4)\n```")
 """What it writes after a thought. Rows that stand in for data sets have such truths (stand_in.py)."""
@@ -68,7 +68,7 @@ def origin_of(model: str) -> Origin:
     if Path(model).is_dir():
         return Origin(Path(model), None)
     try:
-        return Origin(hub.locate(model, _FILES), None)
+        return Origin(model_files.locate(model, _FILES), None)
     except UserError:
         return Origin(None, family_of(model))
 

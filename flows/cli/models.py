@@ -43,7 +43,7 @@ def prepare(model: str, to: Path, think: str | None, think_end: str | None) -> N
 @settings_options("Settings of the training.")
 def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
     """Look at a training. To run one: elastic run train."""
-    from elastic_core.hub import is_local
+    from elastic_core.model_files import is_local
     from flows import doctor, presets, train_settings
 
     if not dry_run:

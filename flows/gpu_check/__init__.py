@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from elastic_core import hub
+from elastic_core import model_files
 from elastic_core.errors import UserError
 from elastic_core.files import write_text
 from flows.environment import runs_directory
@@ -39,7 +39,7 @@ def gpu_check(say: Callable[[str], None]) -> tuple[str, bool]:
         base = shortened(machine.ranks, twin=False).base
         say(f"looking for {base}")
         try:
-            model = hub.locate(base)
+            model = model_files.locate(base)
         except UserError as error:
             missing = str(error)
     known = facts(machine)

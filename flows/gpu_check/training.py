@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from elastic_core.errors import UserError
-from elastic_core.training.grpo.diagnostics import AGREEMENT, LEAST_AGREEMENT, disagrees
-from elastic_core.training.grpo.step_metrics import STEP
+from elastic_core.training.grpo.step_metrics import AGREEMENT, LEAST_AGREEMENT, STEP, disagrees
 from elastic_core.training.launch import FINISHED_STEP
 from elastic_core.twins.twin import Size
 from flows import presets

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elastic_core import hub
+from elastic_core import model_files
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
@@ -86,7 +86,7 @@ def find_choices(preset: str, overrides: Mapping[str, Any], models: Sequence[str
 
 def _named(text: str) -> tuple[str, Path]:
     name, given, place = text.partition("=")
-    directory = hub.locate(place if given else name)
+    directory = model_files.locate(place if given else name)
     if not any(directory.glob("*.safetensors")):
         raise UserError(f"--model {text}: no model checkpoint at {directory}; expected a directory with *.safetensors")
     return name if given else directory.name if Path(name).exists() else name, directory

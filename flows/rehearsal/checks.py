@@ -8,7 +8,7 @@ import polars as pl
 
 from elastic_core.data.problems import read_manifest
 from elastic_core.errors import UserError
-from elastic_core.safetensors import tensors
+from elastic_core.model_files import tensors
 from elastic_core.sweep.grid import checkpoints
 from elastic_core.sweep.table import SweepTable
 from elastic_core.sweep.throughput import throughput_file

@@ -17,7 +17,7 @@ from elastic_core.training import checkpoints, launch
 from elastic_core.training.grpo import main
 from elastic_core.training.grpo.config import compose
 from elastic_core.training.grpo.parameters import GrpoParameters
-from elastic_core.training.grpo.requirements import InsufficientResources, Resources, check_nodes, required_resources
+from elastic_core.training.requirements import InsufficientResources, Resources, check_nodes, required_resources
 from tests.miniature_data import build_miniature
 
 BASE = Path(elastic_core.miniature.__file__).parent / "base"

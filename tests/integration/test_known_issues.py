@@ -20,7 +20,7 @@ from verl.utils.debug.metrics import calculate_debug_metrics
 
 from elastic_core.training.cpu import AliasFinder
 from elastic_core.training.grpo.config import compose
-from elastic_core.training.grpo.diagnostics import AGREEMENT, disagrees
+from elastic_core.training.grpo.step_metrics import AGREEMENT, disagrees
 from flows import presets
 
 ON_GPUS = [

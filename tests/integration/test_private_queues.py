@@ -18,11 +18,11 @@ QUEUE = """
 
     import ray, torch, zmq
 
-    from elastic_core.training.grpo import private_queues
+    from elastic_core import private_stores
 
     proof, protected, address = Path(sys.argv[1]), sys.argv[2] == "protected", sys.argv[3]
     environment = {"env_vars": {"ORDINARY": "1"}}
-    environment = private_queues.protected(environment) if protected else environment
+    environment = private_stores.protected(environment) if protected else environment
     ray.init(address, runtime_env=environment, log_to_driver=False)
 
 

@@ -10,10 +10,10 @@ from safetensors.torch import save_file
 
 import elastic_core.miniature
 from elastic_core.budget import Budget
-from elastic_core.training.grpo.advantage import ESTIMATOR
 from elastic_core.training.grpo.config import compose, overrides
 from elastic_core.training.grpo.parameters import GrpoParameters
-from elastic_core.training.grpo.requirements import InsufficientResources, Resources, check_nodes, required_resources
+from elastic_core.training.grpo.trainer import ESTIMATOR
+from elastic_core.training.requirements import InsufficientResources, Resources, check_nodes, required_resources
 
 BASE = Path(elastic_core.miniature.__file__).parent / "base"
 MINIATURE: dict[str, Any] = {

@@ -11,12 +11,12 @@ from omegaconf import OmegaConf
 
 from elastic_core.errors import UserError
 from elastic_core.ray_cluster import RayCluster
-from elastic_core.training.grpo import requirements
+from elastic_core.training import requirements
 
 ON_A_CLUSTER = """
 import sys
 import ray
-from elastic_core.training.grpo.requirements import sandbox_problems
+from elastic_core.training.requirements import sandbox_problems
 ray.init(address=sys.argv[1], log_to_driver=False)
 print(list(sandbox_problems().values()))
 """

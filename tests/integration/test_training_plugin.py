@@ -7,12 +7,12 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from elastic_core.training import plugin_check
-from elastic_core.training.plugin_check import check_versions
+from elastic_core.training import requirements
+from elastic_core.training.requirements import check_versions
 
 PROBE = """
 import sys
-from elastic_core.training.plugin_check import require_plugin
+from elastic_core.training.requirements import require_plugin
 require_plugin()
 needless = {"peft", "mlflow", "vllm", "sklearn", "verl.workers.engine"} & set(sys.modules)
 import verl.checkpoint_engine, transformers.generation
@@ -65,12 +65,12 @@ def test_another_version_is_refused_in_one_sentence(
             raise PackageNotFoundError(distribution)
         return found
 
-    monkeypatch.setattr(plugin_check, "version", version)
+    monkeypatch.setattr(requirements, "version", version)
     with pytest.raises(RuntimeError, match=f"{expected}; .* was written for verl==0.9.1"):
         check_versions(cpu=True)
 
 
 def test_the_expected_versions_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin_check, "version", lambda name: {"verl": plugin_check.VERL, **plugin_check.VLLM}[name])
+    monkeypatch.setattr(requirements, "version", lambda name: {"verl": requirements.VERL, **requirements.VLLM}[name])
     check_versions(cpu=True)
     check_versions(cpu=False)

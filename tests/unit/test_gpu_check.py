@@ -10,7 +10,7 @@ import pytest
 
 from elastic_core.accelerators import Gpu
 from elastic_core.errors import UserError
-from elastic_core.training.grpo.diagnostics import AGREEMENT
+from elastic_core.training.grpo.step_metrics import AGREEMENT
 from elastic_core.twins.twin import shrunk
 from flows import children, presets
 from flows.gpu_check import begin, evidence

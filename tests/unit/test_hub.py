@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub import constants
 from huggingface_hub.errors import LocalEntryNotFoundError
 
-from elastic_core import hub
+from elastic_core import model_files
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import model_fingerprint
 from elastic_core.miniature.warm_start import BASE
@@ -39,19 +39,19 @@ def run_of(tmp_path: Path, **overrides: object) -> FlowRun:
 
 
 def test_a_directory_is_itself(tmp_path: Path) -> None:
-    assert hub.locate(str(tmp_path)) == tmp_path
-    assert hub.locate("no/such/place") == Path("no/such/place").resolve()
+    assert model_files.locate(str(tmp_path)) == tmp_path
+    assert model_files.locate("no/such/place") == Path("no/such/place").resolve()
 
 
 def test_what_the_cache_holds_is_taken_without_asking(cache: Path) -> None:
-    assert hub.locate("owner/model") == cache
+    assert model_files.locate("owner/model") == cache
 
 
 def test_what_is_nowhere_says_how_to_get_it(cache: Path) -> None:
     with pytest.raises(
         UserError, match=r"owner/other is no directory, and the hub .*`hf download owner/other`"
     ) as caught:
-        hub.locate("owner/other")
+        model_files.locate("owner/other")
     assert "\n" not in str(caught.value)
 
 
@@ -65,8 +65,8 @@ def test_what_the_cache_lacks_is_downloaded(cache: Path, monkeypatch: pytest.Mon
         return "snapshot"
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    assert hub.locate("owner/other", hub.TOKENIZER_FILES) == Path("snapshot")
-    assert asked == [("owner/other", list(hub.TOKENIZER_FILES), local) for local in (True, False)]
+    assert model_files.locate("owner/other", model_files.TOKENIZER_FILES) == Path("snapshot")
+    assert asked == [("owner/other", list(model_files.TOKENIZER_FILES), local) for local in (True, False)]
 
 
 def test_base_and_checkpoints_may_be_models_of_the_hub(cache: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from elastic_core.training.grpo.diagnostics import IDLE_STEPS, WARNING, NothingLearned
+from elastic_core.training.grpo.step_metrics import IDLE_STEPS, WARNING, NothingLearned
 
 
 def metrics(equal: int, reward: float = 0, forced: float = 1, answered: float = 0) -> dict[str, float]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.rewards import GradeStatus, grade
-from elastic_core.rewards.choice import LETTERS, chosen_letter
+from elastic_core.rewards.extraction import LETTERS, chosen_letter
 
 CHOSEN = {
     r"\boxed{C}": "C",

@@ -4,7 +4,7 @@ from math import nan
 
 import pytest
 
-from elastic_core.training.grpo.diagnostics import AGREEMENT, LEAST_AGREEMENT, WARNING, SamplerAgreement, disagrees
+from elastic_core.training.grpo.step_metrics import AGREEMENT, LEAST_AGREEMENT, WARNING, SamplerAgreement, disagrees
 
 
 @pytest.mark.parametrize(("correlation", "low"), [(1.0, False), (LEAST_AGREEMENT, False), (0.89, True), (nan, True)])

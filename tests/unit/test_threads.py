@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_core import safetensors
+from elastic_core import model_files
 from elastic_core.miniature.warm_start import BASE
 from tasks.warm_start import Launch
 from tests.unit.test_prepared_model import checkpoint
@@ -14,10 +14,10 @@ from tests.unit.test_prepared_model import checkpoint
 def test_the_miniature_takes_one_thread_and_a_larger_model_every_core(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert safetensors.num_parameters(BASE) == 763_008 and safetensors.num_threads(BASE) == 1
+    assert model_files.num_parameters(BASE) == 763_008 and model_files.num_threads(BASE) == 1
     small = checkpoint(tmp_path / "m")
-    monkeypatch.setattr(safetensors, "ONE_THREAD", safetensors.num_parameters(small) - 1)
-    assert safetensors.num_threads(small) == len(os.sched_getaffinity(0))
+    monkeypatch.setattr(model_files, "ONE_THREAD", model_files.num_parameters(small) - 1)
+    assert model_files.num_threads(small) == len(os.sched_getaffinity(0))
 
 
 def test_the_trainer_is_told_its_threads_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,7 +178,7 @@ def configuration(tmp_path: Path) -> str:
 
 def test_a_training_that_ends_at_once_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """verl's loop does when it is resumed past its last epoch."""
-    monkeypatch.setattr("elastic_core.training.plugin_check.require_plugin", lambda: None)
+    monkeypatch.setattr("elastic_core.training.requirements.require_plugin", lambda: None)
     monkeypatch.setattr(main, "run", lambda config: None)
     with pytest.raises(RuntimeError, match=r"verl returned, but .* holds no checkpoint of step 4"):
         main.main(configuration(tmp_path))
@@ -188,7 +188,7 @@ def test_what_the_user_can_mend_is_the_job_s_last_line(tmp_path: Path, monkeypat
     def refuse(config: Any) -> None:
         raise UserError("the disk is full")
 
-    monkeypatch.setattr("elastic_core.training.plugin_check.require_plugin", lambda: None)
+    monkeypatch.setattr("elastic_core.training.requirements.require_plugin", lambda: None)
     monkeypatch.setattr(main, "run", refuse)
     with pytest.raises(SystemExit, match=r"^error: the disk is full$"):
         main.main(configuration(tmp_path))
@@ -201,7 +201,7 @@ def test_what_was_lost_is_the_job_s_last_line(
     def lose(config: Any) -> None:
         raise error
 
-    monkeypatch.setattr("elastic_core.training.plugin_check.require_plugin", lambda: None)
+    monkeypatch.setattr("elastic_core.training.requirements.require_plugin", lambda: None)
     monkeypatch.setattr(main, "run", lose)
     with pytest.raises(SystemExit, match=rf"^{LOST}{type(error).__name__}"):
         main.main(configuration(tmp_path))

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.strategies import STRATEGIES
-from elastic_core.training.grpo.l1 import PROMPT_TOKENS, L1Parameters, LengthRequest, exact_reward, max_reward
+from elastic_core.training.grpo.parameters import PROMPT_TOKENS, L1Parameters
+from elastic_core.training.grpo.reward import LengthRequest, exact_reward, max_reward
 
 LENGTHS = st.integers(0, 8192)
 ALPHA = 3e-4
@@ -52,16 +53,16 @@ def test_max_never_pays_for_more_tokens(asked: int, first: int, second: int) -> 
     ],
 )
 def test_by_hand(form: str, score: float, length: int, reward: float) -> None:
-    request = LengthRequest(form, 1000, ALPHA)  # type: ignore[arg-type]
+    request = LengthRequest(L1Parameters(form=form), 1000)  # type: ignore[arg-type]
     assert request.reward(score, length) == pytest.approx(reward, abs=1e-3)
 
 
 @pytest.mark.parametrize("form", ["exact", "max"])
 def test_training_asks_in_the_words_of_evaluation(form: str) -> None:
     parameters = L1Parameters(form=form)  # type: ignore[arg-type]
-    request = parameters.request(seed=1)
-    assert 100 <= request.tokens <= 4000 and request == parameters.request(seed=1)
+    request = LengthRequest.drawn(parameters, seed=1)
+    assert 100 <= request.tokens <= 4000 and request == LengthRequest.drawn(parameters, seed=1)
     asked = request.prompt("2+2=?")
     assert asked == STRATEGIES[f"l1_{form}"].prompt("2+2=?", Budget(request.tokens - 1, 1))
     # A token is one character at least.
-    assert len(LengthRequest(form, 4000, ALPHA).prompt("")) <= PROMPT_TOKENS  # type: ignore[arg-type]
+    assert len(LengthRequest(L1Parameters(form=form), 4000).prompt("")) <= PROMPT_TOKENS  # type: ignore[arg-type]

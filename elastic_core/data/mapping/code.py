@@ -9,40 +9,15 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable
 from datetime import date
 from reprlib import repr as short
 from typing import Any
 
 import polars as pl
 
-from elastic_core.data.dataset import PROBLEMS, ROW, BadRow, Fields, bad_rows
+from elastic_core.data.dataset import ROW, Row, bad_rows, each_row, reads
 from elastic_core.data.pickled import decode_hidden_tests
 from elastic_core.rewards.truth import CodeTest, CodeTruth
-
-Row = dict[str, Any]
-
-CODEFORCES_FIELDS: Fields = {
-    "problem": pl.String(),
-    "tests": pl.List(pl.Struct({"input": pl.String(), "output": pl.String()})),
-}
-LEETCODE_FIELDS: Fields = {"problem": pl.String(), "tests": pl.Struct({"functional": pl.String()})}
-LIVECODEBENCH_FIELDS: Fields = dict.fromkeys(
-    (
-        "question_id",
-        "question_content",
-        "contest_date",
-        "starter_code",
-        "public_test_cases",
-        "private_test_cases",
-        "metadata",
-    ),
-    pl.String(),
-)
-LIVECODEBENCH_TRAIN_FIELDS: Fields = dict.fromkeys(("problem", "starter_code", "tests", "metadata"), pl.String())
-PRIMEINTELLECT_FIELDS: Fields = dict.fromkeys(("problem", "tests"), pl.String())
-TACO_FIELDS: Fields = dict.fromkeys(("problem", "tests"), pl.String())
-HUMANEVAL_PLUS_FIELDS: Fields = dict.fromkeys(("task_id", "prompt", "entry_point", "test"), pl.String())
 
 LIVECODEBENCH_WINDOW = (date(2024, 8, 1), date(2025, 2, 1))
 """First and last contest date, both included."""
@@ -50,128 +25,125 @@ LIVECODEBENCH_WINDOW = (date(2024, 8, 1), date(2025, 2, 1))
 _CHECK_CALL = re.compile(r"^check\((.*)\)\s*$", re.MULTILINE)
 
 
-def codeforces(raw: pl.DataFrame) -> pl.DataFrame:
+@reads("problem", tests=pl.List(pl.Struct({"input": pl.String(), "output": pl.String()})))
+@each_row("question", "truth")
+def codeforces(row: Row) -> Row:
     """Codeforces problems of rllm; the limits are those at the end of the problem's text."""
-
-    def clean(row: Row) -> Row:
-        question = _text(row, "problem")
-        milliseconds = _limit(question, "Time Limit", "ms")
-        truth = CodeTruth(
-            "stdin",
-            _pairs(_tests(row["tests"] or [], "tests")),
-            time_limit=None if milliseconds is None else milliseconds / 1000,
-            memory_limit=_limit(question, "Memory Limit", "MB"),  # Codeforces counts 2**20 bytes to an MB
-        )
-        return {"question": question, "truth": truth.encode()}
-
-    return _map(raw, clean, "question", "truth")
+    question = _text(row, "problem")
+    milliseconds = _limit(question, "Time Limit", "ms")
+    truth = CodeTruth(
+        "stdin",
+        _pairs(_tests(row["tests"] or [], "tests")),
+        time_limit=None if milliseconds is None else milliseconds / 1000,
+        memory_limit=_limit(question, "Memory Limit", "MB"),  # Codeforces counts 2**20 bytes to an MB
+    )
+    return {"question": question, "truth": truth.encode()}
 
 
-def leetcode(raw: pl.DataFrame) -> pl.DataFrame:
+@reads("problem", tests=pl.Struct({"functional": pl.String()}))
+@each_row("question", "truth")
+def leetcode(row: Row) -> Row:
     """LeetCode problems of rllm, whose test programs end by calling `check(Solution().method)`."""
-
-    def clean(row: Row) -> Row:
-        code = _text(row["tests"] or {}, "functional")
-        if len(_check_calls(code)) != 1:
-            raise ValueError(f"the test program calls check {len(_check_calls(code))} times; expected once")
-        return {"question": _text(row, "problem"), "truth": CodeTruth("check", code=code).encode()}
-
-    return _map(raw, clean, "question", "truth")
+    code = _text(row["tests"] or {}, "functional")
+    if len(_check_calls(code)) != 1:
+        raise ValueError(f"the test program calls check {len(_check_calls(code))} times; expected once")
+    return {"question": _text(row, "problem"), "truth": CodeTruth("check", code=code).encode()}
 
 
+@reads(
+    "question_id",
+    "question_content",
+    "contest_date",
+    "starter_code",
+    "public_test_cases",
+    "private_test_cases",
+    "metadata",
+)
 def livecodebench(raw: pl.DataFrame) -> pl.DataFrame:
     """LiveCodeBench (code_generation_lite) within `LIVECODEBENCH_WINDOW`; other rows are left out undecoded."""
     contest_date = pl.col("contest_date").str.head(10).str.to_date("%Y-%m-%d", strict=False)
     dates = raw.select(ROW, "contest_date")
     bad_rows(dates, contest_date.is_null(), "contest_date is {contest_date}; expected such as 2024-08-03T00:00:00")
-
-    def clean(row: Row) -> Row:
-        tests = _tests(_json(row, "public_test_cases"), "public_test_cases")
-        row["private_test_cases"] = decode_hidden_tests(_taken(row, "private_test_cases"))
-        tests += _tests(_json(row, "private_test_cases"), "private_test_cases")
-        return {
-            "id": _text(row, "question_id"),
-            "question": _text(row, "question_content"),
-            "starter_code": row["starter_code"] or None,
-            "truth": _livecodebench_truth(tests, row).encode(),
-        }
-
-    inside = raw.filter(contest_date.is_between(*LIVECODEBENCH_WINDOW))
-    return _map(inside, clean, "id", "question", "starter_code", "truth")
+    return _livecodebench_row(raw.filter(contest_date.is_between(*LIVECODEBENCH_WINDOW)))
 
 
-def livecodebench_train(raw: pl.DataFrame) -> pl.DataFrame:
+@each_row("id", "question", "starter_code", "truth")
+def _livecodebench_row(row: Row) -> Row:
+    tests = _tests(_json(row, "public_test_cases"), "public_test_cases")
+    row["private_test_cases"] = decode_hidden_tests(_taken(row, "private_test_cases"))
+    tests += _tests(_json(row, "private_test_cases"), "private_test_cases")
+    return {
+        "id": _text(row, "question_id"),
+        "question": _text(row, "question_content"),
+        "starter_code": row["starter_code"] or None,
+        "truth": _livecodebench_truth(tests, row).encode(),
+    }
+
+
+@reads("problem", "starter_code", "tests", "metadata")
+@each_row("question", "starter_code", "truth")
+def livecodebench_train(row: Row) -> Row:
     """DeepCoder's part of LiveCodeBench (lcbv5), whose tests are plain JSON."""
-
-    def clean(row: Row) -> Row:
-        return {
-            "question": _text(row, "problem"),
-            "starter_code": row["starter_code"] or None,
-            "truth": _livecodebench_truth(_tests(_json(row, "tests"), "tests"), row).encode(),
-        }
-
-    return _map(raw, clean, "question", "starter_code", "truth")
+    return {
+        "question": _text(row, "problem"),
+        "starter_code": row["starter_code"] or None,
+        "truth": _livecodebench_truth(_tests(_json(row, "tests"), "tests"), row).encode(),
+    }
 
 
-def primeintellect(raw: pl.DataFrame) -> pl.DataFrame:
+@reads("problem", "tests")
+@each_row("question", "truth")
+def primeintellect(row: Row) -> Row:
     """DeepCoder's part of PrimeIntellect's SYNTHETIC-1.
 
     The outputs of function calls are unwrapped when all of a problem's are lists of one element: the source wraps the
     expected value so. A function that returns a list of one element in every test cannot be told from it.
     """
-
-    def clean(row: Row) -> Row:
-        tests = _tests(_json(row, "tests"), "tests")
-        match _only(tests, "type"):
-            case "stdin_stdout":
-                truth = CodeTruth("stdin", _pairs(tests))
-            case "function_call":
-                inputs, outputs = ([_value(test, name) for test in tests] for name in CodeTest._fields)
-                truth = _call_truth(_only(tests, "fn_name"), inputs, outputs)
-            case other:
-                raise ValueError(f"tests of type {short(other)}; expected stdin_stdout or function_call")
-        return {"question": _text(row, "problem"), "truth": truth.encode()}
-
-    return _map(raw, clean, "question", "truth")
+    tests = _tests(_json(row, "tests"), "tests")
+    match _only(tests, "type"):
+        case "stdin_stdout":
+            truth = CodeTruth("stdin", _pairs(tests))
+        case "function_call":
+            inputs, outputs = ([_value(test, name) for test in tests] for name in CodeTest._fields)
+            truth = _call_truth(_only(tests, "fn_name"), inputs, outputs)
+        case other:
+            raise ValueError(f"tests of type {short(other)}; expected stdin_stdout or function_call")
+    return {"question": _text(row, "problem"), "truth": truth.encode()}
 
 
-def taco(raw: pl.DataFrame) -> pl.DataFrame:
+@reads("problem", "tests")
+@each_row("question", "truth")
+def taco(row: Row) -> Row:
     """DeepCoder's part of TACO: function calls where tests name a function, else programs that read and print.
 
     The outputs of function calls are unwrapped as in `primeintellect`; TACO's own harness takes both forms for right.
     """
-
-    def clean(row: Row) -> Row:
-        tests = _json(row, "tests")
-        if not isinstance(tests, dict):
-            raise ValueError(f"tests are a {type(tests).__name__}; expected an object of inputs and outputs")
-        inputs, outputs = _list(tests, "inputs"), _list(tests, "outputs")
-        if len(inputs) != len(outputs):
-            raise ValueError(f"{len(inputs)} inputs and {len(outputs)} outputs; expected as many of both")
-        if tests.get("fn_name"):
-            truth = _call_truth(tests["fn_name"], inputs, outputs)
-        else:
-            truth = CodeTruth("stdin", tuple(map(CodeTest, map(_lines, inputs), map(_lines, outputs))))
-        return {"question": _text(row, "problem"), "truth": truth.encode()}
-
-    return _map(raw, clean, "question", "truth")
+    tests = _json(row, "tests")
+    if not isinstance(tests, dict):
+        raise ValueError(f"tests are a {type(tests).__name__}; expected an object of inputs and outputs")
+    inputs, outputs = _list(tests, "inputs"), _list(tests, "outputs")
+    if len(inputs) != len(outputs):
+        raise ValueError(f"{len(inputs)} inputs and {len(outputs)} outputs; expected as many of both")
+    if tests.get("fn_name"):
+        truth = _call_truth(tests["fn_name"], inputs, outputs)
+    else:
+        truth = CodeTruth("stdin", tuple(map(CodeTest, map(_lines, inputs), map(_lines, outputs))))
+    return {"question": _text(row, "problem"), "truth": truth.encode()}
 
 
-def humaneval_plus(raw: pl.DataFrame) -> pl.DataFrame:
+@reads("task_id", "prompt", "entry_point", "test")
+@each_row("id", "question", "truth")
+def humaneval_plus(row: Row) -> Row:
     """HumanEval+, with one call of `check` at the end of the test program."""
-
-    def clean(row: Row) -> Row:
-        code, entry_point = _text(row, "test"), _text(row, "entry_point")
-        calls = _check_calls(code)
-        if calls not in ([], [entry_point]):
-            raise ValueError(f"the test program calls check with {short(calls)}; expected once with {entry_point}")
-        if not calls:
-            code = f"{code}\ncheck({entry_point})\n"
-        question = _text(row, "prompt")
-        truth = CodeTruth("check", code=_helpers(question, entry_point) + code, entry_point=entry_point)
-        return {"id": _text(row, "task_id"), "question": question, "truth": truth.encode()}
-
-    return _map(raw, clean, "id", "question", "truth")
+    code, entry_point = _text(row, "test"), _text(row, "entry_point")
+    calls = _check_calls(code)
+    if calls not in ([], [entry_point]):
+        raise ValueError(f"the test program calls check with {short(calls)}; expected once with {entry_point}")
+    if not calls:
+        code = f"{code}\ncheck({entry_point})\n"
+    question = _text(row, "prompt")
+    truth = CodeTruth("check", code=_helpers(question, entry_point) + code, entry_point=entry_point)
+    return {"id": _text(row, "task_id"), "question": question, "truth": truth.encode()}
 
 
 def _helpers(prompt: str, entry_point: str) -> str:
@@ -186,22 +158,6 @@ def _helpers(prompt: str, entry_point: str) -> str:
     functions = [node for node in statements if isinstance(node, ast.FunctionDef) and node.name != entry_point]
     imports = [node for node in statements if isinstance(node, ast.Import | ast.ImportFrom)]
     return "".join(f"{ast.unparse(node)}\n" for node in [*imports, *functions]) if functions else ""
-
-
-def _map(raw: pl.DataFrame, clean: Callable[[Row], Row], *columns: str) -> pl.DataFrame:
-    """`clean` of each row; what it says by ValueError is said of the row.
-
-    A frame for each row, so that its text is held once: polars shares it when frames are joined.
-    """
-    schema = {name: PROBLEMS[name] for name in (ROW, *columns)}
-    frames = [pl.DataFrame(schema=schema)]
-    for index in range(raw.height):
-        number = raw[ROW][index]
-        try:
-            frames.append(pl.DataFrame([{ROW: number} | clean(raw.row(index, named=True))], schema=schema))
-        except (ValueError, RecursionError) as error:  # JSON nested too deeply is the latter
-            raise BadRow(number, str(error)) from error
-    return pl.concat(frames)
 
 
 def _livecodebench_truth(tests: list[Row], row: Row) -> CodeTruth:

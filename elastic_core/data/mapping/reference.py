@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import orjson
 import polars as pl
 
-from elastic_core.data.dataset import CONVERSATIONS, ROW, BadRow, bad_rows
+from elastic_core.data.dataset import CONVERSATIONS, ROW, BadRow, Mapper, bad_rows, reads
 
 TEMPLATES = pl.Schema(
     {ROW: pl.UInt32, "id": pl.String, "chapter": pl.String, "section": pl.String, "name": pl.String, "json": pl.String}
 )
-ALPACA = {"instruction": pl.String(), "input": pl.String(), "output": pl.String(), "system": pl.String()}
+ALPACA = ("instruction", "input", "output", "system")
 """`input` and `system` are often empty or missing."""
 
 
+@partial(Mapper, None)
 def template_library(raw: pl.DataFrame) -> pl.DataFrame:
     """ReasonFlux's {chapter: {section: [template]}} as one row per template, its fields (irregular) as JSON.
 
@@ -37,6 +39,7 @@ def template_library(raw: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=TEMPLATES)
 
 
+@partial(Mapper, None)
 def ids(raw: pl.DataFrame) -> pl.DataFrame:
     """A JSON list of texts as column id."""
     rows = raw.select(ROW, id=pl.col("json").str.json_decode(pl.String))
@@ -44,6 +47,7 @@ def ids(raw: pl.DataFrame) -> pl.DataFrame:
     return rows
 
 
+@partial(Mapper, None)
 def ratings(raw: pl.DataFrame) -> pl.DataFrame:
     """Codeforces' {rating: number of users} as columns rating and users."""
     integer = {"rating": "key", "users": "json"}
@@ -52,6 +56,7 @@ def ratings(raw: pl.DataFrame) -> pl.DataFrame:
     return rows
 
 
+@reads(*ALPACA)
 def alpaca(raw: pl.DataFrame) -> pl.DataFrame:
     """instruction, input and output as a conversation of two messages, or three where `system` holds a prompt."""
     for name in ("instruction", "output"):

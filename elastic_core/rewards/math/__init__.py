@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from elastic_core.rewards.extraction import last_boxed
 from elastic_core.rewards.grade import Grade, GradeStatus
-from elastic_core.rewards.math.boxed import last_boxed
 from elastic_core.rewards.math.compare import accepts, undecided
 from elastic_core.rewards.math.pool import Exhausted, WorkerDied, shared_pool
 from elastic_core.rewards.truth import MathTruth

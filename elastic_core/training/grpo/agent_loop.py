@@ -24,8 +24,8 @@ from elastic_core.engines.base import drive
 from elastic_core.markers import load_markers
 from elastic_core.seeds import group_seed, request_seed, rollout_seed
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
-from elastic_core.training.grpo.l1 import L1Parameters
-from elastic_core.training.grpo.reward import grade_trajectory, length, measures
+from elastic_core.training.grpo.parameters import L1Parameters
+from elastic_core.training.grpo.reward import LengthRequest, grade_trajectory, length, measures
 
 
 class ServerEngine:
@@ -103,7 +103,7 @@ class ElasticAgentLoop(AgentLoopBase):
         """
         group = self._group_seed(row)
         budget = self._budget.draw(group)
-        request = self._l1.request(group) if self._l1 else None
+        request = LengthRequest.drawn(self._l1, group) if self._l1 else None
         *before, question = row["raw_prompt"]
         if request:
             question = {**question, "content": request.prompt(question["content"])}

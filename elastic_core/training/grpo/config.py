@@ -1,6 +1,6 @@
 """GRPO's settings in verl's own configuration.
 
-The algorithm is GRPO: advantages are rewards minus the group's mean, over its standard deviation (advantage.py); PPO's
+The algorithm is GRPO: advantages are rewards minus the group's mean, over its standard deviation (trainer.py); PPO's
 clipped ratio is against the policy that sampled; the KL penalty is a loss term, not part of the reward.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
 
 from elastic_core.engines.parameters import CPU_EXECUTOR
-from elastic_core.safetensors import tensors
+from elastic_core.model_files import tensors
 from elastic_core.training.grpo.parameters import GrpoParameters
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _data(p: GrpoParameters, train_files: Sequence[Path], validation_files: Sequ
 
 def _algorithm(p: GrpoParameters) -> dict[str, Any]:
     return {
-        "algorithm.adv_estimator": "elastic_grpo",  # advantage.py registers it.
+        "algorithm.adv_estimator": "elastic_grpo",  # trainer.py registers it.
         "critic.enable": False,
         "algorithm.use_kl_in_reward": False,
         "algorithm.rollout_correction.bypass_mode": p.reuse_rollout_logprobs,

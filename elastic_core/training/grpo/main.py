@@ -26,7 +26,7 @@ def main(file: str) -> None:
     from omegaconf import OmegaConf
 
     from elastic_core.training.checkpoints import is_finished, recover
-    from elastic_core.training.plugin_check import require_plugin
+    from elastic_core.training.requirements import require_plugin
 
     config = cast("DictConfig", OmegaConf.load(file))
     out_dir, steps = Path(config.trainer.default_local_dir), int(config.trainer.total_training_steps)
@@ -55,8 +55,8 @@ def run(config: "DictConfig") -> None:
     import ray
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-    from elastic_core.training.grpo.private_queues import protected
-    from elastic_core.training.grpo.requirements import require_graders
+    from elastic_core.private_stores import protected
+    from elastic_core.training.requirements import require_graders
 
     environment = get_ppo_ray_runtime_env(config)
     environment["env_vars"]["TRANSFER_QUEUE_ENABLE"] = "1"

@@ -4,8 +4,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from elastic_core.budget import Budget, TrainingBudget
-from elastic_core.training.grpo.l1 import PROMPT_TOKENS, L1Parameters
+from elastic_core.budget import Budget, TokenRange, TrainingBudget
 
 DEADLINES = {"start_timeout_seconds", "step_timeout_seconds"}
 """Settings of whoever follows a training, which change nothing in it."""
@@ -15,6 +14,28 @@ RESOURCES = DEADLINES | {
     *("memory_fraction", "tokens_per_device", "offload", "attention", "keep_checkpoints"),
 }
 """What a training runs on, and how fast. What it learns is the same, up to rounding."""
+
+PROMPT_TOKENS = 32
+"""Room in the context for the sentence that asks for a length, in tokens."""
+
+
+class L1Parameters(BaseModel):
+    """Which length is asked for, and what missing it costs (reward.py)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    form: Literal["exact", "max"] = Field(description='Ask for n tokens, or for at most n: "exact" or "max".')
+    lengths: str = Field(
+        "100..4000", description="Tokens asked for, n: drawn from this range per problem and step, from train.seed."
+    )
+    penalty: float = Field(3e-4, gt=0, lt=1, description="Reward lost per token away from n (alpha).")
+
+    @field_validator("lengths")
+    @classmethod
+    def _at_least_one(cls, text: str) -> str:
+        if TokenRange.parse(text).low < 1:
+            raise ValueError(f'"{text}" asks for no tokens; expected 1 or more')
+        return text
 
 
 class GrpoParameters(BaseModel):

@@ -1,4 +1,5 @@
-"""verl's synchronous GRPO trainer, made to fail loudly and to report what elastic reasoning is about."""
+"""verl's synchronous GRPO trainer with our group advantage, made to fail loudly and to report what elastic reasoning is
+about."""
 
 import os
 from collections.abc import Sequence
@@ -7,15 +8,48 @@ from typing import Any
 
 import numpy as np
 import ray
+import torch
 from omegaconf import DictConfig, OmegaConf
+from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from elastic_core.retry import wait_until
 from elastic_core.training import checkpoints
-from elastic_core.training.grpo import advantage  # noqa: F401  registers the group advantage
-from elastic_core.training.grpo.diagnostics import NothingLearned, SamplerAgreement
-from elastic_core.training.grpo.step_metrics import STEP, StepMetrics, validation_of
+from elastic_core.training.grpo.step_metrics import STEP, NothingLearned, SamplerAgreement, StepMetrics, validation_of
+
+ESTIMATOR = "elastic_grpo"
+_EPSILON = 1e-6
+
+
+@register_adv_est(ESTIMATOR)
+def group_advantages(
+    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, index: np.ndarray, **_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """GRPO's group advantage (Elastic Reasoning, section 3.3): rewards less their group's mean, over its deviation.
+
+    A_i = (r_i - mean(r)) / (std(r) + 1e-6) on every sampled token of rollout i, 0 on forced ones.
+
+    verl's own "grpo" takes mean and deviation in single precision, where equal rewards that are no whole numbers, like
+    those of L1's responses that are all cut, have a mean that differs from them: it is off by 1e-7, and divided by
+    1e-6. In double precision the mean of equal rewards is exact, so a group without variance has advantage 0.
+
+    Args:
+        token_level_rewards: (rollouts, tokens), the reward on the last token.
+        response_mask: (rollouts, tokens), 0 where forced or padding.
+        index: (rollouts,) which group each is of.
+
+    Returns:
+        Advantages and returns, (rollouts, tokens), the same: there is no critic.
+    """
+    rewards = token_level_rewards.sum(dim=-1).double()
+    advantages = torch.empty_like(rewards)
+    for group in set(index):
+        rows = torch.from_numpy(index == group)
+        mean, deviation = rewards[rows].mean(), rewards[rows].std()
+        advantages[rows] = (rewards[rows] - mean) / (deviation + _EPSILON)
+    of_tokens = advantages.float().unsqueeze(-1) * response_mask
+    return of_tokens, of_tokens
 
 
 class StrictReplayBuffer(ReplayBuffer):
@@ -153,8 +187,7 @@ def train(config: DictConfig) -> None:
     from verl.utils.logging_utils import configure_verl_logging
 
     from elastic_core.training.grpo.agent_loop import RolloutManager
-    from elastic_core.training.grpo.watchdog import watching
-    from elastic_core.training.plugin_check import require_plugin
+    from elastic_core.training.requirements import require_plugin, watching
 
     require_plugin()
     configure_verl_logging()

