@@ -5,7 +5,7 @@ or of one curve, on one benchmark; those that take `problems` see one cell's `pr
 grouped once. Every estimate says on how many problems and trajectories it rests.
 
 - `estimates`: what an estimate is, from rows to problems, and where the intervals come from;
-- `accuracy`: avg@k with Wilson's interval at the effective sample size, paired differences by MOVER, pass@k, maj@k;
+- `accuracy`: avg@k with Wilson's interval at the effective sample size, paired differences, pass@k, maj@k;
 - `responses`: lengths in tokens, closed thoughts, whether there are answers at all;
 - `curves`: area under accuracy over log tokens, the log-linear law;
 - `budgets`: what the next tokens buy; the cheapest budget that gives up hardly any accuracy; what each problem needs,

@@ -19,6 +19,7 @@ from elastic_core.statistics.estimates import (
     column_of,
     common_problems,
     estimates_table,
+    paired_interval,
     paired_tables,
     problem_table,
     wilson,
@@ -73,22 +74,13 @@ def paired_difference(a: pl.DataFrame, b: pl.DataFrame) -> Estimate:
 def score_difference(a: pl.DataFrame, b: pl.DataFrame) -> Estimate:
     """`mean_score` of `a` minus that of `b`, from the `problem_table` of each; both hold the same problems.
 
-    The interval combines the two avg@k intervals with the correlation of the problem means (MOVER: Zou and Donner
-    2008; Newcombe 1998, "Improved confidence intervals for the difference between binomial proportions based on
-    paired data"). Unlike a t-interval of the differences it keeps its width when every problem agrees, as between a
-    model that is nearly always wrong and one that is nearly always right.
+    The interval is that of the differences problem by problem (`paired_interval`), so cells that share samples, as the
+    memo lets them, are told apart by what they do not share.
     """
-    right, left = mean_score(a), mean_score(b)
-    shared = _correlation(column_of(a, "score"), column_of(b, "score"))
-    below, above = (right.mean - right.low, left.high - left.mean), (right.high - right.mean, left.mean - left.low)
-    difference = right.mean - left.mean
-    return Estimate(
-        difference,
-        difference - _combined(*below, shared),
-        difference + _combined(*above, shared),
-        right.num_problems,
-        right.num_trajectories + left.num_trajectories,
-    )
+    differences = column_of(a, "score") - column_of(b, "score")
+    counts = [int(side["num_samples"].sum()) for side in (a, b)]
+    interval = paired_interval(differences, min(counts) / len(differences))
+    return Estimate(float(differences.mean()), *interval, len(differences), sum(counts))
 
 
 def paired_differences(rows: pl.DataFrame, between: Literal["model", "strategy"], baseline: str) -> pl.DataFrame:
@@ -231,13 +223,3 @@ def _chance(votes: tuple[int, ...], silent: int, k: int, place: int) -> float:
         shared = sum(count / (1 + tied) for (tied, size), count in ways.items() if size == k - j)
         total += comb(votes[place], j) * shared
     return total / comb(sum(votes) + silent, k)
-
-
-def _correlation(a: np.ndarray, b: np.ndarray) -> float:
-    """Pearson's, and 0 where one of them is constant: nothing is known to be shared."""
-    return 0.0 if np.ptp(a) == 0 or np.ptp(b) == 0 else float(np.corrcoef(a, b)[0, 1])
-
-
-def _combined(a: float, b: float, correlation: float) -> float:
-    """Half-width of a difference from the half-widths a and b of its terms."""
-    return float(np.sqrt(max(a**2 + b**2 - 2 * correlation * a * b, 0.0)))

@@ -1,13 +1,16 @@
 """avg@k, paired differences and ratios: known values, bounds that always hold, and coverage by simulation."""
 
+from itertools import product
+
 import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import betaincinv
 
 from elastic_core.statistics.accuracy import avg_at_k, paired_difference
-from elastic_core.statistics.estimates import mean_interval, problem_table, t95, wilson
+from elastic_core.statistics.estimates import mean_interval, paired_interval, problem_table, t95, wilson
 from elastic_core.statistics.responses import paired_ratio
 
 
@@ -154,6 +157,51 @@ def test_differences_cover_the_truth(p: float, q: float) -> None:
     pairs = [(clustered(rng, p, 0.3, 100, 4), clustered(rng, q, 0.3, 100, 4)) for _ in range(400)]
     differences = [paired_difference(b, a) for a, b in pairs]
     assert np.mean([estimate.low <= q - p <= estimate.high for estimate in differences]) >= 0.93
+
+
+@pytest.fixture(scope="module")
+def paired_coverage() -> pl.DataFrame:
+    """Coverage of paired differences, and how many problems differ, over pairs of cells as a sweep's memo draws them:
+    shared samples are one and the same, the others each cell's own. Accuracies vary by problem, and agree in which are
+    easy."""
+    rng, draws, settings = np.random.default_rng(0), 2000, []
+    quantiles = np.linspace(0.0005, 0.9995, 1001)
+    for problems, p, correlation, shared, gain in product(
+        (30, 100), (0.02, 0.3, 0.9), (0.3, 0.9), (0.0, 0.5, 0.99), (0.05, 0.2)
+    ):
+        q, spread = p + gain if p < 0.5 else p - gain, (1 - correlation) / correlation
+        ours, theirs = (betaincinv(spread * mean, spread * (1 - mean), quantiles) for mean in (q, p))
+        difficulty = rng.integers(len(quantiles), size=(draws, problems))
+        shares = (
+            np.full(difficulty.shape, shared) if shared in (0, 1) else rng.beta(shared, 1 - shared, difficulty.shape)
+        )
+        own = rng.binomial(16, 1 - shares)
+        differences = (rng.binomial(own, ours[difficulty]) - rng.binomial(own, theirs[difficulty])) / 16
+        truth = (1 - shared) * float((ours - theirs).mean())
+        bounds = [paired_interval(each, 16) for each in differences]
+        covered = np.mean([low <= truth <= high for low, high in bounds])
+        settings.append((covered, (differences != 0).sum(axis=1).mean()))
+    return pl.DataFrame(settings, schema=["covered", "differing"], orient="row")
+
+
+def test_paired_differences_cover_the_truth_however_many_samples_are_shared(paired_coverage: pl.DataFrame) -> None:
+    assert paired_coverage["covered"].min() >= 0.92  # type: ignore[operator]
+
+
+def test_paired_differences_are_no_wider_than_needed_where_something_differs(paired_coverage: pl.DataFrame) -> None:
+    assert paired_coverage.filter(pl.col("differing") >= 5)["covered"].median() <= 0.97  # type: ignore[operator]
+
+
+def test_equal_problems_leave_little_doubt_and_some() -> None:
+    low, high = paired_interval(np.zeros(100), 16)
+    assert (low, high) == pytest.approx((-0.0152, 0.0152), abs=2e-4)
+    one = paired_interval(np.zeros(30), 1)
+    # Three in thirty problems may differ unseen ("rule of three"): 1 - 0.05 ** (1 / 30) = 9.5 %.
+    assert one[1] == pytest.approx(0.095, abs=0.005)
+
+
+def test_one_problem_says_nothing_of_a_difference() -> None:
+    assert paired_interval(np.array([0.5]), 4) == (-1.0, 1.0)
 
 
 def test_a_ratio_of_proportional_lengths_is_exact() -> None:
