@@ -17,6 +17,11 @@ def sample_seed(seed: int, benchmark: str, problem: str, number: int) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
+def cell_seed(seed: int, strategy: str, budget: str) -> int:
+    """The seed of one cell of a sample, from the sample's, where cells share nothing. Non-negative, below 2**31."""
+    return _hashed(f"{seed}/{strategy}/{budget}")
+
+
 def request_seed(seed: int, request: Generate) -> int:
     """The seed of one request, a function of the sample's seed, the prefix and the draw's number alone, so that a
     resumed run draws what an uninterrupted one would have. Non-negative, below 2**31."""

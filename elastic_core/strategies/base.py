@@ -77,6 +77,8 @@ class Strategy:
         roles: who is asked, "policy" alone or several that may be different models.
         prolongs: whether it goes on thinking after the model ended the thought.
         shares: whether its sampled tokens are draws that the continuation memo may hand to others.
+        redraws: whether it draws from one prefix several times, and keeps some. A row does not tell which it kept, so a
+            resumed sweep learns nothing from it: what was chosen has another law than what is drawn.
         max_forced_tokens: most tokens that it writes itself; they need room in the context beside the budget.
     """
 
@@ -86,6 +88,7 @@ class Strategy:
     roles: tuple[str, ...] = ("policy",)
     prolongs: bool = False
     shares: bool = True
+    redraws: bool = False
     max_forced_tokens: Callable[[Markers], int] = lambda markers: 0
 
     def prompt(self, question: str, budget: Budget) -> str:

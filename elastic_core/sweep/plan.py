@@ -15,7 +15,7 @@ from elastic_core.data.problems import Problem
 from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
 from elastic_core.markers import Markers
-from elastic_core.seeds import sample_seed
+from elastic_core.seeds import cell_seed, sample_seed
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell
 
@@ -175,11 +175,12 @@ class _Endless:
 
 
 def _apart(work: Sequence[Work], cells: Sequence[Cell]) -> Iterator[Work]:
-    """Every cell a unit of its own, the largest first."""
+    """Every cell a unit of its own, the largest first, with a seed of its own."""
     for cell in cells:
         for unit in work:
             if cell in unit.cells:
-                yield Work(unit.problem, unit.number, unit.seed, (cell,), resumed=False)
+                seed = cell_seed(unit.seed, cell.strategy, str(cell.budget))
+                yield Work(unit.problem, unit.number, seed, (cell,), resumed=False)
 
 
 def _present(finished: pl.DataFrame, cell: Cell) -> set[tuple[str, int]]:
