@@ -51,6 +51,10 @@ class SweepTable:
         wanted = None if shards is None else list(shards)
         return pl.concat([_called(store.scan(wanted), name) for name, store in self._named()])
 
+    def read(self) -> pl.DataFrame:
+        """As `scan`, in memory."""
+        return self.scan().collect()
+
     def finished(self) -> pl.DataFrame:
         """As `TrajectoryStore.finished`."""
         return pl.concat([_called(store.finished().lazy(), name) for name, store in self._named()]).collect()

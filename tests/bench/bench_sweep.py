@@ -39,6 +39,7 @@ from elastic_core.sweep.plan import Sharing, SweepPlan, plan_sweep
 from elastic_core.sweep.prompts import Prompts
 from elastic_core.sweep.rows import RowBuilder
 from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import BUDGET
 from reports.summary import COLUMNS, summarize
 from tests.bench import results
@@ -183,7 +184,7 @@ def bookkeeping(options: argparse.Namespace) -> dict[str, float]:
 
 def stored_alone(table: Path) -> float:
     """Seconds that writing a table takes on a machine that does nothing else, in shards as the sweep wrote them."""
-    shards = [pl.read_parquet(file) for file in sorted(table.glob("*.parquet"))]
+    shards = [pl.read_parquet(file) for file in SweepTable(table).shards()]
     with tempfile.TemporaryDirectory() as directory:
         store = TrajectoryStore(Path(directory))
         with store.writing(Manifest({}, {}, {}, {})):

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-import polars as pl
-
+from elastic_core.sweep.table import SweepTable
 from tests.elastic_command import elastic
 
 TWO = """ablation={
@@ -20,7 +19,7 @@ def test_variants_are_trained_in_turn_measured_side_by_side_and_not_run_again(tm
     first = elastic(*command, runs=tmp_path, timeout=1500)
     assert first.returncode == 0, first.stdout[-6000:]
     assert first.stdout.count("train: finished in") == 2
-    table = pl.read_parquet(sorted(tmp_path.glob("ablation-smoke/sweep/*/table/*.parquet")))
+    table = SweepTable(next(tmp_path.glob("ablation-smoke/sweep/*/table"))).read()
     assert set(table["model"]) == {"base", "drawn", "l1"}
     assert "drawn" in Path(first.stdout.strip().splitlines()[-1]).read_text()
     again = elastic(*command, runs=tmp_path)

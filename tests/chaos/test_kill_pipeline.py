@@ -16,7 +16,7 @@ STAGES = ("data", "warm-start", "train", "sweep", "report")
 MOMENTS = {
     "warm-start": "smoke/warm-start/*/run/checkpoints/latest_checkpointed_iteration.txt",
     "train": "smoke/train/*/checkpoints/latest_checkpointed_iteration.txt",
-    "sweep": "smoke/sweep/*/table/*.parquet",
+    "sweep": "smoke/tables/*/*.parquet",
 }
 """What exists once the stage is in the middle of its work."""
 
@@ -59,4 +59,4 @@ def _wait_for(process: "subprocess.Popen[bytes]", runs: Path, pattern: str, seco
 
 
 def _shards(runs: Path) -> dict[Path, int]:
-    return {file: file.stat().st_mtime_ns for file in runs.glob("smoke/sweep/*/table/*.parquet")}
+    return {file: file.stat().st_mtime_ns for file in runs.glob("smoke/tables/*/*.parquet")}

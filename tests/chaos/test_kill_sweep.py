@@ -113,7 +113,7 @@ def _await_rows(process: "subprocess.Popen[bytes]", runs: Path, seconds: float =
 
 
 def _shards(runs: Path) -> dict[Path, int]:
-    return {file: file.stat().st_mtime_ns for file in runs.glob("smoke/sweep/*/table/*.parquet")}
+    return {file: file.stat().st_mtime_ns for file in runs.glob("smoke/tables/*/*.parquet")}
 
 
 def _rows(runs: Path) -> int:

@@ -7,6 +7,7 @@ import polars as pl
 import psutil
 import pytest
 
+from elastic_core.sweep.table import SweepTable
 from tests.browser import browser, page  # noqa: F401 (fixtures)
 from tests.elastic_command import elastic
 from tests.listening import Place, watched
@@ -38,4 +39,5 @@ def table(first: subprocess.CompletedProcess[str], runs: Path) -> pl.DataFrame:
 
 def read_table(runs: Path) -> pl.DataFrame:
     """The trajectory table of the smoke pipeline."""
-    return pl.read_parquet(sorted(runs.glob("smoke/sweep/*/table/*.parquet")))
+    (directory,) = runs.glob("smoke/sweep/*/table")
+    return SweepTable(directory).read()

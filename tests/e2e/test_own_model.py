@@ -6,9 +6,9 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
-import polars as pl
 import pytest
 
+from elastic_core.sweep.table import SweepTable
 from tests.elastic_command import elastic
 from tests.upstream import UPSTREAM
 
@@ -65,7 +65,7 @@ def test_the_page_from_weights_to_report_and_again(weights: Path, tmp_path: Path
     command += tuple(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))
     report = Path(run(runs, *command).strip().splitlines()[-1])
     assert "gsm8k" in report.read_text()
-    table = pl.read_parquet(sorted(runs.glob("smollm2-135m/sweep/*/table/*.parquet")))
+    table = SweepTable(next(runs.glob("smollm2-135m/sweep/*/table"))).read()
     assert set(table["model"]) == {"base", "trained", "prepared"} and table.height == 3 * 2 * 2
     assert (table.filter(strategy="separate")["think_tokens"] <= 32).all()
     again = run(runs, *command)

@@ -1,14 +1,16 @@
 """The embedded pipeline in small, with the real Prefect, Ray, verl, vLLM and MLflow, as a user runs it."""
 
 import json
-import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
 from mlflow import MlflowClient
 
+from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import CELL, KEY, SCHEMA
 from tests.e2e.conftest import read_table
 from tests.elastic_command import elastic, elastic_here
@@ -107,15 +109,14 @@ def test_the_sweep_says_on_the_models_card_what_it_measured(
 def test_a_grade_that_was_wrong_is_put_right(table: pl.DataFrame, runs: Path, tmp_path: Path) -> None:
     (original,) = runs.glob("smoke/sweep/*/table")
     copy = tmp_path / "table"
-    shutil.copytree(original, copy)
-    for shard in copy.glob("rows-*.parquet"):
-        rows = pl.read_parquet(shard)
-        rows.with_columns(score=1 - pl.col("score"), grade_status=pl.lit("wrong")).write_parquet(shard)
+    store = TrajectoryStore(copy)
+    with store.writing(replace(SweepTable(original).manifest, stores={})):
+        store.append(table.with_columns(score=1 - pl.col("score"), grade_status=pl.lit("wrong")))
     missing = elastic_here("regrade", str(copy), runs=runs)
     assert missing.returncode == 2 and "give --data DIRECTORY" in missing.stdout
     (data,) = (file.parent for file in runs.glob("smoke/data/*/manifest.json"))
     result = elastic_here("regrade", str(copy), "--data", str(data), runs=runs)
     assert result.returncode == 0, result.stdout[-3000:]
     key = list(KEY)
-    assert pl.read_parquet(sorted(copy.glob("*.parquet"))).sort(key).equals(table.sort(key))
+    assert store.read().sort(key).equals(table.sort(key))
     assert "not a trajectory table" in elastic_here("regrade", str(tmp_path), runs=runs).stdout

@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from elastic_core.sweep.table import SweepTable
 from elastic_core.training.checkpoints import checkpoint_steps
 from tests.elastic_command import elastic, elastic_here
 from tests.exactness import broken_rules
@@ -94,7 +95,7 @@ def test_some_thoughts_are_closed_and_some_forced(results: Path) -> None:
 
 def test_the_table_is_exact(results: Path) -> None:
     (sweep,) = (results / "sweep").iterdir()
-    table = pl.read_parquet(sweep / "table" / "**" / "*.parquet", hive_partitioning=False)
+    table = SweepTable(sweep / "table").read()
     assert broken_rules(table) == {}
     assert set(table["model"]) == {"base>trained"}
     assert {"closed", "forced"} <= set(table["think_finish"])
