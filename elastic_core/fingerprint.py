@@ -112,6 +112,7 @@ class HashCache:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(self._file.with_name(".hashes.lock")):
                 write_text(self._file, json.dumps({**self._read(), **self._new}, indent=0, sort_keys=True) + "\n")
+            self._new.clear()
 
     def _keep(self, path: Path, entry: tuple[int, int, str]) -> None:
         self._entries[str(path.absolute())] = self._new[str(path.absolute())] = entry
