@@ -38,13 +38,16 @@ DEPLOYMENTS = """
 """
 
 UP = """
+    import json
     import sys
+    from pathlib import Path
 
     from elastic_core.errors import UserError
     from flows.services import ServicesParameters, up
 
+    given = json.loads(sys.argv[1])
     try:
-        up(ServicesParameters.model_validate_json(sys.argv[1]))
+        up(ServicesParameters(**given | {"runs": Path(given["runs"])}))
     except UserError as error:
         sys.exit(f"error: {error}")
 """

@@ -103,7 +103,12 @@ def test_the_worker_runs_what_prefect_yaml_names_whatever_the_server_says(servic
         body = {"flow_id": known["flow_id"], "work_pool_name": "elastic", "entrypoint": "flow.py:touch"}
 
         def plant(**fields: Any) -> None:
-            assert api.patch(f"/deployments/{known['id']}", json=fields).status_code == 204
+            # 503 is Prefect's word for a database that is busy: its own client asks again too.
+            wait_for(
+                lambda: api.patch(f"/deployments/{known['id']}", json=fields).status_code == 204,
+                60,
+                "changed deployment",
+            )
 
         def finished(deployment: str, **more: Any) -> dict[str, Any]:
             answers = []
