@@ -114,10 +114,12 @@ def test_every_row_is_there_and_keeps_its_budget(table: pl.DataFrame) -> None:
 
 
 def test_forced_cells_are_those_of_independent_sampling_token_by_token(
-    table: pl.DataFrame, runner: asyncio.Runner, engine: RayEngine, tmp_path: Path
+    table: pl.DataFrame, runner: asyncio.Runner, engine: RayEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine draws reproducibly and both draw thought and forced solution from the same places. A solution after a
-    thought that closed by itself is part of the thought's draw in the one and a draw of its own in the other."""
+    """The engine draws reproducibly and, with one seed for all cells of a sample, both draw thought and forced solution
+    from the same places. A solution after a thought that closed by itself is part of the thought's draw in the one and
+    a draw of its own in the other."""
+    monkeypatch.setattr("elastic_core.sweep.plan.cell_seed", lambda seed, *_: seed)
     independent, result = sweep(runner, engine, tmp_path, sharing="independent")
     forced = table.filter(pl.col("think_finish") == "forced", ~pl.col("strategy").str.contains("wait"))
     assert forced.height > 50
