@@ -4,7 +4,6 @@ is there. They say no more than the numbers."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
 
 import polars as pl
 
@@ -125,11 +124,7 @@ def coverage(rows: pl.DataFrame, asked: Asked) -> str:
     """
     counts = rows.filter(pl.col("sample") < asked.num_samples).group_by(CELL).len()
     there = {tuple(row[:-1]): row[-1] for row in counts.select(*CELL, "len").iter_rows()}
-    wanted = {
-        (cell.model, cell.benchmark, cell.strategy, *astuple(cell.budget)): asked.num_problems[cell.benchmark]
-        * asked.num_samples
-        for cell in asked.cells
-    }
+    wanted = {cell.key: asked.num_problems[cell.benchmark] * asked.num_samples for cell in asked.cells}
     found = {key: min(there.get(key, 0), number) for key, number in wanted.items()}
     numbers = ", ".join(f"{num} of {name}" for name, num in asked.num_problems.items())
     of = f" It measures part of the problems, drawn by a hash of their names: {numbers}." if asked.chosen else ""

@@ -3,20 +3,37 @@ starts."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elastic_core.budget import parse_grid
+from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.problems import Problem
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.markers import Markers, load_markers
-from elastic_core.strategies import STRATEGIES
+from elastic_core.markers import Markers, chat_prompt, load_markers
+from elastic_core.strategies import STRATEGIES, Strategy
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, Templates
 from elastic_core.sweep.grid import Cell, build_cells, checkpoints, split_model
-from elastic_core.sweep.prompts import Prompts
 from elastic_core.sweep.rows import RowBuilder
+
+
+class Prompts:
+    """Prompts of a model, each encoded once."""
+
+    def __init__(self, tokenizer: Any, strategies: Mapping[str, Strategy] = STRATEGIES) -> None:
+        self.strategies = strategies
+        # A copy: one tokenizer must not encode here while the writer's thread decodes with it.
+        self._tokenizer = copy.deepcopy(tokenizer)
+        self._known: dict[str, tuple[int, ...]] = {}
+
+    def ids(self, problem: Problem, strategy: str, budget: Budget) -> tuple[int, ...]:
+        """Prompt token ids of a cell's request."""
+        text = self.strategies[strategy].prompt(problem.question, budget)
+        if text not in self._known:
+            self._known[text] = chat_prompt(self._tokenizer, text)
+        return self._known[text]
 
 
 @dataclass(frozen=True)

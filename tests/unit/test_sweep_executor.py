@@ -22,11 +22,10 @@ from elastic_core.strategies import Completion, Generate, Sampling
 from elastic_core.sweep import executor
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
 from elastic_core.sweep.grid import Cell, build_cells
-from elastic_core.sweep.manifest import Manifest
+from elastic_core.sweep.models import Prompts
 from elastic_core.sweep.plan import Sharing, plan_sweep
-from elastic_core.sweep.prompts import Prompts
 from elastic_core.sweep.rows import RowBuilder
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import KEY
 from tests.scripted import ScriptedEngine
 
