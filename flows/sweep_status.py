@@ -10,7 +10,6 @@ from rich.table import Table
 
 from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
-from elastic_core.statistics.responses import readable, unreadable
 from elastic_core.sweep.grid import rows_of
 from elastic_core.sweep.models import SweepModel, sweep_models
 from elastic_core.sweep.plan import Bound, SweepPlan, bound, plan_sweep
@@ -19,6 +18,7 @@ from elastic_core.trajectory import CELL
 from flows.inputs import Inputs
 from flows.run import FlowRun
 from reports.comparison import render
+from reports.verdict import readable, unreadable
 from tasks.sweep import sweep_table
 
 _BYTES_PER_TOKEN = 8.0

@@ -18,7 +18,7 @@ from elastic_core.codeforces.rating import (
 )
 from elastic_core.escaping import escaped
 from elastic_core.trajectory import CELL
-from reports.published import published, sources, stated_budget
+from reports.summary import published, sources, stated_budget
 from reports.wording import with_bounds
 
 BENCHMARK = "codeforces"

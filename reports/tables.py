@@ -16,8 +16,7 @@ from elastic_core.statistics.estimates import FREE
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.trajectory import BUDGET
 from reports.content import HIGH, LOW, ReportTable, Training
-from reports.published import ACCURACY, stated_budget
-from reports.summary import partial
+from reports.summary import ACCURACY, partial, stated_budget
 from reports.wording import budget_text, plain
 
 SWAP = ">"

@@ -17,7 +17,6 @@ from elastic_core.data.problems import Problem, read_problems
 from elastic_core.engines.parameters import EngineParameters, vllm_version
 from elastic_core.errors import UserError
 from elastic_core.ray_cluster import RayCluster
-from elastic_core.statistics.responses import readable, unreadable
 from elastic_core.strategies import Sampling
 from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
@@ -28,6 +27,7 @@ from elastic_core.sweep.store import Manifest, ManifestMismatch, TableLocked
 from elastic_core.sweep.table import SweepTable, Throughput, bytes_per_token, with_stores
 from elastic_core.trajectory import CELL
 from reports.summary import COLUMNS, summarize
+from reports.verdict import readable, unreadable
 from tasks.cluster import connected, ray_cluster
 from tasks.progress import Progress, progress
 from tasks.stage import STORES, TABLE, Stage, seconds_to_queue, worth_retrying

@@ -11,13 +11,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.data.problems import Problem
 from elastic_core.errors import nearest
 from elastic_core.strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from elastic_core.data.problems import Problem
 
 UNLIMITED_BUDGET = Budget(None, None)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Literal, NamedTuple
 
@@ -102,8 +102,8 @@ def plan_sweep(
                     work.append(
                         Work(problem, number, seed_here, missing, sharing == "memo" and not finished.is_empty())
                     )
-    if sharing == "independent":  # Every cell a unit of its own, the largest first.
-        work = [replace(unit, cells=(cell,)) for cell in cells for unit in work if cell in unit.cells]
+    if sharing == "independent":
+        work = list(_apart(work, cells))
     num_rows = sum(len(problems[cell.benchmark]) for cell in cells) * num_samples
     return SweepPlan(cells[0].model, tuple(work), num_rows, sharing)
 
@@ -182,6 +182,14 @@ class _Endless:
         if request.think_budget is not None and request.think_budget < count:
             tokens[request.think_budget] = self.think_end
         return Completion(tuple(tokens), Finish.LENGTH)
+
+
+def _apart(work: Sequence[Work], cells: Sequence[Cell]) -> Iterator[Work]:
+    """Every cell a unit of its own, the largest first."""
+    for cell in cells:
+        for unit in work:
+            if cell in unit.cells:
+                yield Work(unit.problem, unit.number, unit.seed, (cell,), resumed=False)
 
 
 def _present(finished: pl.DataFrame, cell: Cell) -> set[tuple[str, int]]:

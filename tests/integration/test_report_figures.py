@@ -24,8 +24,7 @@ from reports.figures import (
     tokens,
     training,
 )
-from reports.published import published
-from reports.summary import cell_problems, summarize
+from reports.summary import cell_problems, published, summarize
 from tests.unit.test_report_summary import make_rows
 
 pytestmark = pytest.mark.filterwarnings("error::UserWarning")

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.statistics.accuracy import avg_at_k, paired_difference
-from elastic_core.statistics.estimates import mean_interval, problem_table, t95, wilson
-from elastic_core.statistics.responses import paired_ratio
+from elastic_core.statistics.estimates import mean_interval, paired_ratio, problem_table, t95, wilson
 
 
 def table(scores: np.ndarray, column: str = "score") -> pl.DataFrame:
