@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic_core import hub
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, first_line
 from elastic_core.files import replacing_directory
 from elastic_core.markers import load_markers
 from elastic_core.safetensors import let_others_read
@@ -113,8 +113,7 @@ def _load(model: str) -> tuple[Any, Any]:
         tokenizer = AutoTokenizer.from_pretrained(directory, **how)
         network = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32 if how else "auto", **how)
     except (OSError, ValueError, KeyError, NotImplementedError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{model}: transformers cannot read it as a language model: {reason}") from None
+        raise UserError(f"{model}: transformers cannot read it as a language model: {first_line(error)}") from None
     if not getattr(tokenizer, "is_fast", False):
         raise UserError(f"{model}: transformers has no fast tokenizer for it, expected one (tokenizer.json)")
     if how:  # transformers 5 takes a GGUF's end-of-text from the wrong place, and would drop spaces when it decodes.

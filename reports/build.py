@@ -46,7 +46,7 @@ def build_report(sources: ReportSources, directory: Path) -> ReportContent:
             write_csv(table.frame, temporary, float_precision=4)
     write_summary_json(content.summary, directory / "summary.json")
     write_text(directory / "report.md", render_markdown(content))
-    write_page(content, sources.rows, sources.problems, directory / "report.html")
+    write_page(content, directory / "report.html")
     _replace_earlier(content, earlier)
     return content
 
@@ -145,6 +145,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         tables.costs(summary, sources.price),
     ]
     return ReportContent(
+        sources=sources,
         directory=directory,
         verdict=" ".join([verdict(problems, claims, responses), *idle]),
         coverage=None if sources.asked is None else coverage(rows, sources.asked),
@@ -152,7 +153,4 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         claims=claims,
         tables=[table for table in shown if table is not None],
         figures=[figure for figure in figures if figure is not None],
-        provenance=sources.provenance,
-        documents=sources.documents,
-        remarks=sources.remarks,
     )

@@ -89,7 +89,6 @@ class CodeforcesRating:
     Attributes:
         percentile: share of users with a lower rating, 0 to 100; likewise of the interval's ends.
         contests: rating in each contest used.
-        without_data: contests of the results that could not be used: no standings, unrated, or too few participants.
         unknown_problems: ids that the standings of their contest do not list; they could not be scored.
     """
 
@@ -100,12 +99,7 @@ class CodeforcesRating:
     percentile_low: float
     percentile_high: float
     contests: Mapping[int, float]
-    without_data: tuple[int, ...]
     unknown_problems: tuple[str, ...]
-
-    @property
-    def num_contests(self) -> int:
-        return len(self.contests)
 
 
 def split_id(id: str) -> tuple[int, str]:
@@ -191,8 +185,9 @@ def rating(
     results: Mapping[str, Sequence[bool]],
     standings: Mapping[int, Standings],
     users: Mapping[int, int],
-) -> CodeforcesRating:
-    """The model's rating over all contests that its problems belong to.
+) -> CodeforcesRating | None:
+    """The model's rating over all contests that its problems belong to; None where none of them can be used: no
+    standings, unrated, or too few participants.
 
     The k samples of a problem are attempts in their order, so that this measures pass@k with a price: one success
     among the first min(k, `MAX_ATTEMPTS`) is enough, and failures before it cost points. Ratings from different k are
@@ -207,14 +202,12 @@ def rating(
         users: number of users by rating.
 
     Raises:
-        ValueError: on what is no problem id, a problem without attempts, or no contest that can be used.
+        ValueError: on what is no problem id, or a problem without attempts.
     """
     asked = _by_contest(results)
     usable = [c for c in asked if c in standings and len(standings[c].ratings) >= MIN_PARTICIPANTS]
     if not usable:
-        raise ValueError(
-            f"none of {len(asked)} contests has standings of {MIN_PARTICIPANTS} rated participants or more"
-        )
+        return None
     rated = {
         contest: contest_rating(
             rank(score(standings[contest].problems, asked[contest]), standings[contest]),
@@ -232,7 +225,6 @@ def rating(
         percentile_low=percentile(low, users),
         percentile_high=percentile(high, users),
         contests=rated,
-        without_data=tuple(contest for contest in asked if contest not in rated),
         unknown_problems=tuple(
             f"{c}{index}" for c in usable for index in asked[c] if index not in standings[c].problems
         ),

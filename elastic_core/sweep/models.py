@@ -74,49 +74,35 @@ def sweep_models(
         ValueError: on a request that cannot be run: an unknown model or strategy, a tokenizer without think markers,
             two models that do not share one tokenizer, a budget above the context.
     """
-    return [
-        _sweep_model(
-            build_cells([name], list(problems), request["strategies"], parse_grid(request["budgets"])),
-            fingerprints,
-            paths,
-            problems,
-            engine,
-            templates,
+    found = []
+    for name in request["models"]:
+        cells = build_cells([name], list(problems), request["strategies"], parse_grid(request["budgets"]))
+        names = list(dict.fromkeys(checkpoints(name).values()))
+        for checkpoint in names:
+            if checkpoint not in paths:
+                raise ValueError(f'no model "{checkpoint}"; expected one of {", ".join(paths)}')
+        tokenizer, markers = load_markers(paths[names[0]])
+        # By what the tokenizers do: their files differ as soon as another release of transformers has saved one.
+        if any(load_markers(paths[other])[0].get_vocab() != tokenizer.get_vocab() for other in names[1:]):
+            raise ValueError(
+                f'"{name}": thinker and solver must share one tokenizer, as tokens pass from one to the other'
+            )
+        strategies = STRATEGIES | ({REASONFLUX_ZERO: templates.strategy(tokenizer, markers)} if templates else {})
+        prompts = Prompts(tokenizer, strategies)
+        context = min(engine.context(str(paths[checkpoint])) for checkpoint in names)
+        _check_context(cells, problems, prompts, markers, context)
+        fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
+        found.append(
+            SweepModel(
+                name,
+                {checkpoint: str(paths[checkpoint]) for checkpoint in names},
+                tuple(cells),
+                RowBuilder(tokenizer, markers, fingerprint, engine.fingerprint),
+                prompts,
+                context,
+            )
         )
-        for name in request["models"]
-    ]
-
-
-def _sweep_model(
-    cells: Sequence[Cell],
-    fingerprints: Mapping[str, str],
-    paths: Mapping[str, Path],
-    problems: Mapping[str, Sequence[Problem]],
-    engine: EngineParameters,
-    templates: Templates | None,
-) -> SweepModel:
-    name = cells[0].model
-    names = list(dict.fromkeys(checkpoints(name).values()))
-    for checkpoint in names:
-        if checkpoint not in paths:
-            raise ValueError(f'no model "{checkpoint}"; expected one of {", ".join(paths)}')
-    tokenizer, markers = load_markers(paths[names[0]])
-    # By what the tokenizers do: their files differ as soon as another release of transformers has saved one.
-    if any(load_markers(paths[other])[0].get_vocab() != tokenizer.get_vocab() for other in names[1:]):
-        raise ValueError(f'"{name}": thinker and solver must share one tokenizer, as tokens pass from one to the other')
-    strategies = STRATEGIES | ({REASONFLUX_ZERO: templates.strategy(tokenizer, markers)} if templates else {})
-    prompts = Prompts(tokenizer, strategies)
-    context = min(engine.context(str(paths[checkpoint])) for checkpoint in names)
-    _check_context(cells, problems, prompts, markers, context)
-    fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
-    return SweepModel(
-        name,
-        {checkpoint: str(paths[checkpoint]) for checkpoint in names},
-        tuple(cells),
-        RowBuilder(tokenizer, markers, fingerprint, engine.fingerprint),
-        prompts,
-        context,
-    )
+    return found
 
 
 def _check_context(
