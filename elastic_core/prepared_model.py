@@ -18,7 +18,7 @@ from typing import Any
 from elastic_core import hub
 from elastic_core.errors import UserError, first_line
 from elastic_core.files import replacing_directory
-from elastic_core.markers import load_markers
+from elastic_core.markers import chat_text, load_markers
 from elastic_core.safetensors import let_others_read
 
 THINK, THINK_END = "<think>", "</think>"
@@ -265,18 +265,12 @@ def _turn_end(tokenizer: Any) -> str | None:
 
 def _open_thought(tokenizer: Any) -> None:
     """Let the generation prompt end in `<think>` and a newline, if it does not end in `<think>` already."""
-    asked = _generation_prompt(tokenizer)
+    asked = chat_text(tokenizer, "1+1=?")
     if asked.rstrip().endswith(THINK):
         return
     template = tokenizer.get_chat_template().removesuffix("\n")  # jinja itself drops the last newline.
     tokenizer.chat_template = template + "{{ '" + THINK + "\\n' if add_generation_prompt else '' }}"
-    assert _generation_prompt(tokenizer) == asked + OPENING, asked
-
-
-def _generation_prompt(tokenizer: Any) -> str:
-    messages = [{"role": "user", "content": "1+1=?"}]
-    text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    return text
+    assert chat_text(tokenizer, "1+1=?") == asked + OPENING, asked
 
 
 def _check(model: str, directory: Path) -> None:

@@ -27,18 +27,19 @@ MINIATURE_FILE = Path(__file__).with_name("miniature.json")
 SLUG_LENGTH = 48
 """Most characters of a name that its id repeats."""
 
-FIELDS = (
-    "chapter",
-    "section",
-    "template_name",
-    "template_type",
-    "knowledge_tag",
-    "description",
-    "application_scenario",
-    "reason_flow",
-    "example_application",
-)
-"""All that a template may have. Chapter, section, name, description and reason flow it must have."""
+FIELDS = {
+    "chapter": "chapter",
+    "section": "section",
+    "template_name": "name",
+    "template_type": "type",
+    "knowledge_tag": "knowledge_tags",
+    "description": "description",
+    "application_scenario": "application_scenario",
+    "reason_flow": "reason_flow",
+    "example_application": "example",
+}
+"""All that a template may have in a file, with the attribute of `Template`. Chapter, section, name, description and
+reason flow it must have."""
 
 # "\frac" written into JSON as it is is a form feed and "rac". A backslash and an "n" that begin no LaTeX command are a
 # line break that was escaped twice. Half of a surrogate pair is no character and could not be written again.
@@ -79,17 +80,7 @@ def stable_id(chapter: str, section: str, name: str) -> str:
 
 def entry(template: Template) -> dict[str, Any]:
     """A template in the fields of the published file, with its chapter and section."""
-    return {
-        "chapter": template.chapter,
-        "section": template.section,
-        "template_name": template.name,
-        "template_type": template.type,
-        "knowledge_tag": list(template.knowledge_tags),
-        "description": template.description,
-        "application_scenario": template.application_scenario,
-        "reason_flow": list(template.reason_flow),
-        "example_application": template.example,
-    }
+    return {field: getattr(template, attribute) for field, attribute in FIELDS.items()}
 
 
 def read_library(file: Path) -> dict[str, Template]:

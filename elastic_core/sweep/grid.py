@@ -78,6 +78,9 @@ def build_cells(
     Large budgets come first because their stragglers then overlap with other work instead of ending the sweep, and
     because what they sample contains what smaller budgets would.
 
+    Args:
+        budgets: as of `parse_grid`; `unconstrained` alone needs none.
+
     Raises:
         ValueError: on an unknown strategy, a budget that a strategy refuses, a repeated entry or an empty list.
     """
@@ -87,8 +90,6 @@ def build_cells(
         if strategy not in STRATEGIES:
             hint = nearest(strategy, STRATEGIES)
             raise ValueError(f'no strategy "{strategy}"{hint}; expected one of {", ".join(STRATEGIES)}')
-    if set(strategies) != {"unconstrained"}:
-        _check_distinct("budgets", [str(budget) for budget in budgets])
     cells = [
         Cell(model, benchmark, strategy, budget)
         for model in models

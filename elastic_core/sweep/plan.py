@@ -86,9 +86,9 @@ def plan_sweep(
         finished: key columns of the table's rows.
 
     Raises:
-        ValueError: on cells of several models, a benchmark without problems, or repeated problem ids.
+        ValueError: on a benchmark without problems, or repeated problem ids.
     """
-    _check(cells, problems, num_samples)
+    _check(cells, problems)
     present = {cell: _present(finished, cell) for cell in cells}
     of_benchmark = {name: tuple(cell for cell in cells if cell.benchmark == name) for name in problems}
     work = []
@@ -204,12 +204,8 @@ def _present(finished: pl.DataFrame, cell: Cell) -> set[tuple[str, int]]:
     return set(rows.select("problem", "sample").iter_rows())
 
 
-def _check(cells: Sequence[Cell], problems: Mapping[str, Sequence[Problem]], num_samples: int) -> None:
-    if num_samples < 1:
-        raise ValueError(f"num_samples is {num_samples}; expected 1 or more")
-    models = {cell.model for cell in cells}
-    if len(models) > 1:
-        raise ValueError(f"one run sweeps one model; found {', '.join(sorted(models))}")
+def _check(cells: Sequence[Cell], problems: Mapping[str, Sequence[Problem]]) -> None:
+    assert len({cell.model for cell in cells}) == 1, "a plan is of one model"
     for benchmark in {cell.benchmark for cell in cells}:
         ids = [problem.id for problem in problems.get(benchmark, ())]
         if not ids:
