@@ -154,11 +154,9 @@ def contest_rating(rank: float, opponents: np.ndarray) -> float:
     Ranks that no rating explains are at the bounds: the last ones at LOWEST_RATING, the first at the best opponent's
     rating and HEADROOM.
 
-    Raises:
-        ValueError: without opponents.
+    Args:
+        opponents: their ratings, at least one.
     """
-    if len(opponents) == 0:
-        raise ValueError("a contest rating without opponents; expected at least one")
     low, high = LOWEST_RATING, max(LOWEST_RATING, float(opponents.max()) + HEADROOM)
     while high - low > TOLERANCE:
         middle = (low + high) / 2
@@ -170,15 +168,8 @@ def contest_rating(rank: float, opponents: np.ndarray) -> float:
 
 
 def percentile(rating: float, users: Mapping[int, int]) -> float:
-    """Share of users with a lower rating, 0 to 100; `users` is their number by rating.
-
-    Raises:
-        ValueError: when there are no users.
-    """
-    total = sum(users.values())
-    if not total:
-        raise ValueError("a percentile among no users; expected a table of ratings")
-    return 100 * sum(number for value, number in users.items() if value < rating) / total
+    """Share of users with a lower rating, 0 to 100; `users` is their number by rating, of one user at least."""
+    return 100 * sum(number for value, number in users.items() if value < rating) / sum(users.values())
 
 
 def rating(
@@ -197,12 +188,12 @@ def rating(
     how samples of one problem do. One contest bounds nothing.
 
     Args:
-        results: success of each attempt, by problem id.
+        results: success of each attempt, at least one, by problem id.
         standings: by contest.
         users: number of users by rating.
 
     Raises:
-        ValueError: on what is no problem id, or a problem without attempts.
+        ValueError: on what is no problem id.
     """
     asked = _by_contest(results)
     usable = [c for c in asked if c in standings and len(standings[c].ratings) >= MIN_PARTICIPANTS]
@@ -235,8 +226,6 @@ def _by_contest(results: Mapping[str, Sequence[bool]]) -> dict[int, dict[str, Se
     """Attempts by contest and index, in the order of both."""
     contests: defaultdict[int, dict[str, Sequence[bool]]] = defaultdict(dict)
     for (contest, index), id in sorted((split_id(id), id) for id in results):
-        if len(results[id]) == 0:
-            raise ValueError(f"{id} has no attempts; expected at least one")
         contests[contest][index] = results[id]
     return dict(contests)
 

@@ -250,6 +250,6 @@ def next_samples(now: int, cap: int) -> int:
 
 def _half_width(cell: pl.DataFrame) -> Widest:
     accuracy = avg_at_k(cell)
-    *names, think, solution = cell.select(CELL).row(0)
+    model, benchmark, strategy, think, solution = cell.select(CELL).row(0)
     half = max(accuracy.mean - accuracy.low, accuracy.high - accuracy.mean)
-    return Widest(str(Cell(*names, Budget(think, solution))), 100 * half)
+    return Widest(str(Cell(model, benchmark, strategy, Budget(think, solution))), 100 * half)
