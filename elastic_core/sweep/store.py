@@ -114,6 +114,10 @@ class TrajectoryStore:
             files = [file for file in files if str(file) in wanted]
         return pl.scan_parquet(files, glob=False) if files else pl.LazyFrame(schema=SCHEMA)
 
+    def read(self) -> pl.DataFrame:
+        """As `scan`, in memory."""
+        return self.scan().collect()
+
     def finished(self) -> pl.DataFrame:
         """The key columns of every row there is, texts as categories, and the path of its shard."""
         return self._read_keys() if self._keys is None else self._keys

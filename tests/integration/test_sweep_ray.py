@@ -98,7 +98,7 @@ def sweep(
                 store=store,
             )
         )
-    return store.scan().collect().sort(KEY), result
+    return store.read().sort(KEY), result
 
 
 @pytest.fixture(scope="module")

@@ -64,9 +64,9 @@ def store(tmp_path: Path) -> TrajectoryStore:
 
 
 def test_answers_scores_and_statuses_are_rewritten_and_nothing_else(store: TrajectoryStore) -> None:
-    before = store.scan().collect()
+    before = store.read()
     changes = regrade(store, PROBLEMS)
-    after = store.scan().collect()
+    after = store.read()
     graded = after.select("answer", "score", "grade_status").rows()
     expected = [("4", 1.0, "correct"), ("5", 0.0, "wrong"), (None, 0.0, "no_answer"), (None, 0.0, "truncated")]
     expected.append((None, 0.0, "no_answer"))  # The model stopped: nobody cut it.
@@ -83,9 +83,9 @@ def test_answers_scores_and_statuses_are_rewritten_and_nothing_else(store: Traje
 
 def test_grading_again_changes_nothing(store: TrajectoryStore) -> None:
     regrade(store, PROBLEMS)
-    once = store.scan().collect()
+    once = store.read()
     changes = regrade(store, PROBLEMS)
-    assert store.scan().collect().equals(once)
+    assert store.read().equals(once)
     assert changes["before"].to_list() == changes["after"].to_list()
 
 
@@ -95,16 +95,16 @@ def test_an_interrupted_run_leaves_whole_shards(store: TrajectoryStore) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         regrade(store, PROBLEMS, stop)
-    assert store.scan().collect().height == 10
+    assert store.read().height == 10
     regrade(store, PROBLEMS)
-    assert set(store.scan().collect()["score"]) == {0.0, 1.0}
+    assert set(store.read()["score"]) == {0.0, 1.0}
 
 
 def test_a_row_of_an_unknown_problem_is_an_error_before_anything_is_written(store: TrajectoryStore) -> None:
-    before = store.scan().collect()
+    before = store.read()
     with pytest.raises(KeyError):
         regrade(store, {"easy": {"0": PROBLEMS["easy"]["0"]}})
-    assert store.scan().collect().equals(before)
+    assert store.read().equals(before)
 
 
 @pytest.fixture

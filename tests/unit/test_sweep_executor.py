@@ -125,7 +125,7 @@ def sweep(
 
 
 def table(directory: Path) -> pl.DataFrame:
-    return TrajectoryStore(directory).scan().collect().sort(KEY)
+    return TrajectoryStore(directory).read().sort(KEY)
 
 
 @pytest.fixture(scope="module")

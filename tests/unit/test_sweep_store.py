@@ -34,14 +34,14 @@ def rows(samples: list[int], think_budget: int | None = 16) -> pl.DataFrame:
 
 
 def test_a_new_table_is_empty_and_has_the_schema(tmp_path: Path) -> None:
-    assert TrajectoryStore(tmp_path / "none").scan().collect().schema == SCHEMA
+    assert TrajectoryStore(tmp_path / "none").read().schema == SCHEMA
 
 
 def test_rows_are_readable_at_once_by_anyone(tmp_path: Path) -> None:
     store = TrajectoryStore(tmp_path)
     with store.writing(MANIFEST):
         store.append(rows([0, 1]))
-        assert TrajectoryStore(tmp_path).scan().collect().height == 2
+        assert TrajectoryStore(tmp_path).read().height == 2
         assert pl.read_parquet(tmp_path / "*.parquet").schema == SCHEMA
         store.append(rows([2]))
     assert sorted(TrajectoryStore(tmp_path).finished()["sample"]) == [0, 1, 2]
@@ -66,7 +66,7 @@ def test_a_key_never_appears_twice(batches: list[list[int]], think_budget: int |
                 else:
                     store.append(rows(batch, think_budget))
                     expected |= set(batch)
-        table = TrajectoryStore(Path(directory)).scan().collect()
+        table = TrajectoryStore(Path(directory)).read()
         assert sorted(table["sample"]) == sorted(expected)
         assert table.select(KEY).is_unique().all()
 
@@ -86,11 +86,11 @@ def test_a_kill_between_write_and_rename_leaves_no_half_shard(tmp_path: Path, mo
         patch.setattr(Path, "unlink", lambda *_, **__: None)  # Who is killed cleans nothing up.
         store.append(rows([1]))
     assert list(tmp_path.glob("*.tmp"))
-    assert store.scan().collect()["sample"].to_list() == [0]
+    assert store.read()["sample"].to_list() == [0]
     with store.writing(MANIFEST):
         assert not list(tmp_path.glob("*.tmp"))
         store.append(rows([1]))
-    assert sorted(store.scan().collect()["sample"]) == [0, 1]
+    assert sorted(store.read()["sample"]) == [0, 1]
 
 
 def _killed(*_: Path) -> Path:
