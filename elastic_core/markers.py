@@ -93,6 +93,13 @@ def chat_prompt(tokenizer: Any, question: str) -> tuple[int, ...]:
     return tuple(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False))
 
 
+def chat_text(tokenizer: Any, question: str) -> str:
+    """As `chat_prompt`, as text, of a tokenizer that has a chat template."""
+    messages = [{"role": "user", "content": question}]
+    text: str = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    return text
+
+
 def _single_token(tokenizer: Any, marker: str) -> int:
     ids = _encode(tokenizer, marker)
     if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:

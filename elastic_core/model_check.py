@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, first_line
 from elastic_core.fingerprint import tokenizer_fingerprint
 from elastic_core.markers import load_markers
 
@@ -52,7 +52,7 @@ def require_usable(
     try:
         tokenizer, markers = load_markers(checkpoint)
     except (ValueError, OSError) as error:
-        reason = _first_line(error).removeprefix(f"{checkpoint}: ")
+        reason = first_line(error).rstrip(".").removeprefix(f"{checkpoint}: ")
         if reason.endswith("no chat template"):
             raise UserError(f"{name}: {reason}; give the model's instruction-tuned version, which has one") from None
         raise UserError(
@@ -119,10 +119,10 @@ def _require_architecture(checkpoint: Path, raw: dict[str, Any], name: str) -> A
     try:
         config = AutoConfig.from_pretrained(checkpoint)
     except (ValueError, KeyError, TypeError, OSError) as error:
-        kind = raw.get("model_type", "missing")
+        kind, reason = raw.get("model_type", "missing"), first_line(error).rstrip(".")
         raise UserError(
-            f"{name}: transformers cannot read its config.json, whose model_type is {kind} ({_first_line(error)}); "
-            "expected an architecture that the installed transformers, vLLM and verl have code for"
+            f"{name}: transformers cannot read its config.json, whose model_type is {kind} ({reason}); expected an "
+            "architecture that the installed transformers, vLLM and verl have code for"
         ) from None
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise UserError(
@@ -150,7 +150,7 @@ def _require_tokenizer(checkpoint: Path, rows: int, name: str) -> None:
         tokenizer_fingerprint(checkpoint)  # Without one transformers' own message misleads.
         tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     except Exception as error:  # The tokenizers library raises bare ones.
-        reason = _first_line(error).removeprefix(f"{checkpoint}: ")
+        reason = first_line(error).rstrip(".").removeprefix(f"{checkpoint}: ")
         raise UserError(
             f"{name}: its tokenizer cannot be loaded ({reason}); copy the tokenizer's files to the checkpoint"
         ) from None
@@ -211,7 +211,3 @@ def _require_plain_logits(config: Any, name: str) -> None:
             f"{name}: verl's fused loss cannot train {type(model).__name__}, which has no parts named model and "
             "lm_head; give a model of another architecture, such as Qwen or Llama"
         )
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

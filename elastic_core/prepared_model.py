@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from elastic_core import model_files
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, first_line
 from elastic_core.files import replacing_directory
-from elastic_core.markers import load_markers
+from elastic_core.markers import chat_text, load_markers
 from elastic_core.model_files import let_others_read
 
 THINK, THINK_END = "<think>", "</think>"
@@ -113,8 +113,7 @@ def _load(model: str) -> tuple[Any, Any]:
         tokenizer = AutoTokenizer.from_pretrained(directory, **how)
         network = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32 if how else "auto", **how)
     except (OSError, ValueError, KeyError, NotImplementedError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{model}: transformers cannot read it as a language model: {reason}") from None
+        raise UserError(f"{model}: transformers cannot read it as a language model: {first_line(error)}") from None
     if not getattr(tokenizer, "is_fast", False):
         raise UserError(f"{model}: transformers has no fast tokenizer for it, expected one (tokenizer.json)")
     if how:  # transformers 5 takes a GGUF's end-of-text from the wrong place, and would drop spaces when it decodes.
@@ -266,18 +265,12 @@ def _turn_end(tokenizer: Any) -> str | None:
 
 def _open_thought(tokenizer: Any) -> None:
     """Let the generation prompt end in `<think>` and a newline, if it does not end in `<think>` already."""
-    asked = _generation_prompt(tokenizer)
+    asked = chat_text(tokenizer, "1+1=?")
     if asked.rstrip().endswith(THINK):
         return
     template = tokenizer.get_chat_template().removesuffix("\n")  # jinja itself drops the last newline.
     tokenizer.chat_template = template + "{{ '" + THINK + "\\n' if add_generation_prompt else '' }}"
-    assert _generation_prompt(tokenizer) == asked + OPENING, asked
-
-
-def _generation_prompt(tokenizer: Any) -> str:
-    messages = [{"role": "user", "content": "1+1=?"}]
-    text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    return text
+    assert chat_text(tokenizer, "1+1=?") == asked + OPENING, asked
 
 
 def _check(model: str, directory: Path) -> None:

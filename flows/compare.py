@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from elastic_core.errors import UserError
-from elastic_core.statistics.responses import sampled_tokens
-from elastic_core.sweep.manifest import ManifestMismatch
+from elastic_core.statistics.estimates import sampled_tokens
+from elastic_core.sweep.store import ManifestMismatch
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import BUDGET, CELL
 from reports.comparison import metric_name, paired_cells, render_pairs

@@ -19,7 +19,7 @@ from elastic_core.errors import UserError
 from elastic_core.fingerprint import HashCache, hash_files, model_fingerprint, source_fingerprint
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, TemplateParameters, Templates
-from elastic_core.sweep.subset import first_problems, rows_of
+from elastic_core.sweep.grid import first_problems, rows_of
 from elastic_core.sweep.table import SweepTable
 from elastic_core.training.grpo.parameters import RESOURCES
 from flows.data import DataInputs

@@ -10,9 +10,8 @@ from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files
 from elastic_core.rewards.code.sandbox import require_sandbox
-from elastic_core.sweep.manifest import MANIFEST, ManifestMismatch
-from elastic_core.sweep.regrade import regrade
-from elastic_core.sweep.store import TableLocked
+from elastic_core.sweep.rows import regrade
+from elastic_core.sweep.store import MANIFEST, ManifestMismatch, TableLocked
 from elastic_core.sweep.table import SweepTable
 from tasks.stage import TABLE
 

@@ -10,17 +10,15 @@ from rich.table import Table
 
 from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
-from elastic_core.statistics.responses import readable, unreadable
-from elastic_core.sweep.grid import Cell
+from elastic_core.sweep.grid import rows_of
 from elastic_core.sweep.models import SweepModel, sweep_models
 from elastic_core.sweep.plan import Bound, SweepPlan, bound, plan_sweep
-from elastic_core.sweep.subset import rows_of
-from elastic_core.sweep.table import SweepTable
-from elastic_core.sweep.throughput import measured
+from elastic_core.sweep.table import SweepTable, measured
 from elastic_core.trajectory import CELL
 from flows.inputs import Inputs
 from flows.run import FlowRun
 from reports.comparison import render
+from reports.verdict import readable, unreadable
 from tasks.sweep import sweep_table
 
 _BYTES_PER_TOKEN = 8.0
@@ -70,7 +68,7 @@ def costs(preset: str, overrides: Mapping[str, Any]) -> str:
         time, disk, remark = _time_and_disk(asked, model, most)
         remarks.update(remark)
         table.add_row(
-            *(model.name, str(len(model.cells)), f"{plan.num_missing:,} of {plan.num_missing + plan.num_present:,}"),
+            *(model.name, str(len(model.cells)), f"{plan.num_missing:,} of {plan.num_rows:,}"),
             *(f"{most.shared:,}", f"{most.independent:,}", time, disk),
         )
     settings = asked.inputs.run.settings.sweep
@@ -100,7 +98,7 @@ def status(preset: str, overrides: Mapping[str, Any]) -> str:
     for model in asked.models:
         for cell in model.cells:
             wanted = len(asked.problems[cell.benchmark]) * asked.request["samples"]
-            there = counts.get(_key(cell), 0)
+            there = counts.get(cell.key, 0)
             done, total = done + there, total + wanted
             bar = "█" * round(20 * there / wanted)
             budget = str(cell.budget)
@@ -157,10 +155,6 @@ def _time_and_disk(asked: _Asked, model: SweepModel, most: Bound) -> tuple[str, 
         "sweep; start-up is not in it."
     )
     return _seconds(seconds), _bytes(most.independent * found.bytes_per_token), [remark]
-
-
-def _key(cell: Cell) -> tuple[Any, ...]:
-    return cell.model, cell.benchmark, cell.strategy, cell.budget.think, cell.budget.solution
 
 
 def _seconds(seconds: float) -> str:

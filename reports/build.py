@@ -12,15 +12,13 @@ from elastic_core.escaping import write_csv
 from elastic_core.files import replacing, write_text
 from elastic_core.statistics.accuracy import paired_differences
 from elastic_core.statistics.budgets import budget_advice, marginal_accuracy, thinking_spent
-from elastic_core.statistics.responses import readable
 from reports import tables
 from reports.claims import BASE, TRAINED, VANILLA, evaluate_claims
 from reports.content import ReportContent, ReportSources, ReportTable
-from reports.figures import Sheet, accuracy, differences, model_colours, tokens, training
-from reports.published import published
+from reports.figures import Sheet, accuracy, model_colours, tokens, training
 from reports.rendering import render_markdown, write_page
-from reports.summary import COLUMNS, cell_problems, summarize_problems, write_summary_json
-from reports.verdict import coverage, verdict
+from reports.summary import COLUMNS, cell_problems, published, summarize_problems, write_summary_json
+from reports.verdict import coverage, readable, verdict
 from reports.wording import ordered
 
 FIGURES, TABLES = "figures", "tables"
@@ -48,7 +46,7 @@ def build_report(sources: ReportSources, directory: Path) -> ReportContent:
             write_csv(table.frame, temporary, float_precision=4)
     write_summary_json(content.summary, directory / "summary.json")
     write_text(directory / "report.md", render_markdown(content))
-    write_page(content, sources.rows, sources.problems, directory / "report.html")
+    write_page(content, directory / "report.html")
     _replace_earlier(content, earlier)
     return content
 
@@ -124,13 +122,13 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     figures = [
         accuracy.accuracy_vs_tokens(summary, drawn, star, theirs),
         accuracy.accuracy_vs_budget(summary, drawn, star),
-        differences.paired(by_model, drawn, "model", first_model),
-        differences.paired(by_strategy, drawn, "strategy", first_strategy),
+        accuracy.paired(by_model, drawn, "model", first_model),
+        accuracy.paired(by_strategy, drawn, "strategy", first_strategy),
         accuracy.training_ablation(summary, drawn, trainings),
         training.training_curves(trainings, drawn),
         tokens.tokens_by_phase(rows, drawn, tables.SEPARATE),
         accuracy.forced_vs_accuracy(summary, drawn),
-        differences.marginal(gains, drawn),
+        accuracy.marginal(gains, drawn),
         tokens.thinking_spent(spent, drawn, tables.SEPARATE),
         tokens.sufficient_budgets(spent, drawn),
     ]
@@ -147,6 +145,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         tables.costs(summary, sources.price),
     ]
     return ReportContent(
+        sources=sources,
         directory=directory,
         verdict=" ".join([verdict(problems, claims, responses), *idle]),
         coverage=None if sources.asked is None else coverage(rows, sources.asked),
@@ -154,7 +153,4 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         claims=claims,
         tables=[table for table in shown if table is not None],
         figures=[figure for figure in figures if figure is not None],
-        provenance=sources.provenance,
-        documents=sources.documents,
-        remarks=sources.remarks,
     )

@@ -12,8 +12,7 @@ import polars as pl
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import avg_at_k, paired_difference
 from elastic_core.statistics.curves import MIN_LAW_CELLS, budget_law, read_curve
-from elastic_core.statistics.estimates import FREE, Estimate, problem_table
-from elastic_core.statistics.responses import mean_tokens, paired_ratio, sampled_tokens
+from elastic_core.statistics.estimates import FREE, Estimate, mean_tokens, paired_ratio, problem_table, sampled_tokens
 from reports.content import Claim
 from reports.wording import plain, signed
 

@@ -18,7 +18,7 @@ from elastic_core.codeforces.rating import (
 )
 from elastic_core.escaping import escaped
 from elastic_core.trajectory import CELL
-from reports.published import published, sources, stated_budget
+from reports.summary import published, sources, stated_budget
 from reports.wording import with_bounds
 
 BENCHMARK = "codeforces"
@@ -45,21 +45,13 @@ def ratings(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mappi
         standings: by contest.
         users: number of users by rating.
     """
-    usable = {contest for contest, held in standings.items() if len(held.ratings) >= MIN_PARTICIPANTS}
     cells = rows.filter(benchmark=BENCHMARK).sort("sample").partition_by(CELL, as_dict=True, maintain_order=True)
     fullest = max(cell.height for cell in cells.values())
     found = []
     for (model, _, strategy, think, solution), cell in sorted(cells.items(), key=lambda item: str(item[0])):
         solved = cell.group_by("problem", maintain_order=True).agg(pl.col("score") == 1)
-        results = dict(solved.iter_rows())
-        is_rated = any(split_id(problem)[0] in usable for problem in results)
-        found.append(
-            RatedCell(
-                f"{model}, {strategy}, {Budget(think, solution)}",
-                cell.height < fullest,
-                rating(results, standings, users) if is_rated else None,
-            )
-        )
+        name = f"{model}, {strategy}, {Budget(think, solution)}"
+        found.append(RatedCell(name, cell.height < fullest, rating(dict(solved.iter_rows()), standings, users)))
     return found
 
 
@@ -93,7 +85,7 @@ def _measured(cells: list[RatedCell], missing: set[int]) -> str:
             continue
         value = with_bounds(found.rating, found.low, found.high, ".0f", scale=1)
         percentile = with_bounds(found.percentile, found.percentile_low, found.percentile_high, scale=1)
-        lines.append(f"| {shown} | {value} | {percentile} | {found.num_contests} |")
+        lines.append(f"| {shown} | {value} | {percentile} | {len(found.contests)} |")
     unknown = sorted(
         {problem for cell in cells if cell.rating for problem in cell.rating.unknown_problems}, key=split_id
     )

@@ -23,11 +23,11 @@ from elastic_core.statistics.curves import (
     overlap,
     read_curve,
 )
-from elastic_core.statistics.estimates import common_problems, problem_table
-from elastic_core.statistics.responses import length_error, mean_tokens, paired_ratio, readable, unreadable
+from elastic_core.statistics.estimates import common_problems, length_error, mean_tokens, paired_ratio, problem_table
 from elastic_core.trajectory import BUDGET, CELL
 from reports.claims import BASE, VANILLA
 from reports.summary import COLUMNS, summarize
+from reports.verdict import readable, unreadable
 from reports.wording import ordered, plain, sampled, with_bounds
 
 ASKED_LENGTH = ("l1_exact", "l1_max")

@@ -90,7 +90,10 @@ class ReportSources:
         asked: the whole sweep; None where nobody knows.
         problems: by benchmark and id, as far as they are known.
         price: per million output tokens, in any currency; None leaves money out.
-        provenance, documents, remarks: as in `ReportContent`.
+        provenance: what the numbers come from, name → value.
+        documents: longer documents, name → anything that JSON can say: the configuration, the manifests of table and
+            data.
+        remarks: Markdown for the part of a benchmark, by its name.
     """
 
     rows: pl.LazyFrame
@@ -189,12 +192,9 @@ class ReportContent:
         claims: what the paper leads us to expect, and whether it holds.
         tables: in the order of the report; each lies in `tables/` as CSV.
         figures: in the order of the report.
-        provenance: what the numbers come from, name → value.
-        documents: longer documents, name → anything that JSON can say: the configuration, the manifests of table and
-            data.
-        remarks: Markdown for the part of a benchmark, by its name.
     """
 
+    sources: ReportSources
     directory: Path
     verdict: str
     coverage: str | None
@@ -202,9 +202,6 @@ class ReportContent:
     claims: list[Claim]
     tables: list[ReportTable]
     figures: list[ReportFigure]
-    provenance: Mapping[str, Any]
-    documents: Mapping[str, Any]
-    remarks: Mapping[str, str]
 
 
 def _number(value: Any, sign: bool) -> str:

@@ -21,7 +21,7 @@ from elastic_core.escaping import Markdown, escaped
 from elastic_core.files import write_text
 from elastic_core.trajectory import BUDGET
 from reports.content import Claim, ReportContent, ReportFigure, ReportTable
-from reports.payload import Problems, build_payload, draw_problems
+from reports.payload import build_payload, draw_problems
 from reports.summary import is_partial, partial
 from reports.tables import every_cell
 from reports.wording import one_line, plain, sampled, with_bounds
@@ -53,7 +53,7 @@ def render_markdown(content: ReportContent) -> str:
     return template.render(
         verdict=content.verdict,
         coverage=content.coverage,
-        provenance=[(name, one_line(value)) for name, value in content.provenance.items()],
+        provenance=[(name, one_line(value)) for name, value in content.sources.provenance.items()],
         figures=[
             (figure.title, figure.caption, figure.png.relative_to(content.directory).as_posix())
             for figure in content.figures
@@ -63,7 +63,7 @@ def render_markdown(content: ReportContent) -> str:
         claims=content.claims,
         partial=is_partial(content.summary),
         benchmarks=[
-            _benchmark(name, summary.filter(benchmark=name), content.remarks.get(name, ""))
+            _benchmark(name, summary.filter(benchmark=name), content.sources.remarks.get(name, ""))
             for name in sorted(summary["benchmark"].unique())
         ],
         tables=[(table, _lines(table) if table.frame.height <= MAX_LINES else None) for table in content.tables],
@@ -123,16 +123,12 @@ def _shown(holds: bool | None) -> Markdown:
     return Markdown(f"**{text}**" if holds is False else text)
 
 
-def write_page(content: ReportContent, rows: pl.LazyFrame, problems: Problems, path: Path) -> None:
-    """Write the report as one HTML file; an earlier one is replaced.
-
-    Args:
-        rows: the trajectory table that `content` is about; read twice, and never wholly in memory.
-        problems: questions and reference answers that the reader shows, of problems where they are known.
-    """
+def write_page(content: ReportContent, path: Path) -> None:
+    """Write the report as one HTML file; an earlier one is replaced. Rows are read twice, never wholly in memory."""
+    rows = content.sources.rows
     template = _template("report.html.j2", autoescape=True, trim_blocks=True, lstrip_blocks=True)
     drawing = draw_problems(rows)
-    payload = build_payload(rows, drawing.problems, problems)
+    payload = build_payload(rows, drawing.problems, content.sources.problems)
     style, scripts = _asset(_STYLE), [_asset(name) for name in _SCRIPTS]
     page = template.render(
         title=TITLE,
@@ -145,10 +141,10 @@ def write_page(content: ReportContent, rows: pl.LazyFrame, problems: Problems, p
         figures=[_figure(figure, content.directory) for figure in content.figures],
         tables=[*content.tables, every_cell(content.summary)],
         partial=is_partial(content.summary),
-        remarks=[(name, _html(remark)) for name, remark in content.remarks.items()],
-        provenance=[(name, one_line(value)) for name, value in content.provenance.items()],
+        remarks=[(name, _html(remark)) for name, remark in content.sources.remarks.items()],
+        provenance=[(name, one_line(value)) for name, value in content.sources.provenance.items()],
         documents=[
-            (name, json.dumps(value, indent=2, ensure_ascii=False)) for name, value in content.documents.items()
+            (name, json.dumps(value, indent=2, ensure_ascii=False)) for name, value in content.sources.documents.items()
         ],
         held=drawing.note(len(payload.chunks), payload.num_trajectories),
         payload=payload,

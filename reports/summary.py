@@ -1,4 +1,5 @@
-"""One row per cell: the numbers every figure, table and claim is drawn from, and `summary.json`.
+"""The numbers every figure, table and claim is drawn from: a row per cell, as in `summary.json`; and what others
+published, to be held against ours and marked as theirs wherever it is shown.
 
 A cell is (model, benchmark, strategy, think_budget, solution_budget); a null budget is unlimited. Its columns:
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +32,9 @@ import polars as pl
 
 from elastic_core.files import write_text
 from elastic_core.statistics.accuracy import mean_rate, mean_score, problem_maj_at_k, problem_pass_at_k
-from elastic_core.statistics.estimates import Estimate, problem_table
-from elastic_core.statistics.responses import forced_close, mean_tokens, sampled_tokens
+from elastic_core.statistics.estimates import Estimate, forced_close, mean_tokens, problem_table, sampled_tokens
 from elastic_core.trajectory import CELL, KEY, SCHEMA
+from reports.wording import budget_text
 
 COLUMNS = (
     *KEY, "think_tokens", "forced_tokens", "solution_tokens", "navigator_tokens", "think_finish", "answer", "score",
@@ -60,6 +62,25 @@ SUMMARY = pl.Schema(
         **{f"{name}{bound}": pl.Float64() for name in _MEANS for bound in ("", "_low", "_high")},
     }
 )
+
+
+PUBLISHED = pl.Schema(
+    {
+        "model": pl.String,
+        "benchmark": pl.String,
+        "metric": pl.String,
+        "think_budget": pl.String,
+        "solution_budget": pl.String,
+        "tokens": pl.Int64,
+        "value": pl.Float64,
+        "source": pl.String,
+    }
+)
+"""One published number per row. Budgets in tokens, or "unlimited"; tokens are a mean per response; both are null where
+the source does not say. The value is in percent, but for the metric "rating"."""
+
+ACCURACY = ("accuracy", "avg@16", "pass@1")
+"""Metrics that are a share of right answers, in percent: what an accuracy of ours may be shown beside."""
 
 
 def summarize(rows: pl.DataFrame) -> pl.DataFrame:
@@ -135,3 +156,19 @@ def _cell(problems: pl.DataFrame) -> dict[str, Any]:
     for name, (column, mean) in _MEANS.items():
         cell |= mean(problems, column).columns(name)
     return cell
+
+
+def published(benchmarks: list[str]) -> pl.DataFrame:
+    """What was published about these benchmarks, in schema PUBLISHED; often nothing."""
+    with files("reports").joinpath("assets/published.csv").open("rb") as stream:
+        return pl.read_csv(stream, schema=PUBLISHED).filter(pl.col("benchmark").is_in(benchmarks))
+
+
+def stated_budget() -> pl.Expr:
+    """The budget of a published number, as `Budget` is written where the source states one."""
+    return pl.when(pl.col("think_budget").is_null()).then(pl.lit("not stated")).otherwise(budget_text())
+
+
+def sources(rows: pl.DataFrame) -> str:
+    """Where published numbers come from, for the caption that they are under."""
+    return "; ".join(rows["source"].unique().sort())

@@ -16,8 +16,7 @@ from elastic_core.statistics.estimates import FREE
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.trajectory import BUDGET
 from reports.content import HIGH, LOW, ReportTable, Training
-from reports.published import ACCURACY, stated_budget
-from reports.summary import partial
+from reports.summary import ACCURACY, partial, stated_budget
 from reports.wording import budget_text, plain
 
 SWAP = ">"
@@ -31,22 +30,19 @@ def model_comparison(summary: pl.DataFrame, published: pl.DataFrame) -> ReportTa
     ours = _cells(summary.filter(pl.col("strategy").is_in(["separate", FREE])))
     if ours.is_empty():
         return None
+    caption = "Separate budgeting and unconstrained responses."
     theirs = published.filter(pl.col("metric").is_in(ACCURACY))
-    title = "Models side by side"
-    if theirs.is_empty():
-        return ReportTable("model_comparison", title, "Separate budgeting, and unconstrained responses.", ours)
-    beside = theirs.select(
-        "benchmark",
-        "model",
-        budget=stated_budget(),
-        **{"accuracy (%)": pl.col("value"), "tokens": pl.col("tokens").cast(pl.Float64)},
-        source=pl.format("published ({}): {}", "metric", "source"),
-    )
-    frame = pl.concat([ours.with_columns(source=pl.lit("measured")), beside], how="diagonal")
-    caption = (
-        "Separate budgeting and unconstrained responses. Published numbers are others', and none was measured here."
-    )
-    return ReportTable("model_comparison", title, caption, frame)
+    if not theirs.is_empty():
+        beside = theirs.select(
+            "benchmark",
+            "model",
+            budget=stated_budget(),
+            **{"accuracy (%)": pl.col("value"), "tokens": pl.col("tokens").cast(pl.Float64)},
+            source=pl.format("published ({}): {}", "metric", "source"),
+        )
+        ours = pl.concat([ours.with_columns(source=pl.lit("measured")), beside], how="diagonal")
+        caption += " Published numbers are others', and none was measured here."
+    return ReportTable("model_comparison", "Models side by side", caption, ours)
 
 
 def swap_ablation(summary: pl.DataFrame) -> ReportTable | None:

@@ -1,20 +1,38 @@
-"""The sentences on top of a report: what its table says, from paired differences and claims, and how much of the sweep
-is there. They say no more than the numbers."""
+"""The sentences on top of a report: what its table says, from paired differences and claims, whether there are answers
+to say it of, and how much of the sweep is there. They say no more than the numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
+from typing import NamedTuple
 
 import polars as pl
 
+from elastic_core.rewards.grade import UNANSWERED
 from elastic_core.statistics.accuracy import score_difference
 from elastic_core.statistics.estimates import Estimate
-from elastic_core.statistics.responses import Readable, unreadable
-from elastic_core.trajectory import BUDGET, CELL
+from elastic_core.trajectory import BUDGET, CELL, ThinkFinish
 from reports.claims import BASE, TRAINED, VANILLA
 from reports.content import Asked, Claim
 from reports.wording import ordered, signed
+
+
+class Readable(NamedTuple):
+    """Of all responses of one model, under every strategy and budget. Without answers every accuracy is 0, and says
+    nothing of budgets.
+
+    Attributes:
+        num_answered: in which the grader found an answer.
+        num_thoughts: that had a phase of thinking.
+        num_closed: whose thinking the model ended by itself.
+    """
+
+    model: str
+    num_trajectories: int
+    num_answered: int
+    num_thoughts: int
+    num_closed: int
+
 
 Found = dict[str, tuple[Estimate, int]]
 """By benchmark: a paired difference of accuracy, averaged over budgets, and how many budgets."""
@@ -125,11 +143,7 @@ def coverage(rows: pl.DataFrame, asked: Asked) -> str:
     """
     counts = rows.filter(pl.col("sample") < asked.num_samples).group_by(CELL).len()
     there = {tuple(row[:-1]): row[-1] for row in counts.select(*CELL, "len").iter_rows()}
-    wanted = {
-        (cell.model, cell.benchmark, cell.strategy, *astuple(cell.budget)): asked.num_problems[cell.benchmark]
-        * asked.num_samples
-        for cell in asked.cells
-    }
+    wanted = {cell.key: asked.num_problems[cell.benchmark] * asked.num_samples for cell in asked.cells}
     found = {key: min(there.get(key, 0), number) for key, number in wanted.items()}
     numbers = ", ".join(f"{num} of {name}" for name, num in asked.num_problems.items())
     of = f" It measures part of the problems, drawn by a hash of their names: {numbers}." if asked.chosen else ""
@@ -142,3 +156,31 @@ def coverage(rows: pl.DataFrame, asked: Asked) -> str:
         f"The sweep is not complete: {done:,} of {total:,} trajectories ({100 * done / total:.0f} %) are there, "
         f"{complete:,} of {len(wanted):,} cells are complete and {empty:,} are empty.{of}"
     )
+
+
+def readable(rows: pl.DataFrame) -> list[Readable]:
+    """Counts of each model of a trajectory table, by name."""
+    finish = pl.col("think_finish")
+    counts = rows.group_by("model").agg(
+        pl.len().alias("num_trajectories"),
+        (~pl.col("grade_status").is_in(UNANSWERED)).sum().alias("num_answered"),
+        (finish != ThinkFinish.NOT_APPLICABLE).sum().alias("num_thoughts"),
+        (finish == ThinkFinish.CLOSED).sum().alias("num_closed"),
+    )
+    return [Readable(**row) for row in counts.sort("model").iter_rows(named=True)]
+
+
+def unreadable(found: Readable) -> list[str]:
+    """A sentence for each reason why little can be read off the model's accuracies, with what to do."""
+    sentences = []
+    if found.num_answered == 0:
+        sentences.append(
+            f"None of the {found.num_trajectories:,} responses of {found.model} holds an answer that the grader can "
+            "read: read some of them; the model may need fine-tuning to end with its answer, or more solution tokens."
+        )
+    if found.num_thoughts and found.num_closed == 0:
+        sentences.append(
+            f"None of the {found.num_thoughts:,} thoughts of {found.model} was closed by the model: every answer "
+            "follows a cut; give larger thinking budgets, or a model that was trained to think between these markers."
+        )
+    return sentences

@@ -20,9 +20,8 @@ from elastic_core.codeforces.standings import load
 from elastic_core.data.problems import MANIFEST, Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import HashCache, hash_files, model_fingerprint
-from elastic_core.sweep.grid import build_cells
-from elastic_core.sweep.manifest import Manifest, ManifestMismatch
-from elastic_core.sweep.subset import first_ids, rows_of
+from elastic_core.sweep.grid import build_cells, first_ids, rows_of
+from elastic_core.sweep.store import Manifest, ManifestMismatch
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import KEY
 from reports import codeforces

@@ -17,20 +17,17 @@ from elastic_core.data.problems import Problem, read_problems
 from elastic_core.engines.parameters import EngineParameters, vllm_version
 from elastic_core.errors import UserError
 from elastic_core.ray_cluster import RayCluster
-from elastic_core.statistics.responses import readable, unreadable
 from elastic_core.strategies import Sampling
 from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
-from elastic_core.sweep.manifest import Manifest, ManifestMismatch
+from elastic_core.sweep.grid import first_problems, rows_of
 from elastic_core.sweep.models import SweepModel, sweep_models
-from elastic_core.sweep.plan import SweepPlan, plan_sweep
-from elastic_core.sweep.stopping import next_samples, widest
-from elastic_core.sweep.store import TableLocked
-from elastic_core.sweep.subset import first_problems, rows_of
-from elastic_core.sweep.table import SweepTable, with_stores
-from elastic_core.sweep.throughput import Throughput, bytes_per_token
+from elastic_core.sweep.plan import SweepPlan, next_samples, plan_sweep, widest
+from elastic_core.sweep.store import Manifest, ManifestMismatch, TableLocked
+from elastic_core.sweep.table import SweepTable, Throughput, bytes_per_token, with_stores
 from elastic_core.trajectory import CELL
 from reports.summary import COLUMNS, summarize
+from reports.verdict import readable, unreadable
 from tasks.cluster import connected, ray_cluster
 from tasks.progress import Progress, progress
 from tasks.stage import STORES, TABLE, Stage, seconds_to_queue, worth_retrying

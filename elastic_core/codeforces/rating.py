@@ -89,7 +89,6 @@ class CodeforcesRating:
     Attributes:
         percentile: share of users with a lower rating, 0 to 100; likewise of the interval's ends.
         contests: rating in each contest used.
-        without_data: contests of the results that could not be used: no standings, unrated, or too few participants.
         unknown_problems: ids that the standings of their contest do not list; they could not be scored.
     """
 
@@ -100,12 +99,7 @@ class CodeforcesRating:
     percentile_low: float
     percentile_high: float
     contests: Mapping[int, float]
-    without_data: tuple[int, ...]
     unknown_problems: tuple[str, ...]
-
-    @property
-    def num_contests(self) -> int:
-        return len(self.contests)
 
 
 def split_id(id: str) -> tuple[int, str]:
@@ -160,11 +154,9 @@ def contest_rating(rank: float, opponents: np.ndarray) -> float:
     Ranks that no rating explains are at the bounds: the last ones at LOWEST_RATING, the first at the best opponent's
     rating and HEADROOM.
 
-    Raises:
-        ValueError: without opponents.
+    Args:
+        opponents: their ratings, at least one.
     """
-    if len(opponents) == 0:
-        raise ValueError("a contest rating without opponents; expected at least one")
     low, high = LOWEST_RATING, max(LOWEST_RATING, float(opponents.max()) + HEADROOM)
     while high - low > TOLERANCE:
         middle = (low + high) / 2
@@ -176,23 +168,17 @@ def contest_rating(rank: float, opponents: np.ndarray) -> float:
 
 
 def percentile(rating: float, users: Mapping[int, int]) -> float:
-    """Share of users with a lower rating, 0 to 100; `users` is their number by rating.
-
-    Raises:
-        ValueError: when there are no users.
-    """
-    total = sum(users.values())
-    if not total:
-        raise ValueError("a percentile among no users; expected a table of ratings")
-    return 100 * sum(number for value, number in users.items() if value < rating) / total
+    """Share of users with a lower rating, 0 to 100; `users` is their number by rating, of one user at least."""
+    return 100 * sum(number for value, number in users.items() if value < rating) / sum(users.values())
 
 
 def rating(
     results: Mapping[str, Sequence[bool]],
     standings: Mapping[int, Standings],
     users: Mapping[int, int],
-) -> CodeforcesRating:
-    """The model's rating over all contests that its problems belong to.
+) -> CodeforcesRating | None:
+    """The model's rating over all contests that its problems belong to; None where none of them can be used: no
+    standings, unrated, or too few participants.
 
     The k samples of a problem are attempts in their order, so that this measures pass@k with a price: one success
     among the first min(k, `MAX_ATTEMPTS`) is enough, and failures before it cost points. Ratings from different k are
@@ -202,19 +188,17 @@ def rating(
     how samples of one problem do. One contest bounds nothing.
 
     Args:
-        results: success of each attempt, by problem id.
+        results: success of each attempt, at least one, by problem id.
         standings: by contest.
         users: number of users by rating.
 
     Raises:
-        ValueError: on what is no problem id, a problem without attempts, or no contest that can be used.
+        ValueError: on what is no problem id.
     """
     asked = _by_contest(results)
     usable = [c for c in asked if c in standings and len(standings[c].ratings) >= MIN_PARTICIPANTS]
     if not usable:
-        raise ValueError(
-            f"none of {len(asked)} contests has standings of {MIN_PARTICIPANTS} rated participants or more"
-        )
+        return None
     rated = {
         contest: contest_rating(
             rank(score(standings[contest].problems, asked[contest]), standings[contest]),
@@ -232,7 +216,6 @@ def rating(
         percentile_low=percentile(low, users),
         percentile_high=percentile(high, users),
         contests=rated,
-        without_data=tuple(contest for contest in asked if contest not in rated),
         unknown_problems=tuple(
             f"{c}{index}" for c in usable for index in asked[c] if index not in standings[c].problems
         ),
@@ -243,8 +226,6 @@ def _by_contest(results: Mapping[str, Sequence[bool]]) -> dict[int, dict[str, Se
     """Attempts by contest and index, in the order of both."""
     contests: defaultdict[int, dict[str, Sequence[bool]]] = defaultdict(dict)
     for (contest, index), id in sorted((split_id(id), id) for id in results):
-        if len(results[id]) == 0:
-            raise ValueError(f"{id} has no attempts; expected at least one")
         contests[contest][index] = results[id]
     return dict(contests)
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from elastic_core.data.dataset import ROW, BadRow, Fields
 from elastic_core.data.parquet import parquet_batches, parquet_columns
+from elastic_core.errors import kind_of
 
 BATCH_BYTES = 64 << 20
 """Size of a batch of rows before decoding. A row of a code data set may hold 100 MB of tests, so a batch is bounded in
@@ -63,7 +64,7 @@ def column_names(file: Path) -> list[str]:
         with file.open("rb") as stream:
             first = _parse(stream.readline())
     if not isinstance(first, dict):
-        raise BadRow(1, f"{_kind(first)}; expected an object with fields")
+        raise BadRow(1, f"found {kind_of(first)}; expected an object with fields")
     return list(first)
 
 
@@ -128,7 +129,7 @@ def _large_line(line: bytes, number: int, fields: Fields) -> pl.DataFrame:
     """A line of 100 MB costs polars' reader a gigabyte; its large texts are taken as they are instead."""
     row = _parse_line(line, number)
     if not isinstance(row, dict):
-        raise BadRow(number, f"{_kind(row)}; expected an object")
+        raise BadRow(number, f"found {kind_of(row)}; expected an object")
     _check_row({name: None if _is_large(value) else value for name, value in row.items()}, fields, number)
     texts = {name for name, dtype in fields.items() if dtype == pl.String and _is_large(row.get(name))}
     rest = orjson.dumps({name: row.get(name) for name in fields if name not in texts})
@@ -177,7 +178,7 @@ def _as_declared(schema: pa.Schema, name: str, dtype: Any) -> pl.Expr:
 def _elements(data: bytes) -> pl.DataFrame:
     document = _parse(data.removeprefix(_BOM))
     if not isinstance(document, dict | list):
-        raise BadRow(None, f"{_kind(document)}; expected a JSON list or object")
+        raise BadRow(None, f"found {kind_of(document)}; expected a JSON list or object")
     keys = list(document) if isinstance(document, dict) else [None] * len(document)
     values = document.values() if isinstance(document, dict) else document
     texts = [orjson.dumps(value).decode() for value in values]
@@ -198,20 +199,20 @@ def _require_columns(present: list[str], fields: Fields) -> None:
 def _explain_json(data: bytes, fields: Fields) -> None:
     document = _parse(data)
     if not isinstance(document, list):
-        raise BadRow(None, f"{_kind(document)}; expected a list of objects")
+        raise BadRow(None, f"found {kind_of(document)}; expected a list of objects")
     for number, row in enumerate(document, 1):
         _check_row(row, fields, number)
 
 
 def _check_row(row: Any, fields: Fields, number: int) -> None:
     if not isinstance(row, dict):
-        raise BadRow(number, f"{_kind(row)}; expected an object")
+        raise BadRow(number, f"found {kind_of(row)}; expected an object")
     for name, dtype in fields.items():
         value = row.get(name)
         try:
             pl.read_json(orjson.dumps([{name: value}]), schema={name: dtype})
         except pl.exceptions.PolarsError:
-            raise BadRow(number, f"{name}: {_kind(value)}; expected {_expected(dtype)}") from None
+            raise BadRow(number, f"{name}: found {kind_of(value)}; expected {_expected(dtype)}") from None
 
 
 def _parse(data: bytes) -> Any:
@@ -233,11 +234,6 @@ def _explain_encoding(data: bytes) -> None:
         line = data.count(b"\n", 0, error.start) + 1
         byte = f"byte {data[error.start]:#04x} at offset {error.start}, line {line}"
         raise BadRow(None, f"{byte} is not UTF-8") from None
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
-    return f"found {names.get(type(value), 'null')}"
 
 
 def _expected(dtype: Any) -> str:

@@ -18,7 +18,6 @@ from elastic_core.engines.parameters import (
     DEFAULT_CPU_CACHE_GIB,
     EngineParameters,
     engine_environment,
-    vllm_version,
 )
 from elastic_core.markers import Markers, load_markers
 from elastic_core.network import HOST
@@ -64,9 +63,9 @@ class VllmEngine:
         max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
         if max_tokens <= 0:
             return Completion((), Finish.LENGTH, () if request.sampling.logprobs else None)
-        native: dict[str, Any] = {}  # An older vLLM does not know the field.
+        native = None
         if request.think_budget is not None:
-            native["thinking_token_budget"] = _native_budget(request.prefix, request.think_budget, self._markers)
+            native = _native_budget(request.prefix, request.think_budget, self._markers)
         tokens: list[int] = []
         logprobs: list[float] = []
         finish: str | None = None
@@ -74,7 +73,7 @@ class VllmEngine:
             async for result in self._llm.generate(
                 TokensPrompt(prompt_token_ids=list(request.prefix)),
                 _sampling_parameters(
-                    request, max_tokens, request_seed(seed, request), streamed=on_tokens is not None, **native
+                    request, max_tokens, request_seed(seed, request), native, streamed=on_tokens is not None
                 ),
                 str(next(self._numbers)),
             ):
@@ -115,10 +114,6 @@ class VllmEngine:
 
 def _native_markers(model: str) -> Markers | str:
     """Markers of the checkpoint, or why the engine cannot close thoughts itself. It serves every other request then."""
-    try:
-        from vllm.config import ReasoningConfig  # noqa: F401
-    except ImportError:
-        return f"{vllm_version()} has no thinking_token_budget; expected 0.19 or later"
     try:
         return load_markers(model)[1]
     except (OSError, ValueError) as error:
@@ -188,7 +183,9 @@ def _reasoning_config(markers: Markers) -> Any:
     return config
 
 
-def _sampling_parameters(request: Generate, max_tokens: int, seed: int, *, streamed: bool, **native: Any) -> Any:
+def _sampling_parameters(
+    request: Generate, max_tokens: int, seed: int, think_budget: int | None, *, streamed: bool
+) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -203,5 +200,5 @@ def _sampling_parameters(request: Generate, max_tokens: int, seed: int, *, strea
         detokenize=False,
         # Each output holds what is new since the one before: the only one holds everything.
         output_kind=RequestOutputKind.DELTA if streamed else RequestOutputKind.FINAL_ONLY,
-        **native,
+        thinking_token_budget=think_budget,
     )

@@ -261,8 +261,8 @@ def _operations_mentioned(thinking: list[int], num_operations: int) -> int:
     return total if total <= num_operations else (total - 1) % num_operations + 1
 
 
-def write_corpus(recipe: Recipe, path: Path) -> int:
-    """Write the corpus as parquet, one `Example` a row, in training order; returns the number of rows."""
+def write_corpus(recipe: Recipe, path: Path) -> None:
+    """Write the corpus as parquet, one `Example` a row, in training order."""
     import polars as pl
 
     schema: dict[str, Any] = {
@@ -274,7 +274,5 @@ def write_corpus(recipe: Recipe, path: Path) -> int:
         "cut": pl.Boolean,
         "guided": pl.Boolean,
     }
-    rows = list(examples(recipe))
     with replacing(path) as temporary:
-        pl.DataFrame(rows, schema=schema, orient="row").write_parquet(temporary)
-    return len(rows)
+        pl.DataFrame(list(examples(recipe)), schema=schema, orient="row").write_parquet(temporary)

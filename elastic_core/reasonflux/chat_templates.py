@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from elastic_core.errors import UserError
+from elastic_core.markers import chat_text
 
 OWN = "own"
 """What this template is called beside those of CHAT_TEMPLATES."""
@@ -104,9 +105,7 @@ def require_fit(template: ChatTemplate, tokenizer: Any) -> None:
     if not tokenizer.chat_template:
         raise UserError(f"{tokenizer.name_or_path}: the tokenizer has no chat template to hold {template.name} against")
     question = "1+1=?"
-    messages = [{"role": "user", "content": question}]
-    own = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    ours = template.prompt(question)
+    own, ours = chat_text(tokenizer, question), template.prompt(question)
     if own not in (ours, ours + template.opening):
         raise UserError(f"{misfit}: a question is {own!r} there and {ours!r} here; {advice}")
 
@@ -183,8 +182,7 @@ def own_template(tokenizer: Any) -> OwnTemplate:
             f"{misfit}, as it does not keep a response with its thought: {_RESPONSE!r} became {whole!r}; choose a "
             f"template by name ({', '.join(CHAT_TEMPLATES)})"
         )
-    messages = [{"role": "user", "content": "1+1=?"}]
-    asked = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    asked = chat_text(tokenizer, "1+1=?")
     opening = asked.removeprefix(before)
     if not asked.startswith(before) or not _THOUGHT.startswith(opening):
         raise UserError(

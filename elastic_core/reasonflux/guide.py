@@ -90,8 +90,7 @@ class Guide:
         self._retriever = retriever
         self._script = script
         self._retrieved = lru_cache(maxsize=65_536)(self._retrieve)
-        self._adjustments: dict[str, Ids] = {}
-        self._fixed: dict[tuple[str, int, int], Ids] = {}
+        self._turn = lru_cache(maxsize=None)(self._encoded_turn)
 
     @property
     def plan_request(self) -> str:
@@ -120,17 +119,12 @@ class Guide:
 
     def adjust(self, template: Template) -> Ids:
         """The request to adjust the plan's flow to a template."""
-        if template.id not in self._adjustments:
-            self._adjustments[template.id] = self._turn(_rendered(self._script.adjust, template=template))
-        return self._adjustments[template.id]
+        return self._turn(_rendered(self._script.adjust, template=template))
 
     def request(self, name: str, step: int = 0, num_steps: int = 0) -> Ids:
         """One of the script's other requests, by its name."""
-        key = name, step, num_steps
-        if key not in self._fixed:
-            text = _rendered(getattr(self._script, name), step=step, num_steps=num_steps, max_steps=MAX_STEPS)
-            self._fixed[key] = self._turn(text)
-        return self._fixed[key]
+        source = getattr(self._script, name)
+        return self._turn(_rendered(source, step=step, num_steps=num_steps, max_steps=MAX_STEPS))
 
     def without_end(self, request: Ids) -> Ids:
         """A request after a reply whose end-of-text the model wrote itself."""
@@ -147,7 +141,7 @@ class Guide:
     def _retrieve(self, query: str) -> Template:
         return self._retriever.retrieve([query])[0][0].template
 
-    def _turn(self, text: str) -> Ids:
+    def _encoded_turn(self, text: str) -> Ids:
         """End of the reply, a user turn, and the beginning of the next reply with its thought closed."""
         before, after = self._glue
         return (*before, *self._encoded(text.strip()), *after, *self.opening)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from elastic_core.errors import UserError, nearest
+from elastic_core.errors import UserError, kind_of, nearest
 
 MINIATURE_FILE = Path(__file__).with_name("miniature.json")
 """The library of the embedded miniature."""
@@ -27,18 +27,19 @@ MINIATURE_FILE = Path(__file__).with_name("miniature.json")
 SLUG_LENGTH = 48
 """Most characters of a name that its id repeats."""
 
-FIELDS = (
-    "chapter",
-    "section",
-    "template_name",
-    "template_type",
-    "knowledge_tag",
-    "description",
-    "application_scenario",
-    "reason_flow",
-    "example_application",
-)
-"""All that a template may have. Chapter, section, name, description and reason flow it must have."""
+FIELDS = {
+    "chapter": "chapter",
+    "section": "section",
+    "template_name": "name",
+    "template_type": "type",
+    "knowledge_tag": "knowledge_tags",
+    "description": "description",
+    "application_scenario": "application_scenario",
+    "reason_flow": "reason_flow",
+    "example_application": "example",
+}
+"""All that a template may have in a file, with the attribute of `Template`. Chapter, section, name, description and
+reason flow it must have."""
 
 # "\frac" written into JSON as it is is a form feed and "rac". A backslash and an "n" that begin no LaTeX command are a
 # line break that was escaped twice. Half of a surrogate pair is no character and could not be written again.
@@ -79,17 +80,7 @@ def stable_id(chapter: str, section: str, name: str) -> str:
 
 def entry(template: Template) -> dict[str, Any]:
     """A template in the fields of the published file, with its chapter and section."""
-    return {
-        "chapter": template.chapter,
-        "section": template.section,
-        "template_name": template.name,
-        "template_type": template.type,
-        "knowledge_tag": list(template.knowledge_tags),
-        "description": template.description,
-        "application_scenario": template.application_scenario,
-        "reason_flow": list(template.reason_flow),
-        "example_application": template.example,
-    }
+    return {field: getattr(template, attribute) for field, attribute in FIELDS.items()}
 
 
 def read_library(file: Path) -> dict[str, Template]:
@@ -138,14 +129,14 @@ def _document(file: Path) -> Iterator[tuple[str, Any]]:
             yield f"template {position}", fields
         return
     if not isinstance(document, dict):
-        raise UserError(f"{file}: found {_kind(document)}; expected chapters or a list of templates")
+        raise UserError(f"{file}: found {kind_of(document)}; expected chapters or a list of templates")
     for chapter, sections in document.items():
         if not isinstance(sections, dict):
-            raise UserError(f'{file}: chapter "{chapter}": found {_kind(sections)}; expected an object of sections')
+            raise UserError(f'{file}: chapter "{chapter}": found {kind_of(sections)}; expected an object of sections')
         for section, templates in sections.items():
             where = f'chapter "{chapter}", section "{section}"'
             if not isinstance(templates, list):
-                raise UserError(f"{file}: {where}: found {_kind(templates)}; expected a list of templates")
+                raise UserError(f"{file}: {where}: found {kind_of(templates)}; expected a list of templates")
             for position, fields in enumerate(templates, 1):
                 place = {"chapter": chapter, "section": section}
                 yield f"{where}, template {position}", fields | place if isinstance(fields, dict) else fields
@@ -187,7 +178,7 @@ class _Entry:
 
     def template(self) -> Template:
         if not isinstance(self.fields, dict):
-            raise UserError(f"{self.file}: {self.where}: found {_kind(self.fields)}; expected an object")
+            raise UserError(f"{self.file}: {self.where}: found {kind_of(self.fields)}; expected an object")
         for field in self.fields:
             if field not in FIELDS:
                 raise self._error(field, f"is no field of a template{nearest(field, FIELDS)}")
@@ -218,7 +209,7 @@ class _Entry:
     def _text(self, field: str) -> str:
         value = self.fields.get(field, "")
         if not isinstance(value, str):
-            raise self._error(field, f"is {_kind(value)}; expected text")
+            raise self._error(field, f"is {kind_of(value)}; expected text")
         return _repaired(value).strip()
 
     def _list(self, field: str) -> tuple[str, ...]:
@@ -227,10 +218,10 @@ class _Entry:
         if isinstance(value, str):
             value = _repaired(value).split("\n")
         if not isinstance(value, list):
-            raise self._error(field, f"is {_kind(value)}; expected text or a list of texts")
+            raise self._error(field, f"is {kind_of(value)}; expected text or a list of texts")
         for position, item in enumerate(value, 1):
             if not isinstance(item, str):
-                raise self._error(field, f"holds {_kind(item)} in place {position}; expected texts only")
+                raise self._error(field, f"holds {kind_of(item)} in place {position}; expected texts only")
         return tuple(item for item in (_repaired(item).rstrip() for item in value) if item)
 
     def _example(self) -> str:
@@ -250,7 +241,7 @@ def _rendered(value: Any) -> str:
     if isinstance(value, list):
         return "\n".join(map(_rendered, value))
     if not isinstance(value, dict):
-        raise TypeError(_kind(value))
+        raise TypeError(kind_of(value))
     parts = []
     for key, part in value.items():
         title = key.replace("_", " ").strip()
@@ -262,8 +253,3 @@ def _rendered(value: Any) -> str:
 
 def _repaired(text: str) -> str:
     return _MISWRITTEN.sub(lambda match: _MEANT.get(match[0], "\N{REPLACEMENT CHARACTER}"), text)
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
-    return names.get(type(value), "null")

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, first_line
 from elastic_core.files import replacing
 from elastic_core.fingerprint import hash_value, model_fingerprint
 from elastic_core.reasonflux.library import Template
@@ -93,7 +93,7 @@ class SentenceTransformerEmbedder:
             self.name = versioned(model)
             self._model: Any = SentenceTransformer(model, trust_remote_code=trust_remote_code)
         except (OSError, ValueError) as error:
-            raise UserError(f"embedder {model}: cannot be loaded: {str(error).splitlines()[0]}") from None
+            raise UserError(f"embedder {model}: cannot be loaded: {first_line(error)}") from None
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         vectors: Vectors = self._model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)

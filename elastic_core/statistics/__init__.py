@@ -4,9 +4,8 @@ A problem is a cluster, and counts once however often it was sampled. Functions 
 or of one curve, on one benchmark; those that take `problems` see one cell's `problem_table`, so that a whole table is
 grouped once. Every estimate says on how many problems and trajectories it rests.
 
-- `estimates`: what an estimate is, from rows to problems, and where the intervals come from;
+- `estimates`: what an estimate is, from rows to problems, and where the intervals come from; lengths in tokens;
 - `accuracy`: avg@k with Wilson's interval at the effective sample size, paired differences, pass@k, maj@k;
-- `responses`: lengths in tokens, closed thoughts, whether there are answers at all;
 - `curves`: area under accuracy over log tokens, the log-linear law;
 - `budgets`: what the next tokens buy; the cheapest budget that gives up hardly any accuracy; what each problem needs,
   and the thinking that went past it or could not help.

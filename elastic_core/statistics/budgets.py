@@ -41,9 +41,10 @@ from elastic_core.statistics.estimates import (
     column_of,
     common_problems,
     estimates_table,
+    forced_close,
+    mean_tokens,
     problem_table,
 )
-from elastic_core.statistics.responses import forced_close, mean_tokens
 from elastic_core.trajectory import CELL, ThinkFinish
 
 MARGIN = 0.02

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.estimates import Estimate, bootstrap, mean_interval, problem_table
-from elastic_core.statistics.responses import sampled_tokens
+from elastic_core.statistics.estimates import Estimate, bootstrap, mean_interval, problem_table, sampled_tokens
 from elastic_core.trajectory import BUDGET
 
 MIN_LAW_CELLS = 3

@@ -1,4 +1,5 @@
-"""From rows to problems, and from problems to an estimate with its 95 % interval.
+"""From rows to problems, and from problems to an estimate with its 95 % interval; lengths in tokens, and who closed the
+thoughts.
 
 Samples of one problem are not independent. A problem is a cluster: every statistic sees it once, however often it was
 sampled (`problem_table`).
@@ -13,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 from scipy.special import stdtrit
+
+from elastic_core.trajectory import ThinkFinish
 
 Z95 = 1.959964
 """The standard normal quantile at 0.975."""
@@ -216,3 +219,59 @@ def _counts(num_problems: int) -> np.ndarray:
     places = drawn + num_problems * np.arange(DRAWS)[:, None]
     counts = np.bincount(places.ravel(), minlength=DRAWS * num_problems)
     return counts.reshape(DRAWS, num_problems).astype(float)
+
+
+def sampled_tokens() -> pl.Expr:
+    """Tokens that the model sampled in a row: thinking and solution."""
+    return pl.col("think_tokens") + pl.col("solution_tokens")
+
+
+def forced_close() -> pl.Expr:
+    """Whether we wrote a row's think-end: the budget was spent, or the model stopped inside its thought.
+
+    A vanilla or unconstrained response that stops there is left as it is, and is not counted.
+    """
+    return pl.col("think_finish").is_in([ThinkFinish.FORCED, ThinkFinish.END_OF_TEXT]) & (pl.col("forced_tokens") > 0)
+
+
+def length_error(rows: pl.DataFrame) -> Estimate:
+    """Sampled tokens minus the n = t + s that was asked for, mean over problems, with its t-interval; in tokens.
+
+    It is signed: above zero, responses are longer than asked. L1's strategies ask for n in the prompt (Aggarwal and
+    Welleck 2025).
+
+    Raises:
+        ValueError: on no rows, a missing count, or an unlimited budget, which asks for no length.
+    """
+    asked = pl.col("think_budget") + pl.col("solution_budget")
+    problems = problem_table(rows.with_columns(error=sampled_tokens() - asked), ["error"])
+    values = column_of(problems, "error")
+    return Estimate(float(values.mean()), *mean_interval(values), len(values), rows.height)
+
+
+def mean_tokens(problems: pl.DataFrame, column: str) -> Estimate:
+    """Mean over problems of a count, 0 or more, with its t-interval, from one cell's `problem_table`.
+
+    Where every problem agrees, as when every thought fills its budget, the interval has no width.
+    """
+    values = column_of(problems, column)
+    low, high = mean_interval(values)
+    return Estimate(float(values.mean()), max(low, 0.0), high, len(values), int(problems["num_samples"].sum()))
+
+
+def paired_ratio(a: pl.DataFrame, b: pl.DataFrame, column: str) -> Estimate:
+    """Mean of `column` in `a` over its mean in `b`, over the problems both have; for lengths in tokens.
+
+    The interval linearises the ratio (delta method; Cochran 1977, chapter 6).
+
+    Raises:
+        ValueError: when no problem is in both, or the mean in `b` is zero.
+    """
+    tables = paired_tables(a, b, [column])
+    top, bottom = (column_of(problems, column) for problems in tables)
+    if bottom.mean() == 0:
+        raise ValueError(f"the mean {column} to divide by is zero")
+    ratio = top.mean() / bottom.mean()
+    low, high = mean_interval((top - ratio * bottom) / bottom.mean())
+    trajectories = sum(int(problems["num_samples"].sum()) for problems in tables)
+    return Estimate(float(ratio), float(ratio + low), float(ratio + high), len(top), trajectories)

@@ -13,8 +13,8 @@ from elastic_core.engines.base import Engine, RequestFailed, drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
 from elastic_core.strategies import Completion, Generate, Sampling
 from elastic_core.sweep.grid import checkpoints
+from elastic_core.sweep.models import Prompts
 from elastic_core.sweep.plan import SweepPlan, Work
-from elastic_core.sweep.prompts import Prompts
 from elastic_core.sweep.resume import StoredRows, learn
 from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.sweep.table import Table
@@ -224,11 +224,10 @@ class _Run:
         self.rows_written += frame.height
 
     def result(self) -> SweepResult:
-        present = self.plan.num_present
         return SweepResult(
             rows_written=self.rows_written,
-            rows_present=present,
-            rows_total=present + self.plan.num_missing,
+            rows_present=self.plan.num_present,
+            rows_total=self.plan.num_rows,
             tokens_generated=self.counts.generated,
             tokens_reused=self.counts.reused,
             grading_seconds=self.grading_seconds,

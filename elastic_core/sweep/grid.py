@@ -1,13 +1,26 @@
-"""The cells of a sweep: which strategy runs under which budget, for which model."""
+"""What a sweep measures: its cells (which strategy runs under which budget, for which model), and which of a
+benchmark's problems.
+
+Problems are taken in the order of a hash of their names, whatever the sweep's seed: the same in every sweep and report,
+and blind to what becomes of them. So a smaller number is a subset of a larger one: raising it adds problems to a table
+and generates none of them again.
+"""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
 
 from elastic_core.budget import Budget
+from elastic_core.errors import nearest
 from elastic_core.strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from elastic_core.data.problems import Problem
 
 UNLIMITED_BUDGET = Budget(None, None)
 
@@ -23,6 +36,11 @@ class Cell:
     benchmark: str
     strategy: str
     budget: Budget
+
+    @property
+    def key(self) -> tuple[str, str, str, int | None, int | None]:
+        """As in the columns `CELL` of the trajectory table."""
+        return self.model, self.benchmark, self.strategy, self.budget.think, self.budget.solution
 
     def __str__(self) -> str:
         return f"{self.model} {self.benchmark} {self.strategy} {self.budget}"
@@ -60,15 +78,18 @@ def build_cells(
     Large budgets come first because their stragglers then overlap with other work instead of ending the sweep, and
     because what they sample contains what smaller budgets would.
 
+    Args:
+        budgets: as of `parse_grid`; `unconstrained` alone needs none.
+
     Raises:
         ValueError: on an unknown strategy, a budget that a strategy refuses, a repeated entry or an empty list.
     """
     for name, entries in (("models", models), ("benchmarks", benchmarks), ("strategies", strategies)):
         _check_distinct(name, entries)
     for strategy in strategies:
-        _check_known(strategy)
-    if set(strategies) != {"unconstrained"}:
-        _check_distinct("budgets", [str(budget) for budget in budgets])
+        if strategy not in STRATEGIES:
+            hint = nearest(strategy, STRATEGIES)
+            raise ValueError(f'no strategy "{strategy}"{hint}; expected one of {", ".join(STRATEGIES)}')
     cells = [
         Cell(model, benchmark, strategy, budget)
         for model in models
@@ -103,14 +124,6 @@ def _size(budget: Budget) -> tuple[float, float, float]:
     return think + solution, think, solution
 
 
-def _check_known(strategy: str) -> None:
-    if strategy in STRATEGIES:
-        return
-    nearest = difflib.get_close_matches(strategy, STRATEGIES, n=1)
-    hint = f'did you mean "{nearest[0]}"?' if nearest else f"expected one of {', '.join(STRATEGIES)}"
-    raise ValueError(f'no strategy "{strategy}"; {hint}')
-
-
 def _check_distinct(name: str, entries: Iterable[str]) -> None:
     entries = list(entries)
     if not entries:
@@ -118,3 +131,29 @@ def _check_distinct(name: str, entries: Iterable[str]) -> None:
     for i, entry in enumerate(entries):
         if entry in entries[:i]:
             raise ValueError(f'"{entry}" appears twice among the {name} of the sweep')
+
+
+def problem_digest(benchmark: str, problem: str) -> str:
+    """What problems are ordered by."""
+    return hashlib.blake2b(f"{benchmark}\0{problem}".encode(), digest_size=8).hexdigest()
+
+
+def first_ids(benchmark: str, ids: Iterable[str], num: int | None) -> set[str]:
+    """Of a benchmark's problems the first `num`; all of them when there are fewer, or `num` is None."""
+    ordered = sorted(ids, key=lambda problem: problem_digest(benchmark, problem))
+    return set(ordered[:num])
+
+
+def first_problems(problems: Mapping[str, Sequence[Problem]], num: int | None) -> dict[str, list[Problem]]:
+    """The first `num` problems of each benchmark, in the order in which they were given."""
+    found = {}
+    for name, given in problems.items():
+        chosen = first_ids(name, (problem.id for problem in given), num)
+        found[name] = [problem for problem in given if problem.id in chosen]
+    return found
+
+
+def rows_of(ids: Mapping[str, Iterable[str]]) -> pl.Expr:
+    """Whether a row of a trajectory table is of one of these problems, by benchmark."""
+    wanted = [(pl.col("benchmark") == name) & pl.col("problem").is_in(sorted(chosen)) for name, chosen in ids.items()]
+    return pl.any_horizontal(wanted) if wanted else pl.lit(False)

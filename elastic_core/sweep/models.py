@@ -3,20 +3,37 @@ starts."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elastic_core.budget import parse_grid
+from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.problems import Problem
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.markers import Markers, load_markers
-from elastic_core.strategies import STRATEGIES
+from elastic_core.markers import Markers, chat_prompt, load_markers
+from elastic_core.strategies import STRATEGIES, Strategy
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, Templates
 from elastic_core.sweep.grid import Cell, build_cells, checkpoints, split_model
-from elastic_core.sweep.prompts import Prompts
 from elastic_core.sweep.rows import RowBuilder
+
+
+class Prompts:
+    """Prompts of a model, each encoded once."""
+
+    def __init__(self, tokenizer: Any, strategies: Mapping[str, Strategy] = STRATEGIES) -> None:
+        self.strategies = strategies
+        # A copy: one tokenizer must not encode here while the writer's thread decodes with it.
+        self._tokenizer = copy.deepcopy(tokenizer)
+        self._known: dict[str, tuple[int, ...]] = {}
+
+    def ids(self, problem: Problem, strategy: str, budget: Budget) -> tuple[int, ...]:
+        """Prompt token ids of a cell's request."""
+        text = self.strategies[strategy].prompt(problem.question, budget)
+        if text not in self._known:
+            self._known[text] = chat_prompt(self._tokenizer, text)
+        return self._known[text]
 
 
 @dataclass(frozen=True)
@@ -57,49 +74,35 @@ def sweep_models(
         ValueError: on a request that cannot be run: an unknown model or strategy, a tokenizer without think markers,
             two models that do not share one tokenizer, a budget above the context.
     """
-    return [
-        _sweep_model(
-            build_cells([name], list(problems), request["strategies"], parse_grid(request["budgets"])),
-            fingerprints,
-            paths,
-            problems,
-            engine,
-            templates,
+    found = []
+    for name in request["models"]:
+        cells = build_cells([name], list(problems), request["strategies"], parse_grid(request["budgets"]))
+        names = list(dict.fromkeys(checkpoints(name).values()))
+        for checkpoint in names:
+            if checkpoint not in paths:
+                raise ValueError(f'no model "{checkpoint}"; expected one of {", ".join(paths)}')
+        tokenizer, markers = load_markers(paths[names[0]])
+        # By what the tokenizers do: their files differ as soon as another release of transformers has saved one.
+        if any(load_markers(paths[other])[0].get_vocab() != tokenizer.get_vocab() for other in names[1:]):
+            raise ValueError(
+                f'"{name}": thinker and solver must share one tokenizer, as tokens pass from one to the other'
+            )
+        strategies = STRATEGIES | ({REASONFLUX_ZERO: templates.strategy(tokenizer, markers)} if templates else {})
+        prompts = Prompts(tokenizer, strategies)
+        context = min(engine.context(str(paths[checkpoint])) for checkpoint in names)
+        _check_context(cells, problems, prompts, markers, context)
+        fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
+        found.append(
+            SweepModel(
+                name,
+                {checkpoint: str(paths[checkpoint]) for checkpoint in names},
+                tuple(cells),
+                RowBuilder(tokenizer, markers, fingerprint, engine.fingerprint),
+                prompts,
+                context,
+            )
         )
-        for name in request["models"]
-    ]
-
-
-def _sweep_model(
-    cells: Sequence[Cell],
-    fingerprints: Mapping[str, str],
-    paths: Mapping[str, Path],
-    problems: Mapping[str, Sequence[Problem]],
-    engine: EngineParameters,
-    templates: Templates | None,
-) -> SweepModel:
-    name = cells[0].model
-    names = list(dict.fromkeys(checkpoints(name).values()))
-    for checkpoint in names:
-        if checkpoint not in paths:
-            raise ValueError(f'no model "{checkpoint}"; expected one of {", ".join(paths)}')
-    tokenizer, markers = load_markers(paths[names[0]])
-    # By what the tokenizers do: their files differ as soon as another release of transformers has saved one.
-    if any(load_markers(paths[other])[0].get_vocab() != tokenizer.get_vocab() for other in names[1:]):
-        raise ValueError(f'"{name}": thinker and solver must share one tokenizer, as tokens pass from one to the other')
-    strategies = STRATEGIES | ({REASONFLUX_ZERO: templates.strategy(tokenizer, markers)} if templates else {})
-    prompts = Prompts(tokenizer, strategies)
-    context = min(engine.context(str(paths[checkpoint])) for checkpoint in names)
-    _check_context(cells, problems, prompts, markers, context)
-    fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
-    return SweepModel(
-        name,
-        {checkpoint: str(paths[checkpoint]) for checkpoint in names},
-        tuple(cells),
-        RowBuilder(tokenizer, markers, fingerprint, engine.fingerprint),
-        prompts,
-        context,
-    )
+    return found
 
 
 def _check_context(

@@ -1,12 +1,17 @@
-"""What a sweep still misses, and what it would cost at most."""
+"""What a sweep still misses, and what it would cost at most; how many samples it needs for narrow intervals.
+
+Stopping when an interval is narrow looks at the data; as the stop depends on the width alone and comes after all cells
+have the same number of samples, its effect on coverage is small, and it is recorded with the sweep.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import polars as pl
 
@@ -16,8 +21,10 @@ from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
 from elastic_core.markers import Markers
 from elastic_core.seeds import cell_seed, sample_seed
+from elastic_core.statistics.accuracy import avg_at_k
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell
+from elastic_core.trajectory import CELL
 
 Sharing = Literal["memo", "independent"]
 """Whether the cells of a sample share what they draw (`elastic_core.engines.memo`), or each draws its own."""
@@ -44,16 +51,20 @@ class Work:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What the sweep of one model has and misses."""
+    """What the sweep of one model has and misses; `num_rows` are both."""
 
     model: str
     work: tuple[Work, ...]
-    num_present: int
+    num_rows: int
     sharing: Sharing = "memo"
 
     @property
     def num_missing(self) -> int:
         return sum(len(work.cells) for work in self.work)
+
+    @property
+    def num_present(self) -> int:
+        return self.num_rows - self.num_missing
 
 
 def plan_sweep(
@@ -75,9 +86,9 @@ def plan_sweep(
         finished: key columns of the table's rows.
 
     Raises:
-        ValueError: on cells of several models, a benchmark without problems, or repeated problem ids.
+        ValueError: on a benchmark without problems, or repeated problem ids.
     """
-    _check(cells, problems, num_samples)
+    _check(cells, problems)
     present = {cell: _present(finished, cell) for cell in cells}
     of_benchmark = {name: tuple(cell for cell in cells if cell.benchmark == name) for name in problems}
     work = []
@@ -91,11 +102,10 @@ def plan_sweep(
                     work.append(
                         Work(problem, number, seed_here, missing, sharing == "memo" and not finished.is_empty())
                     )
-    total = sum(len(problems[cell.benchmark]) for cell in cells) * num_samples
     if sharing == "independent":
         work = list(_apart(work, cells))
-    plan = SweepPlan(cells[0].model, tuple(work), 0, sharing)
-    return SweepPlan(plan.model, plan.work, total - plan.num_missing, sharing)
+    num_rows = sum(len(problems[cell.benchmark]) for cell in cells) * num_samples
+    return SweepPlan(cells[0].model, tuple(work), num_rows, sharing)
 
 
 @dataclass(frozen=True)
@@ -195,15 +205,52 @@ def _present(finished: pl.DataFrame, cell: Cell) -> set[tuple[str, int]]:
     return set(rows.select("problem", "sample").iter_rows())
 
 
-def _check(cells: Sequence[Cell], problems: Mapping[str, Sequence[Problem]], num_samples: int) -> None:
-    if num_samples < 1:
-        raise ValueError(f"num_samples is {num_samples}; expected 1 or more")
-    models = {cell.model for cell in cells}
-    if len(models) > 1:
-        raise ValueError(f"one run sweeps one model; found {', '.join(sorted(models))}")
+def _check(cells: Sequence[Cell], problems: Mapping[str, Sequence[Problem]]) -> None:
+    assert len({cell.model for cell in cells}) == 1, "a plan is of one model"
     for benchmark in {cell.benchmark for cell in cells}:
         ids = [problem.id for problem in problems.get(benchmark, ())]
         if not ids:
             raise ValueError(f'the sweep names the benchmark "{benchmark}", but it has no problems')
         if len(set(ids)) < len(ids):
             raise ValueError(f'the benchmark "{benchmark}" has two problems with one id')
+
+
+GROWTH = 1.5
+"""Factor from one round's samples to the next one's."""
+
+
+class Widest(NamedTuple):
+    """The cell whose interval is widest, in words, and half its 95 % interval in points (percent)."""
+
+    cell: str
+    half_width: float
+
+
+def widest(rows: pl.LazyFrame, cells: Iterable[Cell]) -> Widest:
+    """The half-width is that of avg@k, the larger side of the interval.
+
+    Args:
+        rows: of a trajectory table; only those of the cells are read into memory.
+        cells: that are asked for. A table may hold others of earlier requests, which get no more samples.
+
+    Raises:
+        ValueError: on no rows of these cells.
+    """
+    schema = rows.collect_schema()
+    asked = pl.DataFrame([cell.key for cell in cells], {name: schema[name] for name in CELL}, orient="row")
+    mine = rows.join(asked.lazy(), on=CELL, how="semi", nulls_equal=True).collect()
+    if mine.is_empty():
+        raise ValueError("no rows, so no interval; expected at least one finished cell")
+    return max((_half_width(cell) for cell in mine.partition_by(CELL)), key=lambda found: found.half_width)
+
+
+def next_samples(now: int, cap: int) -> int:
+    """Samples per problem and cell of the next round."""
+    return min(cap, math.ceil(now * GROWTH))
+
+
+def _half_width(cell: pl.DataFrame) -> Widest:
+    accuracy = avg_at_k(cell)
+    model, benchmark, strategy, think, solution = cell.select(CELL).row(0)
+    half = max(accuracy.mean - accuracy.low, accuracy.high - accuracy.mean)
+    return Widest(str(Cell(model, benchmark, strategy, Budget(think, solution))), 100 * half)

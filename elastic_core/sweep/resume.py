@@ -13,8 +13,8 @@ from elastic_core.data.problems import Problem
 from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.strategies import Sampling
 from elastic_core.sweep.grid import checkpoints
+from elastic_core.sweep.models import Prompts
 from elastic_core.sweep.plan import SweepPlan, Work
-from elastic_core.sweep.prompts import Prompts
 from elastic_core.sweep.table import Table
 from elastic_core.trajectory import SCHEMA
 

@@ -1,8 +1,9 @@
-"""From trajectories to graded rows of the table."""
+"""From trajectories to graded rows of the table; and a finished table graded once more: a better grader needs no new
+tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -14,9 +15,16 @@ import pyarrow as pa
 from elastic_core.data.problems import Problem
 from elastic_core.markers import Markers
 from elastic_core.rewards import Answer, grade_many
-from elastic_core.rewards.response import response_texts
+from elastic_core.rewards.response import ResponseText, response_texts
 from elastic_core.sweep.grid import Cell
+from elastic_core.sweep.table import Table
 from elastic_core.trajectory import SCHEMA, Trajectory
+
+CHANGES = pl.Schema({"before": pl.String(), "after": pl.String(), "rows": pl.UInt32()})
+"""How many rows had one status and now have another (or the same)."""
+
+Problems = Mapping[str, Mapping[str, Problem]]
+"""Problems by benchmark and id."""
 
 
 @dataclass(frozen=True)
@@ -45,20 +53,13 @@ class RowBuilder:
         """Rows of the table's schema, graded together."""
         samples, trajectories = [sample for sample, _ in finished], [trajectory for _, trajectory in finished]
         texts = response_texts(self.tokenizer, self.markers, trajectories)
-        grades = grade_many(
-            [
-                Answer(sample.problem.grader, text.graded(trajectory.think_finish), sample.problem.truth)
-                for sample, text, trajectory in zip(samples, texts, trajectories, strict=True)
-            ]
-        )
+        problems, finishes = [sample.problem for sample in samples], [each.think_finish for each in trajectories]
         columns = {
             **_sample_columns(samples),
             **_trajectory_columns(trajectories),
             "thinking": [text.thinking for text in texts],
             "solution": [text.solution for text in texts],
-            "answer": [graded.answer for graded in grades],
-            "score": [graded.score for graded in grades],
-            "grade_status": [graded.status for graded in grades],
+            **_grade_columns(problems, texts, finishes),
             "engine_fingerprint": [self.engine_fingerprint] * len(finished),
             "model_fingerprint": [self.model_fingerprint] * len(finished),
         }
@@ -123,3 +124,63 @@ def _turns(turns: Sequence[tuple[tuple[int, str], ...]]) -> pa.Array:
 def _bounds(lists: Sequence[Sequence[Any]]) -> np.ndarray:
     """Where each list begins when all are joined, and where the last one ends. Shape (lists + 1,), int64."""
     return np.cumsum([0, *map(len, lists)])
+
+
+def regrade(
+    store: Table,
+    problems: Problems,
+    on_rows: Callable[[int], None] = lambda rows: None,
+    before_change: Callable[[], None] = lambda: None,
+) -> pl.DataFrame:
+    """Rewrite answer, score and status of every row, shard by shard; texts and tokens stay.
+
+    An interrupted run leaves whole shards, some graded anew and some not; the same call finishes them.
+
+    Args:
+        on_rows: called with the number of rows of each shard that is done.
+        before_change: called before each shard whose grades change is written, while no sweep writes the table.
+
+    Returns:
+        `CHANGES`.
+
+    Raises:
+        KeyError: a row of a problem that is not given.
+        TableLocked: when a sweep is writing the table.
+        GradingFailed: when the grader failed; what was rewritten before stays.
+    """
+    changes = [pl.DataFrame(schema=CHANGES)]
+
+    def anew(rows: pl.DataFrame) -> pl.DataFrame:
+        graded = _graded_anew(rows, problems)
+        statuses = pl.DataFrame({"before": rows["grade_status"], "after": graded["grade_status"]})
+        changes.append(statuses.group_by("before", "after").agg(pl.len().alias("rows")))
+        on_rows(rows.height)
+        if not graded.equals(rows):
+            before_change()
+        return graded
+
+    store.rewrite(anew)
+    return pl.concat(changes).group_by("before", "after").agg(pl.col("rows").sum()).sort("before", "after")
+
+
+def _graded_anew(rows: pl.DataFrame, problems: Problems) -> pl.DataFrame:
+    of_rows = [problems[benchmark][problem] for benchmark, problem in rows.select("benchmark", "problem").iter_rows()]
+    texts = [ResponseText(*row) for row in rows.select("thinking", "solution").iter_rows()]
+    columns = _grade_columns(of_rows, texts, rows["think_finish"])
+    return rows.with_columns(pl.Series(name, values, rows.schema[name]) for name, values in columns.items())
+
+
+def _grade_columns(
+    problems: Sequence[Problem], texts: Sequence[ResponseText], think_finishes: Iterable[str]
+) -> dict[str, list[Any]]:
+    grades = grade_many(
+        [
+            Answer(problem.grader, text.graded(finish), problem.truth)
+            for problem, text, finish in zip(problems, texts, think_finishes, strict=True)
+        ]
+    )
+    return {
+        "answer": [graded.answer for graded in grades],
+        "score": [graded.score for graded in grades],
+        "grade_status": [graded.status for graded in grades],
+    }

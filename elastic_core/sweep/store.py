@@ -1,4 +1,5 @@
-"""The trajectory table on disk: append-only parquet shards that a reader may open at any moment.
+"""The trajectory table on disk: append-only parquet shards that a reader may open at any moment, and a manifest of what
+its rows have in common, so that rows of different origin never mix unnoticed.
 
 Promised: a shard is there whole or not at all, also after a kill or a power cut; a key never appears twice; one
 writer at a time. Not promised: an order of rows.
@@ -6,19 +7,80 @@ writer at a time. Not promised: an order of rows.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from elastic_core.files import LockHeld, exclusive, replacing, write_text
-from elastic_core.sweep.manifest import MANIFEST, Manifest
 from elastic_core.trajectory import KEY, SCHEMA
+
+MANIFEST = "manifest.json"
+"""File in the table's directory."""
 
 _SHARDS = "rows-*.parquet"
 _KEY = list(KEY)
 _TEXT = [name for name in _KEY if SCHEMA[name] == pl.String]
+
+
+class ManifestMismatch(ValueError):
+    """The table on disk was made from something else."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Provenance of a trajectory table.
+
+    Attributes:
+        models: model name → fingerprint of its checkpoint.
+        engines: model name → fingerprint of the engine that ran it.
+        benchmarks: benchmark name → hash of its file.
+        settings: sampling temperature, top_p, seed and whatever else changes a row without being part of its key.
+        templates: strategy name → fingerprint of the thought templates it searched; of the strategies that have any.
+        stores: model name → benchmark, or benchmark/strategy for one that has templates → directory of the
+            `TrajectoryStore` that holds these rows, relative to the table's. Empty where the table holds them itself.
+    """
+
+    models: dict[str, str]
+    engines: dict[str, str]
+    benchmarks: dict[str, str]
+    settings: dict[str, Any]
+    templates: dict[str, str] = field(default_factory=dict)
+    stores: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def joined_with(self, new: Manifest, table: Path) -> Manifest:
+        """Both together: a table may gain models, benchmarks and strategies, but nothing that it has may change.
+
+        Raises:
+            ManifestMismatch: naming what changed.
+        """
+        for section in asdict(self):
+            before, now = getattr(self, section), getattr(new, section)
+            names = before.keys() | now.keys() if section == "settings" else before.keys() & now.keys()
+            for name in sorted(names):
+                if before.get(name) != now.get(name):
+                    raise ManifestMismatch(
+                        f"{table}: its rows were made with {section[:-1]} {name} = {before.get(name)}, now it is "
+                        f"{now.get(name)}; restore that, write to another directory, or delete this one to start over"
+                    )
+        return Manifest(**{section: getattr(self, section) | getattr(new, section) for section in asdict(self)})
+
+    def dumps(self) -> str:
+        return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def load(cls, file: Path) -> Manifest:
+        """Raises:
+        ManifestMismatch: when the file is not a manifest.
+        """
+        try:
+            return cls(**json.loads(file.read_text()))
+        except (ValueError, TypeError) as error:
+            raise ManifestMismatch(f"{file}: not the manifest of a trajectory table ({error})") from error
 
 
 class TableLocked(RuntimeError):

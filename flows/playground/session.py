@@ -17,7 +17,7 @@ from elastic_core.budget import Budget
 from elastic_core.engines.base import EngineLost, RequestFailed, drive
 from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.engines.vllm import VllmEngine
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, first_line
 from elastic_core.markers import Markers, chat_prompt, load_markers
 from elastic_core.rewards import Grade, GradingFailed, grade
 from elastic_core.rewards.response import response_text
@@ -268,7 +268,7 @@ class Session:
             _log.exception("the engine for %s did not start", directory)
             if engine is not None:
                 engine.shutdown()
-            raise UserError(f"{model} cannot be loaded: {_first_line(error)}") from None
+            raise UserError(f"{model} cannot be loaded: {first_line(error)}") from None
         return Loaded(model, engine, tokenizer, markers)
 
     async def _close(self) -> None:
@@ -290,7 +290,3 @@ def _check_context(prompt_tokens: int, budget: Budget, context: int) -> None:
             f"{prompt_tokens:,} tokens of the prompt and a budget of {budget} do not fit the model's context of "
             f"{context:,} tokens; shorten the problem or lower the budget"
         )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

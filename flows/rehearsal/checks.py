@@ -10,8 +10,7 @@ from elastic_core.data.problems import read_manifest
 from elastic_core.errors import UserError
 from elastic_core.model_files import tensors
 from elastic_core.sweep.grid import checkpoints
-from elastic_core.sweep.table import SweepTable
-from elastic_core.sweep.throughput import throughput_file
+from elastic_core.sweep.table import SweepTable, throughput_file
 from flows.settings import Settings
 from tasks.stage import BEST, METRICS, MODEL, TABLE
 

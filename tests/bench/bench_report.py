@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.sweep.manifest import Manifest
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import SCHEMA
 from tests.bench import results
 from tests.bench.inputs import missing_browser

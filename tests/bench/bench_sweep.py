@@ -34,11 +34,10 @@ from elastic_core.seeds import request_seed
 from elastic_core.strategies import Generate, Sampling
 from elastic_core.sweep.executor import SweepResult, run_sweep
 from elastic_core.sweep.grid import Cell, build_cells
-from elastic_core.sweep.manifest import Manifest
+from elastic_core.sweep.models import Prompts
 from elastic_core.sweep.plan import Sharing, SweepPlan, plan_sweep
-from elastic_core.sweep.prompts import Prompts
 from elastic_core.sweep.rows import RowBuilder
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import BUDGET
 from reports.summary import COLUMNS, summarize

@@ -28,7 +28,7 @@ RECORD = """
 
     from prefect import flow, task
 
-    from elastic_core.sweep.manifest import Manifest
+    from elastic_core.sweep.store import Manifest
     from elastic_core.sweep.store import TrajectoryStore
     from reports.summary import summarize
     from tasks.progress import progress

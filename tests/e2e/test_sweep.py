@@ -115,7 +115,7 @@ def refusal(runs: Path, setting: str) -> str:
     "setting, sentence",
     [
         ("sweep.samples=0", "sweep.samples: input should be greater than 0, found 0"),
-        ('sweep.strategies=["seperate"]', 'no strategy "seperate"; did you mean "separate"?'),
+        ('sweep.strategies=["seperate"]', 'no strategy "seperate", did you mean "separate"?'),
         ('sweep.models=["base>trained>base"]', "expected a name, or THINKER>SOLVER"),
         ('sweep.models=["other"]', 'no model "other"; expected base, best, trained'),
         ('data.benchmarks=["nothing"]', "nothing"),

@@ -9,8 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from elastic_core.errors import UserError
-from elastic_core.sweep.manifest import Manifest
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.store import Manifest, TrajectoryStore
 from flows.cli import cli
 from flows.compare import compare
 from reports.comparison import paired_cells

@@ -15,8 +15,7 @@ from elastic_core.codeforces.rating import SAMPLE_TESTS_NOTE
 from elastic_core.codeforces.standings import API_VARIABLE
 from elastic_core.data.problems import VERL_SCHEMA
 from elastic_core.fingerprint import hash_files
-from elastic_core.sweep.manifest import Manifest
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.store import Manifest, TrajectoryStore
 from flows import report as report_flow
 from flows.cli import sweeps
 from flows.data import DataInputs

@@ -19,13 +19,11 @@ from reports.figures import (
     NUM_COLOURS,
     Sheet,
     accuracy,
-    differences,
     model_colours,
     tokens,
     training,
 )
-from reports.published import published
-from reports.summary import cell_problems, summarize
+from reports.summary import cell_problems, published, summarize
 from tests.unit.test_report_summary import make_rows
 
 pytestmark = pytest.mark.filterwarnings("error::UserWarning")
@@ -158,14 +156,14 @@ def test_tokens_by_phase_leaves_out_what_was_not_measured(texts: list[str], tmp_
 def test_differences_are_those_of_the_statistics_and_none_without_a_pair(texts: list[str], tmp_path: Path) -> None:
     rows = make_rows(num_problems=4, budgets=[16, 48])
     paired = paired_differences(rows, "model", "base")
-    figure = differences.paired(paired, sheet(tmp_path, rows), "model", "base")
+    figure = accuracy.paired(paired, sheet(tmp_path, rows), "model", "base")
     assert figure is not None
     assert "trained, separate (s = 32)" in texts
     drawn = pl.read_csv(figure.data)
     assert drawn["difference"].to_list() == pytest.approx(paired["difference"].to_list(), abs=1e-6)
     strategies = paired_differences(rows, "strategy", "vanilla")
-    assert differences.paired(strategies, sheet(tmp_path, rows), "strategy", "vanilla") is not None
-    assert differences.paired(strategies, sheet(tmp_path, rows), "strategy", "beam") is None
+    assert accuracy.paired(strategies, sheet(tmp_path, rows), "strategy", "vanilla") is not None
+    assert accuracy.paired(strategies, sheet(tmp_path, rows), "strategy", "beam") is None
 
 
 def test_forced_shares_marginal_gains_and_thinking_are_drawn_from_their_statistics(tmp_path: Path) -> None:
@@ -173,7 +171,7 @@ def test_forced_shares_marginal_gains_and_thinking_are_drawn_from_their_statisti
     summary, spent, place = summarize(rows), thinking_spent(rows), sheet(tmp_path, rows)
     figures = [
         accuracy.forced_vs_accuracy(summary, place),
-        differences.marginal(marginal_accuracy(cell_problems(rows)), place),
+        accuracy.marginal(marginal_accuracy(cell_problems(rows)), place),
         tokens.thinking_spent(spent, place, "separate"),
         tokens.sufficient_budgets(spent, place),
     ]
@@ -181,7 +179,7 @@ def test_forced_shares_marginal_gains_and_thinking_are_drawn_from_their_statisti
     never = make_rows(models=["base"], strategies=["unconstrained"], num_problems=2)
     nothing = thinking_spent(never)
     assert accuracy.forced_vs_accuracy(summarize(never), place) is None
-    assert differences.marginal(marginal_accuracy(cell_problems(never)), place) is None
+    assert accuracy.marginal(marginal_accuracy(cell_problems(never)), place) is None
     assert tokens.thinking_spent(nothing, place, "separate") is None
     assert tokens.sufficient_budgets(nothing, place) is None
 

@@ -22,11 +22,10 @@ from elastic_core.miniature.problems import generate
 from elastic_core.strategies import Completion, Finish, Generate, Sampling
 from elastic_core.sweep.executor import SweepResult, run_sweep
 from elastic_core.sweep.grid import Cell, build_cells
-from elastic_core.sweep.manifest import Manifest
+from elastic_core.sweep.models import Prompts
 from elastic_core.sweep.plan import Sharing, plan_sweep
-from elastic_core.sweep.prompts import Prompts
 from elastic_core.sweep.rows import RowBuilder
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import KEY
 from tests.exactness import broken_rules
 

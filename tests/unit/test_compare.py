@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from elastic_core.statistics.accuracy import paired_difference
-from elastic_core.statistics.responses import sampled_tokens
+from elastic_core.statistics.estimates import sampled_tokens
 from reports.comparison import metric_name, paired_cells, render_pairs
 from tests.unit.test_report_summary import make_rows
 

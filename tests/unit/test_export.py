@@ -11,8 +11,7 @@ from huggingface_hub import ModelCard
 import elastic_core.miniature
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import model_fingerprint
-from elastic_core.sweep.manifest import Manifest
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.training import model_card
 from elastic_core.training.model_card import TrainingRecord
 from flows import export

@@ -220,9 +220,9 @@ def test_stages_come_in_curriculum_order_and_the_last_has_no_concise_thoughts() 
 
 def test_the_parquet_file_keeps_order(tmp_path: Path) -> None:
     recipe = small_recipe()
-    num = corpora.write_corpus(recipe, tmp_path / "deep" / "corpus.parquet")
+    corpora.write_corpus(recipe, tmp_path / "deep" / "corpus.parquet")
     frame = pl.read_parquet(tmp_path / "deep" / "corpus.parquet")
-    assert num == frame.height == recipe.steps * recipe.batch_size
+    assert frame.height == recipe.steps * recipe.batch_size
     assert frame["input_ids"].to_list() == [row.input_ids for row in examples(recipe)]
     assert frame.schema["loss_mask"] == pl.List(pl.Int8)
     assert [file.name for file in (tmp_path / "deep").iterdir()] == ["corpus.parquet"]

@@ -6,9 +6,8 @@ import polars as pl
 import pytest
 
 from elastic_core.data.problems import VERL_SCHEMA, Problem
-from elastic_core.sweep.manifest import Manifest
-from elastic_core.sweep.regrade import regrade
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.rows import regrade
+from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import SCHEMA
 from flows.regrade import regrade_table
 from tasks.stage import TABLE, Stage

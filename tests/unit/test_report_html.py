@@ -18,7 +18,7 @@ from elastic_core.data.problems import Problem
 from elastic_core.rewards.grade import GradeStatus
 from elastic_core.rewards.truth import MathTruth
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
-from reports.content import Claim, ReportContent, ReportFigure, ReportTable
+from reports.content import Claim, ReportContent, ReportFigure, ReportSources, ReportTable
 from reports.payload import WORDING, Payload, build_payload, draw_problems, reference_answer
 from reports.rendering import write_page
 from reports.summary import summarize
@@ -192,7 +192,15 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> str:
     directory = tmp_path_factory.mktemp("report")
     figure = directory / "figure.svg"
     figure.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    sources = ReportSources(
+        rows.lazy(),
+        problems={(bad, bad): Problem(bad, bad, bad, bad, "choice")},
+        provenance={bad: bad, "models": {bad: [bad]}},
+        documents={bad: {bad: bad}},
+        remarks={bad: f"**{bad}** [link](javascript:alert(1))"},
+    )
     content = ReportContent(
+        sources=sources,
         directory=directory,
         verdict=bad,
         coverage=bad,
@@ -200,11 +208,8 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> str:
         claims=[Claim(bad, bad, True, bad)],
         tables=[ReportTable("table", bad, bad, pl.DataFrame({bad: [bad]}))],
         figures=[ReportFigure("figure", bad, bad, png=figure, svg=figure, data=directory / "figure.csv")],
-        provenance={bad: bad, "models": {bad: [bad]}},
-        documents={bad: {bad: bad}},
-        remarks={bad: f"**{bad}** [link](javascript:alert(1))"},
     )
-    write_page(content, rows.lazy(), {(bad, bad): Problem(bad, bad, bad, bad, "choice")}, directory / "report.html")
+    write_page(content, directory / "report.html")
     return (directory / "report.html").read_text()
 
 

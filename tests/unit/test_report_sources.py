@@ -10,9 +10,8 @@ import pytest
 from elastic_core.data.problems import VERL_SCHEMA
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files, model_fingerprint
-from elastic_core.sweep.manifest import Manifest
-from elastic_core.sweep.store import TrajectoryStore
-from elastic_core.sweep.subset import first_ids
+from elastic_core.sweep.grid import first_ids
+from elastic_core.sweep.store import Manifest, TrajectoryStore
 from tasks.report_sources import report_sources
 from tests.unit.test_report_summary import make_rows
 

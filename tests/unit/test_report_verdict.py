@@ -7,11 +7,10 @@ import pytest
 
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import paired_difference
-from elastic_core.statistics.responses import readable
 from elastic_core.sweep.grid import build_cells
 from reports.content import Asked, Claim
 from reports.summary import cell_problems
-from reports.verdict import coverage, verdict
+from reports.verdict import coverage, readable, verdict
 from tests.unit.test_report_summary import make_rows
 
 

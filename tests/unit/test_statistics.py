@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 from scipy.special import betaincinv
 
 from elastic_core.statistics.accuracy import avg_at_k, paired_difference
-from elastic_core.statistics.estimates import mean_interval, paired_interval, problem_table, t95, wilson
-from elastic_core.statistics.responses import paired_ratio
+from elastic_core.statistics.estimates import (
+    mean_interval,
+    paired_interval,
+    paired_ratio,
+    problem_table,
+    t95,
+    wilson,
+)
 
 
 def table(scores: np.ndarray, column: str = "score") -> pl.DataFrame:

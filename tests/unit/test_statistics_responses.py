@@ -5,16 +5,15 @@ import polars as pl
 import pytest
 
 from elastic_core.statistics.accuracy import mean_score
-from elastic_core.statistics.estimates import Estimate, problem_table
-from elastic_core.statistics.responses import (
-    Readable,
+from elastic_core.statistics.estimates import (
+    Estimate,
     forced_close,
     length_error,
     mean_tokens,
-    readable,
+    problem_table,
     sampled_tokens,
-    unreadable,
 )
+from reports.verdict import Readable, readable, unreadable
 
 
 def responses(**columns: list[object]) -> pl.DataFrame:

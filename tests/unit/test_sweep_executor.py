@@ -22,11 +22,10 @@ from elastic_core.strategies import Completion, Generate, Sampling
 from elastic_core.sweep import executor
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
 from elastic_core.sweep.grid import Cell, build_cells
-from elastic_core.sweep.manifest import Manifest
+from elastic_core.sweep.models import Prompts
 from elastic_core.sweep.plan import Sharing, plan_sweep
-from elastic_core.sweep.prompts import Prompts
 from elastic_core.sweep.rows import RowBuilder
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import KEY
 from tests.scripted import ScriptedEngine
 
@@ -294,13 +293,7 @@ def test_a_sample_has_one_seed_in_all_cells(whole: pl.DataFrame) -> None:
     assert sample_seed(7, "easy", "1", 0) != sample_seed(8, "easy", "1", 0)
 
 
-@pytest.mark.parametrize(
-    "cells, found",
-    [
-        ([Cell("a", "easy", "vanilla", Budget(1, 1)), Cell("b", "easy", "vanilla", Budget(1, 1))], "one model"),
-        ([Cell("a", "none", "vanilla", Budget(1, 1))], 'benchmark "none", but it has no problems'),
-    ],
-)
-def test_a_plan_that_makes_no_sense_is_refused(tmp_path: Path, cells: list[Cell], found: str) -> None:
-    with pytest.raises(ValueError, match=found):
+def test_a_benchmark_without_problems_is_refused(tmp_path: Path) -> None:
+    cells = [Cell("a", "none", "vanilla", Budget(1, 1))]
+    with pytest.raises(ValueError, match='benchmark "none", but it has no problems'):
         plan_sweep(cells, PROBLEMS, num_samples=1, seed=0, finished=TrajectoryStore(tmp_path).finished())

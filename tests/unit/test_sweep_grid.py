@@ -27,7 +27,7 @@ def test_unconstrained_alone_needs_no_budgets() -> None:
 
 
 def test_a_misspelt_strategy_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(ValueError, match='no strategy "seperate"; did you mean "separate"'):
+    with pytest.raises(ValueError, match='no strategy "seperate", did you mean "separate"'):
         build_cells(["base"], ["easy"], ["seperate"], BUDGETS)
 
 

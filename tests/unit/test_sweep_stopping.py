@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import avg_at_k
 from elastic_core.sweep.grid import Cell
-from elastic_core.sweep.stopping import next_samples, widest
+from elastic_core.sweep.plan import next_samples, widest
 
 
 def rows(strategy: str, scores: list[float]) -> pl.DataFrame:

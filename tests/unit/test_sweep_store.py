@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic_core.sweep.manifest import Manifest, ManifestMismatch
-from elastic_core.sweep.store import DuplicateKey, TableLocked, TrajectoryStore
+from elastic_core.sweep.store import DuplicateKey, Manifest, ManifestMismatch, TableLocked, TrajectoryStore
 from elastic_core.trajectory import KEY, SCHEMA
 
 MANIFEST = Manifest(

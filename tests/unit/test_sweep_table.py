@@ -7,8 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from elastic_core.sweep.manifest import Manifest, ManifestMismatch
-from elastic_core.sweep.store import DuplicateKey, TableLocked, TrajectoryStore
+from elastic_core.sweep.store import DuplicateKey, Manifest, ManifestMismatch, TableLocked, TrajectoryStore
 from elastic_core.sweep.table import SweepTable, with_stores
 from elastic_core.trajectory import KEY, SCHEMA
 

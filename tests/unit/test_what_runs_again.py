@@ -8,8 +8,7 @@ import pytest
 
 from elastic_core import fingerprint
 from elastic_core.data.build import build
-from elastic_core.sweep.manifest import Manifest
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.store import Manifest, TrajectoryStore
 from flows import presets
 from flows.inputs import Inputs
 from flows.run import FlowRun
