@@ -9,12 +9,10 @@ from prefect import flow
 
 from elastic_core.errors import UserError
 from flows.data import prepare_data
-from flows.report import report
 from flows.run import FlowRun
 from flows.settings import Variant
-from flows.sweep import sweep
-from flows.train import train
-from flows.warm_start import warm_start
+from flows.sweep import report, sweep
+from flows.train import train, warm_start
 
 
 @flow(name="ablation")

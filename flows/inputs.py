@@ -29,8 +29,8 @@ from tasks.stage import BEST, MODEL, TABLE, Stage, embeddings_directory, sources
 
 _ASSETS = {".js", ".css", ".j2", ".mplstyle", ".csv"}
 """Of reports, beside their code: scripts, styles, templates and published numbers."""
-_NOT_WRITING = ("elastic_core.rewards", "tasks.data")
-"""What grades and what builds data has no part in how a report is written."""
+_NOT_WRITING = ("elastic_core.rewards", "tasks.artifacts", "tasks.data", "tasks.tracking")
+"""What grades, what builds data and what records runs has no part in how a report is written."""
 _TRAINING = ("elastic_core.training.sft",)
 """What runs a warm start has no part in its corpus, its architecture and its schedule."""
 
@@ -193,7 +193,7 @@ class Inputs:
                 "codeforces": standings,
                 "provenance": {"preset": self.run.preset, **self.sweep.inputs},
                 "settings": self.run.settings.model_dump(mode="json"),
-                "code": source_fingerprint("reports.build", "tasks.report_sources", without=_NOT_WRITING),
+                "code": source_fingerprint("reports.build", "tasks.report", without=_NOT_WRITING),
                 "assets": hash_files(file for file in assets.rglob("*") if file.suffix in _ASSETS),
             },
         )

@@ -14,7 +14,7 @@ from elastic_core.data.build import DataBuild, build
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import fetch
 from elastic_core.data.problems import MANIFEST, Manifest
-from tasks.progress import progress
+from tasks.artifacts import progress
 from tasks.stage import Stage, built_directory, worth_retrying
 from tasks.tracking import Tracker, flatten
 

@@ -16,7 +16,7 @@ from prefect import get_run_logger, task
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.engines.parameters import EngineParameters, vllm_version
 from elastic_core.errors import UserError
-from elastic_core.ray_cluster import RayCluster
+from elastic_core.ray_cluster import RayCluster, connected, running_cluster
 from elastic_core.statistics.responses import readable, unreadable
 from elastic_core.strategies import Sampling
 from elastic_core.strategies.reasonflux_zero import Templates
@@ -31,10 +31,8 @@ from elastic_core.sweep.table import SweepTable, with_stores
 from elastic_core.sweep.throughput import Throughput, bytes_per_token
 from elastic_core.trajectory import CELL
 from reports.summary import COLUMNS, summarize
-from tasks.cluster import connected, ray_cluster
-from tasks.progress import Progress, progress
+from tasks.artifacts import Progress, progress, record_cells
 from tasks.stage import STORES, TABLE, Stage, seconds_to_queue, worth_retrying
-from tasks.sweep_record import record_cells
 from tasks.tracking import Tracker, flatten
 
 
@@ -141,7 +139,7 @@ class _Sweep:
             shown: Progress | None = None
             while behind := [model for model in self.models if self.plan(model).work] or self.widen(self.models):
                 if shown is None:
-                    stack.enter_context(connected(stack.enter_context(ray_cluster(cluster))))
+                    stack.enter_context(connected(stack.enter_context(running_cluster(cluster))))
                     shown = stack.enter_context(progress("sweep", self.num_missing(), "rows"))
                 for model in behind:
                     asyncio.run(self.run_model(model, shown))

@@ -15,7 +15,7 @@ from prefect.logging.handlers import APILogHandler
 from elastic_core.data.problems import MANIFEST
 from elastic_core.errors import UserError
 from elastic_core.files import LockHeld, exclusive, replacing
-from elastic_core.ray_cluster import RayCluster
+from elastic_core.ray_cluster import RayCluster, running_cluster
 from elastic_core.training import model_card
 from elastic_core.training.checkpoints import (
     best_checkpoint,
@@ -29,8 +29,7 @@ from elastic_core.training.checkpoints import (
 from elastic_core.training.grpo.diagnostics import WARNING
 from elastic_core.training.grpo.parameters import RESOURCES, GrpoParameters
 from elastic_core.training.grpo.step_metrics import check_metrics
-from tasks.cluster import ray_cluster
-from tasks.progress import link_run, progress
+from tasks.artifacts import link_run, progress
 from tasks.stage import BEST, METRICS, MODEL, Stage, seconds_to_queue, worth_retrying
 from tasks.tracking import Tracker, flatten
 
@@ -81,7 +80,10 @@ def train_policy(
                 environment = launch.job_environment(config) | tracker.job_environment(run_id)
                 log_file = directory / "train.log"
                 pretended = (parameters.nodes, parameters.gpus_per_node) if parameters.device == "cpu" else ()
-                with ray_cluster(cluster, *pretended) as running, progress("train", parameters.steps, "steps") as shown:
+                with (
+                    running_cluster(cluster, *pretended) as running,
+                    progress("train", parameters.steps, "steps") as shown,
+                ):
                     job = launch.submit(running, config, directory / "verl.yaml", environment)
                     get_run_logger().info("following job %s at %s, log in %s", job, running.dashboard, log_file)
                     lines = _Lines()

@@ -15,9 +15,8 @@ import click
 
 from elastic_core.errors import UserError
 from flows.cli.data import data
-from flows.cli.models import export, model, playground, train
+from flows.cli.models import compare, export, model, plan, playground, regrade, report, sweep, train
 from flows.cli.options import PORT, changes_of, settings_options
-from flows.cli.sweeps import compare, plan, regrade, report, sweep
 from flows.cli.templates import templates
 
 FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline", "ablation")
@@ -101,11 +100,10 @@ def rehearse(preset: str, overrides: tuple[str, ...], ship: bool) -> None:
 
     from flows import environment, rehearsal
     from flows.presets import resolve
-    from flows.rehearsal.rehearse import rehearse as run
 
     environment.prepare()
     changes = changes_of(overrides)
-    steps, missing = run(preset, changes, lambda line: click.echo(line, err=True))
+    steps, missing = rehearsal.rehearse(preset, changes, lambda line: click.echo(line, err=True))
     table = Table("stage", "seconds", "exercised")
     for step in steps:
         table.add_row(step.stage, f"{step.seconds:.0f}" if step.seconds else "", step.exercised)
@@ -168,7 +166,7 @@ def _load(flow: str) -> Callable[..., Any]:
     """The flow function; importing Prefect takes most of a second, so only when it runs."""
     import importlib
 
-    module = {"prepare-data": "data"}.get(flow, flow).replace("-", "_")
+    module = {"prepare-data": "data", "warm-start": "train", "report": "sweep"}.get(flow, flow)
     return getattr(importlib.import_module(f"flows.{module}"), flow.replace("-", "_"))
 
 

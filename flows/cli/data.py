@@ -42,7 +42,7 @@ def distil(table: Path, to: Path, chat_template: str, strategy: str, data: Path 
 
     Questions of benchmarks that a fine-tuned model is measured on are left out when it is trained.
     """
-    from flows.distil import distil as write
+    from flows.tables import distil as write
 
     click.echo(write(table, strategy, chat_template, to, data))
 

@@ -1,4 +1,5 @@
-"""Models: made ready for the pipeline, told how they would be trained, exported, tried on a page."""
+"""Models: made ready, looked at before training, exported, tried on a page. And their sweeps: what one will cost, how
+far it is, how two compare, its report."""
 
 from __future__ import annotations
 
@@ -44,13 +45,16 @@ def prepare(model: str, to: Path, think: str | None, think_end: str | None) -> N
 def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
     """Look at a training. To run one: elastic run train."""
     from elastic_core.hub import is_local
-    from flows import doctor, presets, train_settings
+    from flows import doctor, environment, presets
+
+    environment.prepare()
+    from flows import train as flow
 
     if not dry_run:
         raise UserError(f"nothing to look at; give --dry-run, or to train: elastic run train --preset {preset}")
     settings = presets.resolve(preset, changes_of(overrides))
     here = [use for use in doctor.models_in_use(settings) if is_local(use.model)]
-    composed = train_settings.composed(settings)
+    composed = flow.composed(settings)
     doctor.require(*doctor.look(here))
     click.echo(composed, nl=False)
 
@@ -116,10 +120,103 @@ def playground(
     concurrent: int,
 ) -> None:
     """Try a model under token budgets, strategies side by side, on a page in the browser."""
-    from flows.playground import PlaygroundParameters, server
+    from flows import playground as page
+
+    page.require_gradio()
+    parameters = page.PlaygroundParameters(host=host, port=port, concurrent=concurrent)
+    password = page.require_access(parameters, password_file)
     from flows.playground.choices import find_choices
 
-    server.require_gradio()
-    parameters = PlaygroundParameters(host=host, port=port, concurrent=concurrent)
-    password = server.require_access(parameters, password_file)
-    server.serve(find_choices(preset, changes_of(overrides), models), parameters, password)
+    page.serve(find_choices(preset, changes_of(overrides), models), parameters, password)
+
+
+_OPTIONS = settings_options("Settings of the sweep.")
+
+
+@click.group()
+def plan() -> None:
+    """Say what a run would cost before it runs."""
+
+
+@plan.command("sweep")
+@_OPTIONS
+def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
+    """Cells, tokens, time and disk space of a sweep; nothing is started."""
+    from flows import environment, sweep_status
+
+    environment.prepare()
+    click.echo(sweep_status.costs(preset, changes_of(overrides)))
+
+
+@click.group()
+def sweep() -> None:
+    """Look at sweeps. To run one: elastic run sweep."""
+
+
+@sweep.command()
+@_OPTIONS
+def status(preset: str, overrides: tuple[str, ...]) -> None:
+    """How far the grid is filled, also while the sweep runs."""
+    from flows import environment, sweep_status
+
+    environment.prepare()
+    click.echo(sweep_status.status(preset, changes_of(overrides)))
+
+
+@click.command()
+@click.option(
+    "--from",
+    "table",
+    type=click.Path(path_type=Path),
+    metavar="TABLE",
+    required=True,
+    help="A trajectory table, runs/PRESET/sweep/KEY/table; its sweep may be half done.",
+)
+@click.option(
+    "--to", "directory", type=click.Path(path_type=Path), metavar="DIR", help="Where to; beside TABLE by default."
+)
+@click.option("--price", type=click.FloatRange(min=0), help="Of a million output tokens, to say what responses cost.")
+def report(table: Path, directory: Path | None, price: float | None) -> None:
+    """Figures, tables and text of a trajectory table. To report a preset's sweep and record it: elastic run report."""
+    from flows import environment
+
+    environment.prepare()
+    from reports.build import build_report
+    from tasks.report import machine, report_sources
+
+    sources = report_sources(table, machine(), price)
+    content = build_report(sources, directory or table.resolve().parent / "report")
+    click.echo(content.verdict)
+    if content.coverage is not None:
+        click.echo(content.coverage)
+    click.echo(content.directory / "report.md")
+    click.echo((content.directory / "report.html").resolve().as_uri())
+
+
+@click.command()
+@click.argument("run_a")
+@click.argument("run_b")
+def compare(run_a: str, run_b: str) -> None:
+    """Compare two sweeps, cell by cell and paired by problem; the table is printed, and logged to MLflow.
+
+    RUN_A and RUN_B are MLflow runs (of a pipeline, a sweep or a single cell; by id or name), or directories of sweeps
+    (runs/PRESET/sweep/KEY).
+    """
+    from flows import environment
+    from flows.compare import compare as compare_runs
+
+    environment.prepare()
+    click.echo(compare_runs(run_a, run_b, environment.runs_directory()))
+
+
+@click.command()
+@click.argument("table", type=click.Path(path_type=Path))
+@click.option(
+    "--data", type=click.Path(path_type=Path), help="Built data sets; without it those the table was made with."
+)
+def regrade(table: Path, data: Path | None) -> None:
+    """Grade TABLE (runs/PRESET/sweep/KEY/table) once more; answers, scores and statuses are rewritten."""
+    from flows import environment, tables
+
+    environment.prepare()
+    click.echo(tables.regrade_table(table, data))

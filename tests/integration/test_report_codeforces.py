@@ -17,8 +17,8 @@ from elastic_core.data.problems import VERL_SCHEMA
 from elastic_core.fingerprint import hash_files
 from elastic_core.sweep.manifest import Manifest
 from elastic_core.sweep.store import TrajectoryStore
-from flows import report as report_flow
-from flows.cli import sweeps
+from flows import sweep as flows
+from flows.cli import models
 from flows.data import DataInputs
 from flows.inputs import Inputs
 from tasks.stage import TABLE, Stage
@@ -81,15 +81,15 @@ def test_a_report_without_standings_is_made_again_once_they_can_be_fetched(
 ) -> None:
     overrides = {"data.benchmarks": [CODEFORCES]}
     monkeypatch.setenv(API_VARIABLE, "nowhere")
-    text = report_flow.report("smoke", overrides).read_text()
+    text = flows.report("smoke", overrides).read_text()
     assert "Not measured: none of 1 contests has standings" in text and SAMPLE_TESTS_NOTE in text
 
     monkeypatch.setenv(API_VARIABLE, api.url)
-    report = report_flow.report("smoke", overrides)
+    report = flows.report("smoke", overrides)
     assert RATED in report.read_text()
 
     made = report.stat().st_mtime_ns
-    assert report_flow.report("smoke", overrides).stat().st_mtime_ns == made, "nothing was new"
+    assert flows.report("smoke", overrides).stat().st_mtime_ns == made, "nothing was new"
 
     tracker = Tracker("smoke", runs)
     run_id = tracker.find("smoke/report/" + Stage(runs, "smoke", "report", {}).key)
@@ -97,7 +97,7 @@ def test_a_report_without_standings_is_made_again_once_they_can_be_fetched(
     assert {"report.html", "report.md"} <= {file.path for file in tracker.client.list_artifacts(run_id)}
     assert "figures/accuracy_vs_tokens.png" in {file.path for file in tracker.client.list_artifacts(run_id, "figures")}
 
-    done = CliRunner().invoke(sweeps.report, ["--from", str(sweep.directory / TABLE)], catch_exceptions=False)
+    done = CliRunner().invoke(models.report, ["--from", str(sweep.directory / TABLE)], catch_exceptions=False)
     assert done.exit_code == 0
     elsewhere = (sweep.directory / "report" / "report.md").read_text()
     assert RATED in elsewhere and SAMPLE_TESTS_NOTE in elsewhere

@@ -10,7 +10,7 @@ from elastic_core.sweep.manifest import Manifest
 from elastic_core.sweep.regrade import regrade
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.trajectory import SCHEMA
-from flows.regrade import regrade_table
+from flows.tables import regrade_table
 from tasks.stage import TABLE, Stage
 
 PROBLEMS = {"easy": {str(i): Problem("easy", str(i), "2+2=?", "4", "math") for i in range(5)}}

@@ -13,7 +13,7 @@ from elastic_core.fingerprint import hash_files, model_fingerprint
 from elastic_core.sweep.manifest import Manifest
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.sweep.subset import first_ids
-from tasks.report_sources import report_sources
+from tasks.report import report_sources
 from tests.unit.test_report_summary import make_rows
 
 REQUEST = {"models": ["base", "trained"], "strategies": ["separate"], "budgets": ["16+32", "64+32"], "samples": 2}

@@ -1,17 +1,69 @@
-"""A sweep in MLflow and Prefect: one MLflow run per cell, its curves and its table on the sweep's own run, and a table
-and a link among Prefect's artifacts."""
+"""What people see of a task: its progress, in the terminal and in Prefect's pages; a link from there to MLflow's; and
+every cell of a sweep in both: one MLflow run per cell, its curves and its table on the sweep's own run."""
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+from uuid import UUID
 
 import polars as pl
-from prefect.artifacts import create_table_artifact
+from prefect.artifacts import (
+    create_link_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from tqdm import tqdm
 
 from elastic_core.budget import Budget
 from elastic_core.trajectory import CELL
-from tasks.progress import link_run
 from tasks.tracking import Result, Tracker
+
+_SECONDS_BETWEEN_UPDATES = 5
+
+
+class Progress:
+    """Counts up to `total`; each artifact update is a request, so they are spaced out."""
+
+    def __init__(self, bar: tqdm, artifact: UUID) -> None:
+        self._bar, self._artifact = bar, artifact
+        self._updated = time.monotonic()
+
+    @property
+    def done(self) -> int:
+        return int(self._bar.n)
+
+    def expect(self, total: int) -> None:
+        """There turned out to be `total` units."""
+        self._bar.total = total
+
+    def reach(self, done: int) -> None:
+        """`done` units are finished."""
+        self._bar.update(done - self._bar.n)
+        if time.monotonic() - self._updated > _SECONDS_BETWEEN_UPDATES:
+            self._updated = time.monotonic()
+            update_progress_artifact(self._artifact, 100 * done / max(1, self._bar.total))
+
+
+@contextmanager
+def progress(name: str, total: int, unit: str) -> Iterator[Progress]:
+    """Show the progress of `name` over `total` units."""
+    # Called in a synchronous task it returns the id itself.
+    artifact = cast(UUID, create_progress_artifact(0.0, key=f"{name}-progress", description=f"{name}: {total} {unit}"))
+    with tqdm(total=total, unit=unit, desc=name, mininterval=2, dynamic_ncols=True) as bar:
+        yield Progress(bar, artifact)
+    update_progress_artifact(artifact, 100.0)
+
+
+def link_run(tracker: Tracker, run_id: str, key: str) -> None:
+    """The page of an MLflow run, among the artifacts of this flow run. A bare database has no pages."""
+    if tracker.tracking_uri.startswith("http"):
+        page = f"{tracker.tracking_uri}/#/experiments/{tracker.experiment_id}/runs/{run_id}"
+        create_link_artifact(page, "MLflow run", key=key, description="Its metrics, charts and artifacts in MLflow")
+
 
 _BUDGET = {"think_budget": "t", "solution_budget": "s"}
 _NOTE = """\

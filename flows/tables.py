@@ -1,4 +1,5 @@
-"""`elastic regrade TABLE`: a table's rows graded once more, by the grader as it is now."""
+"""Trajectory tables put to further use. `elastic regrade TABLE`: graded once more, by the grader as it is now.
+`elastic data distil TABLE`: the correct responses of a strategy as fine-tuning data."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from tqdm import tqdm
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files
+from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
+from elastic_core.reasonflux.sft import TABLE_COLUMNS, alpaca_rows, write_alpaca
 from elastic_core.rewards.code.sandbox import require_sandbox
 from elastic_core.sweep.manifest import MANIFEST, ManifestMismatch
 from elastic_core.sweep.regrade import regrade
@@ -115,3 +118,29 @@ def _require_problems(table: SweepTable, problems: dict[str, dict[str, Problem]]
     for benchmark, problem in table.scan().select("benchmark", "problem").unique().collect().iter_rows():
         if problem not in problems.get(benchmark, {}):
             raise UserError(f"{table.directory}: problem {problem} of {benchmark} is not among the problems given")
+
+
+def distil(directory: Path, strategy: str, chat_template: str, to: Path, data: Path | None = None) -> str:
+    """Write an alpaca file from the table's correct rows of a strategy, and say what is in it.
+
+    Args:
+        directory: of a trajectory table.
+        chat_template: of the model that wrote them.
+        data: directory of built data sets; None looks for those that the table was made with.
+
+    Raises:
+        UserError: when the table or its problems are not there, no row is correct, or `to` exists.
+    """
+    if to.exists():
+        raise UserError(f"--to {to}: is there already; give a file that is not")
+    table = open_table(directory)
+    questions = {
+        (benchmark, problem.id): problem.question
+        for benchmark, problems in problems_of(table, data).items()
+        for problem in problems.values()
+    }
+    found = table.scan().select(TABLE_COLUMNS).collect()
+    rows = alpaca_rows(found, questions, CHAT_TEMPLATES[chat_template], strategy)
+    write_alpaca(rows, to)
+    num_questions = len({row["instruction"] for row in rows})
+    return f"{len(rows)} responses to {num_questions} questions in {to}; next: --set warm_start.sft.data={to}"
