@@ -26,7 +26,7 @@ from flows import environment, presets
 from flows.run import FlowRun
 from flows.settings import Settings
 from tasks.data import build_data, fetch_data
-from tasks.stage import Stage, sources_directory, user_datasets_directory
+from tasks.stage import SOURCES, USER_DATASETS, Stage
 
 
 class FineTuningData(NamedTuple):
@@ -50,7 +50,7 @@ class DataInputs:
     @cached_property
     def known(self) -> dict[str, Dataset]:
         """Every data set there is, by name."""
-        return all_datasets(user_datasets_directory(self.run.runs))
+        return all_datasets(self.run.runs / USER_DATASETS)
 
     @cached_property
     def chosen(self) -> list[Dataset]:
@@ -77,7 +77,7 @@ class DataInputs:
     @cached_property
     def fetched(self) -> dict[str, FetchedDataset]:
         """Those of the data sets whose files are all there, without looking at the network."""
-        sources = sources_directory(self.run.runs)
+        sources = self.run.runs / SOURCES
         found = {
             entry.name: located(entry, sources=sources, mirror=self.mirror) for entry in self.chosen if entry.files
         }
@@ -193,7 +193,7 @@ def prepare_data(
     """
     run = FlowRun.begin(preset, overrides, parent_run)
     before = DataInputs(run)
-    fetch_data(before.chosen, sources_directory(run.runs), before.mirror)
+    fetch_data(before.chosen, run.runs / SOURCES, before.mirror)
     data = DataInputs(run)
     run.perform(build_data, data.stage, data.build)
     return data.stage.directory

@@ -25,7 +25,7 @@ from elastic_core.training.grpo.parameters import RESOURCES
 from flows.data import DataInputs
 from flows.run import FlowRun
 from flows.settings import TRAINED
-from tasks.stage import BEST, MODEL, TABLE, Stage, embeddings_directory, sources_directory, user_templates_file
+from tasks.stage import BEST, EMBEDDINGS, MODEL, SOURCES, TABLE, USER_TEMPLATES, Stage
 
 _ASSETS = {".js", ".css", ".j2", ".mplstyle", ".csv"}
 """Of reports, beside their code: scripts, styles, templates and published numbers."""
@@ -232,6 +232,6 @@ def load_templates(parameters: TemplateParameters, runs: Path, mirror: Path | No
     """
     from elastic_core.reasonflux.libraries import load_library
 
-    sources = sources_directory(runs)
-    library = load_library(parameters.library, own=user_templates_file(runs), sources=sources, mirror=mirror)
-    return Templates(library, parameters, embeddings_directory(runs))
+    sources = runs / SOURCES
+    library = load_library(parameters.library, own=runs / USER_TEMPLATES, sources=sources, mirror=mirror)
+    return Templates(library, parameters, runs / EMBEDDINGS)

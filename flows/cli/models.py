@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from elastic_core.errors import UserError
-from flows.cli.options import PORT, changes_of, settings_options
+from flows.cli.options import PATH, PORT, built_data, changes_of, settings_options
 
 
 @click.group()
@@ -19,7 +19,7 @@ def model() -> None:
 
 @model.command()
 @click.argument("model")
-@click.option("--to", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the new model goes.")
+@click.option("--to", type=PATH, required=True, metavar="DIR", help="Where the new model goes.")
 @click.option(
     "--think", metavar="TOKEN", help="Token of the model that becomes <think>; without it a spare or new one."
 )
@@ -68,12 +68,12 @@ def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
     show_default=True,
     help="The last checkpoint, or the one with the highest validation accuracy.",
 )
-@click.option("--to", type=click.Path(path_type=Path), metavar="DIR", help="Copy it to DIR.")
+@click.option("--to", type=PATH, metavar="DIR", help="Copy it to DIR.")
 @click.option("--push", metavar="OWNER/NAME", help="Push it to the hub, as a private repository.")
 @click.option(
     "--lm-eval",
     "tasks",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Instead, write the preset's benchmarks to DIR as tasks of lm-evaluation-harness.",
 )
@@ -106,7 +106,7 @@ def export(
 @click.option("--port", type=PORT, default=7860, show_default=True)
 @click.option(
     "--password-file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File whose first line is the password to ask for; without it $ELASTIC_PLAYGROUND_PASSWORD, if set.",
 )
 @click.option("--concurrent", type=click.IntRange(1, 64), default=2, show_default=True, help="Runs at the same time.")
@@ -142,10 +142,12 @@ def plan() -> None:
 @_OPTIONS
 def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
     """Cells, tokens, time and disk space of a sweep; nothing is started."""
-    from flows import environment, sweep_status
+    from flows import environment
 
     environment.prepare()
-    click.echo(sweep_status.costs(preset, changes_of(overrides)))
+    from flows import sweep
+
+    click.echo(sweep.costs(preset, changes_of(overrides)))
 
 
 @click.group()
@@ -157,24 +159,24 @@ def sweep() -> None:
 @_OPTIONS
 def status(preset: str, overrides: tuple[str, ...]) -> None:
     """How far the grid is filled, also while the sweep runs."""
-    from flows import environment, sweep_status
+    from flows import environment
 
     environment.prepare()
-    click.echo(sweep_status.status(preset, changes_of(overrides)))
+    from flows import sweep
+
+    click.echo(sweep.status(preset, changes_of(overrides)))
 
 
 @click.command()
 @click.option(
     "--from",
     "table",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="TABLE",
     required=True,
     help="A trajectory table, runs/PRESET/sweep/KEY/table; its sweep may be half done.",
 )
-@click.option(
-    "--to", "directory", type=click.Path(path_type=Path), metavar="DIR", help="Where to; beside TABLE by default."
-)
+@click.option("--to", "directory", type=PATH, metavar="DIR", help="Where to; beside TABLE by default.")
 @click.option("--price", type=click.FloatRange(min=0), help="Of a million output tokens, to say what responses cost.")
 def report(table: Path, directory: Path | None, price: float | None) -> None:
     """Figures, tables and text of a trajectory table. To report a preset's sweep and record it: elastic run report."""
@@ -210,10 +212,8 @@ def compare(run_a: str, run_b: str) -> None:
 
 
 @click.command()
-@click.argument("table", type=click.Path(path_type=Path))
-@click.option(
-    "--data", type=click.Path(path_type=Path), help="Built data sets; without it those the table was made with."
-)
+@click.argument("table", type=PATH)
+@built_data
 def regrade(table: Path, data: Path | None) -> None:
     """Grade TABLE (runs/PRESET/sweep/KEY/table) once more; answers, scores and statuses are rewritten."""
     from flows import environment, tables

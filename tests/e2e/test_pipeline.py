@@ -118,4 +118,4 @@ def test_a_grade_that_was_wrong_is_put_right(table: pl.DataFrame, runs: Path, tm
     assert result.returncode == 0, result.stdout[-3000:]
     key = list(KEY)
     assert pl.read_parquet(sorted(copy.glob("*.parquet"))).sort(key).equals(table.sort(key))
-    assert "not a trajectory table" in elastic_here("regrade", str(tmp_path), runs=runs).stdout
+    assert "no trajectory table" in elastic_here("regrade", str(tmp_path), runs=runs).stdout
