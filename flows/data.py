@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from prefect import flow
 
@@ -27,13 +27,6 @@ from flows.run import FlowRun
 from flows.settings import Settings
 from tasks.data import build_data, fetch_data
 from tasks.stage import SOURCES, USER_DATASETS, Stage
-
-
-class FineTuningData(NamedTuple):
-    """The built conversations, and the source files that may hold more than is read of them."""
-
-    conversations: Path
-    sources: tuple[Path, ...]
 
 
 @dataclass(frozen=True)
@@ -142,14 +135,15 @@ class DataInputs:
             require_sandbox()
 
     @property
-    def fine_tuning(self) -> FineTuningData:
-        """What `warm_start.sft` imitates. Raises UserError when it has not been built."""
+    def conversations(self) -> tuple[Path, tuple[Path, ...]]:
+        """What `warm_start.sft` imitates, as it was built, and its source files, which may hold more than is read.
+        Raises UserError when it has not been built."""
         entry = self._imitated
         assert entry is not None, "there is a section sft"
         self.require_built()
         # Who added a data set named the fields that are read of it.
         sources = () if entry.chosen else tuple(file.path for file in self.fetched[entry.name].files)
-        return FineTuningData(self.stage.directory / f"{entry.name}.parquet", sources)
+        return self.stage.directory / f"{entry.name}.parquet", sources
 
     @cached_property
     def tokenizer(self) -> Path:

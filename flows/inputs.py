@@ -68,7 +68,7 @@ class Inputs:
         else:
             inputs = {
                 "initial": self.fingerprint(self.initial),
-                "data": hash_files([self.data.fine_tuning.conversations]),
+                "data": hash_files([self.data.conversations[0]]),
                 "sft": settings.sft.model_dump(mode="json", exclude={"data"}, exclude_none=True),
             }
         return self.run.stage("warm-start", inputs)

@@ -43,7 +43,7 @@ def warm_start(
         build_if_missing(run, preset, overrides)
     inputs = Inputs(run)
     if sft is not None:
-        imitation = Imitation(sft, inputs.initial, *inputs.data.fine_tuning)
+        imitation = Imitation(sft, inputs.initial, *inputs.data.conversations)
     run.perform(fine_tune, inputs.warm_start, imitation)
     return inputs.warm_start.directory / MODEL
 

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from elastic_core.budget import Budget
 from elastic_core.trajectory import CELL
+from reports.wording import with_bounds
 from tasks.tracking import Result, Tracker
 
 _SECONDS_BETWEEN_UPDATES = 5
@@ -97,7 +98,7 @@ def record_cells(tracker: Tracker, run_id: str, label: str, summary: pl.DataFram
         ],
     )
     tracker.log_table(run_id, "cells.json", cells)
-    tracker.describe(run_id, _NOTE)
+    tracker.client.set_tag(run_id, "mlflow.note.content", _NOTE)
     create_table_artifact([_line(cell) for cell in cells], key="sweep", description=f"Every cell of {label}")
     link_run(tracker, run_id, "sweep-mlflow")
 
@@ -117,11 +118,9 @@ def _result(label: str, cell: dict[str, Any]) -> Result:
 def _line(cell: dict[str, Any]) -> dict[str, Any]:
     """A cell as people read it."""
     return {
-        "benchmark": cell["benchmark"],
-        "model": cell["model"],
-        "strategy": cell["strategy"],
+        **{name: cell[name] for name in ("benchmark", "model", "strategy")},
         "budget": str(Budget(cell["think_budget"], cell["solution_budget"])),
-        "accuracy, % [95 %]": f"{100 * cell['avg_at_k']:.1f} [{100 * cell['ci_low']:.1f}, {100 * cell['ci_high']:.1f}]",
+        "accuracy, % [95 %]": with_bounds(cell["avg_at_k"], cell["ci_low"], cell["ci_high"]),
         "thinking tokens": f"{cell['think_tokens_mean']:.1f}",
         "solution tokens": f"{cell['solution_tokens_mean']:.1f}",
         "cut by us, %": f"{100 * cell['forced_fraction']:.0f}",

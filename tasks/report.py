@@ -12,7 +12,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -190,25 +190,24 @@ def _chosen(
     rows: pl.LazyFrame, problems: Mapping[tuple[str, str], Problem], benchmarks: list[str], num: int
 ) -> tuple[pl.LazyFrame, dict[tuple[str, str], Problem]]:
     """Rows and problems of a sweep that measures so many of each benchmark, in a table that may hold more."""
-    begun = rows.select("benchmark", "problem").unique().collect()
-    known = {name: [problem for of, problem in problems if of == name] for name in benchmarks}
-    ids = {
-        name: first_ids(name, known[name] or begun.filter(benchmark=name)["problem"].to_list(), num)
-        for name in benchmarks
-    }
+    ids = {name: first_ids(name, _known(rows, problems, name), num) for name in benchmarks}
     return rows.filter(rows_of(ids)), {key: problem for key, problem in problems.items() if key[1] in ids[key[0]]}
 
 
 def _asked(sweep: Mapping[str, Any], rows: pl.LazyFrame, problems: Mapping[tuple[str, str], Problem]) -> Asked:
     request, benchmarks = sweep["request"], list(sweep["inputs"]["benchmarks"])
-    # Where the data is not there any more, the problems that were begun are all that is known.
-    begun = rows.select("benchmark", "problem").unique().collect()
     return Asked(
         build_cells(request["models"], benchmarks, request["strategies"], parse_grid(request["budgets"])),
-        {name: sum(key[0] == name for key in problems) or begun.filter(benchmark=name).height for name in benchmarks},
+        {name: len(_known(rows, problems, name)) for name in benchmarks},
         request["samples"],
         chosen="problems" in request,
     )
+
+
+def _known(rows: pl.LazyFrame, problems: Collection[tuple[str, str]], benchmark: str) -> list[str]:
+    """Ids of a benchmark's problems; where the data is not there any more, of those that were begun."""
+    known = [problem for of, problem in problems if of == benchmark]
+    return known or rows.filter(benchmark=benchmark).select("problem").unique().collect()["problem"].to_list()
 
 
 def _trainings(preset: Path, manifest: Manifest) -> tuple[dict[str, Training], dict[str, Any]]:
