@@ -109,13 +109,9 @@ def log_comparison(
         tracker.log(run_id, params={"a": first.table.directory, "b": second.table.directory})
         tracker.log_table(run_id, "comparison.json", table.to_dicts())
         tracker.client.log_text(run_id, shown, "comparison.txt")
-        tracker.log_points(
-            run_id,
-            [
-                (metric_name("difference", row), round(row["tokens_a"]), row["difference"])
-                for row in table.iter_rows(named=True)
-            ],
-        )
+        rows = table.iter_rows(named=True)
+        points = [(metric_name("difference", row), round(row["tokens_a"]), row["difference"]) for row in rows]
+        tracker.log_points(run_id, points)
     return run_id
 
 

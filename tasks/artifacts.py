@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from elastic_core.budget import Budget
 from elastic_core.trajectory import CELL
+from reports.comparison import metric_name
 from reports.wording import with_bounds
 from tasks.tracking import Result, Tracker
 
@@ -86,17 +87,8 @@ def record_cells(tracker: Tracker, run_id: str, label: str, summary: pl.DataFram
     """
     cells = summary.to_dicts()
     tracker.record(run_id, [_result(label, cell) for cell in cells])
-    tracker.log_points(
-        run_id,
-        [
-            (
-                f"accuracy/{cell['benchmark']}/{_plain(cell['model'])}/{cell['strategy']}",
-                round(cell["tokens_mean"]),
-                cell["avg_at_k"],
-            )
-            for cell in cells
-        ],
-    )
+    points = [(metric_name("accuracy", cell), round(cell["tokens_mean"]), cell["avg_at_k"]) for cell in cells]
+    tracker.log_points(run_id, points)
     tracker.log_table(run_id, "cells.json", cells)
     tracker.client.set_tag(run_id, "mlflow.note.content", _NOTE)
     create_table_artifact([_line(cell) for cell in cells], key="sweep", description=f"Every cell of {label}")
@@ -130,8 +122,3 @@ def _line(cell: dict[str, Any]) -> dict[str, Any]:
 
 def _shown(value: object) -> str:
     return "unlimited" if value is None else str(value)
-
-
-def _plain(model: str) -> str:
-    """A pair's ">" is no character of a metric's name."""
-    return model.replace(">", "-then-")

@@ -15,11 +15,11 @@ import asyncio
 import os
 import secrets
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
-from pydantic import BaseModel, ConfigDict, Field
 
 from elastic_core.errors import UserError
 from elastic_core.network import reachable, require_free_port
@@ -32,24 +32,23 @@ if TYPE_CHECKING:
     from flows.playground.session import Session
 
 
-class PlaygroundParameters(BaseModel):
+@dataclass(frozen=True)
+class PlaygroundParameters:
     """Where the page is, and how much it takes on."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     host: str = "127.0.0.1"
     """Address to listen on."""
-    port: int = Field(7860, ge=1, le=65535)
+    port: int = 7860
     """Port to listen on."""
-    concurrent: int = Field(2, ge=1, le=64)
+    concurrent: int = 2
     """Runs at the same time."""
-    waiting: int = Field(8, ge=1, le=1000)
+    waiting: int = 8
     """Runs that may queue for these; further ones are refused."""
-    max_question: int = Field(20_000, ge=1)
+    max_question: int = 20_000
     """Longest problem, in characters."""
-    max_reference: int = Field(1_000, ge=1)
+    max_reference: int = 1_000
     """Longest reference answer, in characters."""
-    run_seconds: float = Field(600, gt=0)
+    run_seconds: float = 600
     """A run that takes longer is stopped, in seconds; waiting for the engine counts."""
 
     @property
