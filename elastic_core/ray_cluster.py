@@ -152,6 +152,38 @@ def local_cluster(
         shutil.rmtree(private, ignore_errors=True)
 
 
+@contextmanager
+def running_cluster(
+    running: RayCluster | None, nodes: int = 1, pretended_gpus: int | None = None
+) -> Iterator[RayCluster]:
+    """The running cluster, or a local one that lasts as long as the context.
+
+    Args:
+        nodes: of a local cluster.
+        pretended_gpus: how many GPUs each of them shall believe in, whatever the machine has; None for those of the
+            machine that this process may use.
+    """
+    if running is not None:
+        yield running
+        return
+    # Without any, verl is made to believe in one.
+    gpus = pretended_gpus or max(1, count_gpus())
+    with local_cluster(nodes=nodes, cpus=32 * gpus, gpus=gpus) as local:
+        yield local
+
+
+@contextmanager
+def connected(cluster: RayCluster) -> Iterator[None]:
+    """This process as a driver of the cluster, for actors of its own."""
+    import ray
+
+    ray.init(address=cluster.gcs, log_to_driver=False, namespace="elastic")
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
 def _environment(*, pretended: bool) -> dict[str, str]:
     """Of a node, and so of the jobs that it runs."""
     # An address from outside would make Ray join that cluster, and GPUs that are pretended are none of the visible.

@@ -13,8 +13,7 @@ from flows.report import report
 from flows.run import FlowRun
 from flows.settings import Variant
 from flows.sweep import sweep
-from flows.train import train
-from flows.warm_start import warm_start
+from flows.train import train, warm_start
 
 
 @flow(name="ablation")

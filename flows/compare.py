@@ -65,19 +65,16 @@ def compare(first: str, second: str, runs: Path, tracking_uri: str | None = None
     """
     sides = find_side(first, runs, tracking_uri), find_side(second, runs, tracking_uri)
     try:
-        table = paired_cells(*(side.rows() for side in comparable(*sides)))
+        _require_same_problems(*sides)
+        table = paired_cells(*(side.rows() for side in sides))
     except ValueError as error:
         raise UserError(f"nothing to compare: {error}") from None
     shown = render_pairs(table, *(f"{side.name} ({side.table.directory})" for side in sides))
     return f"{shown}\nlogged to MLflow as run {log_comparison(table, shown, sides, runs, tracking_uri)}"
 
 
-def comparable(first: Side, second: Side) -> tuple[Side, Side]:
-    """Both, when benchmarks of one name are the same problems.
-
-    Raises:
-        UserError: when they are not, or share none.
-    """
+def _require_same_problems(first: Side, second: Side) -> None:
+    """Raises UserError when benchmarks of one name are other problems, or they share none."""
     ours, theirs = first.table.manifest.benchmarks, second.table.manifest.benchmarks
     common = ours.keys() & theirs.keys()
     if not common:
@@ -91,7 +88,6 @@ def comparable(first: Side, second: Side) -> tuple[Side, Side]:
                 f"{name} is not the same in both: its problems have sha256 {ours[name][:12]}… in {first.name}, and "
                 f"{theirs[name][:12]}… in {second.name}; measure both on the same problems"
             )
-    return first, second
 
 
 def log_comparison(
@@ -101,7 +97,8 @@ def log_comparison(
     two have one run, however often they are compared."""
     first, second = sides
     tracker = Tracker(first.preset, runs, tracking_uri)
-    identity = hashlib.sha256("\0".join(_identity(side) for side in sides).encode()).hexdigest()[:12]
+    named = (f"{side.table.directory.resolve()} {sorted((side.cell or {}).items())}" for side in sides)
+    identity = hashlib.sha256("\0".join(named).encode()).hexdigest()[:12]
     tags = {
         "stage": "compare",
         **{f"compared.{k}": side.run_id for k, side in zip("ab", sides, strict=True) if side.run_id},
@@ -112,18 +109,10 @@ def log_comparison(
         tracker.log(run_id, params={"a": first.table.directory, "b": second.table.directory})
         tracker.log_table(run_id, "comparison.json", table.to_dicts())
         tracker.client.log_text(run_id, shown, "comparison.txt")
-        tracker.log_points(
-            run_id,
-            [
-                (metric_name("difference", row), round(row["tokens_a"]), row["difference"])
-                for row in table.iter_rows(named=True)
-            ],
-        )
+        rows = table.iter_rows(named=True)
+        points = [(metric_name("difference", row), round(row["tokens_a"]), row["difference"]) for row in rows]
+        tracker.log_points(run_id, points)
     return run_id
-
-
-def _identity(side: Side) -> str:
-    return f"{side.table.directory.resolve()} {sorted((side.cell or {}).items())}"
 
 
 def find_side(name: str, runs: Path, tracking_uri: str | None = None) -> Side:

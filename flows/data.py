@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from prefect import flow
 
@@ -26,14 +26,7 @@ from flows import environment, presets
 from flows.run import FlowRun
 from flows.settings import Settings
 from tasks.data import build_data, fetch_data
-from tasks.stage import Stage, sources_directory, user_datasets_directory
-
-
-class FineTuningData(NamedTuple):
-    """The built conversations, and the source files that may hold more than is read of them."""
-
-    conversations: Path
-    sources: tuple[Path, ...]
+from tasks.stage import SOURCES, USER_DATASETS, Stage
 
 
 @dataclass(frozen=True)
@@ -50,7 +43,7 @@ class DataInputs:
     @cached_property
     def known(self) -> dict[str, Dataset]:
         """Every data set there is, by name."""
-        return all_datasets(user_datasets_directory(self.run.runs))
+        return all_datasets(self.run.runs / USER_DATASETS)
 
     @cached_property
     def chosen(self) -> list[Dataset]:
@@ -77,7 +70,7 @@ class DataInputs:
     @cached_property
     def fetched(self) -> dict[str, FetchedDataset]:
         """Those of the data sets whose files are all there, without looking at the network."""
-        sources = sources_directory(self.run.runs)
+        sources = self.run.runs / SOURCES
         found = {
             entry.name: located(entry, sources=sources, mirror=self.mirror) for entry in self.chosen if entry.files
         }
@@ -142,14 +135,15 @@ class DataInputs:
             require_sandbox()
 
     @property
-    def fine_tuning(self) -> FineTuningData:
-        """What `warm_start.sft` imitates. Raises UserError when it has not been built."""
+    def conversations(self) -> tuple[Path, tuple[Path, ...]]:
+        """What `warm_start.sft` imitates, as it was built, and its source files, which may hold more than is read.
+        Raises UserError when it has not been built."""
         entry = self._imitated
         assert entry is not None, "there is a section sft"
         self.require_built()
         # Who added a data set named the fields that are read of it.
         sources = () if entry.chosen else tuple(file.path for file in self.fetched[entry.name].files)
-        return FineTuningData(self.stage.directory / f"{entry.name}.parquet", sources)
+        return self.stage.directory / f"{entry.name}.parquet", sources
 
     @cached_property
     def tokenizer(self) -> Path:
@@ -193,7 +187,7 @@ def prepare_data(
     """
     run = FlowRun.begin(preset, overrides, parent_run)
     before = DataInputs(run)
-    fetch_data(before.chosen, sources_directory(run.runs), before.mirror)
+    fetch_data(before.chosen, run.runs / SOURCES, before.mirror)
     data = DataInputs(run)
     run.perform(build_data, data.stage, data.build)
     return data.stage.directory

@@ -50,7 +50,7 @@ _FREE_SHARE = 0.9
 """Of a GPU's memory; with less, someone else uses it."""
 
 PLUGIN_PROBE = "from elastic_core.training.requirements import require_plugin; require_plugin()"
-TEMPLATE_PROBE = "import sys; from flows.train_settings import check_chat_template; check_chat_template(*sys.argv[1:])"
+TEMPLATE_PROBE = "import sys; from flows.train import check_chat_template; check_chat_template(*sys.argv[1:])"
 MODELS_PROBE = "from flows.doctor import probe_models; probe_models()"
 
 Build = Literal["cpu", "gpu"]

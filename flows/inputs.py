@@ -25,12 +25,12 @@ from elastic_core.training.grpo.parameters import RESOURCES
 from flows.data import DataInputs
 from flows.run import FlowRun
 from flows.settings import TRAINED
-from tasks.stage import BEST, MODEL, TABLE, Stage, embeddings_directory, sources_directory, user_templates_file
+from tasks.stage import BEST, EMBEDDINGS, MODEL, SOURCES, TABLE, USER_TEMPLATES, Stage
 
 _ASSETS = {".js", ".css", ".j2", ".mplstyle", ".csv"}
 """Of reports, beside their code: scripts, styles, templates and published numbers."""
-_NOT_WRITING = ("elastic_core.rewards", "tasks.data")
-"""What grades and what builds data has no part in how a report is written."""
+_NOT_WRITING = ("elastic_core.rewards", "tasks.artifacts", "tasks.data", "tasks.tracking")
+"""What grades, what builds data and what records runs has no part in how a report is written."""
 _TRAINING = ("elastic_core.training.sft",)
 """What runs a warm start has no part in its corpus, its architecture and its schedule."""
 
@@ -68,7 +68,7 @@ class Inputs:
         else:
             inputs = {
                 "initial": self.fingerprint(self.initial),
-                "data": hash_files([self.data.fine_tuning.conversations]),
+                "data": hash_files([self.data.conversations[0]]),
                 "sft": settings.sft.model_dump(mode="json", exclude={"data"}, exclude_none=True),
             }
         return self.run.stage("warm-start", inputs)
@@ -193,7 +193,7 @@ class Inputs:
                 "codeforces": standings,
                 "provenance": {"preset": self.run.preset, **self.sweep.inputs},
                 "settings": self.run.settings.model_dump(mode="json"),
-                "code": source_fingerprint("reports.build", "tasks.report_sources", without=_NOT_WRITING),
+                "code": source_fingerprint("reports.build", "tasks.report", without=_NOT_WRITING),
                 "assets": hash_files(file for file in assets.rglob("*") if file.suffix in _ASSETS),
             },
         )
@@ -232,6 +232,6 @@ def load_templates(parameters: TemplateParameters, runs: Path, mirror: Path | No
     """
     from elastic_core.reasonflux.libraries import load_library
 
-    sources = sources_directory(runs)
-    library = load_library(parameters.library, own=user_templates_file(runs), sources=sources, mirror=mirror)
-    return Templates(library, parameters, embeddings_directory(runs))
+    sources = runs / SOURCES
+    library = load_library(parameters.library, own=runs / USER_TEMPLATES, sources=sources, mirror=mirror)
+    return Templates(library, parameters, runs / EMBEDDINGS)

@@ -11,9 +11,7 @@ from flows.data import prepare_data
 from flows.report import report
 from flows.run import FlowRun
 from flows.sweep import sweep
-from flows.train import train
-from flows.train_settings import require_chat_template
-from flows.warm_start import warm_start
+from flows.train import require_chat_template, train, warm_start
 
 
 @flow(name="pipeline")

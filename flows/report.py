@@ -1,4 +1,4 @@
-"""report: figures, tables and a Markdown report from the trajectory table."""
+"""report: figures and text from the trajectory table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flows.inputs import Inputs
 from flows.run import FlowRun
 from reports.codeforces import BENCHMARK
 from tasks.report import fetch_standings, write_report
-from tasks.stage import standings_directory
+from tasks.stage import STANDINGS
 
 
 @flow(name="report")
@@ -38,7 +38,7 @@ def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, pa
 def codeforces_standings(inputs: Inputs) -> str:
     """Fetch the standings that ratings are computed from, as far as they can be: the report names the contests that it
     has to do without. Returns a hash of those that are there, so that with more of them it is made again."""
-    directory = standings_directory(inputs.run.runs)
+    directory = inputs.run.runs / STANDINGS
     (problems,) = inputs.data.files([BENCHMARK])
     contests = {split_id(problem.id)[0] for problem in read_problems(problems)}
     state = fetch_standings(contests, directory, return_state=True)

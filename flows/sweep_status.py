@@ -1,55 +1,26 @@
-"""What a sweep would cost, and how far it is: read from settings and table, without engine or server."""
+"""What a sweep would cost, and how far it is; neither starts an engine or a server."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 from rich.table import Table
 
-from elastic_core.data.problems import Problem
-from elastic_core.errors import UserError
 from elastic_core.sweep.grid import rows_of
-from elastic_core.sweep.models import SweepModel, sweep_models
-from elastic_core.sweep.plan import Bound, SweepPlan, bound, plan_sweep
-from elastic_core.sweep.table import SweepTable, measured
+from elastic_core.sweep.models import SweepModel
+from elastic_core.sweep.plan import Bound, bound
+from elastic_core.sweep.table import measured
 from elastic_core.trajectory import CELL
 from flows.inputs import Inputs
 from flows.run import FlowRun
 from reports.comparison import render
 from reports.verdict import readable, unreadable
-from tasks.sweep import sweep_table
+from tasks.sweep import Sweep
 
 _BYTES_PER_TOKEN = 8.0
 """Of a table whose size has not been measured: four for the token's id, the rest for text and everything else."""
-
-
-class _Asked(NamedTuple):
-    """A sweep as its settings ask for it."""
-
-    inputs: Inputs
-    table: SweepTable
-    models: list[SweepModel]
-
-    @property
-    def problems(self) -> dict[str, list[Problem]]:
-        return self.inputs.problems
-
-    @property
-    def request(self) -> dict[str, Any]:
-        return self.inputs.sweep.request
-
-    def plan(self, model: SweepModel, finished: pl.DataFrame) -> SweepPlan:
-        sampling = self.inputs.sweep.inputs["sampling"]
-        return plan_sweep(
-            model.cells,
-            self.problems,
-            num_samples=self.request["samples"],
-            seed=sampling["seed"],
-            finished=finished,
-            sharing=sampling["sharing"],
-        )
 
 
 def costs(preset: str, overrides: Mapping[str, Any]) -> str:
@@ -58,20 +29,19 @@ def costs(preset: str, overrides: Mapping[str, Any]) -> str:
     Raises:
         UserError: when the sweep could not be run, or its data or models are not there yet.
     """
-    asked = _asked(preset, overrides)
-    finished = asked.table.finished()
+    run, asked = _asked(preset, overrides)
     table = Table("model", "cells", "rows missing", "tokens at most", "without sharing", "time at most", "disk at most")
     remarks = set()
     for model in asked.models:
-        plan = asked.plan(model, finished)
+        plan = asked.plan(model)
         most = bound(plan, model.prompts.ids, model.rows.markers, model.context, model.prompts.strategies)
-        time, disk, remark = _time_and_disk(asked, model, most)
+        time, disk, remark = _time_and_disk(run, model, most)
         remarks.update(remark)
         table.add_row(
             *(model.name, str(len(model.cells)), f"{plan.num_missing:,} of {plan.num_rows:,}"),
             *(f"{most.shared:,}", f"{most.independent:,}", time, disk),
         )
-    settings = asked.inputs.run.settings.sweep
+    settings = run.settings.sweep
     if settings.sharing == "independent":
         remarks.add("sweep.sharing is independent: this sweep will take the tokens without sharing.")
     if settings.until_ci is not None:
@@ -88,67 +58,56 @@ def status(preset: str, overrides: Mapping[str, Any]) -> str:
     Raises:
         UserError: as `costs`.
     """
-    asked = _asked(preset, overrides)
+    _, asked = _asked(preset, overrides)
     problems = {name: [problem.id for problem in given] for name, given in asked.problems.items()}
-    wanted_rows = rows_of(problems) & (pl.col("sample") < asked.request["samples"])
-    per_cell = asked.table.finished().filter(wanted_rows).group_by(CELL).len()
+    wanted_rows = rows_of(problems) & (pl.col("sample") < asked.samples)
+    per_cell = asked.store.finished().filter(wanted_rows).group_by(CELL).len()
     counts = {tuple(row[:-1]): row[-1] for row in per_cell.iter_rows()}
     table = Table("model", "benchmark", "strategy", "budget", "rows", "of", "")
     done = total = 0
     for model in asked.models:
         for cell in model.cells:
-            wanted = len(asked.problems[cell.benchmark]) * asked.request["samples"]
+            wanted = len(asked.problems[cell.benchmark]) * asked.samples
             there = counts.get(cell.key, 0)
             done, total = done + there, total + wanted
             bar = "█" * round(20 * there / wanted)
             budget = str(cell.budget)
             table.add_row(model.name, cell.benchmark, cell.strategy, budget, f"{there:,}", f"{wanted:,}", f"{bar:20}")
-    responses = asked.table.scan().select("model", "think_finish", "grade_status").collect()
+    responses = asked.store.scan().select("model", "think_finish", "grade_status").collect()
     remarks = [sentence for model in readable(responses) for sentence in unreadable(model)]
-    counted = f"{done:,} of {total:,} rows ({done / total:.0%}) in {asked.table.directory}"
+    counted = f"{done:,} of {total:,} rows ({done / total:.0%}) in {asked.store.directory}"
     return "\n".join([render(table), counted, *remarks])
 
 
-def _cells(asked: _Asked) -> list[str]:
+def _cells(asked: Sweep) -> list[str]:
     """Benchmarks with their problems, strategies with their budgets."""
     benchmarks = ", ".join(f"{name} ({len(problems)} problems)" for name, problems in asked.problems.items())
-    lines = [f"{benchmarks} × {asked.request['samples']} samples"]
-    for strategy in asked.request["strategies"]:
+    lines = [f"{benchmarks} × {asked.stage.request['samples']} samples"]
+    for strategy in asked.stage.request["strategies"]:
         budgets = [str(cell.budget) for model in asked.models for cell in model.cells if cell.strategy == strategy]
         lines.append(f"  {strategy}: {', '.join(dict.fromkeys(budgets))}")
     return lines
 
 
-def _asked(preset: str, overrides: Mapping[str, Any]) -> _Asked:
+def _asked(preset: str, overrides: Mapping[str, Any]) -> tuple[FlowRun, Sweep]:
+    """A sweep as its settings ask for it."""
     run = FlowRun.begin(preset, overrides)
     inputs = Inputs(run)
     inputs.data.require_built()
-    stage = inputs.sweep
-    try:
-        models = sweep_models(
-            stage.request,
-            stage.inputs["models"],
-            inputs.checkpoints,
-            inputs.problems,
-            run.settings.engine,
-            inputs.templates,
-        )
-    except ValueError as error:
-        raise UserError(str(error)) from None
-    return _Asked(inputs, sweep_table(stage, run.settings.engine), models)
+    return run, Sweep.of(inputs.sweep, run.settings.engine, inputs.checkpoints, inputs.problems, inputs.templates)
 
 
-def _time_and_disk(asked: _Asked, model: SweepModel, most: Bound) -> tuple[str, str, list[str]]:
+def _time_and_disk(run: FlowRun, model: SweepModel, most: Bound) -> tuple[str, str, list[str]]:
     """Both as text, and what has to be said about them."""
-    engine = asked.inputs.run.settings.engine
-    found = measured(asked.inputs.run.runs.glob("*/sweep/*"), model.rows.model_fingerprint, engine.fingerprint)
+    engine = run.settings.engine
+    found = measured(run.runs.glob("*/sweep/*"), model.rows.model_fingerprint, engine.fingerprint)
     if found is None:
         disk = _bytes(most.independent * _BYTES_PER_TOKEN)
         remark = (
             "No rate has been measured of this model on this engine: a sweep of few samples will (sweep.samples=1)."
         )
         return "unknown", disk, [remark]
-    drawn = most.independent if asked.inputs.run.settings.sweep.sharing == "independent" else most.shared
+    drawn = most.independent if run.settings.sweep.sharing == "independent" else most.shared
     seconds = drawn / found.tokens_per_second * found.replicas / engine.data_parallel_size
     remark = (
         f"Time from {found.tokens_per_second:,.0f} tokens/s, measured on {found.replicas} engine(s) by an earlier "

@@ -17,7 +17,7 @@ from elastic_core.data.user_dataset import UserDataset
 from elastic_core.errors import UserError
 from elastic_core.markers import chat_prompt
 from flows import environment
-from tasks.stage import user_datasets_directory
+from tasks.stage import USER_DATASETS
 
 _SHOWN = 3
 _LISTED = 20
@@ -53,7 +53,7 @@ def add(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> str:
         raise UserError(f"{entry.file}: no row is left; the grader accepts none of the {num} answers as its own")
     entry = replace(entry, left_out=tuple(row for row, _ in wrong))
     shown = _shown(entry, tokenizer)  # Reading all of it now says now what is wrong with it.
-    records = user_datasets_directory(environment.runs_directory())
+    records = environment.runs_directory() / USER_DATASETS
     recorded = user_dataset.add(entry, records)
     left_out = f", {len(wrong)} left out ({_listed(entry, wrong)})" if wrong else ""
     what = "graded against themselves" if entry.form == "problems" else "to fine-tune on, their answers graded"

@@ -14,8 +14,8 @@ from elastic_core.data.build import DataBuild, build
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import fetch
 from elastic_core.data.problems import MANIFEST, Manifest
-from tasks.progress import progress
-from tasks.stage import Stage, built_directory, worth_retrying
+from tasks.artifacts import progress
+from tasks.stage import BUILT, Stage, worth_retrying
 from tasks.tracking import Tracker, flatten
 
 
@@ -42,7 +42,7 @@ def build_data(stage: Stage, tracker: Tracker, parent: str | None, plan: DataBui
                 done += 1
                 shown.reach(done)
 
-            manifest = build(plan, stage.prepare(), count, built_directory(stage.runs))
+            manifest = build(plan, stage.prepare(), count, stage.runs / BUILT)
         tracker.log_datasets(run_id, manifest, stage.directory)
         tracker.client.log_artifact(run_id, str(stage.directory / MANIFEST))
         rows = {f"rows/{name}": entry["kept_rows"] for name, entry in manifest["datasets"].items()}

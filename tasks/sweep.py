@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,22 +16,20 @@ from prefect import get_run_logger, task
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.engines.parameters import EngineParameters, vllm_version
 from elastic_core.errors import UserError
-from elastic_core.ray_cluster import RayCluster
+from elastic_core.ray_cluster import RayCluster, connected, running_cluster
 from elastic_core.strategies import Sampling
 from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
 from elastic_core.sweep.grid import first_problems, rows_of
 from elastic_core.sweep.models import SweepModel, sweep_models
 from elastic_core.sweep.plan import SweepPlan, next_samples, plan_sweep, widest
-from elastic_core.sweep.store import Manifest, ManifestMismatch, TableLocked
+from elastic_core.sweep.store import Manifest
 from elastic_core.sweep.table import SweepTable, Throughput, bytes_per_token, with_stores
 from elastic_core.trajectory import CELL
 from reports.summary import COLUMNS, summarize
 from reports.verdict import readable, unreadable
-from tasks.cluster import connected, ray_cluster
-from tasks.progress import Progress, progress
+from tasks.artifacts import Progress, progress, record_cells
 from tasks.stage import STORES, TABLE, Stage, seconds_to_queue, worth_retrying
-from tasks.sweep_record import record_cells
 from tasks.tracking import Tracker, flatten
 
 
@@ -49,27 +47,23 @@ def measure(
     """Generate and grade what the stage's request asks for and the table lacks, model by model.
 
     Raises:
-        UserError: before any engine starts, when the request cannot be run.
+        UserError: before any engine starts, when the request cannot be run, or another process writes the table.
         SweepIncomplete: at the end, when samples failed.
     """
     stage.prepare()
     built = {name: read_problems(file) for name, file in benchmark_files.items()}
     problems = first_problems(built, stage.request.get("problems"))
-    try:
-        models = sweep_models(stage.request, stage.inputs["models"], checkpoints, problems, engine, templates)
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    sweep = Sweep.of(stage, engine, checkpoints, problems, templates)
     # All inside: whoever queues for the table must not record it at the same time.
-    with _writing(stage, engine) as store:
+    with sweep.store.writing(seconds_to_queue()):
         began = time.monotonic()
         run_id = tracker.ensure(stage.label, "sweep", parent)
         with tracker.running(run_id):
             tracker.log(run_id, params=flatten(stage.inputs))
-            sweep = _Sweep(stage, store, engine, models, problems)
             before = time.monotonic()
             sweep.run(cluster)
             after = time.monotonic()
-            rows = store.scan().select(COLUMNS).collect()
+            rows = sweep.store.scan().select(COLUMNS).collect()
             record_cells(tracker, run_id, stage.label, summarize(rows))
             for model in readable(rows):
                 for sentence in unreadable(model):
@@ -78,25 +72,10 @@ def measure(
             if sweep.results:
                 tracker.log(run_id, metrics=counts)
             sweep.raise_failures()
-    return {"table": str(store.directory), "mlflow_run": run_id, "samples": sweep.samples, **counts}
+    return {"table": str(sweep.store.directory), "mlflow_run": run_id, "samples": sweep.samples, **counts}
 
 
-@contextmanager
-def _writing(stage: Stage, engine: EngineParameters) -> Iterator[SweepTable]:
-    """The stage's table, one process at a time.
-
-    Raises:
-        UserError: when someone else is at it.
-    """
-    table = sweep_table(stage, engine)
-    try:
-        with table.writing(seconds_to_queue()):
-            yield table
-    except TableLocked as error:
-        raise UserError(str(error)) from None
-
-
-def sweep_table(stage: Stage, engine: EngineParameters) -> SweepTable:
+def _table(stage: Stage, engine: EngineParameters) -> SweepTable:
     """The table of a sweep's stage, with what it asks for; stores are those of its preset.
 
     Raises:
@@ -110,35 +89,55 @@ def sweep_table(stage: Stage, engine: EngineParameters) -> SweepTable:
         templates=stage.inputs.get("templates", {}),
     )
     directory = stage.directory / TABLE
-    try:
-        stores = stage.runs / stage.preset / STORES
-        table = SweepTable(directory, with_stores(manifest, stage.request["models"], directory, stores))
-        table.check()
-        return table
-    except ManifestMismatch as error:
-        raise UserError(str(error)) from None
+    stores = stage.runs / stage.preset / STORES
+    table = SweepTable(directory, with_stores(manifest, stage.request["models"], directory, stores))
+    table.check()
+    return table
 
 
 @dataclass
-class _Sweep:
+class Sweep:
+    """What a stage asks for, and how far it is.
+
+    Attributes:
+        samples: of each problem and cell; more, as it runs, where narrow intervals take them.
+    """
+
     stage: Stage
     store: SweepTable
     engine: EngineParameters
     models: Sequence[SweepModel]
     problems: Mapping[str, Sequence[Problem]]
+    samples: int
     results: list[SweepResult] = field(default_factory=list)
     failures: list[SweepIncomplete] = field(default_factory=list)
-    samples: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        stage: Stage,
+        engine: EngineParameters,
+        checkpoints: Mapping[str, Path],
+        problems: Mapping[str, Sequence[Problem]],
+        templates: Templates | None,
+    ) -> Sweep:
+        """Raises:
+        UserError: when the request cannot be run, or rows were made by another version of vLLM.
+        """
+        try:
+            models = sweep_models(stage.request, stage.inputs["models"], checkpoints, problems, engine, templates)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        return cls(stage, _table(stage, engine), engine, models, problems, stage.request["samples"])
 
     def run(self, cluster: RayCluster | None) -> None:
         """Every model at the same number of samples, as many as are asked for or narrow intervals take. Neither Ray
         nor an engine is started when nothing is missing."""
-        self.samples = self.stage.request["samples"]
         with ExitStack() as stack:
             shown: Progress | None = None
             while behind := [model for model in self.models if self.plan(model).work] or self.widen(self.models):
                 if shown is None:
-                    stack.enter_context(connected(stack.enter_context(ray_cluster(cluster))))
+                    stack.enter_context(connected(stack.enter_context(running_cluster(cluster))))
                     shown = stack.enter_context(progress("sweep", self.num_missing(), "rows"))
                 for model in behind:
                     asyncio.run(self.run_model(model, shown))

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import polars as pl
+
 from elastic_core.data.problems import Manifest
 from elastic_core.fingerprint import model_fingerprint
 
@@ -146,10 +148,6 @@ class Tracker:
         for start in range(0, len(metrics), _LARGEST_BATCH):
             self.client.log_batch(run_id, metrics=metrics[start : start + _LARGEST_BATCH])
 
-    def describe(self, run_id: str, text: str) -> None:
-        """Markdown that the run's page shows at its top."""
-        self.client.set_tag(run_id, "mlflow.note.content", text)
-
     def log_table(self, run_id: str, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """A table as an artifact, `name` ending in ".json", in the form that MLflow's pages show as a table. Logged
         again it is replaced; MLflow's own `log_table` would append."""
@@ -216,14 +214,15 @@ class Tracker:
         credentials = {name: os.environ[name] for name in _CREDENTIALS if name in os.environ}
         return {"MLFLOW_TRACKING_URI": self.tracking_uri, "MLFLOW_RUN_ID": run_id, **credentials}
 
-    def history(self, run_id: str) -> list[dict[str, Any]]:
-        """Every metric the run holds as rows of step, name, value."""
-        names = self.client.get_run(run_id).data.metrics
-        return [
-            {"step": metric.step, "name": name, "value": metric.value}
-            for name in names
+    def history(self, run_id: str) -> pl.DataFrame:
+        """Every metric the run holds: columns step, name, value."""
+        rows = [
+            (metric.step, name, metric.value)
+            for name in self.client.get_run(run_id).data.metrics
             for metric in self.client.get_metric_history(run_id, name)
         ]
+        schema = {"step": pl.Int64, "name": pl.String, "value": pl.Float64}
+        return pl.DataFrame(rows, schema, orient="row").sort("name", "step")
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

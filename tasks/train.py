@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 from prefect import get_run_logger, task
 from prefect.logging.handlers import APILogHandler
 
 from elastic_core.data.problems import MANIFEST
 from elastic_core.errors import UserError
 from elastic_core.files import LockHeld, exclusive, replacing
-from elastic_core.ray_cluster import RayCluster
+from elastic_core.ray_cluster import RayCluster, running_cluster
 from elastic_core.training import model_card
 from elastic_core.training.checkpoints import (
     best_checkpoint,
@@ -28,8 +27,7 @@ from elastic_core.training.checkpoints import (
 )
 from elastic_core.training.grpo.parameters import RESOURCES, GrpoParameters
 from elastic_core.training.grpo.step_metrics import WARNING, check_metrics
-from tasks.cluster import ray_cluster
-from tasks.progress import link_run, progress
+from tasks.artifacts import link_run, progress
 from tasks.stage import BEST, METRICS, MODEL, Stage, seconds_to_queue, worth_retrying
 from tasks.tracking import Tracker, flatten
 
@@ -80,7 +78,10 @@ def train_policy(
                 environment = launch.job_environment(config) | tracker.job_environment(run_id)
                 log_file = directory / "train.log"
                 pretended = (parameters.nodes, parameters.gpus_per_node) if parameters.device == "cpu" else ()
-                with ray_cluster(cluster, *pretended) as running, progress("train", parameters.steps, "steps") as shown:
+                with (
+                    running_cluster(cluster, *pretended) as running,
+                    progress("train", parameters.steps, "steps") as shown,
+                ):
                     job = launch.submit(running, config, directory / "verl.yaml", environment)
                     get_run_logger().info("following job %s at %s, log in %s", job, running.dashboard, log_file)
                     lines = _Lines()
@@ -90,9 +91,15 @@ def train_policy(
                     )  # fmt: skip
                 if lines.warnings:
                     tracker.log(run_id, tags={"warning": "\n".join(lines.warnings)})
-            _require_metrics(tracker, run_id, parameters, directory)
+            try:  # Training, which is over, would not send missing ones again.
+                check_metrics(
+                    tracker.client, run_id, parameters.steps, parameters.validate_every, parameters.validate_first
+                )
+            except RuntimeError as error:
+                raise UserError(f"{error}; delete that run and {directory} to train anew") from error
             publish(stage, tracker, run_id, checkpoints, base, train_files[0].parent)
-            _write_history(tracker, run_id, directory / METRICS)
+            with replacing(directory / METRICS) as temporary:
+                tracker.history(run_id).write_parquet(temporary)
     return result
 
 
@@ -110,18 +117,6 @@ def _alone(directory: Path) -> Iterator[None]:
             yield
     except LockHeld as holder:
         raise UserError(f"{directory}: {holder} is at this training; wait for it, or stop it") from None
-
-
-def _require_metrics(tracker: Tracker, run_id: str, parameters: GrpoParameters, directory: Path) -> None:
-    """Nothing, when MLflow holds every step once.
-
-    Raises:
-        UserError: when it does not; training, which is over, would not send them again.
-    """
-    try:
-        check_metrics(tracker.client, run_id, parameters.steps, parameters.validate_every, parameters.validate_first)
-    except RuntimeError as error:
-        raise UserError(f"{error}; delete that run and {directory} to train anew") from error
 
 
 def publish(stage: Stage, tracker: Tracker, run_id: str, checkpoints: Path, base: Path, data: Path) -> None:
@@ -151,12 +146,6 @@ def publish(stage: Stage, tracker: Tracker, run_id: str, checkpoints: Path, base
         model_card.write(model, record)
         tags = {"stage": stage.label, "step": str(record["step"]), "data_manifest": record["data_manifest"]}
         tracker.register(f"elastic-{stage.preset}", name, model, run_id, tags)
-
-
-def _write_history(tracker: Tracker, run_id: str, file: Path) -> None:
-    history = pl.DataFrame(tracker.history(run_id), schema={"step": pl.Int64, "name": pl.String, "value": pl.Float64})
-    with replacing(file) as temporary:
-        history.sort("name", "step").write_parquet(temporary)
 
 
 class _Lines:

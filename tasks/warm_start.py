@@ -25,7 +25,7 @@ from elastic_core.retry import ProcessLost
 from elastic_core.training.launch import FINISHED_STEP
 from elastic_core.training.sft import is_finished
 from elastic_core.training.sft_parameters import SftParameters, WarmStart
-from tasks.progress import progress
+from tasks.artifacts import progress
 from tasks.stage import MODEL, Stage, worth_retrying
 from tasks.tracking import Tracker, flatten
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import polars as pl
 
+from elastic_core.errors import UserError
 from elastic_core.files import LockHeld, exclusive, replacing, write_text
 from elastic_core.trajectory import KEY, SCHEMA
 
@@ -27,7 +28,7 @@ _KEY = list(KEY)
 _TEXT = [name for name in _KEY if SCHEMA[name] == pl.String]
 
 
-class ManifestMismatch(ValueError):
+class ManifestMismatch(UserError):
     """The table on disk was made from something else."""
 
 
@@ -83,7 +84,7 @@ class Manifest:
             raise ManifestMismatch(f"{file}: not the manifest of a trajectory table ({error})") from error
 
 
-class TableLocked(RuntimeError):
+class TableLocked(UserError):
     """Another process writes this table."""
 
 

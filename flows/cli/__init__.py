@@ -101,11 +101,10 @@ def rehearse(preset: str, overrides: tuple[str, ...], ship: bool) -> None:
 
     from flows import environment, rehearsal
     from flows.presets import resolve
-    from flows.rehearsal.rehearse import rehearse as run
 
     environment.prepare()
     changes = changes_of(overrides)
-    steps, missing = run(preset, changes, lambda line: click.echo(line, err=True))
+    steps, missing = rehearsal.rehearse(preset, changes, lambda line: click.echo(line, err=True))
     table = Table("stage", "seconds", "exercised")
     for step in steps:
         table.add_row(step.stage, f"{step.seconds:.0f}" if step.seconds else "", step.exercised)
@@ -168,7 +167,7 @@ def _load(flow: str) -> Callable[..., Any]:
     """The flow function; importing Prefect takes most of a second, so only when it runs."""
     import importlib
 
-    module = {"prepare-data": "data"}.get(flow, flow).replace("-", "_")
+    module = {"prepare-data": "data", "warm-start": "train"}.get(flow, flow)
     return getattr(importlib.import_module(f"flows.{module}"), flow.replace("-", "_"))
 
 

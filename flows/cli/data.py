@@ -11,7 +11,7 @@ import click
 
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
-from flows.cli.options import PRESET_FORMS, mirror_option
+from flows.cli.options import PATH, PRESET_FORMS, built_data, mirror_option
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,8 +25,8 @@ def data() -> None:
 
 
 @data.command()
-@click.argument("table", type=click.Path(path_type=Path))
-@click.option("--to", type=click.Path(path_type=Path), required=True, metavar="FILE", help="JSON file to write.")
+@click.argument("table", type=PATH)
+@click.option("--to", type=PATH, required=True, metavar="FILE", help="JSON file to write.")
 @click.option(
     "--chat-template",
     type=click.Choice(tuple(CHAT_TEMPLATES)),
@@ -34,15 +34,13 @@ def data() -> None:
     help="That of the model that wrote the responses.",
 )
 @click.option("--strategy", default="reasonflux_zero", show_default=True, help="Whose responses.")
-@click.option(
-    "--data", type=click.Path(path_type=Path), help="Built data sets; without it those the table was made with."
-)
+@built_data
 def distil(table: Path, to: Path, chat_template: str, strategy: str, data: Path | None) -> None:
     """Write the correct responses in TABLE (runs/PRESET/sweep/KEY/table) as data for fine-tuning, in the alpaca form.
 
     Questions of benchmarks that a fine-tuned model is measured on are left out when it is trained.
     """
-    from flows.distil import distil as write
+    from flows.tables import distil as write
 
     click.echo(write(table, strategy, chat_template, to, data))
 
@@ -105,7 +103,7 @@ def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
 
 
 @data.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @click.option("--question", required=True, metavar="FIELD", help="Field that holds the question.")
 @click.option(
     "--answer",
@@ -161,16 +159,16 @@ def add(
 def _known() -> dict[str, Dataset]:
     from elastic_core.data.registry import all_datasets
     from flows import environment
-    from tasks.stage import user_datasets_directory
+    from tasks.stage import USER_DATASETS
 
-    return all_datasets(user_datasets_directory(environment.runs_directory()))
+    return all_datasets(environment.runs_directory() / USER_DATASETS)
 
 
 def _sources() -> Path:
     from flows import environment
-    from tasks.stage import sources_directory
+    from tasks.stage import SOURCES
 
-    return sources_directory(environment.runs_directory())
+    return environment.runs_directory() / SOURCES
 
 
 def _clean_frames(

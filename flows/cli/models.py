@@ -1,4 +1,4 @@
-"""Models: made ready for the pipeline, told how they would be trained, exported, tried on a page."""
+"""Models: made ready, looked at before training, exported, tried on a page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from elastic_core.errors import UserError
-from flows.cli.options import PORT, changes_of, settings_options
+from flows.cli.options import PATH, PORT, changes_of, settings_options
 
 
 @click.group()
@@ -18,7 +18,7 @@ def model() -> None:
 
 @model.command()
 @click.argument("model")
-@click.option("--to", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the new model goes.")
+@click.option("--to", type=PATH, required=True, metavar="DIR", help="Where the new model goes.")
 @click.option(
     "--think", metavar="TOKEN", help="Token of the model that becomes <think>; without it a spare or new one."
 )
@@ -44,13 +44,16 @@ def prepare(model: str, to: Path, think: str | None, think_end: str | None) -> N
 def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
     """Look at a training. To run one: elastic run train."""
     from elastic_core.model_files import is_local
-    from flows import doctor, presets, train_settings
+    from flows import doctor, environment, presets
+
+    environment.prepare()
+    from flows import train as flow
 
     if not dry_run:
         raise UserError(f"nothing to look at; give --dry-run, or to train: elastic run train --preset {preset}")
     settings = presets.resolve(preset, changes_of(overrides))
     here = [use for use in doctor.models_in_use(settings) if is_local(use.model)]
-    composed = train_settings.composed(settings)
+    composed = flow.composed(settings)
     doctor.require(*doctor.look(here))
     click.echo(composed, nl=False)
 
@@ -64,12 +67,12 @@ def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
     show_default=True,
     help="The last checkpoint, or the one with the highest validation accuracy.",
 )
-@click.option("--to", type=click.Path(path_type=Path), metavar="DIR", help="Copy it to DIR.")
+@click.option("--to", type=PATH, metavar="DIR", help="Copy it to DIR.")
 @click.option("--push", metavar="OWNER/NAME", help="Push it to the hub, as a private repository.")
 @click.option(
     "--lm-eval",
     "tasks",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Instead, write the preset's benchmarks to DIR as tasks of lm-evaluation-harness.",
 )
@@ -102,7 +105,7 @@ def export(
 @click.option("--port", type=PORT, default=7860, show_default=True)
 @click.option(
     "--password-file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File whose first line is the password to ask for; without it $ELASTIC_PLAYGROUND_PASSWORD, if set.",
 )
 @click.option("--concurrent", type=click.IntRange(1, 64), default=2, show_default=True, help="Runs at the same time.")
@@ -116,10 +119,11 @@ def playground(
     concurrent: int,
 ) -> None:
     """Try a model under token budgets, strategies side by side, on a page in the browser."""
-    from flows.playground import PlaygroundParameters, server
+    from flows import playground as page
+
+    page.require_gradio()
+    parameters = page.PlaygroundParameters(host=host, port=port, concurrent=concurrent)
+    password = page.require_access(parameters, password_file)
     from flows.playground.choices import find_choices
 
-    server.require_gradio()
-    parameters = PlaygroundParameters(host=host, port=port, concurrent=concurrent)
-    password = server.require_access(parameters, password_file)
-    server.serve(find_choices(preset, changes_of(overrides), models), parameters, password)
+    page.serve(find_choices(preset, changes_of(overrides), models), parameters, password)

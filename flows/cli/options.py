@@ -13,11 +13,13 @@ Command = Callable[..., Any]
 PORT = click.IntRange(1, 65535)
 PRESET_FORMS = "A name (`elastic presets`), or FILE.toml."
 """What --preset takes, wherever it is an option."""
+PATH = click.Path(path_type=Path)
+built_data = click.option("--data", type=PATH, help="Built data sets; without it those the table was made with.")
 
 
 mirror_option: Callable[[Command], Command] = click.option(
     "--mirror",
-    type=click.Path(path_type=Path),
+    type=PATH,
     envvar="ELASTIC_DATA_MIRROR",
     show_envvar=True,
     metavar="DIR",

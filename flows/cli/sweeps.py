@@ -1,4 +1,4 @@
-"""Sweeps and their tables: what they will cost, how far they are, how they compare, their report."""
+"""Sweeps and their tables: what they will cost, how far they are, how they compare, their report, their grades."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from flows.cli.options import changes_of, settings_options
+from flows.cli.options import PATH, built_data, changes_of, settings_options
 
 _OPTIONS = settings_options("Settings of the sweep.")
 
@@ -45,14 +45,12 @@ def status(preset: str, overrides: tuple[str, ...]) -> None:
 @click.option(
     "--from",
     "table",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="TABLE",
     required=True,
     help="A trajectory table, runs/PRESET/sweep/KEY/table; its sweep may be half done.",
 )
-@click.option(
-    "--to", "directory", type=click.Path(path_type=Path), metavar="DIR", help="Where to; beside TABLE by default."
-)
+@click.option("--to", "directory", type=PATH, metavar="DIR", help="Where to; beside TABLE by default.")
 @click.option("--price", type=click.FloatRange(min=0), help="Of a million output tokens, to say what responses cost.")
 def report(table: Path, directory: Path | None, price: float | None) -> None:
     """Figures, tables and text of a trajectory table. To report a preset's sweep and record it: elastic run report."""
@@ -60,8 +58,7 @@ def report(table: Path, directory: Path | None, price: float | None) -> None:
 
     environment.prepare()
     from reports.build import build_report
-    from tasks.report import machine
-    from tasks.report_sources import report_sources
+    from tasks.report import machine, report_sources
 
     sources = report_sources(table, machine(), price)
     content = build_report(sources, directory or table.resolve().parent / "report")
@@ -89,13 +86,11 @@ def compare(run_a: str, run_b: str) -> None:
 
 
 @click.command()
-@click.argument("table", type=click.Path(path_type=Path))
-@click.option(
-    "--data", type=click.Path(path_type=Path), help="Built data sets; without it those the table was made with."
-)
+@click.argument("table", type=PATH)
+@built_data
 def regrade(table: Path, data: Path | None) -> None:
     """Grade TABLE (runs/PRESET/sweep/KEY/table) once more; answers, scores and statuses are rewritten."""
-    from flows import environment, regrade
+    from flows import environment, tables
 
     environment.prepare()
-    click.echo(regrade.regrade_table(table, data))
+    click.echo(tables.regrade_table(table, data))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from elastic_core.errors import UserError, nearest
-from flows.cli.options import mirror_option
+from flows.cli.options import PATH, mirror_option
 
 if TYPE_CHECKING:
     from elastic_core.reasonflux.library import Template
@@ -88,9 +88,9 @@ def search(text: str, num: int, embedder: str, trust_remote_code: bool, library:
     """Templates that fit TEXT, best first: from the nearest chapter, its two nearest sections."""
     from elastic_core.reasonflux.retrieval import build_retriever
     from flows import environment
-    from tasks.stage import embeddings_directory
+    from tasks.stage import EMBEDDINGS
 
-    cache = embeddings_directory(environment.runs_directory())
+    cache = environment.runs_directory() / EMBEDDINGS
     found = _load(library, mirror)
     retriever = build_retriever(found, embedder, cache=cache, trust_remote_code=trust_remote_code)
     matches = [match for match in retriever.retrieve([text], num)[0] if match.score > 0]
@@ -104,7 +104,7 @@ def search(text: str, num: int, embedder: str, trust_remote_code: bool, library:
 
 
 @templates.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 def add(file: Path) -> None:
     """Add the templates of FILE to your own, which join the libraries; one of the same id is replaced.
 
@@ -114,9 +114,9 @@ def add(file: Path) -> None:
     """
     from elastic_core.reasonflux.libraries import add_own
     from flows import environment
-    from tasks.stage import user_templates_file
+    from tasks.stage import USER_TEMPLATES
 
-    own = user_templates_file(environment.runs_directory())
+    own = environment.runs_directory() / USER_TEMPLATES
     added, replaced = add_own(file, own)
     click.echo(f"{added} added, {replaced} replaced in {own}")
 

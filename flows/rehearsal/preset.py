@@ -22,7 +22,7 @@ from elastic_core.twins.twin import make_twin, origin_of
 from flows import environment
 from flows.data import mirror_of
 from flows.settings import Settings
-from tasks.stage import sources_directory, user_datasets_directory
+from tasks.stage import SOURCES, USER_DATASETS
 
 BUDGET, SMALLER = "24+16", "8+16"
 PROMPT_TOKENS = 512
@@ -87,11 +87,11 @@ def prepare_rows(settings: Settings, runs: Path) -> tuple[Inputs, str]:
         UserError: when a data set is not here, and has no rows that could stand in.
     """
     here = environment.runs_directory()
-    users, downloads = user_datasets_directory(here), sources_directory(here)
+    users, downloads = here / USER_DATASETS, here / SOURCES
     if users.is_dir():
-        shutil.copytree(users, user_datasets_directory(runs), dirs_exist_ok=True)
+        shutil.copytree(users, runs / USER_DATASETS, dirs_exist_ok=True)
     mirror = mirror_of(settings) or (downloads if downloads.is_dir() else None)
-    stand_ins = user_datasets_directory(runs) / STAND_INS
+    stand_ins = runs / USER_DATASETS / STAND_INS
     real: list[str] = []
     made: list[str] = []
 

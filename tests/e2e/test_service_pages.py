@@ -31,10 +31,10 @@ RECORD = """
     from elastic_core.sweep.store import Manifest
     from elastic_core.sweep.store import TrajectoryStore
     from reports.summary import summarize
-    from tasks.progress import progress
+    from tasks.artifacts import progress
     from tasks.report import write_report
     from tasks.stage import Stage
-    from tasks.sweep_record import record_cells
+    from tasks.artifacts import record_cells
     from tasks.tracking import Tracker
     from tests.unit.test_report_summary import make_rows
 

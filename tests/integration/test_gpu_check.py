@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from flows import presets
+from flows.gpu_check import NO_GPU, Check
 from flows.gpu_check.evidence import Machine, run_steps
-from flows.gpu_check.steps import NO_GPU, Check
 from tests.elastic_command import elastic
 
 

@@ -15,10 +15,9 @@ import pytest
 import uvicorn
 
 from elastic_core.network import free_ports
-from flows.playground import PlaygroundParameters
+from flows.playground import PlaygroundParameters, application
 from flows.playground.access import CLIENT_LOGINS
 from flows.playground.choices import Choices, find_choices
-from flows.playground.server import application
 from flows.playground.session import Session
 
 pytestmark = pytest.mark.timeout(120)

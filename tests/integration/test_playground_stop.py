@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(600)
 
 HELD = """
 import subprocess, sys, time
-from flows.playground import server, session
+from flows.playground import session
 
 def never_ready(*arguments):
     # As vLLM's constructor does, it starts a process and returns to nobody meanwhile.

@@ -6,11 +6,10 @@ import pytest
 
 from elastic_core.errors import UserError
 from elastic_core.prepared_model import prepare
-from flows import doctor, presets, train_settings
+from flows import doctor, presets
 from flows.pipeline import pipeline
 from flows.settings import Settings
-from flows.train_settings import require_chat_template
-from flows.warm_start import warm_start
+from flows.train import composed, require_chat_template, warm_start
 from tests.unit.test_prepared_model import CHATML, checkpoint
 
 DROPS = CHATML.replace("message['content'] +", "message['content'].split('</think>')[-1] +")
@@ -42,9 +41,9 @@ def test_a_template_that_drops_thoughts_is_refused_before_data_is_built(
 def test_a_dry_run_and_doctor_refuse_it_too(tmp_path: Path) -> None:
     source = checkpoint(tmp_path / "m", template=DROPS)
     with pytest.raises(UserError, match="with its thought"):
-        train_settings.composed(settings(source))
+        composed(settings(source))
     with pytest.raises(UserError, match='the chat template "qwen"'):
-        train_settings.composed(settings(source, **{"warm_start.sft.chat_template": "qwen"}))
+        composed(settings(source, **{"warm_start.sft.chat_template": "qwen"}))
     probe = doctor.start_probe(doctor.TEMPLATE_PROBE, str(source), "own")
     refused = doctor.check_template("own", *doctor.finish_probe(probe))
     assert refused.level == "failure"

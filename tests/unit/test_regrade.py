@@ -9,7 +9,7 @@ from elastic_core.data.problems import VERL_SCHEMA, Problem
 from elastic_core.sweep.rows import regrade
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import SCHEMA
-from flows.regrade import regrade_table
+from flows.tables import regrade_table
 from tasks.stage import TABLE, Stage
 
 PROBLEMS = {"easy": {str(i): Problem("easy", str(i), "2+2=?", "4", "math") for i in range(5)}}

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from flows import presets
+from flows.rehearsal import missing_on_a_cpu
 from flows.rehearsal.preset import CONTEXT, STEPS, Inputs, models_of, rehearsal_values, toml
-from flows.rehearsal.rehearse import missing_on_a_cpu
 from flows.settings import Settings
 
 

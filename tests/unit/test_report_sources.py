@@ -12,7 +12,7 @@ from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files, model_fingerprint
 from elastic_core.sweep.grid import first_ids
 from elastic_core.sweep.store import Manifest, TrajectoryStore
-from tasks.report_sources import report_sources
+from tasks.report import report_sources
 from tests.unit.test_report_summary import make_rows
 
 REQUEST = {"models": ["base", "trained"], "strategies": ["separate"], "budgets": ["16+32", "64+32"], "samples": 2}

@@ -21,7 +21,7 @@ from flows import presets
 from flows.inputs import Inputs
 from flows.run import FlowRun
 from tasks.stage import Stage
-from tasks.sweep import _Sweep
+from tasks.sweep import Sweep
 
 PROBLEMS = {name: [Problem(name, str(i), "q", "4", "math") for i in range(9)] for name in ("easy", "hard")}
 GRID = build_cells(["base"], ["easy", "hard"], ["separate"], [Budget(4, 2)])
@@ -103,5 +103,5 @@ def test_only_what_is_measured_decides_how_many_samples_are_enough(
     stage = Stage(tmp_path, "smoke", "sweep", {}, {"until_ci": 1.0, "max_samples": 2})
     model: Any = type("Model", (), {"cells": GRID})()
     with pytest.raises(StopIteration):
-        _Sweep(stage, store, None, [model], chosen, samples=1).widen([model])  # type: ignore[arg-type]
+        Sweep(stage, store, None, [model], chosen, samples=1).widen([model])  # type: ignore[arg-type]
     assert found[0]["problem"].to_list() == ["0", "1", "3", "8"]

@@ -1,17 +1,71 @@
-"""A sweep in MLflow and Prefect: one MLflow run per cell, its curves and its table on the sweep's own run, and a table
-and a link among Prefect's artifacts."""
+"""What people see of a task: its progress, in the terminal and in Prefect's pages; a link from there to MLflow's; and
+every cell of a sweep in both: one MLflow run per cell, its curves and its table on the sweep's own run."""
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+from uuid import UUID
 
 import polars as pl
-from prefect.artifacts import create_table_artifact
+from prefect.artifacts import (
+    create_link_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from tqdm import tqdm
 
 from elastic_core.budget import Budget
 from elastic_core.trajectory import CELL
-from tasks.progress import link_run
+from reports.comparison import metric_name
+from reports.wording import with_bounds
 from tasks.tracking import Result, Tracker
+
+_SECONDS_BETWEEN_UPDATES = 5
+
+
+class Progress:
+    """Counts up to `total`; each artifact update is a request, so they are spaced out."""
+
+    def __init__(self, bar: tqdm, artifact: UUID) -> None:
+        self._bar, self._artifact = bar, artifact
+        self._updated = time.monotonic()
+
+    @property
+    def done(self) -> int:
+        return int(self._bar.n)
+
+    def expect(self, total: int) -> None:
+        """There turned out to be `total` units."""
+        self._bar.total = total
+
+    def reach(self, done: int) -> None:
+        """`done` units are finished."""
+        self._bar.update(done - self._bar.n)
+        if time.monotonic() - self._updated > _SECONDS_BETWEEN_UPDATES:
+            self._updated = time.monotonic()
+            update_progress_artifact(self._artifact, 100 * done / max(1, self._bar.total))
+
+
+@contextmanager
+def progress(name: str, total: int, unit: str) -> Iterator[Progress]:
+    """Show the progress of `name` over `total` units."""
+    # Called in a synchronous task it returns the id itself.
+    artifact = cast(UUID, create_progress_artifact(0.0, key=f"{name}-progress", description=f"{name}: {total} {unit}"))
+    with tqdm(total=total, unit=unit, desc=name, mininterval=2, dynamic_ncols=True) as bar:
+        yield Progress(bar, artifact)
+    update_progress_artifact(artifact, 100.0)
+
+
+def link_run(tracker: Tracker, run_id: str, key: str) -> None:
+    """The page of an MLflow run, among the artifacts of this flow run. A bare database has no pages."""
+    if tracker.tracking_uri.startswith("http"):
+        page = f"{tracker.tracking_uri}/#/experiments/{tracker.experiment_id}/runs/{run_id}"
+        create_link_artifact(page, "MLflow run", key=key, description="Its metrics, charts and artifacts in MLflow")
+
 
 _BUDGET = {"think_budget": "t", "solution_budget": "s"}
 _NOTE = """\
@@ -33,19 +87,10 @@ def record_cells(tracker: Tracker, run_id: str, label: str, summary: pl.DataFram
     """
     cells = summary.to_dicts()
     tracker.record(run_id, [_result(label, cell) for cell in cells])
-    tracker.log_points(
-        run_id,
-        [
-            (
-                f"accuracy/{cell['benchmark']}/{_plain(cell['model'])}/{cell['strategy']}",
-                round(cell["tokens_mean"]),
-                cell["avg_at_k"],
-            )
-            for cell in cells
-        ],
-    )
+    points = [(metric_name("accuracy", cell), round(cell["tokens_mean"]), cell["avg_at_k"]) for cell in cells]
+    tracker.log_points(run_id, points)
     tracker.log_table(run_id, "cells.json", cells)
-    tracker.describe(run_id, _NOTE)
+    tracker.client.set_tag(run_id, "mlflow.note.content", _NOTE)
     create_table_artifact([_line(cell) for cell in cells], key="sweep", description=f"Every cell of {label}")
     link_run(tracker, run_id, "sweep-mlflow")
 
@@ -65,11 +110,9 @@ def _result(label: str, cell: dict[str, Any]) -> Result:
 def _line(cell: dict[str, Any]) -> dict[str, Any]:
     """A cell as people read it."""
     return {
-        "benchmark": cell["benchmark"],
-        "model": cell["model"],
-        "strategy": cell["strategy"],
+        **{name: cell[name] for name in ("benchmark", "model", "strategy")},
         "budget": str(Budget(cell["think_budget"], cell["solution_budget"])),
-        "accuracy, % [95 %]": f"{100 * cell['avg_at_k']:.1f} [{100 * cell['ci_low']:.1f}, {100 * cell['ci_high']:.1f}]",
+        "accuracy, % [95 %]": with_bounds(cell["avg_at_k"], cell["ci_low"], cell["ci_high"]),
         "thinking tokens": f"{cell['think_tokens_mean']:.1f}",
         "solution tokens": f"{cell['solution_tokens_mean']:.1f}",
         "cut by us, %": f"{100 * cell['forced_fraction']:.0f}",
@@ -79,8 +122,3 @@ def _line(cell: dict[str, Any]) -> dict[str, Any]:
 
 def _shown(value: object) -> str:
     return "unlimited" if value is None else str(value)
-
-
-def _plain(model: str) -> str:
-    """A pair's ">" is no character of a metric's name."""
-    return model.replace(">", "-then-")

@@ -1,4 +1,5 @@
-"""`elastic regrade TABLE`: a table's rows graded once more, by the grader as it is now."""
+"""Trajectory tables put to further use. `elastic regrade TABLE`: graded once more, by the grader as it is now.
+`elastic data distil TABLE`: the correct responses of a strategy as fine-tuning data."""
 
 from __future__ import annotations
 
@@ -8,12 +9,13 @@ from tqdm import tqdm
 
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
-from elastic_core.fingerprint import hash_files
+from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
+from elastic_core.reasonflux.sft import TABLE_COLUMNS, alpaca_rows, write_alpaca
 from elastic_core.rewards.code.sandbox import require_sandbox
 from elastic_core.sweep.rows import regrade
-from elastic_core.sweep.store import MANIFEST, ManifestMismatch, TableLocked
+from elastic_core.sweep.store import MANIFEST
 from elastic_core.sweep.table import SweepTable
-from tasks.stage import TABLE
+from tasks.stage import TABLE, benchmark_files, open_table, preset_directory
 
 
 def regrade_table(directory: Path, data: Path | None) -> str:
@@ -36,11 +38,8 @@ def regrade_table(directory: Path, data: Path | None) -> str:
     _require_problems(table, problems)
     total = table.scan().select("sample").collect().height
     with tqdm(total=total, unit="rows", desc="regrade") as bar:
-        try:
-            # Before the rows, so that a run that is killed leaves no marker of grades that MLflow does not have.
-            changes = regrade(table, problems, bar.update, lambda: _unmark(table))
-        except TableLocked as error:
-            raise UserError(str(error)) from None
+        # Before the rows, so that a run that is killed leaves no marker of grades that MLflow does not have.
+        changes = regrade(table, problems, bar.update, lambda: _unmark(table))
     changed = changes.filter(changes["before"] != changes["after"])
     lines = [f"{before} → {after}: {rows} rows" for before, after, rows in changed.iter_rows()]
     return "\n".join([*lines, f"{total} rows graded, {changed['rows'].sum()} changed; next: {_next(table)}"])
@@ -71,18 +70,6 @@ def _next(table: SweepTable) -> str:
     return "elastic run report"
 
 
-def open_table(directory: Path) -> SweepTable:
-    """Raises:
-    UserError: when no trajectory table is there.
-    """
-    try:
-        return SweepTable(directory)
-    except (OSError, ManifestMismatch) as error:
-        raise UserError(
-            f"{directory} is not a trajectory table ({error}); expected runs/PRESET/sweep/KEY/table"
-        ) from None
-
-
 def problems_of(table: SweepTable, data: Path | None) -> dict[str, dict[str, Problem]]:
     """The problems of a table's benchmarks, by id.
 
@@ -92,25 +79,43 @@ def problems_of(table: SweepTable, data: Path | None) -> dict[str, dict[str, Pro
     Raises:
         UserError: when they are not there.
     """
-    found = table.manifest.benchmarks.items()
-    return {name: _problems(name, sha256, table.directory, data) for name, sha256 in found}
-
-
-def _problems(name: str, sha256: str, table: Path, data: Path | None) -> dict[str, Problem]:
-    if data is not None:
-        files = [data / f"{name}.parquet"]
-    else:
-        # runs/PRESET/sweep/KEY/table beside runs/PRESET/data/KEY.
-        candidates = sorted(table.resolve().parents[2].glob(f"data/*/{name}.parquet"))
-        files = [file for file in candidates if hash_files([file]) == sha256]
-    for file in files:
-        if file.is_file():
-            return {problem.id: problem for problem in read_problems(file)}
-    where = files[0] if data else f"{table.resolve().parents[2] / 'data'} (sha256 {sha256[:12]}…)"
-    raise UserError(f"the problems of {name} are not at {where}; build them, or give --data DIRECTORY")
+    names = list(table.manifest.benchmarks)
+    there = {name: data / f"{name}.parquet" for name in names} if data else benchmark_files(table)
+    for name in names:
+        if name not in there or not there[name].is_file():
+            sha256, beside = table.manifest.benchmarks[name], preset_directory(table) / "data"
+            where = there[name] if data else f"{beside} (sha256 {sha256[:12]}…)"
+            raise UserError(f"the problems of {name} are not at {where}; build them, or give --data DIRECTORY")
+    return {name: {problem.id: problem for problem in read_problems(there[name])} for name in names}
 
 
 def _require_problems(table: SweepTable, problems: dict[str, dict[str, Problem]]) -> None:
     for benchmark, problem in table.scan().select("benchmark", "problem").unique().collect().iter_rows():
         if problem not in problems.get(benchmark, {}):
             raise UserError(f"{table.directory}: problem {problem} of {benchmark} is not among the problems given")
+
+
+def distil(directory: Path, strategy: str, chat_template: str, to: Path, data: Path | None = None) -> str:
+    """Write an alpaca file from the table's correct rows of a strategy, and say what is in it.
+
+    Args:
+        directory: of a trajectory table.
+        chat_template: of the model that wrote them.
+        data: directory of built data sets; None looks for those that the table was made with.
+
+    Raises:
+        UserError: when the table or its problems are not there, no row is correct, or `to` exists.
+    """
+    if to.exists():
+        raise UserError(f"--to {to}: is there already; give a file that is not")
+    table = open_table(directory)
+    questions = {
+        (benchmark, problem.id): problem.question
+        for benchmark, problems in problems_of(table, data).items()
+        for problem in problems.values()
+    }
+    found = table.scan().select(TABLE_COLUMNS).collect()
+    rows = alpaca_rows(found, questions, CHAT_TEMPLATES[chat_template], strategy)
+    write_alpaca(rows, to)
+    num_questions = len({row["instruction"] for row in rows})
+    return f"{len(rows)} responses to {num_questions} questions in {to}; next: --set warm_start.sft.data={to}"
