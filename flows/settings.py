@@ -16,6 +16,7 @@ from elastic_core.strategies.reasonflux_zero import TemplateParameters
 from elastic_core.sweep.grid import build_cells, checkpoints
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.sft_parameters import SftParameters
+from reports.parameters import ReportParameters
 
 TRAINED = ("trained", "best")
 """What training leaves: its last checkpoint, and the one with the highest validation accuracy."""
@@ -206,6 +207,7 @@ class Settings(Section):
     them side by side."""
     engine: EngineParameters
     sweep: SweepSettings
+    report: ReportParameters = ReportParameters()
     ray: RaySettings = RaySettings()
     mlflow: MlflowSettings = MlflowSettings()
 

@@ -11,14 +11,16 @@ from elastic_core.errors import UserError
 from elastic_core.escaping import write_csv
 from elastic_core.files import replacing, write_text
 from elastic_core.statistics.accuracy import paired_differences
-from elastic_core.statistics.budgets import budget_advice, marginal_accuracy, thinking_spent
+from elastic_core.statistics.budgets import anytime_accuracy, budget_advice, cheapest_budgets, falls, marginal_accuracy
+from elastic_core.statistics.cost import TOKENS, cell_costs
+from elastic_core.statistics.thinking import thinking_spent
 from reports import tables
 from reports.claims import BASE, TRAINED, VANILLA, evaluate_claims
 from reports.content import ReportContent, ReportSources, ReportTable
-from reports.figures import Sheet, accuracy, model_colours, tokens, training
+from reports.figures import Sheet, accuracy, frontier, model_colours, tokens, training
 from reports.rendering import render_markdown, write_page
 from reports.summary import COLUMNS, cell_problems, published, summarize_problems, write_summary_json
-from reports.verdict import coverage, readable, verdict
+from reports.verdict import coverage, more_tokens_hurt, production, readable, verdict
 from reports.wording import ordered
 
 FIGURES, TABLES = "figures", "tables"
@@ -44,7 +46,7 @@ def build_report(sources: ReportSources, directory: Path) -> ReportContent:
     for table in content.tables:
         with replacing(table_file(directory, table)) as temporary:
             write_csv(table.frame, temporary, float_precision=4)
-    write_summary_json(content.summary, directory / "summary.json")
+    write_summary_json(content.summary, content.anytime, directory / "summary.json")
     write_text(directory / "report.md", render_markdown(content))
     write_page(content, directory / "report.html")
     _replace_earlier(content, earlier)
@@ -117,11 +119,20 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     first_model, first_strategy = ordered(summary["model"], BASE)[0], ordered(summary["strategy"], VANILLA)[0]
     by_model = paired_differences(rows, "model", first_model)
     by_strategy = paired_differences(rows, "strategy", first_strategy)
-    gains, advised, spent = marginal_accuracy(problems), budget_advice(problems), thinking_spent(rows)
+    prices, latency = sources.parameters.prices, sources.parameters.latency
+    models = {"tokens processed": TOKENS} | ({} if prices is None else {"money per million responses": prices})
+    unit, ranked_by = list(models.items())[-1]
+    models |= {} if latency is None else {"seconds": latency}
+    costs = {each: cell_costs(rows, model) for each, model in models.items()}
+    advised = budget_advice(problems.with_columns(cost=ranked_by.of()))
+    gains, spent, hurt = marginal_accuracy(problems), thinking_spent(rows), falls(problems)
+    anytime = anytime_accuracy(problems, sources.parameters.distribution)
+    priced, chosen = tables.priced(summary, costs[unit]), cheapest_budgets(advised)
     drawn = Sheet(directory / FIGURES, model_colours([*summary["model"], *trainings]))
     figures = [
         accuracy.accuracy_vs_tokens(summary, drawn, star, theirs),
         accuracy.accuracy_vs_budget(summary, drawn, star),
+        frontier.pareto_frontier(priced, chosen, drawn, unit),
         accuracy.paired(by_model, drawn, "model", first_model),
         accuracy.paired(by_strategy, drawn, "strategy", first_strategy),
         accuracy.training_ablation(summary, drawn, trainings),
@@ -134,7 +145,10 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     ]
     shown = [
         tables.model_comparison(summary, theirs),
-        tables.advice(advised),
+        tables.advice(advised, costs[unit], unit),
+        tables.frontier(priced, chosen, unit),
+        tables.falls(hurt),
+        tables.anytime(anytime, sources.parameters.distribution),
         tables.paired(by_model, "model", first_model),
         tables.paired(by_strategy, "strategy", first_strategy),
         tables.templates(by_strategy, summary),
@@ -142,14 +156,16 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         tables.swap_ablation(summary),
         tables.thinking(spent),
         tables.marginal(gains),
-        tables.costs(summary, sources.price),
+        tables.costs(summary, models, costs),
     ]
     return ReportContent(
         sources=sources,
         directory=directory,
-        verdict=" ".join([verdict(problems, claims, responses), *idle]),
+        verdict=" ".join([*more_tokens_hurt(hurt), verdict(problems, claims, responses), *idle]),
+        advice=production(advised, unit),
         coverage=None if sources.asked is None else coverage(rows, sources.asked),
         summary=summary,
+        anytime=anytime,
         claims=claims,
         tables=[table for table in shown if table is not None],
         figures=[figure for figure in figures if figure is not None],

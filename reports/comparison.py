@@ -26,7 +26,7 @@ from elastic_core.statistics.curves import (
 from elastic_core.statistics.estimates import common_problems, length_error, mean_tokens, paired_ratio, problem_table
 from elastic_core.trajectory import BUDGET, CELL
 from reports.claims import BASE, VANILLA
-from reports.summary import COLUMNS, summarize
+from reports.summary import summarize
 from reports.verdict import readable, unreadable
 from reports.wording import ordered, plain, sampled, with_bounds
 
@@ -62,7 +62,6 @@ def render_comparison(rows: pl.DataFrame) -> str:
     Raises:
         ValueError: as `reports.summary.summarize`.
     """
-    rows = rows.select(COLUMNS)
     summary = summarize(rows)
     models, strategies = ordered(summary["model"], BASE), ordered(summary["strategy"], VANILLA)
     by_model = paired_differences(rows, "model", models[0]).filter(first=models[0])

@@ -14,6 +14,7 @@ import polars as pl
 from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.data.problems import Problem
 from elastic_core.sweep.grid import Cell
+from reports.parameters import ReportParameters
 
 LOW, HIGH = " low", " high"
 """Suffixes of the columns that hold the 95 % interval of the column before them."""
@@ -89,7 +90,6 @@ class ReportSources:
         trainings: of models of the table, by name.
         asked: the whole sweep; None where nobody knows.
         problems: by benchmark and id, as far as they are known.
-        price: per million output tokens, in any currency; None leaves money out.
         provenance: what the numbers come from, name → value.
         documents: longer documents, name → anything that JSON can say: the configuration, the manifests of table and
             data.
@@ -100,7 +100,7 @@ class ReportSources:
     trainings: Mapping[str, Training] = field(default_factory=dict)
     asked: Asked | None = None
     problems: Mapping[tuple[str, str], Problem] = field(default_factory=dict)
-    price: float | None = None
+    parameters: ReportParameters = field(default_factory=ReportParameters)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     documents: Mapping[str, Any] = field(default_factory=dict)
     remarks: Mapping[str, str] = field(default_factory=dict)
@@ -186,9 +186,11 @@ class ReportContent:
 
     Attributes:
         directory: where the report's files lie.
-        verdict: what the table says about the trained model, or else about the strategies, in one sentence.
+        verdict: where more tokens hurt; what the table says about the trained model, or else about the strategies.
+        advice: what to run in production, at what cost, how sure that is, and what the table cannot tell.
         coverage: how much of the sweep is there, in one sentence; None where nobody knows how much was asked for.
         summary: a row per cell, in schema `reports.summary.SUMMARY`.
+        anytime: a row per ladder of thinking budgets, of `anytime_accuracy`.
         claims: what the paper leads us to expect, and whether it holds.
         tables: in the order of the report; each lies in `tables/` as CSV.
         figures: in the order of the report.
@@ -197,8 +199,10 @@ class ReportContent:
     sources: ReportSources
     directory: Path
     verdict: str
+    advice: list[str]
     coverage: str | None
     summary: pl.DataFrame
+    anytime: pl.DataFrame
     claims: list[Claim]
     tables: list[ReportTable]
     figures: list[ReportFigure]

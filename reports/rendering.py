@@ -52,6 +52,7 @@ def render_markdown(content: ReportContent) -> str:
     summary = content.summary.with_columns(partial=partial())
     return template.render(
         verdict=content.verdict,
+        advice=content.advice,
         coverage=content.coverage,
         provenance=[(name, one_line(value)) for name, value in content.sources.provenance.items()],
         figures=[

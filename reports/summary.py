@@ -11,6 +11,8 @@ A cell is (model, benchmark, strategy, think_budget, solution_budget); a null bu
 - think_tokens_mean, solution_tokens_mean: tokens the model sampled in each phase; tokens_mean is their sum.
   navigator_tokens_mean: the navigator's part of the thinking, 0 where a strategy has none. forced_tokens_mean: tokens
   we wrote, counted in none of the others. All are tokens per trajectory.
+- input_tokens_mean, cached_tokens_mean, output_tokens_mean, turns_mean: the work of a response, by which
+  `elastic_core.statistics.cost` prices it.
 - forced_fraction: the share of trajectories whose think-end we wrote, because the budget was spent (think_finish
   `forced`) or the model stopped inside its thought (`end_of_text`). A vanilla or unconstrained response that stops
   there is left as it is, and is not counted.
@@ -32,15 +34,16 @@ import polars as pl
 
 from elastic_core.files import write_text
 from elastic_core.statistics.accuracy import mean_rate, mean_score, problem_maj_at_k, problem_pass_at_k
+from elastic_core.statistics.cost import WORK, work
 from elastic_core.statistics.estimates import Estimate, forced_close, mean_tokens, problem_table, sampled_tokens
 from elastic_core.trajectory import CELL, KEY, SCHEMA
 from reports.wording import budget_text
 
-COLUMNS = (
+COLUMNS: tuple[str | pl.Expr, ...] = (
     *KEY, "think_tokens", "forced_tokens", "solution_tokens", "navigator_tokens", "think_finish", "answer", "score",
-    "grade_status",
+    "grade_status", *work(),
 )  # fmt: skip
-"""The columns of the trajectory table that a report reads; the others are long and stay on disk."""
+"""What a report reads of the trajectory table; long columns stay on disk."""
 
 _MEANS: dict[str, tuple[str, Callable[[pl.DataFrame, str], Estimate]]] = {
     "pass_at_k": ("pass_at_k", mean_rate),
@@ -50,6 +53,10 @@ _MEANS: dict[str, tuple[str, Callable[[pl.DataFrame, str], Estimate]]] = {
     "solution_tokens_mean": ("solution_tokens", mean_tokens),
     "navigator_tokens_mean": ("navigator_tokens", mean_tokens),
     "forced_tokens_mean": ("forced_tokens", mean_tokens),
+    "input_tokens_mean": ("input_tokens", mean_tokens),
+    "cached_tokens_mean": ("cached_tokens", mean_tokens),
+    "output_tokens_mean": ("output_tokens", mean_tokens),
+    "turns_mean": ("turns", mean_tokens),
     "forced_fraction": ("forced_close", mean_score),
 }
 """Of a cell beside its accuracy: the column of `cell_problems` that it is the mean of, and whose interval it has."""
@@ -108,18 +115,27 @@ def is_partial(summary: pl.DataFrame) -> bool:
     return bool(summary.select(partial().any()).item())
 
 
-def write_summary_json(summary: pl.DataFrame, path: Path) -> None:
-    """A JSON list with one object per cell, keys as in SUMMARY, floats to six decimals. Atomic."""
-    cells = [
-        {name: round(value, 6) if isinstance(value, float) else value for name, value in row.items()}
-        for row in summary.iter_rows(named=True)
-    ]
-    write_text(path, json.dumps(cells, indent=1) + "\n")
+def write_summary_json(summary: pl.DataFrame, anytime: pl.DataFrame, path: Path) -> None:
+    """A JSON object: "cells", a list with one object per cell, keys as in SUMMARY, and "anytime", one with an object
+    per ladder of thinking budgets (`anytime_accuracy`). Floats to six decimals. Atomic."""
+    lists = {
+        name: [_rounded(row) for row in table.iter_rows(named=True)]
+        for name, table in (("cells", summary), ("anytime", anytime))
+    }
+    write_text(path, json.dumps(lists, indent=1) + "\n")
+
+
+def _rounded(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: round(value, 6) if isinstance(value, float) else value for name, value in row.items()}
 
 
 def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
     """One row per cell and problem, with everything that a cell averages over its problems: score, pass_at_k, maj_at_k,
-    tokens, think_tokens, solution_tokens, navigator_tokens, forced_tokens, forced_close, num_samples, and the cell's k.
+    tokens, think_tokens, solution_tokens, navigator_tokens, forced_tokens, forced_close, the columns `WORK`,
+    num_samples, and the cell's k.
+
+    Args:
+        rows: of a trajectory table, whole or read with COLUMNS.
 
     Raises:
         ValueError: as `summarize`.
@@ -128,9 +144,11 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
         raise ValueError("the trajectory table is empty; expected at least one finished cell")
     if repeated := rows.height - rows.n_unique(KEY):
         raise ValueError(f"{repeated} rows repeat a key ({', '.join(KEY)}); each trajectory counts once")
-    rows = rows.select(COLUMNS).with_columns(tokens=sampled_tokens(), forced_close=forced_close())
-    means = ["score", "tokens", "think_tokens", "solution_tokens", "navigator_tokens", "forced_tokens", "forced_close"]
-    table = problem_table(rows, means, CELL).with_columns(k=pl.col("num_samples").min().over(CELL))
+    if "forced" in rows.columns:
+        rows = rows.select(COLUMNS)
+    rows = rows.with_columns(tokens=sampled_tokens(), forced_close=forced_close())
+    means = ("tokens", "think_tokens", "solution_tokens", "navigator_tokens", "forced_tokens", "forced_close", *WORK)
+    table = problem_table(rows, ["score", *means], CELL).with_columns(k=pl.col("num_samples").min().over(CELL))
     parts = []
     # The k of a cell is its own; mostly all cells have the same, and are taken at once.
     for (k,), problems in table.partition_by("k", as_dict=True).items():

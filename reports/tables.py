@@ -1,7 +1,8 @@
 """The tables of a report. Shares are in percent, differences in points, lengths in tokens per trajectory.
 
 They are made of the cells, `summary`, and of what `elastic_core.statistics` computes of a whole table: `differences` by
-`paired_differences`, `gains` by `marginal_accuracy`, `budgets` by `budget_advice`, `spent` by `thinking_spent`.
+`paired_differences`, `gains` by `marginal_accuracy`, `budgets` by `budget_advice`, `spent` by
+`thinking_spent`, `costs` by `cell_costs`.
 """
 
 from __future__ import annotations
@@ -11,15 +12,22 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from elastic_core.statistics.budgets import MARGIN, SUFFICIENT, cheapest_budgets
+from elastic_core.statistics.budgets import MARGIN, Distribution, cheapest_budgets
+from elastic_core.statistics.cost import CostModel, on_frontier
 from elastic_core.statistics.estimates import FREE
+from elastic_core.statistics.thinking import SUFFICIENT
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
-from elastic_core.trajectory import BUDGET
+from elastic_core.trajectory import BUDGET, CELL
 from reports.content import HIGH, LOW, ReportTable, Training
 from reports.summary import ACCURACY, partial, stated_budget
 from reports.wording import budget_text, plain
 
 SWAP = ">"
+_WORK = {"input": "input_tokens", "cached input": "cached_tokens", "output": "output_tokens", "turns": "turns"}
+_WORK_MEANS = (
+    "Input: tokens of the prompt, and those that the pipeline forced upon the model; cached input: what a later turn "
+    "finds read already; output: sampled tokens; turns: how often decoding began, at first and after forced tokens."
+)
 SEPARATE = "separate"
 _CI = ("ci_low", "ci_high")
 _DIFFERENCE = ("low", "high")
@@ -157,35 +165,128 @@ def marginal(gains: pl.DataFrame) -> ReportTable | None:
     return ReportTable("marginal_accuracy", "What the next tokens buy", caption, _readable(frame), frozenset({name}))
 
 
-def advice(budgets: pl.DataFrame) -> ReportTable | None:
-    """The cheapest budget within the margin of unconstrained accuracy, per benchmark and model. None where there are no
-    unconstrained responses to hold budgets against.
+def advice(budgets: pl.DataFrame, costs: pl.DataFrame, unit: str) -> ReportTable | None:
+    """The budget to set, per benchmark and model: the cheapest within the margin of unconstrained accuracy. None where
+    there are no unconstrained responses to hold budgets against.
+
+    Args:
+        costs: of every cell, in `unit`.
     """
     if budgets.is_empty():
         return None
     margin = f"{100 * MARGIN:.0f} points"
-    name = "difference from unconstrained"
-    frame = cheapest_budgets(budgets).select(
+    name, saved = "difference from unconstrained", "saved (%)"
+    frame = (
+        cheapest_budgets(budgets)
+        .join(costs, on=CELL, nulls_equal=True, how="left")
+        .select(
+            "benchmark",
+            "model",
+            pl.col("verdict").alias(f"within {margin}"),
+            pl.col("strategy").str.replace_all("_", " "),
+            budget=budget_text(),
+            **{
+                unit: pl.col("cost"),
+                f"{unit}, p95": pl.col("p95"),
+                **_estimate(saved, "saved", ("saved_low", "saved_high")),
+                **_estimate(name, "difference", _DIFFERENCE),
+            },
+            problems="num_problems",
+            **{"problems that would decide": pl.col("problems_needed").cast(pl.Int64)},
+        )
+    )
+    looked_at = sorted(set(budgets.group_by("model", "benchmark").len()["len"]))
+    cells = " to ".join(str(count) for count in dict.fromkeys((looked_at[0], looked_at[-1])))
+    caption = (
+        f"The cheapest budget whose accuracy is at most {margin} below unconstrained: a test of non-inferiority. Its "
+        f"intervals hold together for all {cells} cells of a model that were looked at, so that picking one takes "
+        "nothing from them. Undecided: cheaper and within the margin as measured, but not surely; so many problems "
+        "like these would decide it. Saved is the share of an unconstrained response's cost."
+    )
+    return ReportTable("budget_advice", "Which budget to set", caption, frame, frozenset({name, saved}))
+
+
+def priced(summary: pl.DataFrame, costs: pl.DataFrame) -> pl.DataFrame:
+    """The cells with their mean cost, columns cost, cost_low and cost_high, and whether they are on the frontier of
+    accuracy and cost of their benchmark.
+
+    Args:
+        costs: of every cell.
+    """
+    means = costs.select(*CELL, cost="mean", cost_low="mean_low", cost_high="mean_high")
+    # A single problem bounds nothing; its interval is drawn without width.
+    bounds = [pl.col(name).fill_null(pl.col("cost")) for name in ("cost_low", "cost_high")]
+    cells = summary.join(means, on=CELL, nulls_equal=True).with_columns(bounds)
+    return cells.with_columns(frontier=on_frontier("cost", "avg_at_k").over("benchmark"))
+
+
+def frontier(priced: pl.DataFrame, advised: pl.DataFrame, unit: str) -> ReportTable | None:
+    """The cells on the frontier, from the cheapest to the most accurate. None of a single cell.
+
+    Args:
+        priced: of `priced`.
+        advised: of `cheapest_budgets`.
+        unit: of costs.
+    """
+    if priced.height < 2:
+        return None
+    mark = advised.filter(verdict="holds").select(*CELL, advised=pl.lit("yes"))
+    cells = priced.filter("frontier").join(mark, on=CELL, nulls_equal=True, how="left")
+    frame = cells.sort("benchmark", "cost").select(
         "benchmark",
         "model",
-        pl.col("meaning").alias(f"within {margin}"),
-        cheapest=pl.when(pl.col("strategy").is_null())
-        .then(pl.lit("no measured budget"))
-        .otherwise(pl.format("{} {}", pl.col("strategy").str.replace_all("_", " "), budget_text())),
-        tokens="tokens",
-        **{
-            "unconstrained tokens": pl.col("free_tokens"),
-            "tokens saved (%)": 100 * (1 - pl.col("tokens") / pl.col("free_tokens")),
-            **_estimate(name, "difference", _DIFFERENCE),
-        },
-        problems="num_problems",
+        pl.col("strategy").str.replace_all("_", " "),
+        budget=budget_text(),
+        **_estimate(unit, "cost", scale=1),
+        **_estimate("accuracy (%)", "avg_at_k", _CI),
+        advised=pl.col("advised").fill_null(""),
+        trajectories="num_trajectories",
     )
     caption = (
-        f"The budget of fewest mean tokens whose accuracy is at most {margin} below unconstrained, paired by problem: "
-        "once by the measured difference, once by the lower end of its 95 % interval. The first was picked among many "
-        "with the luck of its samples; the second is the safer choice."
+        "Cells of any model and strategy that none beats in both accuracy and mean cost of a response, as measured: "
+        "neighbours whose intervals overlap may change places in another sample."
     )
-    return ReportTable("budget_advice", "Which budget to set", caption, frame, frozenset({name}))
+    return ReportTable("pareto_frontier", "Accuracy and cost: the frontier", caption, frame)
+
+
+def falls(found: pl.DataFrame) -> ReportTable | None:
+    """Where more tokens hurt. None where they do not."""
+    if found.is_empty():
+        return None
+    name = "difference"
+    frame = found.select(
+        "benchmark",
+        "model",
+        "strategy",
+        pl.format("{} → {}", "think_budget", "next_budget").alias("thinking budget"),
+        **_estimate(name, "difference", _DIFFERENCE),
+        problems="num_problems",
+        trajectories="num_trajectories",
+    )
+    caption = (
+        "The deepest fall of avg@k from a smaller thinking budget to a larger one, in points, paired by problem. The "
+        "interval holds for all pairs of budgets of a line together; lines without a fall are left out."
+    )
+    return ReportTable("falls", "Where more tokens hurt", caption, _readable(frame), frozenset({name}))
+
+
+def anytime(found: pl.DataFrame, distribution: Distribution) -> ReportTable | None:
+    """Accuracy at a budget drawn at random. None without two limited budgets on a line."""
+    if found.is_empty():
+        return None
+    frame = found.select(
+        "benchmark",
+        "model",
+        "strategy",
+        pl.format("{} to {}", "smallest", "largest").alias("thinking budgets"),
+        solution=pl.col("solution_budget").cast(pl.String).fill_null("unlimited"),
+        **_estimate("anytime accuracy (%)", "anytime"),
+        problems="num_problems",
+        trajectories="num_trajectories",
+    )
+    shape = "uniform in log t" if distribution == "log-uniform" else "uniform in t"
+    caption = f"The mean of accuracy over thinking budgets t, {shape} between the smallest and the largest measured."
+    return ReportTable("anytime_accuracy", "Accuracy at any budget", caption, _readable(frame))
 
 
 def thinking(spent: pl.DataFrame) -> ReportTable | None:
@@ -206,28 +307,45 @@ def thinking(spent: pl.DataFrame) -> ReportTable | None:
         trajectories="num_trajectories",
     )
     caption = (
-        "Thinking tokens per trajectory. b* of a problem is its smallest thinking budget at which its samples score "
-        f"{SUFFICIENT:g} or more on average. Needed: tokens up to b*; overthinking: tokens past it; futile: tokens on "
-        "problems that no budget solves; starved: thoughts cut below b*. Unlimited: unconstrained responses."
+        "Thinking tokens per trajectory. b* of a problem is the smallest thinking budget from which on this and every "
+        f"larger one suffice: its samples score {SUFFICIENT:g} or more on average. It is read off one half of the "
+        "samples and all else is measured on the other; so bad luck at a larger budget makes "
+        "it too large, more often than good luck makes it too small. "
+        "Needed: tokens up to b*; overthinking: tokens past it; futile: tokens on problems without b*; starved: "
+        "thoughts cut below b*; solved within t: b* is at most t, and t suffices for the other half too. Unlimited: "
+        "unconstrained responses."
     )
     return ReportTable("thinking_spent", "Where the thinking goes", caption, _readable(frame))
 
 
-def costs(summary: pl.DataFrame, price: float | None) -> ReportTable:
-    """Sampled tokens of every cell, and what they cost.
+def costs(summary: pl.DataFrame, models: Mapping[str, CostModel], found: Mapping[str, pl.DataFrame]) -> ReportTable:
+    """The work of a response in every cell, and what it costs: the mean, and the 95th percentile.
 
     Args:
-        price: per million output tokens, in any currency; None leaves money out.
+        models: by the unit of their costs.
+        found: `cell_costs` under each of them.
     """
-    caption = "Tokens are those sampled, thinking and solution; prompts and forced tokens are not in them."
-    columns = _estimate("tokens per response", "tokens_mean", scale=1) | _estimate("accuracy (%)", "avg_at_k", _CI)
-    if price is not None:
-        columns |= _estimate("cost of a million responses", "tokens_mean", scale=price)
-        caption += f" Cost at {price:g} per million output tokens."
-    frame = summary.select(
+    columns = {name: pl.col(f"{column}_mean") for name, column in _WORK.items()}
+    columns |= _estimate("accuracy (%)", "avg_at_k", _CI)
+    frame = summary
+    for unit, cells in found.items():
+        frame = frame.join(cells, on=CELL, nulls_equal=True, how="left", suffix=unit)
+        named = {name: f"{name}{unit}" for name in cells.columns if name not in CELL}
+        frame = frame.rename({old: new for old, new in named.items() if old in frame.columns})
+        for name, shown in (("mean", unit), ("p95", f"{unit}, p95")):
+            columns |= _estimate(shown, f"{name}{unit}", (f"{name}_low{unit}", f"{name}_high{unit}"), scale=1)
+    frame = frame.select(
         "benchmark", "model", "strategy", budget=budget_text(), **columns, trajectories="num_trajectories"
     )
-    return ReportTable("costs", "What a response costs", caption, _readable(frame))
+    rates = "".join(f" {unit.capitalize()}: {_rates(model)}." for unit, model in models.items())
+    return ReportTable("costs", "What a response costs", f"Per response. {_WORK_MEANS}{rates}", _readable(frame))
+
+
+def _rates(model: CostModel) -> str:
+    return (
+        f"{model.input:g} per input, {model.cached_input:g} per cached input and {model.output:g} per output token"
+        + (f", {model.turn:g} per turn" if model.turn else "")
+    )
 
 
 def every_cell(summary: pl.DataFrame) -> ReportTable:

@@ -4,17 +4,20 @@ to say it of, and how much of the sweep is there. They say no more than the numb
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
+from elastic_core.budget import Budget
 from elastic_core.rewards.grade import UNANSWERED
 from elastic_core.statistics.accuracy import score_difference
+from elastic_core.statistics.budgets import MARGIN, cheapest_budgets
 from elastic_core.statistics.estimates import Estimate
+from elastic_core.statistics.simultaneous import Verdict
 from elastic_core.trajectory import BUDGET, CELL, ThinkFinish
 from reports.claims import BASE, TRAINED, VANILLA
 from reports.content import Asked, Claim
-from reports.wording import ordered, signed
+from reports.wording import ordered, plain, signed, with_bounds
 
 
 class Readable(NamedTuple):
@@ -52,6 +55,77 @@ def verdict(problems: pl.DataFrame, claims: list[Claim], responses: Sequence[Rea
         return " ".join(["Nothing can be read from this comparison.", *remarks])
     closed = not responses or any(each.num_closed for each in responses)
     return " ".join([_compared(problems, closed) + _held(claims), *remarks])
+
+
+def more_tokens_hurt(falls: pl.DataFrame) -> list[str]:
+    """A sentence on the deepest of `falls`, if there is any: what people decide by may be the wrong way round."""
+    if falls.is_empty():
+        return []
+    worst = falls.row(0, named=True)
+    others = f"; {falls.height - 1} other lines fall too" if falls.height > 1 else ""
+    return [
+        f"More tokens hurt: {worst['model']} on {worst['benchmark']} under {plain(worst['strategy'])} falls by "
+        f"{with_bounds(-worst['difference'], -worst['high'], -worst['low'])} points from t = {worst['think_budget']} "
+        f"to t = {worst['next_budget']} (paired, {worst['num_problems']} problems{others})."
+    ]
+
+
+def production(advice: pl.DataFrame, unit: str) -> list[str]:
+    """What to run, on each benchmark: of the trained model, or of the first one that was held against its own
+    unconstrained responses. Its cost, how sure it is, and what it rests on; last, what cannot be told from this.
+
+    Args:
+        advice: of `budget_advice`.
+        unit: of costs.
+    """
+    if advice.is_empty():
+        return []
+    models = ordered(advice["model"], BASE)
+    model = TRAINED if TRAINED in models else models[0]
+    ours = advice.filter(model=model)
+    best = cheapest_budgets(ours)
+    sentences = [
+        _advised(benchmark, model, best.filter(benchmark=benchmark).to_dicts(), unit)
+        for benchmark in ours["benchmark"].unique().sort()
+    ]
+    undecided = ours.filter(verdict=Verdict.UNDECIDED).height
+    return [
+        *sentences,
+        f"What this cannot tell: budgets that were not measured, other tasks than these benchmarks; {undecided} of the "
+        f"{ours.height} budgets of {model} are undecided at this number of problems.",
+    ]
+
+
+def _advised(benchmark: str, model: str, found: list[dict[str, Any]], unit: str) -> str:
+    margin = f"{100 * MARGIN:.0f} points"
+    holds = [row for row in found if row["verdict"] == Verdict.HOLDS]
+    nearest = [row for row in found if row["verdict"] == Verdict.UNDECIDED]
+    if holds:
+        row = holds[0]
+        saved = with_bounds(row["saved"], row["saved_low"], row["saved_high"], ".0f")
+        text = (
+            f"On {benchmark} run {model} with {_cell(row)}: {row['cost']:,.0f} {unit}, {saved} % less than "
+            f"unconstrained, and at most {margin} less accurate (difference {_interval(row)} points, simultaneous over "
+            f"all budgets looked at, {row['num_problems']} problems)."
+        )
+    else:
+        text = f"On {benchmark} no budget of {model} is shown to be within {margin} of unconstrained."
+    if nearest:
+        row = nearest[0]
+        needed = f"about {row['problems_needed']:,.0f} problems like these would decide it"
+        text += (
+            f" Cheaper, within the margin as measured and undecided: {_cell(row)} ({row['cost']:,.0f} {unit}, "
+            f"difference {_interval(row)}); {needed if row['problems_needed'] else 'no number of problems decides it'}."
+        )
+    return text
+
+
+def _cell(row: dict[str, Any]) -> str:
+    return f"{plain(row['strategy'])} at {Budget(row['think_budget'], row['solution_budget'])}"
+
+
+def _interval(row: dict[str, Any]) -> str:
+    return with_bounds(row["difference"], row["low"], row["high"], "+.1f")
 
 
 def _compared(problems: pl.DataFrame, closed: bool) -> str:

@@ -79,16 +79,22 @@ _NOTE = """\
 **Every cell**: the artifact `cells.json`. Two sweeps, paired by problem: `elastic compare RUN_A RUN_B`."""
 
 
-def record_cells(tracker: Tracker, run_id: str, label: str, summary: pl.DataFrame) -> None:
+def record_cells(tracker: Tracker, run_id: str, label: str, summary: pl.DataFrame, anytime: pl.DataFrame) -> None:
     """On the sweep's run accuracy is logged over tokens, so that MLflow's chart of it is the accuracy-vs-tokens plot.
 
     Args:
         summary: as `reports.summary.summarize` returns it.
+        anytime: as `anytime_accuracy` returns it; with several solution budgets, the largest is a model's metric.
     """
     cells = summary.to_dicts()
     tracker.record(run_id, [_result(label, cell) for cell in cells])
     points = [(metric_name("accuracy", cell), round(cell["tokens_mean"]), cell["avg_at_k"]) for cell in cells]
     tracker.log_points(run_id, points)
+    ladders = anytime.sort("solution_budget", nulls_last=True).iter_rows(named=True)
+    ends = ("", "_low", "_high")
+    tracker.log(
+        run_id, metrics={metric_name("anytime", row) + end: row[f"anytime{end}"] for row in ladders for end in ends}
+    )
     tracker.log_table(run_id, "cells.json", cells)
     tracker.client.set_tag(run_id, "mlflow.note.content", _NOTE)
     create_table_artifact([_line(cell) for cell in cells], key="sweep", description=f"Every cell of {label}")

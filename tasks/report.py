@@ -36,6 +36,7 @@ from elastic_core.sweep.store import Manifest
 from elastic_core.trajectory import KEY
 from reports import codeforces
 from reports.content import Asked, ReportSources, Training
+from reports.parameters import ReportParameters
 from tasks.artifacts import link_run
 from tasks.stage import (
     METRICS,
@@ -70,7 +71,8 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
     directory = stage.prepare()
     sources = report_sources(Path(request["table"]), {**request["provenance"], **machine()})
     documents = {"configuration": request["settings"], **sources.documents}
-    content = build_report(replace(sources, documents=documents), directory)
+    parameters = ReportParameters.model_validate(request["settings"]["report"])
+    content = build_report(replace(sources, documents=documents, parameters=parameters), directory)
     run_id = tracker.ensure(stage.label, "report", parent)
     with tracker.running(run_id):
         for file in files_of(content):
@@ -124,13 +126,12 @@ def machine() -> dict[str, Any]:
 _INPUTS = "inputs.json"
 
 
-def report_sources(directory: Path, provenance: Mapping[str, Any], price: float | None = None) -> ReportSources:
+def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSources:
     """Everything that can be found of a trajectory table.
 
     Args:
         directory: of the table, or of the sweep that holds it.
         provenance: what the report says of its own making.
-        price: as in `ReportSources`.
 
     Raises:
         UserError: when there is no table, or no row in it.
@@ -157,7 +158,6 @@ def report_sources(directory: Path, provenance: Mapping[str, Any], price: float 
         trainings=trainings,
         asked=None if sweep is None else _asked(sweep, rows, problems),
         problems=problems,
-        price=price,
         provenance={
             "models": manifest.models,
             "benchmarks": manifest.benchmarks,

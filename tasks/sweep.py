@@ -17,6 +17,7 @@ from elastic_core.data.problems import Problem, read_problems
 from elastic_core.engines.parameters import EngineParameters, vllm_version
 from elastic_core.errors import UserError
 from elastic_core.ray_cluster import RayCluster, connected, running_cluster
+from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.strategies import Sampling
 from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
@@ -26,7 +27,7 @@ from elastic_core.sweep.plan import SweepPlan, next_samples, plan_sweep, widest
 from elastic_core.sweep.store import Manifest
 from elastic_core.sweep.table import SweepTable, Throughput, bytes_per_token, with_stores
 from elastic_core.trajectory import CELL
-from reports.summary import COLUMNS, summarize
+from reports.summary import COLUMNS, cell_problems, summarize_problems
 from reports.verdict import readable, unreadable
 from tasks.artifacts import Progress, progress, record_cells
 from tasks.stage import STORES, TABLE, Stage, seconds_to_queue, worth_retrying
@@ -64,7 +65,8 @@ def measure(
             sweep.run(cluster)
             after = time.monotonic()
             rows = sweep.store.scan().select(COLUMNS).collect()
-            record_cells(tracker, run_id, stage.label, summarize(rows))
+            means = cell_problems(rows)
+            record_cells(tracker, run_id, stage.label, summarize_problems(means), anytime_accuracy(means))
             for model in readable(rows):
                 for sentence in unreadable(model):
                     get_run_logger().warning(sentence)

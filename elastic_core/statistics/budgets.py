@@ -1,67 +1,42 @@
-"""Which budget to set: what the next tokens buy, the cheapest budget that gives up hardly any accuracy, and where the
-thinking goes: what each problem needs, and the tokens that went past it or could not help.
+"""Which budget to set: what the next tokens buy and where they hurt, how good a model is at any budget, and the
+cheapest budget that gives up hardly any accuracy.
 
 A *ladder* is one strategy of one model on one benchmark at one solution budget; its *rungs* are the thinking budgets.
-Unconstrained responses of the same model are its last rung, unlimited, unless the strategy has such a cell of its own.
-Only problems that were measured on every rung count: what a problem needs cannot be read off a part of the ladder.
-
-The score of a problem on a rung is the mean over its samples, and a rung *suffices* when that is at least `SUFFICIENT`.
-For a problem p, whose samples on rung t thought a tokens:
-
-- b*(p), the smallest sufficient budget: the smallest t that suffices, infinite where only the unlimited one does. A
-  problem that no rung suffices for is never solved, and has none. Larger rungs need not suffice: b* is the first
-  success, so with few samples and many rungs a lucky one makes it too small.
-- overthinking on rung t: max(0, a - b*), for a problem that is solved on some rung.
-- futile tokens on rung t: a, for a problem that is never solved.
-- what was needed: min(a, b*) of a solved problem. The three add up to the thinking tokens.
-- starved on rung t: the thought was cut, by whoever, and t < b* of a solved problem.
-
-The names are those of marin-community/marin issue 8357 (overthinking tax, futility waste, starvation loss), which sums
-over one answer per problem; here they are means over the samples of a problem, then over problems, with the interval
-over problems. b* is read off the same samples, and is a property of a problem together with its samples.
-Vanilla truncation at (t, s) may think t + s tokens: there the overthinking of a budget that just suffices is up to s.
+`problems` is always the `problem_table` of a trajectory table by its cells, with `score` in [0, 1]. Cells that have not
+all the problems yet that others have are left out where cells are compared.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import combinations, pairwise
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.accuracy import mean_score, score_difference
+from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.estimates import (
     FREE,
     LADDER,
-    Estimate,
     bootstrap,
-    check_scores,
     column_of,
     common_problems,
     estimates_table,
-    forced_close,
-    mean_tokens,
-    problem_table,
+    ratio_of_means,
 )
-from elastic_core.trajectory import CELL, ThinkFinish
+from elastic_core.statistics.simultaneous import Difference, Verdict, simultaneous
+from elastic_core.trajectory import CELL
 
 MARGIN = 0.02
 """How far below unconstrained accuracy a budget may be: two points."""
-SUFFICIENT = 0.5
-"""The mean score from which on a budget suffices for a problem: half of its samples right."""
+
+Distribution = Literal["log-uniform", "uniform"]
+"""Of the thinking budgets that a model may be given: as many between 100 and 200 tokens as between 1,000 and 2,000, or
+as between 1,000 and 1,100."""
 
 _PER_TOKENS = 100
 _RUNG = (*LADDER, "think_budget")
-_SPENT: dict[str, Callable[[pl.DataFrame, str], Estimate]] = {
-    "needed": mean_tokens,
-    "overthinking": mean_tokens,
-    "futile": mean_tokens,
-    "starved": mean_score,
-    "solved_within": mean_score,
-}
-"""What is told of the thinking on a rung, and how its mean and interval are taken."""
 
 
 def marginal_accuracy(problems: pl.DataFrame) -> pl.DataFrame:
@@ -72,7 +47,7 @@ def marginal_accuracy(problems: pl.DataFrame) -> pl.DataFrame:
     and the tokens as they do on average). It is infinite where the tokens hardly grow.
 
     Args:
-        problems: `problem_table` of a trajectory table by its cells, with `score` in [0, 1] and `tokens`.
+        problems: with `tokens`.
 
     Returns:
         A row per pair of neighbours of which the larger budget takes more tokens. Columns: model, benchmark, strategy,
@@ -102,116 +77,155 @@ def marginal_accuracy(problems: pl.DataFrame) -> pl.DataFrame:
     return estimates_table(found, keys, ["tokens", "next_tokens", "gain", "low", "high"])
 
 
-def budget_advice(problems: pl.DataFrame) -> pl.DataFrame:
-    """Every budget held against unconstrained responses of the same model, on the problems that both have.
+def falls(problems: pl.DataFrame) -> pl.DataFrame:
+    """Where more tokens hurt: ladders on which some larger thinking budget is less accurate than a smaller one, and the
+    two that are furthest apart.
 
-    A cell is `within` the margin when its accuracy is no more than `MARGIN` below, as measured; it is `surely_within`
-    when the lower end of the paired difference's 95 % interval (`score_difference`) is. The cheapest of those within
-    has been picked among many, and its own luck helped: `surely_within` is the choice that a new sample will rather
-    bear out. No correction is made for the number of cells looked at.
+    All pairs of rungs of a ladder are looked at, with intervals that hold together (`simultaneous`); a ladder is left
+    out unless one of them lies below zero.
+
+    Returns:
+        A row per ladder. Columns: LADDER, think_budget, next_budget (the larger), difference, low, high (in [-1, 0]),
+        num_problems (measured on all rungs), num_trajectories. The deepest fall first.
+    """
+    found = []
+    limited = problems.filter(pl.col("think_budget").is_not_null())
+    for key, ladder in limited.partition_by(LADDER, as_dict=True).items():
+        rungs = [(rung["think_budget"][0], rung) for rung in _comparable(ladder, "think_budget")]
+        pairs = list(combinations(rungs, 2))
+        together = _together([(more, fewer) for (_, fewer), (_, more) in pairs])
+        hurt = [(one.mean, fewer, more, one) for ((fewer, _), (more, _)), one in zip(pairs, together, strict=True)]
+        hurt = [each for each in hurt if each[3].high < 0]
+        if hurt:
+            _, fewer, more, worst = min(hurt)
+            found.append((*key, fewer, more, worst.mean, worst.low, worst.high, *worst[-2:]))
+    keys = {name: problems.schema[name] for name in _RUNG} | {"next_budget": problems.schema["think_budget"]}
+    return estimates_table(found, keys, ["difference", "low", "high"]).sort("difference", maintain_order=True)
+
+
+def anytime_accuracy(problems: pl.DataFrame, distribution: Distribution = "log-uniform") -> pl.DataFrame:
+    """Accuracy of a model that is given a thinking budget at random: the area under accuracy over the budgets of a
+    ladder, between its smallest and its largest, by the trapezoid rule. Budgets of no token and unlimited ones have no
+    place on a logarithm's scale. Of one problem it is a weighted mean of its scores, so its interval is that of avg@k
+    (`mean_score`).
+
+    Returns:
+        A row per ladder of two such rungs or more. Columns: LADDER, smallest, largest (budgets in tokens), num_rungs,
+        anytime, anytime_low, anytime_high in [0, 1], num_problems (measured on all rungs), num_trajectories. Sorted by
+        LADDER.
+    """
+    found = []
+    for key, ladder in problems.filter(pl.col("think_budget") >= 1).partition_by(LADDER, as_dict=True).items():
+        rungs = _comparable(ladder, "think_budget")
+        if len(rungs) < 2 or rungs[0].is_empty():
+            continue
+        budgets = [rung["think_budget"][0] for rung in rungs]
+        anytime = mean_score(_weighted(rungs, trapezoid_weights(budgets, distribution)))
+        found.append((*key, budgets[0], budgets[-1], len(budgets), *anytime))
+    keys = {name: problems.schema[name] for name in LADDER}
+    keys |= dict.fromkeys(("smallest", "largest"), problems.schema["think_budget"]) | {"num_rungs": pl.Int64()}
+    return estimates_table(found, keys, ["anytime", "anytime_low", "anytime_high"])
+
+
+def trapezoid_weights(budgets: Sequence[int], distribution: Distribution) -> np.ndarray:
+    """What each of two budgets or more, ascending, weighs in `anytime_accuracy`; they sum to 1."""
+    x = np.log(budgets) if distribution == "log-uniform" else np.asarray(budgets, float)
+    widths = np.diff(x)
+    return (np.append(widths, 0) + np.append(0, widths)) / (2 * (x[-1] - x[0]))
+
+
+def budget_advice(problems: pl.DataFrame) -> pl.DataFrame:
+    """Every budget held against unconstrained responses of the same model: a test of non-inferiority each, of all
+    strategies and budgets of a model on a benchmark together (`simultaneous`), as the cheapest that passes is picked.
 
     Args:
-        problems: `problem_table` of a trajectory table by its cells, with `score` in [0, 1] and `tokens`, the sampled
-            tokens of both phases.
+        problems: with `cost`, of a response.
 
     Returns:
         A row per limited cell of a model and benchmark that has unconstrained responses. Columns: model, benchmark,
-        strategy, think_budget, solution_budget, tokens, free_tokens (means per trajectory), difference, low, high (in
-        [-1, 1]), num_problems, num_trajectories, within, surely_within. Cheapest first within a model and benchmark.
+        strategy, think_budget, solution_budget; cost and free_cost, means; saved with saved_low and saved_high, the
+        share of free_cost, negative where the budget costs more; difference of accuracy, low, high in [-1, 1]; verdict
+        (`Verdict` at `MARGIN`) and problems_needed to decide it (null: no number would); num_problems,
+        num_trajectories. Cheapest first within a model and benchmark.
     """
-    free = problems.filter(strategy=FREE).partition_by("model", "benchmark", as_dict=True)
     found = []
-    for key, cell in problems.filter(pl.col("strategy") != FREE).partition_by(CELL, as_dict=True).items():
-        ours, theirs = common_problems(cell, free.get(key[:2], cell.clear()))
-        if ours.is_empty():
+    for cells in problems.partition_by("model", "benchmark"):
+        sides = _comparable(cells, *CELL)
+        free = [side for side in sides if side["strategy"][0] == FREE]
+        limited = [side for side in sides if side["strategy"][0] != FREE]
+        if not free or not limited or free[0].is_empty():
             continue
-        tokens = [float(column_of(side, "tokens").mean()) for side in (ours, theirs)]
-        found.append((*key, *tokens, *score_difference(ours, theirs)))
-    keys = {name: problems.schema[name] for name in CELL}
-    advice = estimates_table(found, keys, ["tokens", "free_tokens", "difference", "low", "high"])
-    verdicts = {"within": pl.col("difference") >= -MARGIN, "surely_within": pl.col("low") >= -MARGIN}
-    return advice.with_columns(**verdicts).sort("model", "benchmark", "tokens", maintain_order=True)
+        together = _together([(side, free[0]) for side in limited])
+        for side, one in zip(limited, together, strict=True):
+            costs = column_of(side, "cost"), column_of(free[0], "cost")
+            ratio, low, high = ratio_of_means(*costs)
+            needed = one.problems_needed(MARGIN)
+            found.append(
+                (
+                    *(side[name][0] for name in CELL),
+                    *(float(costs[0].mean()), float(costs[1].mean()), 1 - ratio, 1 - high, 1 - low),
+                    *(one.mean, one.low, one.high, one.verdict(MARGIN), needed if np.isfinite(needed) else None),
+                    *(one.num_problems, one.num_trajectories),
+                )
+            )
+    schema = {name: problems.schema[name] for name in CELL} | _ADVICE
+    return pl.DataFrame(found, schema, orient="row").sort("model", "benchmark", "cost", *CELL, nulls_last=True)
+
+
+_ADVICE: dict[str, Any] = {
+    **dict.fromkeys(("cost", "free_cost", "saved", "saved_low", "saved_high", "difference", "low", "high"), pl.Float64),
+    "verdict": pl.String,
+    "problems_needed": pl.Float64,
+    **dict.fromkeys(("num_problems", "num_trajectories"), pl.Int64),
+}
 
 
 def cheapest_budgets(advice: pl.DataFrame) -> pl.DataFrame:
-    """The budget to set for each model and benchmark of `budget_advice`: of those within the margin, the cheapest.
+    """The budget to set for each model and benchmark of `budget_advice`: the cheapest whose test holds; and the
+    cheapest that more problems might confirm, where that is cheaper: undecided, with a difference within the margin.
 
     Returns:
-        Two rows each, with `meaning`: the cheapest as measured, and the cheapest with its whole interval. Other columns
-        are those of the advice, null where no budget is within. Sorted by benchmark and model.
+        Rows of `advice`, at most two of a model and benchmark, none where all fail. Sorted as there.
     """
-    place = ["benchmark", "model"]
-    chosen = []
-    for column, meaning in (("within", "as measured"), ("surely_within", "with its whole interval")):
-        cheapest = advice.filter(column).group_by(place, maintain_order=True).first()
-        found = advice.select(place).unique().join(cheapest, on=place, how="left")
-        chosen.append(found.with_columns(meaning=pl.lit(meaning)))
-    return pl.concat(chosen).sort(place, maintain_order=True)
+    place = ["model", "benchmark"]
+    holds = advice.filter(verdict=Verdict.HOLDS).group_by(place, maintain_order=True).first()
+    open_ = advice.filter(pl.col("difference") >= -MARGIN, verdict=Verdict.UNDECIDED)
+    open_ = open_.group_by(place, maintain_order=True).first()
+    cheaper = open_.join(holds.select(*place, least="cost"), on=place, how="left").filter(
+        (pl.col("cost") < pl.col("least")).fill_null(True)
+    )
+    return pl.concat([holds, cheaper.select(holds.columns)]).sort(*place, "cost")
+
+
+def _comparable(cells: pl.DataFrame, *by: str) -> list[pl.DataFrame]:
+    """The cells that have as many problems as any, on the problems that all of these have; sorted by `by`, problem."""
+    parts = cells.sort(*by, "problem", nulls_last=True).partition_by(*by, maintain_order=True)
+    most = max((part.height for part in parts), default=0)
+    parts = [part for part in parts if part.height == most]
+    for part in parts[1:]:
+        if not part["problem"].equals(parts[0]["problem"]):
+            parts = [common_problems(each, part)[0] for each in parts]
+    return parts
+
+
+def _together(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> list[Difference]:
+    """The first minus the second of each, all on the same problems; nothing where there is none."""
+    if not pairs or pairs[0][0].is_empty():
+        return []
+    differences = np.stack([column_of(a, "score") - column_of(b, "score") for a, b in pairs], axis=1)
+    counts = [[int(side["num_samples"].sum()) for side in pair] for pair in pairs]
+    fewer = [min(count) / len(differences) for count in counts]
+    return simultaneous(differences, fewer, [sum(count) for count in counts])
+
+
+def _weighted(cells: Sequence[pl.DataFrame], weights: np.ndarray) -> pl.DataFrame:
+    """A problem table of the weighted means of the scores of cells on the same problems."""
+    scores = np.stack([column_of(cell, "score") for cell in cells], axis=1) @ weights
+    samples = np.stack([cell["num_samples"].to_numpy() for cell in cells], axis=1).sum(axis=1)
+    return cells[0].select("problem").with_columns(score=pl.Series(scores.clip(0, 1)), num_samples=pl.Series(samples))
 
 
 def _gain(means: np.ndarray) -> np.ndarray:
     """Per hundred tokens; nan where a draw takes no more tokens at the larger budget."""
     scores, tokens = means[:, 0], means[:, 1]
     return np.divide(_PER_TOKENS * scores, tokens, out=np.full_like(scores, np.nan), where=tokens > 0)
-
-
-def thinking_spent(rows: pl.DataFrame) -> pl.DataFrame:
-    """What the thinking of every cell went into.
-
-    Args:
-        rows: of a trajectory table.
-
-    Returns:
-        A row per ladder and rung. Columns: LADDER, think_budget (null: unlimited), num_problems, num_trajectories;
-        needed, overthinking, futile in tokens per trajectory; starved in [0, 1], the share of trajectories;
-        solved_within in [0, 1], the share of problems whose b* is at most this rung; and the 95 % interval of each, as
-        <name>_low and <name>_high (null where there is one problem). Sorted by LADDER and budget.
-
-    Raises:
-        ValueError: on a score that is missing or outside [0, 1].
-    """
-    rungs = _rungs(rows)
-    best = pl.col("sufficient_budget")
-    needed = pl.min_horizontal("think_tokens", best)
-    cut = forced_close() | (pl.col("think_finish") == ThinkFinish.LENGTH)
-    parts = rungs.join(
-        _sufficient(rungs), on=[*LADDER, "problem"], nulls_equal=True, maintain_order="left"
-    ).with_columns(
-        needed=pl.when(best.is_null()).then(0.0).otherwise(needed),
-        overthinking=pl.when(best.is_null()).then(0.0).otherwise(pl.col("think_tokens") - needed),
-        futile=pl.when(best.is_null()).then(pl.col("think_tokens")).otherwise(0.0),
-        starved=(cut & (pl.col("rung") < best)).fill_null(False),
-        solved_within=(best <= pl.col("rung")).fill_null(False),
-    )
-    found = []
-    cells = problem_table(parts, list(_SPENT), _RUNG).partition_by(_RUNG, as_dict=True) if parts.height else {}
-    for key, problems in cells.items():
-        estimates = {name: mean(problems, name) for name, mean in _SPENT.items()}
-        values = [value for name, estimate in estimates.items() for value in estimate.columns(name).values()]
-        found.append((*key, *values, *estimates["needed"][3:]))
-    columns = [f"{name}{bound}" for name in _SPENT for bound in ("", "_low", "_high")]
-    table = estimates_table(found, {name: rows.schema[name] for name in _RUNG}, columns)
-    return table.select(*_RUNG, "num_problems", "num_trajectories", *columns)
-
-
-def _rungs(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows of every ladder, `rung` its budget in tokens or infinite; unconstrained rows once on each ladder."""
-    check_scores(rows)
-    limited = rows.filter(pl.col("strategy") != FREE)
-    ladders = limited.group_by(LADDER).agg(free=pl.col("think_budget").is_null().any())
-    free = rows.filter(pl.col("strategy") == FREE).drop("strategy", "solution_budget")
-    added = free.join(ladders.filter(~pl.col("free")).drop("free"), on=["model", "benchmark"])
-    rungs = pl.concat([limited, added.select(limited.columns)]).with_columns(
-        rung=pl.col("think_budget").cast(pl.Float64).fill_null(math.inf)
-    )
-    complete = pl.col("rung").n_unique().over([*LADDER, "problem"]) == pl.col("rung").n_unique().over(LADDER)
-    return rungs.filter(complete)
-
-
-def _sufficient(rungs: pl.DataFrame) -> pl.DataFrame:
-    """b* of every problem on every ladder, `sufficient_budget`: infinite where only unlimited thinking suffices, null
-    where nothing does."""
-    keys = [*LADDER, "problem"]
-    scores = rungs.group_by([*keys, "rung"]).agg(pl.col("score").mean())
-    enough = pl.col("rung").filter(pl.col("score") >= SUFFICIENT)
-    return scores.group_by(keys).agg(sufficient_budget=enough.min()).sort(keys, nulls_last=True)

@@ -144,15 +144,24 @@ def paired_interval(differences: np.ndarray, num_samples: float) -> tuple[float,
     Args:
         num_samples: of a problem, on the side that has fewer.
     """
-    count = len(differences)
-    if count < 2:
+    if len(differences) < 2:
         return -1.0, 1.0
-    mean, differing = float(differences.mean()), int(np.count_nonzero(differences))
-    prior = _PRIOR_PROBLEMS * (1 + 3 / num_samples) / 4
-    pseudo = 2 * (float(differences @ differences) + prior) / (differing + _PRIOR_PROBLEMS)
-    spread = float(((differences - mean) ** 2).sum()) + pseudo
-    half = t95(count - 1) * float(np.sqrt(spread / (count + 1) / count))
+    mean, half = float(differences.mean()), t95(len(differences) - 1) * paired_error(differences, num_samples)
     return max(-1.0, mean - half), min(1.0, mean + half)
+
+
+def paired_error(differences: np.ndarray, num_samples: float) -> float:
+    """The standard error in `paired_interval`, of at least two differences."""
+    count = len(differences)
+    spread = float(((differences - differences.mean()) ** 2).sum()) + pseudo_spread(differences, num_samples)
+    return float(np.sqrt(spread / (count + 1) / count))
+
+
+def pseudo_spread(differences: np.ndarray, num_samples: float) -> float:
+    """What the two pseudo-differences of `paired_interval` add to the sum of squares about the mean."""
+    prior = _PRIOR_PROBLEMS * (1 + 3 / num_samples) / 4
+    differing = int(np.count_nonzero(differences))
+    return 2 * (float(differences @ differences) + prior) / (differing + _PRIOR_PROBLEMS)
 
 
 def t95(degrees: int) -> float:
@@ -262,8 +271,6 @@ def mean_tokens(problems: pl.DataFrame, column: str) -> Estimate:
 def paired_ratio(a: pl.DataFrame, b: pl.DataFrame, column: str) -> Estimate:
     """Mean of `column` in `a` over its mean in `b`, over the problems both have; for lengths in tokens.
 
-    The interval linearises the ratio (delta method; Cochran 1977, chapter 6).
-
     Raises:
         ValueError: when no problem is in both, or the mean in `b` is zero.
     """
@@ -271,7 +278,13 @@ def paired_ratio(a: pl.DataFrame, b: pl.DataFrame, column: str) -> Estimate:
     top, bottom = (column_of(problems, column) for problems in tables)
     if bottom.mean() == 0:
         raise ValueError(f"the mean {column} to divide by is zero")
-    ratio = top.mean() / bottom.mean()
-    low, high = mean_interval((top - ratio * bottom) / bottom.mean())
     trajectories = sum(int(problems["num_samples"].sum()) for problems in tables)
-    return Estimate(float(ratio), float(ratio + low), float(ratio + high), len(top), trajectories)
+    return Estimate(*ratio_of_means(top, bottom), len(top), trajectories)
+
+
+def ratio_of_means(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float, float]:
+    """The ratio of two means over the same problems, shape (problems,) each, with its 95 % interval, which linearises
+    it (delta method; Cochran 1977, chapter 6). The mean to divide by is not zero."""
+    ratio = float(top.mean() / bottom.mean())
+    low, high = mean_interval((top - ratio * bottom) / bottom.mean())
+    return ratio, ratio + low, ratio + high

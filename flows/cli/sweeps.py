@@ -51,18 +51,44 @@ def status(preset: str, overrides: tuple[str, ...]) -> None:
     help="A trajectory table, runs/PRESET/sweep/KEY/table; its sweep may be half done.",
 )
 @click.option("--to", "directory", type=PATH, metavar="DIR", help="Where to; beside TABLE by default.")
-@click.option("--price", type=click.FloatRange(min=0), help="Of a million output tokens, to say what responses cost.")
-def report(table: Path, directory: Path | None, price: float | None) -> None:
+@click.option(
+    "--price",
+    type=click.FloatRange(min=0),
+    nargs=3,
+    metavar="INPUT CACHED OUTPUT",
+    help="Of a million input, cached input and output tokens: what responses cost, by which budgets are compared.",
+)
+@click.option(
+    "--latency",
+    type=click.FloatRange(min=0),
+    nargs=3,
+    metavar="TURN INPUT OUTPUT",
+    help="Milliseconds of a turn, an input token and an output token: how long responses take.",
+)
+def report(
+    table: Path,
+    directory: Path | None,
+    price: tuple[float, float, float] | None,
+    latency: tuple[float, float, float] | None,
+) -> None:
     """Figures, tables and text of a trajectory table. To report a preset's sweep and record it: elastic run report."""
     from flows import environment
 
     environment.prepare()
+    from dataclasses import replace
+
+    from elastic_core.statistics.cost import CostModel
     from reports.build import build_report
+    from reports.parameters import ReportParameters
     from tasks.report import machine, report_sources
 
-    sources = report_sources(table, machine(), price)
+    turn, read, written = (milliseconds / 1000 for milliseconds in latency or (0, 0, 0))
+    parameters = ReportParameters(
+        prices=CostModel(*price) if price else None, latency=CostModel(read, 0, written, turn) if latency else None
+    )
+    sources = replace(report_sources(table, machine()), parameters=parameters)
     content = build_report(sources, directory or table.resolve().parent / "report")
-    click.echo(content.verdict)
+    click.echo("\n".join([content.verdict, *content.advice]))
     if content.coverage is not None:
         click.echo(content.coverage)
     click.echo(content.directory / "report.md")

@@ -11,7 +11,7 @@ from elastic_core.training.checkpoints import checkpoint_steps
 from tests.elastic_command import elastic, elastic_here
 from tests.exactness import broken_rules
 
-pytestmark = pytest.mark.timeout(2700)
+pytestmark = [pytest.mark.timeout(2700), pytest.mark.slow]
 
 PRESET = """
 extends = "e1-math-1.5b"

@@ -17,7 +17,7 @@ from elastic_core.data.problems import VERL_SCHEMA
 from elastic_core.fingerprint import hash_files
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from flows import report as report_flow
-from flows.cli import models
+from flows.cli import sweeps
 from flows.data import DataInputs
 from flows.inputs import Inputs
 from tasks.stage import TABLE, Stage
@@ -96,7 +96,7 @@ def test_a_report_without_standings_is_made_again_once_they_can_be_fetched(
     assert {"report.html", "report.md"} <= {file.path for file in tracker.client.list_artifacts(run_id)}
     assert "figures/accuracy_vs_tokens.png" in {file.path for file in tracker.client.list_artifacts(run_id, "figures")}
 
-    done = CliRunner().invoke(models.report, ["--from", str(sweep.directory / TABLE)], catch_exceptions=False)
+    done = CliRunner().invoke(sweeps.report, ["--from", str(sweep.directory / TABLE)], catch_exceptions=False)
     assert done.exit_code == 0
     elsewhere = (sweep.directory / "report" / "report.md").read_text()
     assert RATED in elsewhere and SAMPLE_TESTS_NOTE in elsewhere

@@ -20,17 +20,22 @@ def test_a_half_done_sweep_is_reported_and_says_how_much_of_it_is_there(tmp_path
     }
     (sweep / "inputs.json").write_text(json.dumps({"inputs": {"benchmarks": {"hard": ""}}, "request": request}))
     out = tmp_path / "out"
-    done = elastic("report", "--from", str(sweep / "table"), "--to", str(out), "--price", "2", runs=tmp_path / "runs")
+    done = elastic(
+        "report", "--from", str(sweep / "table"), "--to", str(out), "--price", "1", "0.1", "2", runs=tmp_path / "runs"
+    )
     assert done.returncode == 0, done.stdout
-    verdict, coverage, *files = done.stdout.splitlines()
+    verdict, *advice, cannot_tell, coverage, markdown, page = done.stdout.splitlines()
     assert rows == 2 * 25 * 12
     assert verdict.startswith("Training ")
     assert "72 of 144 trajectories (50 %)" in coverage and "0 of 6 cells" in coverage
     text = (out / "report.md").read_text()
-    assert str(out / "report.md") in files
+    assert markdown == str(out / "report.md")
+    assert page.endswith("report.html")
+    assert [sentence.split()[:2] for sentence in advice] == [["On", "hard"]]
+    assert cannot_tell.startswith("What this cannot tell")
     assert verdict in text
     assert coverage in text
-    assert "Cost at 2 per million" in text
+    assert "0.1 per cached input and 2 per output token" in text
     assert (out / "figures" / "thinking_spent.svg").exists()
 
 

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from elastic_core.data.problems import Problem
 from elastic_core.rewards.grade import GradeStatus
 from elastic_core.rewards.truth import MathTruth
+from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 from reports.content import Claim, ReportContent, ReportFigure, ReportSources, ReportTable
 from reports.payload import WORDING, Payload, build_payload, draw_problems, reference_answer
 from reports.rendering import write_page
-from reports.summary import summarize
+from reports.summary import cell_problems, summarize
 from tests.report_tables import HOSTILE, PHRASE, cut, row, small_table, table, with_phrase
 
 
@@ -203,8 +204,10 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> str:
         sources=sources,
         directory=directory,
         verdict=bad,
+        advice=[bad],
         coverage=bad,
         summary=summarize(rows),
+        anytime=anytime_accuracy(cell_problems(rows)),
         claims=[Claim(bad, bad, True, bad)],
         tables=[ReportTable("table", bad, bad, pl.DataFrame({bad: [bad]}))],
         figures=[ReportFigure("figure", bad, bad, png=figure, svg=figure, data=directory / "figure.csv")],

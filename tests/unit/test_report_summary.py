@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.trajectory import SCHEMA
-from reports.summary import SUMMARY, summarize, write_summary_json
+from reports.summary import SUMMARY, cell_problems, summarize, write_summary_json
 
 BUDGETS = (0, 16, 32, 48, 64, 96, 128, 192)
 THOUGHT = {"base": {"easy": 75, "hard": 165}, "trained": {"easy": 45, "hard": 82}}
@@ -51,15 +52,18 @@ def _response(model: str, strategy: str, t: int | None, needed: int, luck: float
     skill = {"separate": 1.0, "budget_forcing": 0.35, "vanilla": 0.05}.get(strategy, 1.0)
     share = min(1.0, room / needed) ** (0.7 if model == "trained" else 2.0)
     forced = 0 if closed or strategy == "vanilla" else {"separate": 1}.get(strategy, 5)
+    thinking, solution = min(needed, room), 0 if strategy == "vanilla" and not closed else solution
     return {
         "strategy": strategy,
         "think_budget": t,
         "solution_budget": SOLUTION if limited else None,
         "prompt_tokens": 12,
-        "think_tokens": min(needed, room),
+        "think_tokens": thinking,
         "forced_tokens": forced,
         "navigator_tokens": 0,
-        "solution_tokens": 0 if strategy == "vanilla" and not closed else solution,
+        "solution_tokens": solution,
+        "forced": [False] * thinking + [True] * forced + [False] * solution,
+        "dropped": [],
         "think_finish": "closed" if closed else "length" if strategy == "vanilla" else "forced",
         "solution_finish": "stop",
         "score": float(luck < (0.98 if closed else 0.9 * skill * share)),
@@ -81,6 +85,10 @@ def one_cell(**columns: object) -> pl.DataFrame:
         "forced_tokens": 1,
         "navigator_tokens": 0,
         "solution_tokens": 10,
+        "input_tokens": 13,
+        "cached_tokens": 28,
+        "output_tokens": 26,
+        "turns": 2,
         "think_finish": "forced",
         "answer": "7",
         "score": 1.0,
@@ -132,10 +140,13 @@ def test_an_empty_table_is_refused() -> None:
         summarize(make_rows(models=[]))
 
 
-def test_summary_json_is_a_list_of_cells_with_null_for_unlimited(tmp_path: Path) -> None:
-    summary = summarize(make_rows(models=["base"], benchmarks=["easy"], strategies=["separate", "unconstrained"]))
-    write_summary_json(summary, tmp_path / "report" / "summary.json")
-    cells = json.loads((tmp_path / "report" / "summary.json").read_text())
+def test_summary_json_has_cells_with_null_for_unlimited_and_anytime_accuracy(tmp_path: Path) -> None:
+    rows = make_rows(models=["base"], benchmarks=["easy"], strategies=["separate", "unconstrained"])
+    problems = cell_problems(rows)
+    write_summary_json(summarize(rows), anytime_accuracy(problems), tmp_path / "report" / "summary.json")
+    written = json.loads((tmp_path / "report" / "summary.json").read_text())
+    cells, (ladder,) = written["cells"], written["anytime"]
+    assert ladder["anytime_low"] < ladder["anytime"] < ladder["anytime_high"]
     assert [set(cell) for cell in cells] == [set(SUMMARY)] * len(cells)
     assert cells[-1]["strategy"] == "unconstrained"
     assert cells[-1]["think_budget"] is None

@@ -9,10 +9,12 @@ import pytest
 import reports
 from elastic_core.budget import TrainingBudget
 from elastic_core.statistics.accuracy import paired_differences
-from elastic_core.statistics.budgets import budget_advice, marginal_accuracy, thinking_spent
+from elastic_core.statistics.budgets import anytime_accuracy, budget_advice, cheapest_budgets, falls, marginal_accuracy
+from elastic_core.statistics.cost import TOKENS, CostModel, cell_costs
+from elastic_core.statistics.thinking import thinking_spent
 from reports import tables
 from reports.content import ReportTable, Shown, Training
-from reports.summary import PUBLISHED, cell_problems, published, summarize
+from reports.summary import COLUMNS, PUBLISHED, cell_problems, published, summarize
 from tests.unit.test_report_summary import make_rows
 
 
@@ -110,26 +112,35 @@ def test_differences_are_in_points_and_signed(rows: pl.DataFrame) -> None:
     assert tables.paired(paired, "model", "nobody") is None
 
 
-def test_the_advice_names_one_budget_per_meaning_of_within(rows: pl.DataFrame) -> None:
-    budgets = budget_advice(cell_problems(rows))
-    table = tables.advice(budgets)
+def test_the_advice_is_the_cheapest_budget_that_holds_with_its_cost_and_its_tail(rows: pl.DataFrame) -> None:
+    budgets = budget_advice(cell_problems(rows).with_columns(cost=TOKENS.of()))
+    costs = cell_costs(rows.select(COLUMNS), TOKENS)
+    table = tables.advice(budgets, costs, "tokens processed")
+    chosen = cheapest_budgets(budgets)
     assert table is not None
-    assert table.frame.height == 2 * budgets.n_unique(["benchmark", "model"])
-    line = table.frame.filter(benchmark="easy", model="trained").row(0, named=True)
-    assert line["within 2 points"] == "as measured"
-    cheapest = budgets.filter(pl.col("within"), benchmark="easy", model="trained").row(0, named=True)
-    assert line["cheapest"] == f"{cheapest['strategy'].replace('_', ' ')} {cheapest['think_budget']}+32"
-    assert line["tokens saved (%)"] == pytest.approx(100 * (1 - cheapest["tokens"] / cheapest["free_tokens"]))
-    assert tables.advice(budgets.clear()) is None
+    assert table.frame["within 2 points"].to_list() == chosen["verdict"].to_list()
+    assert table.frame["tokens processed"].to_list() == chosen["cost"].to_list()
+    assert (table.frame["tokens processed, p95"] >= table.frame["tokens processed"]).all()
+    assert tables.advice(budgets.clear(), costs, "tokens processed") is None
 
 
-def test_costs_have_money_only_with_a_price(summary: pl.DataFrame) -> None:
-    assert not any("cost" in name for name in tables.costs(summary, None).header)
-    priced = tables.costs(summary, 2.5)
-    assert priced.frame["cost of a million responses"].to_list() == pytest.approx(
-        (2.5 * priced.frame["tokens per response"]).to_list()
-    )
-    assert "2.5 per million output tokens" in priced.caption
+def test_costs_have_a_mean_and_a_tail_under_every_model(rows: pl.DataFrame, summary: pl.DataFrame) -> None:
+    models = {"tokens processed": TOKENS, "money per million responses": CostModel(0.5, 0.05, 2.5)}
+    found = {unit: cell_costs(rows.select(COLUMNS), model) for unit, model in models.items()}
+    table = tables.costs(summary, models, found)
+    work = table.frame.select("input", "cached input", "output")
+    expected = 0.5 * work["input"] + 0.05 * work["cached input"] + 2.5 * work["output"]
+    assert table.frame["money per million responses"].to_list() == pytest.approx(expected.to_list())
+    assert table.frame["tokens processed"].mean() < table.frame["tokens processed, p95"].mean()
+    assert "2.5 per output token" in table.caption
+
+
+def test_falls_and_anytime_accuracy_are_tables_where_there_are_any(rows: pl.DataFrame) -> None:
+    problems = cell_problems(rows)
+    anytime = anytime_accuracy(problems)
+    assert getattr(tables.anytime(anytime, "log-uniform"), "frame", pl.DataFrame()).height == anytime.height
+    assert tables.anytime(anytime.clear(), "log-uniform") is None
+    assert tables.falls(falls(problems)) is None
 
 
 def test_thinking_and_marginal_tables_need_their_rows(rows: pl.DataFrame) -> None:

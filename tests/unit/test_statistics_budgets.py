@@ -1,11 +1,20 @@
-"""What the next tokens buy, and the cheapest budget that gives up hardly any accuracy."""
+"""What the next tokens buy and where they hurt, accuracy at any budget, and the cheapest that gives up hardly any."""
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_core.statistics.budgets import budget_advice, marginal_accuracy
+from elastic_core.statistics.budgets import (
+    MARGIN,
+    Distribution,
+    anytime_accuracy,
+    budget_advice,
+    cheapest_budgets,
+    falls,
+    marginal_accuracy,
+    trapezoid_weights,
+)
 
 
 def problems(cells: dict[int | None, tuple[float, float]], count: int = 40) -> pl.DataFrame:
@@ -21,11 +30,18 @@ def problems(cells: dict[int | None, tuple[float, float]], count: int = 40) -> p
             "num_samples": 4,
             "score": float(i < share * count),
             "tokens": tokens + i % 3,
+            "cost": tokens + i % 3,
         }
         for t, (share, tokens) in cells.items()
         for i in range(count)
     ]
-    types = {"think_budget": pl.Int32, "solution_budget": pl.Int32, "num_samples": pl.Int64, "tokens": pl.Float64}
+    types = {
+        "think_budget": pl.Int32,
+        "solution_budget": pl.Int32,
+        "num_samples": pl.Int64,
+        "tokens": pl.Float64,
+        "cost": pl.Float64,
+    }
     return pl.DataFrame(rows, schema_overrides=types)
 
 
@@ -49,32 +65,87 @@ def test_unconstrained_is_no_rung_and_no_common_problem_is_no_pair() -> None:
     assert marginal_accuracy(apart).is_empty()
 
 
-def test_the_cheapest_budget_comes_first_and_says_whether_it_is_within() -> None:
-    advice = budget_advice(problems({16: (0.5, 100), 64: (0.9, 150), 128: (0.9, 200), None: (0.9, 400)}, count=200))
+def test_the_advice_is_the_cheapest_that_holds_and_says_what_it_saves() -> None:
+    table = problems({16: (0.5, 100), 64: (0.9, 150), 128: (0.9, 200), None: (0.9, 400)}, count=300)
+    advice = budget_advice(table)
     assert advice["think_budget"].to_list() == [16, 64, 128]
-    assert advice["within"].to_list() == [False, True, True]
-    assert advice["free_tokens"].unique().to_list() == pytest.approx([400 + 199 / 200], abs=0.1)
+    assert advice["verdict"].to_list() == ["fails", "holds", "holds"]
     assert advice["difference"].to_list() == pytest.approx([-0.4, 0, 0])
+    (chosen,) = cheapest_budgets(advice).to_dicts()
+    assert chosen["think_budget"] == 64
+    assert chosen["saved"] == pytest.approx(1 - 151 / 401, abs=0.01)
+    assert chosen["saved_low"] <= chosen["saved"] <= chosen["saved_high"]
 
 
-def test_equal_scores_on_few_problems_are_within_but_not_surely() -> None:
+def test_equal_scores_on_few_problems_decide_nothing_and_say_how_many_would() -> None:
     table = problems({64: (0.5, 100), None: (0.5, 200)}, count=10)
     others = pl.when(pl.col("strategy") == "unconstrained").then(1 - pl.col("score")).otherwise("score")
-    assert budget_advice(table.with_columns(score=others)).select("within", "surely_within").rows() == [(True, False)]
+    (chosen,) = cheapest_budgets(budget_advice(table.with_columns(score=others))).to_dicts()
+    assert chosen["verdict"] == "undecided"
+    assert chosen["problems_needed"] > 1000
+
+
+def test_a_dearer_budget_that_holds_stands_beside_a_cheaper_one_that_is_undecided() -> None:
+    table = problems({64: (0.9, 100), 128: (0.9, 200), None: (0.9, 400)}, count=300)
+    # The cheaper one is right about other problems, as often.
+    turned = pl.when(pl.col("think_budget") == 64).then(pl.col("score").reverse().over("think_budget"))
+    found = cheapest_budgets(budget_advice(table.with_columns(score=turned.otherwise("score"))))
+    assert found.select("think_budget", "verdict").rows() == [(64, "undecided"), (128, "holds")]
+
+
+def test_a_budget_that_costs_more_than_no_budget_saves_less_than_nothing() -> None:
+    assert budget_advice(problems({64: (0.5, 300), None: (0.5, 200)}))["saved"].item() < 0
 
 
 def test_without_unconstrained_responses_there_is_no_advice() -> None:
     assert budget_advice(problems({16: (0.5, 100)})).is_empty()
 
 
+def test_cells_that_are_not_complete_yet_are_not_advised() -> None:
+    table = problems({16: (0.5, 100), 64: (0.5, 150), None: (0.5, 400)})
+    begun = table.filter((pl.col("think_budget").ne_missing(16)) | (pl.col("problem") < "003"))
+    assert budget_advice(begun)["think_budget"].to_list() == [64]
+
+
+def test_more_tokens_hurt_where_a_larger_budget_is_less_accurate_and_nowhere_else() -> None:
+    hurts = falls(problems({0: (0.9, 10), 16: (0.85, 20), 48: (0.5, 60), 96: (0.95, 100)}, count=100))
+    assert hurts.select("think_budget", "next_budget", "num_problems").rows() == [(0, 48, 100)]
+    assert hurts["difference"].item() == pytest.approx(-0.4)
+    assert -0.55 < hurts["low"].item() < -0.4 < hurts["high"].item() < -0.25
+    assert falls(problems({0: (0.5, 10), 48: (0.5, 60), 96: (0.9, 100)})).is_empty()
+    assert falls(problems({0: (0.5, 10), None: (0.1, 60)})).is_empty()
+
+
+def test_anytime_accuracy_is_the_area_over_the_logarithm_of_the_budget() -> None:
+    rungs = {0: (0.0, 10), 16: (0.25, 20), 32: (0.5, 40), 128: (1.0, 100), None: (0.1, 200)}
+    (found,) = anytime_accuracy(problems(rungs)).to_dicts()
+    # One doubling from 16 to 32, two from 32 to 128; no token and no limit have no place on the scale.
+    assert found["anytime"] == pytest.approx((1 * 0.375 + 2 * 0.75) / 3)
+    assert (found["smallest"], found["largest"], found["num_rungs"]) == (16, 128, 3)
+    assert found["anytime_low"] < found["anytime"] < found["anytime_high"]
+    (even,) = anytime_accuracy(problems(rungs), "uniform").to_dicts()
+    assert even["anytime"] == pytest.approx((16 * 0.375 + 96 * 0.75) / 112)
+    assert anytime_accuracy(problems({16: (0.5, 20), None: (0.5, 30)})).is_empty()
+
+
+@given(
+    st.lists(st.integers(1, 10**6), min_size=2, max_size=12, unique=True), st.sampled_from(["log-uniform", "uniform"])
+)
+def test_weights_of_budgets_sum_to_one(budgets: list[int], distribution: Distribution) -> None:
+    weights = trapezoid_weights(sorted(budgets), distribution)
+    assert weights.sum() == pytest.approx(1)
+    assert (weights >= 0).all()
+
+
 shares = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
 
 
 @given(st.lists(st.tuples(shares, st.integers(1, 500)), min_size=1, max_size=4), shares)
-def test_surely_within_is_within(cells: list[tuple[float, int]], free: float) -> None:
+def test_verdicts_are_those_of_the_intervals(cells: list[tuple[float, int]], free: float) -> None:
     table = problems({16 * (i + 1): cell for i, cell in enumerate(cells)} | {None: (free, 600)}, count=8)
     advice = budget_advice(table)
     assert advice.height == len(cells)
-    assert advice["tokens"].is_sorted()
-    assert advice.filter(pl.col("surely_within") & ~pl.col("within")).is_empty()
+    assert advice["cost"].is_sorted()
+    assert ((advice["verdict"] == "holds") == (advice["low"] >= -MARGIN)).all()
+    assert ((advice["verdict"] == "fails") == (advice["high"] < -MARGIN)).all()
     assert (advice["low"] <= advice["difference"]).all()

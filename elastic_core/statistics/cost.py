@@ -1,0 +1,150 @@
+"""What a response costs: the work that it takes, and a price and a time for each kind of work.
+
+An engine decodes every sampled token, reads the prompt and what we force upon it, and begins to decode once for every
+turn: at the start, and again after each text that was forced in between. What stands before a later turn it has read
+already, and has in its cache or is charged for as cached input.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from elastic_core.statistics.estimates import SEED, Estimate, mean_tokens, problem_table
+from elastic_core.trajectory import CELL
+
+_DRAWS = 500
+
+WORK = ("input_tokens", "cached_tokens", "output_tokens", "turns")
+"""Columns of `work`."""
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """What each kind of work costs, in any unit: tokens, money for a million of them, seconds.
+
+    Attributes:
+        input, cached_input, output: of one token. As they are given here, a cost is the number of tokens that an
+            engine has to process.
+        turn: of one more turn.
+    """
+
+    input: float = 1.0
+    cached_input: float = 0.0
+    output: float = 1.0
+    turn: float = 0.0
+
+    def __post_init__(self) -> None:
+        if min(self._costs) < 0 or not max(self._costs) > 0:
+            raise ValueError(f"costs are {self}; expected none below 0, and one above")
+
+    @property
+    def _costs(self) -> tuple[float, ...]:
+        return self.input, self.cached_input, self.output, self.turn
+
+    def of(self) -> pl.Expr:
+        """Of a row, or of a mean of rows, from the columns `WORK`."""
+        return pl.sum_horizontal(cost * pl.col(name) for name, cost in zip(WORK, self._costs, strict=True))
+
+
+TOKENS = CostModel()
+"""Tokens that an engine has to process: the prompt and forced tokens once, and every sampled one."""
+
+
+def p95(rows: pl.DataFrame, column: str) -> Estimate:
+    """The 95th percentile of a column over the rows of one cell, with the percentile interval of resampled problems
+    (the cluster bootstrap, as in `bootstrap`; without pseudo-problems, so a single problem has no width)."""
+    rows = rows.sort(column)
+    values = rows[column].cast(pl.Float64).to_numpy()
+    problems, place = np.unique(rows["problem"].to_numpy(), return_inverse=True)
+    counts = np.random.default_rng(SEED).multinomial(len(problems), np.full(len(problems), 1 / len(problems)), _DRAWS)
+    weights = np.cumsum(counts[:, place], axis=1)
+    drawn = values[(weights < 0.95 * weights[:, -1:]).sum(axis=1)]
+    point = float(values[math.ceil(0.95 * len(values)) - 1])
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return Estimate(point, min(point, float(low)), max(point, float(high)), len(problems), len(values))
+
+
+def cell_costs(rows: pl.DataFrame, model: CostModel) -> pl.DataFrame:
+    """What a response of each cell costs.
+
+    Args:
+        rows: with the columns `WORK`.
+
+    Returns:
+        A row per cell. Columns: `CELL`; mean and p95, and the 95 % interval of each as <name>_low and <name>_high (null
+        where it is unbounded).
+    """
+    priced = rows.select(*CELL, "problem", cost=model.of())
+    found = []
+    for key, cell in priced.partition_by(CELL, as_dict=True).items():
+        mean, high = mean_tokens(problem_table(cell, ["cost"]), "cost"), p95(cell, "cost")
+        found.append((*key, *mean.columns("mean").values(), *high.columns("p95").values()))
+    values = [f"{name}{bound}" for name in ("mean", "p95") for bound in ("", "_low", "_high")]
+    schema = {name: rows.schema[name] for name in CELL} | dict.fromkeys(values, pl.Float64())
+    return pl.DataFrame(found, schema, orient="row")
+
+
+def on_frontier(cost: str, value: str) -> pl.Expr:
+    """Whether a cell is on the Pareto frontier of those beside it: none has a higher value at most as dear, or the same
+    value cheaper."""
+    order = [pl.col(cost), -pl.col(value)]
+    best_before = pl.col(value).sort_by(order).cum_max().shift(1)
+    better = (pl.col(value).sort_by(order) > best_before).fill_null(True)
+    return better.gather(pl.int_range(pl.len()).sort_by(order).arg_sort())
+
+
+def work() -> list[pl.Expr]:
+    """The columns `WORK` of a trajectory table's rows.
+
+    - input_tokens: the prompt, and forced tokens after which something was sampled.
+    - cached_tokens: over all turns but the first, what stood before the text that was forced in between.
+    - output_tokens: sampled tokens, those included that a strategy took out again.
+    - turns: how often decoding began. A strategy that asks anew although nothing was forced in between, as after a
+      think-end of the model's own, could have gone on in the same request, and is not charged for it.
+    """
+    forced = pl.col("forced").map_batches(_turns, return_dtype=_TURNS)
+    read, turns, before = (forced.struct.field(name) for name in _TURNS.to_schema())
+    sampled = pl.col("think_tokens") + pl.col("solution_tokens") + pl.col("dropped").list.len()
+    return [
+        (pl.col("prompt_tokens") + read).alias("input_tokens"),
+        ((turns - 1).clip(0) * pl.col("prompt_tokens") + before).alias("cached_tokens"),
+        sampled.cast(pl.Int64).alias("output_tokens"),
+        turns.alias("turns"),
+    ]
+
+
+_TURNS = pl.Struct({"read": pl.Int64, "turns": pl.Int64, "before": pl.Int64})
+
+
+def _turns(forced: pl.Series) -> pl.Series:
+    """Of each response: forced tokens that something sampled follows, turns, and the tokens before each text that was
+    forced in between, summed. Over all tokens at once: a table has hundreds of millions."""
+    lists = forced.to_arrow()
+    offsets = lists.offsets.to_numpy()
+    flat = lists.values[offsets[0] : offsets[-1]].to_numpy(zero_copy_only=False)
+    offsets = offsets - offsets[0]
+    starts, ends = offsets[:-1], offsets[1:]
+    before = np.ones_like(flat)
+    before[1:] = flat[:-1]
+    before[starts[starts < ends]] = True
+    begins, interruptions = np.flatnonzero(~flat & before), np.flatnonzero(flat & ~before)
+    turns, texts = (np.bincount(_row(offsets, places), minlength=len(starts)) for places in (begins, interruptions))
+    rows = _row(offsets, interruptions)
+    places = interruptions - starts[rows]
+    summed = np.bincount(rows, weights=places, minlength=len(starts)).astype(np.int64)
+    # What begins as often as it ends is followed by nothing; without a turn, all of it is.
+    last = np.zeros(len(starts), dtype=np.int64)
+    last[rows] = places
+    open_end = turns == texts
+    total = np.add.reduceat(np.append(flat, False), starts, dtype=np.int64) * (starts < ends)
+    read = total - np.where(open_end, ends - starts - last, 0)
+    return pl.DataFrame({"read": read, "turns": turns, "before": summed - np.where(open_end, last, 0)}).to_struct()
+
+
+def _row(offsets: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """The lists that places in their flat values belong to."""
+    return np.searchsorted(offsets, places, side="right") - 1
