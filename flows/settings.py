@@ -16,6 +16,7 @@ from elastic_core.strategies.reasonflux_zero import TemplateParameters
 from elastic_core.sweep.grid import build_cells, checkpoints
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.sft_parameters import SftParameters
+from reports.expectations import Expectations
 
 TRAINED = ("trained", "best")
 """What training leaves: its last checkpoint, and the one with the highest validation accuracy."""
@@ -151,6 +152,15 @@ class SweepSettings(Section):
         return parse_grid(self.budgets)
 
 
+class ReportSettings(Section):
+    """What a report judges."""
+
+    pairs: list[tuple[str, str]] = []
+    """Models to hold against each other, as [REFERENCE, MODEL]; none is every model against "base"."""
+    expectations: Expectations = Expectations()
+    """How large effects should be; the paper's by default."""
+
+
 class Variant(Section):
     """A training of the ablation."""
 
@@ -206,6 +216,7 @@ class Settings(Section):
     them side by side."""
     engine: EngineParameters
     sweep: SweepSettings
+    report: ReportSettings = ReportSettings()
     ray: RaySettings = RaySettings()
     mlflow: MlflowSettings = MlflowSettings()
 
@@ -240,6 +251,14 @@ class Settings(Section):
                 unknown = problem["type"] == "extra_forbidden"
                 message = "unknown key" if unknown else problem["msg"].removeprefix("Value error, ")
                 raise ValueError(f"ablation.{name}.{key}: {message}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _pairs(self) -> Settings:
+        measured = [*self.sweep.models, *self.ablation]
+        for name in [name for pair in self.report.pairs for name in pair]:
+            if name not in measured:
+                raise ValueError(f'report.pairs: no model "{name}" is measured; expected {", ".join(measured)}')
         return self
 
     @property

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ import polars as pl
 from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.data.problems import Problem
 from elastic_core.sweep.grid import Cell
+from reports.expectations import Expectations
 
 LOW, HIGH = " low", " high"
 """Suffixes of the columns that hold the 95 % interval of the column before them."""
@@ -89,6 +91,8 @@ class ReportSources:
         trainings: of models of the table, by name.
         asked: the whole sweep; None where nobody knows.
         problems: by benchmark and id, as far as they are known.
+        expectations: how large effects should be.
+        pairs: (reference, model) that are judged; none is every model against "base".
         price: per million output tokens, in any currency; None leaves money out.
         provenance: what the numbers come from, name → value.
         documents: longer documents, name → anything that JSON can say: the configuration, the manifests of table and
@@ -99,6 +103,8 @@ class ReportSources:
     rows: pl.LazyFrame
     trainings: Mapping[str, Training] = field(default_factory=dict)
     asked: Asked | None = None
+    expectations: Expectations = field(default_factory=Expectations)
+    pairs: Sequence[tuple[str, str]] = ()
     problems: Mapping[tuple[str, str], Problem] = field(default_factory=dict)
     price: float | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -106,12 +112,21 @@ class ReportSources:
     remarks: Mapping[str, str] = field(default_factory=dict)
 
 
+class Verdict(StrEnum):
+    """What a table says of an expectation."""
+
+    HOLDS = "holds"
+    FAILS = "does not hold"
+    UNDECIDED = "undecided"  # so many problems cannot tell
+    NOT_MEASURED = "not measured"  # the table lacks the cells
+
+
 class Claim(NamedTuple):
-    """An expectation about one benchmark, whether it holds (None: not measured), and the numbers that decide it."""
+    """An expectation about one benchmark, its verdict, and the numbers that decide it."""
 
     benchmark: str
     statement: str
-    holds: bool | None
+    verdict: Verdict
     evidence: str
 
 

@@ -36,6 +36,7 @@ from elastic_core.sweep.store import Manifest
 from elastic_core.trajectory import KEY
 from reports import codeforces
 from reports.content import Asked, ReportSources, Training
+from reports.expectations import Expectations
 from tasks.artifacts import link_run
 from tasks.stage import (
     METRICS,
@@ -70,7 +71,8 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
     directory = stage.prepare()
     sources = report_sources(Path(request["table"]), {**request["provenance"], **machine()})
     documents = {"configuration": request["settings"], **sources.documents}
-    content = build_report(replace(sources, documents=documents), directory)
+    sources = judged_by(replace(sources, documents=documents), request["settings"]["report"])
+    content = build_report(sources, directory)
     run_id = tracker.ensure(stage.label, "report", parent)
     with tracker.running(run_id):
         for file in files_of(content):
@@ -169,6 +171,12 @@ def report_sources(directory: Path, provenance: Mapping[str, Any], price: float 
         documents=documents,
         remarks=_remarks(rows, files, preset.parent),
     )
+
+
+def judged_by(sources: ReportSources, settings: Mapping[str, Any]) -> ReportSources:
+    """The same, judged as the section `report` of a preset says."""
+    pairs = [(reference, model) for reference, model in settings["pairs"]]
+    return replace(sources, expectations=Expectations(**settings["expectations"]), pairs=pairs)
 
 
 def _remarks(rows: pl.LazyFrame, files: Mapping[str, Path], runs: Path) -> dict[str, str]:

@@ -53,14 +53,21 @@ def status(preset: str, overrides: tuple[str, ...]) -> None:
 @click.option("--to", "directory", type=PATH, metavar="DIR", help="Where to; beside TABLE by default.")
 @click.option("--price", type=click.FloatRange(min=0), help="Of a million output tokens, to say what responses cost.")
 def report(table: Path, directory: Path | None, price: float | None) -> None:
-    """Figures, tables and text of a trajectory table. To report a preset's sweep and record it: elastic run report."""
-    from flows import environment
+    """Figures, tables and text of a trajectory table. To report a preset's sweep and record it: elastic run report.
+
+    It is judged by the section `report` of the preset that TABLE is of, where there is a preset of that name.
+    """
+    from flows import environment, presets
 
     environment.prepare()
     from reports.build import build_report
-    from tasks.report import machine, report_sources
+    from tasks.report import judged_by, machine, report_sources
+    from tasks.stage import open_table, preset_directory
 
     sources = report_sources(table, machine(), price)
+    preset = preset_directory(open_table(table)).name
+    if preset in presets.names():
+        sources = judged_by(sources, presets.resolve(preset).report.model_dump())
     content = build_report(sources, directory or table.resolve().parent / "report")
     click.echo(content.verdict)
     if content.coverage is not None:

@@ -12,7 +12,9 @@ from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files, model_fingerprint
 from elastic_core.sweep.grid import first_ids
 from elastic_core.sweep.store import Manifest, TrajectoryStore
-from tasks.report import report_sources
+from flows.settings import ReportSettings
+from reports.expectations import Expectations
+from tasks.report import judged_by, report_sources
 from tests.unit.test_report_summary import make_rows
 
 REQUEST = {"models": ["base", "trained"], "strategies": ["separate"], "budgets": ["16+32", "64+32"], "samples": 2}
@@ -82,6 +84,13 @@ def test_a_sweep_of_some_problems_is_reported_of_these_though_its_table_holds_mo
     assert sources.asked is not None and sources.asked.num_problems == {"hard": 4} and sources.asked.chosen
     shutil.rmtree(preset / "data")
     assert set(report_sources(preset / "sweep" / "s1", {}).rows.collect()["problem"]) == {"000", "001", "002"}
+
+
+def test_a_table_is_judged_by_the_section_of_a_preset(preset: Path) -> None:
+    settings = ReportSettings(pairs=[("trained", "base")], expectations=Expectations(gain=15)).model_dump(mode="json")
+    sources = judged_by(report_sources(preset / "sweep" / "s1", {}), settings)
+    assert sources.pairs == [("trained", "base")]
+    assert sources.expectations == Expectations(gain=15)
 
 
 def test_the_sweep_directory_is_as_good_as_its_table(preset: Path) -> None:
