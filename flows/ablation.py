@@ -36,7 +36,7 @@ def ablation(preset: str = "ablation-embedded", overrides: dict[str, Any] | None
     if not variants:
         raise UserError(f"preset {preset} has no section ablation; ablation-embedded has one to begin with")
     # What follows is one variant, or has the trained ones as checkpoints: the section would be checked against that.
-    given = {**(overrides or {}), "ablation": {}}
+    given = {**(overrides or {}), "ablation": {}, "report.pairs": []}
     with run.recorded("ablation") as parent:
         prepare_data(preset, overrides, parent)
         if run.settings.base == "warm-start":
@@ -48,6 +48,7 @@ def ablation(preset: str = "ablation-embedded", overrides: dict[str, Any] | None
             **given,
             "sweep.checkpoints": {**run.settings.sweep.checkpoints, **trained},
             "sweep.models": [*run.settings.sweep.models, *trained],
+            "report.pairs": run.settings.report.pairs,
         }
         sweep(preset, measured, parent)
         return report(preset, measured, parent)

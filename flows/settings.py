@@ -244,6 +244,14 @@ class Settings(Section):
                 raise ValueError(f"ablation.{name}.{key}: {message}") from None
         return self
 
+    @model_validator(mode="after")
+    def _pairs(self) -> Settings:
+        measured = [*self.sweep.models, *self.ablation]
+        for name in [name for pair in self.report.pairs for name in pair]:
+            if name not in measured:
+                raise ValueError(f'report.pairs: no model "{name}" is measured; expected {", ".join(measured)}')
+        return self
+
     @property
     def training(self) -> GrpoParameters:
         """What the section `train` says. Raises UserError when there is none."""

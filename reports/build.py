@@ -13,14 +13,15 @@ from elastic_core.files import replacing, write_text
 from elastic_core.statistics.accuracy import paired_differences
 from elastic_core.statistics.budgets import anytime_accuracy, budget_advice, cheapest_budgets, falls, marginal_accuracy
 from elastic_core.statistics.cost import TOKENS, cell_costs
+from elastic_core.statistics.responses import is_cut, response_kind, response_kinds
 from elastic_core.statistics.thinking import thinking_spent
 from reports import tables
 from reports.claims import BASE, TRAINED, VANILLA, evaluate_claims
-from reports.content import ReportContent, ReportSources, ReportTable
+from reports.content import ReportContent, ReportSources, ReportTable, Verdict
 from reports.figures import Sheet, accuracy, frontier, model_colours, tokens, training
 from reports.rendering import render_markdown, write_page
 from reports.summary import COLUMNS, cell_problems, published, summarize_problems, write_summary_json
-from reports.verdict import coverage, more_tokens_hurt, production, readable, verdict
+from reports.verdict import coverage, cut_short, more_tokens_hurt, production, readable, verdict
 from reports.wording import ordered
 
 FIGURES, TABLES = "figures", "tables"
@@ -29,6 +30,7 @@ FILES = "files.json"
 """What a report wrote, by which the next one knows what to replace."""
 _WRITTEN = re.compile(rf"report\.md|report\.html|summary\.json|({FIGURES}|{TABLES})/\w+\.(png|svg|csv)")
 """Names of a report's files. The list may be anyone's, and what else it names is not removed."""
+_UNREAD = "needs answers that the grader can read"
 
 
 def build_report(sources: ReportSources, directory: Path) -> ReportContent:
@@ -105,15 +107,17 @@ def _replace_earlier(content: ReportContent, earlier: list[str]) -> None:
 
 
 def _collect(sources: ReportSources, directory: Path) -> ReportContent:
-    rows = sources.rows.select(COLUMNS).collect()
+    # The text of solutions is read in pieces, and only to tell the responses apart.
+    told = {"kind": response_kind(), "cut": is_cut()}
+    rows = sources.rows.select(*COLUMNS, **told).collect(engine="streaming")
     trainings = sources.trainings
     star = trainings[TRAINED].fixed_budget if TRAINED in trainings else None
     problems = cell_problems(rows)
     summary = summarize_problems(problems)
     responses = readable(rows)
-    claims = evaluate_claims(rows, star)
+    claims = evaluate_claims(rows, trainings, sources.parameters.expectations, sources.parameters.pairs)
     if all(each.num_answered == 0 for each in responses):
-        claims = [claim._replace(holds=None, evidence="needs answers that the grader can read") for claim in claims]
+        claims = [claim._replace(verdict=Verdict.NOT_MEASURED, evidence=_UNREAD) for claim in claims]
     idle = [sentence for name, training in trainings.items() if (sentence := training.idle(name))]
     theirs = published(summary["benchmark"].unique().to_list())
     first_model, first_strategy = ordered(summary["model"], BASE)[0], ordered(summary["strategy"], VANILLA)[0]
@@ -155,13 +159,14 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         tables.trainings_side_by_side(summary, trainings),
         tables.swap_ablation(summary),
         tables.thinking(spent),
+        tables.responses(response_kinds(rows)),
         tables.marginal(gains),
         tables.costs(summary, models, costs),
     ]
     return ReportContent(
         sources=sources,
         directory=directory,
-        verdict=" ".join([*more_tokens_hurt(hurt), verdict(problems, claims, responses), *idle]),
+        verdict=" ".join([*more_tokens_hurt(hurt), verdict(problems, claims, responses), *cut_short(rows), *idle]),
         advice=production(advised, unit),
         coverage=None if sources.asked is None else coverage(rows, sources.asked),
         summary=summary,

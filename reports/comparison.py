@@ -15,7 +15,6 @@ from rich.table import Table
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import mean_score, paired_differences, score_difference
 from elastic_core.statistics.curves import (
-    MIN_LAW_CELLS,
     Curve,
     area,
     area_difference,
@@ -37,7 +36,8 @@ LEGEND = """\
 Accuracy is avg@k in percent [95 % interval]; differences are in percentage points, * where the interval excludes 0,
 (n) the problems in common. Tokens are those sampled per trajectory, ± half of the 95 % interval. n is problems ×
 samples, or problems. Error is tokens sampled minus tokens asked for. Area is the mean accuracy over log2 tokens along a
-curve, its differences over the tokens both curves reach; slope is the points gained per doubling of tokens."""
+curve, its differences over the tokens both curves reach; slope is the points gained per doubling of the thinking budget
+from 16 tokens up, and fit the p-value of these budgets lying on a line."""
 PAIRS_LEGEND = """\
 Accuracy is avg@k in percent over the n problems that both have [95 % interval]; the difference is in percentage points,
 paired by problem, * where its interval excludes 0. Each interval is of its own cell: of many cells without a difference
@@ -131,10 +131,10 @@ def _curves(rows: pl.DataFrame, models: list[str], strategies: list[str], benchm
     if not curves:
         return []
     versus = f"area − {plain(strategies[0])}", f"area − {models[0]}"
-    table = _table(["model", "strategy"], ["cells", "tokens", "area", *versus, "slope", "R²", "n"])
+    table = _table(["model", "strategy"], ["cells", "tokens", "area", *versus, "slope", "R²", "fit", "n"])
     for model, strategy in sorted(curves, key=lambda key: (models.index(key[0]), strategies.index(key[1]))):
         curve = curves[model, strategy]
-        law = log_law(curve) if curve.num_cells >= MIN_LAW_CELLS else None
+        law = log_law(parts[model, strategy])
         tokens = 2**curve.log_tokens
         table.add_row(
             model,
@@ -146,6 +146,7 @@ def _curves(rows: pl.DataFrame, models: list[str], strategies: list[str], benchm
             _against(curve, curves.get((models[0], strategy))),
             _marked(*law.slope[:3]) if law else "",
             f"{law.r2:.2f}" if law else "",
+            "" if law is None or law.lack_of_fit is None else f"{law.lack_of_fit:.2g}",
             str(len(curve.problems)),
         )
     return [f"{benchmark}: accuracy over log2 tokens", table]

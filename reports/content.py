@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -106,12 +107,21 @@ class ReportSources:
     remarks: Mapping[str, str] = field(default_factory=dict)
 
 
+class Verdict(StrEnum):
+    """What a table says of an expectation."""
+
+    HOLDS = "holds"
+    FAILS = "does not hold"
+    UNDECIDED = "undecided"  # so many problems cannot tell
+    NOT_MEASURED = "not measured"  # the table lacks the cells
+
+
 class Claim(NamedTuple):
-    """An expectation about one benchmark, whether it holds (None: not measured), and the numbers that decide it."""
+    """An expectation about one benchmark, its verdict, and the numbers that decide it."""
 
     benchmark: str
     statement: str
-    holds: bool | None
+    verdict: Verdict
     evidence: str
 
 

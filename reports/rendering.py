@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +21,7 @@ from elastic_core.budget import Budget
 from elastic_core.escaping import Markdown, escaped
 from elastic_core.files import write_text
 from elastic_core.trajectory import BUDGET
-from reports.content import Claim, ReportContent, ReportFigure, ReportTable
+from reports.content import Claim, ReportContent, ReportFigure, ReportTable, Verdict
 from reports.payload import build_payload, draw_problems
 from reports.summary import is_partial, partial
 from reports.tables import every_cell
@@ -39,11 +40,8 @@ _SCRIPTS = (
     "reader.js",
 )  # fmt: skip
 """Each may use what those before it define."""
-_VERDICTS = {
-    True: {"text": "holds", "style": "right"},
-    False: {"text": "does not hold", "style": "wrong"},
-    None: {"text": "not measured", "style": "unknown"},
-}
+_STYLES = {Verdict.HOLDS: "right", Verdict.FAILS: "wrong"}
+"""Of verdicts, on the page; the others are unknown."""
 
 
 def render_markdown(content: ReportContent) -> str:
@@ -115,13 +113,15 @@ def _grid(header: list[str], lines: list[list[str]]) -> Markdown:
 
 
 def _counted(claims: list[Claim]) -> str:
-    counts = {holds: sum(claim.holds is holds for claim in claims) for holds in (True, False, None)}
-    return f"{counts[True]} hold, {counts[False]} do not, {counts[None]} could not be measured."
+    counts = Counter(claim.verdict for claim in claims)
+    return (
+        f"{counts[Verdict.HOLDS]} hold, {counts[Verdict.FAILS]} do not, {counts[Verdict.UNDECIDED]} are undecided, "
+        f"{counts[Verdict.NOT_MEASURED]} could not be measured."
+    )
 
 
-def _shown(holds: bool | None) -> Markdown:
-    text = _VERDICTS[holds]["text"]
-    return Markdown(f"**{text}**" if holds is False else text)
+def _shown(verdict: Verdict) -> Markdown:
+    return Markdown(f"**{verdict}**" if verdict is Verdict.FAILS else verdict)
 
 
 def write_page(content: ReportContent, path: Path) -> None:
@@ -137,7 +137,7 @@ def write_page(content: ReportContent, path: Path) -> None:
         style=style,
         scripts=scripts,
         content=content,
-        verdicts=_VERDICTS,
+        styles=_STYLES,
         totals=_totals(content.summary),
         figures=[_figure(figure, content.directory) for figure in content.figures],
         tables=[*content.tables, every_cell(content.summary)],

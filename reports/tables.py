@@ -15,14 +15,15 @@ import polars as pl
 from elastic_core.statistics.budgets import MARGIN, Distribution, cheapest_budgets
 from elastic_core.statistics.cost import CostModel, on_frontier
 from elastic_core.statistics.estimates import FREE
+from elastic_core.statistics.responses import ResponseKind
 from elastic_core.statistics.thinking import SUFFICIENT
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.trajectory import BUDGET, CELL
+from reports.claims import SWAP
 from reports.content import HIGH, LOW, ReportTable, Training
 from reports.summary import ACCURACY, partial, stated_budget
 from reports.wording import budget_text, plain
 
-SWAP = ">"
 _WORK = {"input": "input_tokens", "cached input": "cached_tokens", "output": "output_tokens", "turns": "turns"}
 _WORK_MEANS = (
     "Input: tokens of the prompt, and those that the pipeline forced upon the model; cached input: what a later turn "
@@ -316,6 +317,33 @@ def thinking(spent: pl.DataFrame) -> ReportTable | None:
         "unconstrained responses."
     )
     return ReportTable("thinking_spent", "Where the thinking goes", caption, _readable(frame))
+
+
+def responses(kinds: pl.DataFrame) -> ReportTable | None:
+    """How the responses of each cell end, from `elastic_core.statistics.responses.response_kinds`. None where all were
+    answered."""
+    if (kinds[ResponseKind.ANSWERED] == kinds["num_trajectories"]).all():
+        return None
+    frame = kinds.select(
+        "benchmark",
+        "model",
+        "strategy",
+        budget=budget_text(),
+        **{kind: kind for kind in ResponseKind},
+        trajectories="num_trajectories",
+        problems="num_problems",
+        **_estimate("accuracy (%)", "avg_at_k"),
+        **{"not cut": "uncut_trajectories", "of problems": "uncut_problems"},
+        **_estimate("accuracy of these (%)", "uncut_avg_at_k"),
+    )
+    caption = (
+        "Trajectories by how they end. Cut in the thought: by the limit of both phases together, or by the context's "
+        "end, so that there is no solution. Went on thinking: after a forced think-end, told by a thought's words and "
+        "markers in the solution, whether or not that was cut. Empty: the model stopped without a word of a solution. "
+        "Answered: a solution that the model ended. Accuracy of those not cut leaves out what a limit ended, in either "
+        "phase, and with it the harder problems: it is not what a larger budget would give."
+    )
+    return ReportTable("responses", "How responses end", caption, _readable(frame))
 
 
 def costs(summary: pl.DataFrame, models: Mapping[str, CostModel], found: Mapping[str, pl.DataFrame]) -> ReportTable:

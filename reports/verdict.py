@@ -13,10 +13,11 @@ from elastic_core.rewards.grade import UNANSWERED
 from elastic_core.statistics.accuracy import score_difference
 from elastic_core.statistics.budgets import MARGIN, cheapest_budgets
 from elastic_core.statistics.estimates import Estimate
-from elastic_core.statistics.simultaneous import Verdict
+from elastic_core.statistics.responses import ResponseKind
+from elastic_core.statistics.simultaneous import NonInferiority
 from elastic_core.trajectory import BUDGET, CELL, ThinkFinish
 from reports.claims import BASE, TRAINED, VANILLA
-from reports.content import Asked, Claim
+from reports.content import Asked, Claim, Verdict
 from reports.wording import ordered, plain, signed, with_bounds
 
 
@@ -88,7 +89,7 @@ def production(advice: pl.DataFrame, unit: str) -> list[str]:
         _advised(benchmark, model, best.filter(benchmark=benchmark).to_dicts(), unit)
         for benchmark in ours["benchmark"].unique().sort()
     ]
-    undecided = ours.filter(verdict=Verdict.UNDECIDED).height
+    undecided = ours.filter(verdict=NonInferiority.UNDECIDED).height
     return [
         *sentences,
         f"What this cannot tell: budgets that were not measured, other tasks than these benchmarks; {undecided} of the "
@@ -98,8 +99,8 @@ def production(advice: pl.DataFrame, unit: str) -> list[str]:
 
 def _advised(benchmark: str, model: str, found: list[dict[str, Any]], unit: str) -> str:
     margin = f"{100 * MARGIN:.0f} points"
-    holds = [row for row in found if row["verdict"] == Verdict.HOLDS]
-    nearest = [row for row in found if row["verdict"] == Verdict.UNDECIDED]
+    holds = [row for row in found if row["verdict"] == NonInferiority.HOLDS]
+    nearest = [row for row in found if row["verdict"] == NonInferiority.UNDECIDED]
     if holds:
         row = holds[0]
         saved = with_bounds(row["saved"], row["saved_low"], row["saved_high"], ".0f")
@@ -204,9 +205,30 @@ def _headline(subject: str, found: Found, closed: bool) -> str:
 
 
 def _held(claims: list[Claim]) -> str:
-    measured = [claim for claim in claims if claim.holds is not None]
-    held = sum(claim.holds is True for claim in measured)
-    return f" {held} of {len(measured)} measurable expectations hold." if measured else ""
+    verdicts = [claim.verdict for claim in claims if claim.verdict is not Verdict.NOT_MEASURED]
+    if not verdicts:
+        return ""
+    open_ones = verdicts.count(Verdict.UNDECIDED)
+    undecided = f", {open_ones} {'is' if open_ones == 1 else 'are'} undecided" if open_ones else ""
+    return f" {verdicts.count(Verdict.HOLDS)} of {len(verdicts)} measurable expectations hold{undecided}."
+
+
+def cut_short(rows: pl.DataFrame) -> list[str]:
+    """How many responses ended otherwise than with a solution, as a sentence; none where all were answered.
+
+    Args:
+        rows: of a trajectory table, with `kind`.
+    """
+    counts = dict(rows.group_by("kind").len().iter_rows())
+    others = [
+        f"{counts[kind]:,} {kind}" for kind in ResponseKind if kind is not ResponseKind.ANSWERED and kind in counts
+    ]
+    if not others:
+        return []
+    return [
+        f"Of {rows.height:,} responses {counts.get(ResponseKind.ANSWERED, 0):,} were answered; others count as wrong "
+        f"unless they hold the answer: {', '.join(others)}."
+    ]
 
 
 def coverage(rows: pl.DataFrame, asked: Asked) -> str:

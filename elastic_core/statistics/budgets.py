@@ -25,7 +25,7 @@ from elastic_core.statistics.estimates import (
     estimates_table,
     ratio_of_means,
 )
-from elastic_core.statistics.simultaneous import Difference, Verdict, simultaneous
+from elastic_core.statistics.simultaneous import Difference, NonInferiority, simultaneous
 from elastic_core.trajectory import CELL
 
 MARGIN = 0.02
@@ -145,7 +145,7 @@ def budget_advice(problems: pl.DataFrame) -> pl.DataFrame:
         A row per limited cell of a model and benchmark that has unconstrained responses. Columns: model, benchmark,
         strategy, think_budget, solution_budget; cost and free_cost, means; saved with saved_low and saved_high, the
         share of free_cost, negative where the budget costs more; difference of accuracy, low, high in [-1, 1]; verdict
-        (`Verdict` at `MARGIN`) and problems_needed to decide it (null: no number would); num_problems,
+        (`NonInferiority` at `MARGIN`) and problems_needed to decide it (null: no number would); num_problems,
         num_trajectories. Cheapest first within a model and benchmark.
     """
     found = []
@@ -188,8 +188,8 @@ def cheapest_budgets(advice: pl.DataFrame) -> pl.DataFrame:
         Rows of `advice`, at most two of a model and benchmark, none where all fail. Sorted as there.
     """
     place = ["model", "benchmark"]
-    holds = advice.filter(verdict=Verdict.HOLDS).group_by(place, maintain_order=True).first()
-    open_ = advice.filter(pl.col("difference") >= -MARGIN, verdict=Verdict.UNDECIDED)
+    holds = advice.filter(verdict=NonInferiority.HOLDS).group_by(place, maintain_order=True).first()
+    open_ = advice.filter(pl.col("difference") >= -MARGIN, verdict=NonInferiority.UNDECIDED)
     open_ = open_.group_by(place, maintain_order=True).first()
     cheaper = open_.join(holds.select(*place, least="cost"), on=place, how="left").filter(
         (pl.col("cost") < pl.col("least")).fill_null(True)

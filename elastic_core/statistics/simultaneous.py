@@ -18,7 +18,7 @@ _DRAWS = 4000
 _SEED = 0
 
 
-class Verdict(StrEnum):
+class NonInferiority(StrEnum):
     """A test of non-inferiority: whether accuracy is at most a margin below that of a reference."""
 
     HOLDS = "holds"
@@ -43,11 +43,11 @@ class Difference(NamedTuple):
     num_problems: int
     num_trajectories: int
 
-    def verdict(self, margin: float) -> Verdict:
+    def verdict(self, margin: float) -> NonInferiority:
         """Whether the mean is at least -margin."""
         if self.low >= -margin:
-            return Verdict.HOLDS
-        return Verdict.FAILS if self.high < -margin else Verdict.UNDECIDED
+            return NonInferiority.HOLDS
+        return NonInferiority.FAILS if self.high < -margin else NonInferiority.UNDECIDED
 
     def problems_needed(self, margin: float) -> float:
         """How many problems like these would decide it, were the mean what it was measured to be: an interval narrows

@@ -71,8 +71,11 @@ def report(
     price: tuple[float, float, float] | None,
     latency: tuple[float, float, float] | None,
 ) -> None:
-    """Figures, tables and text of a trajectory table. To report a preset's sweep and record it: elastic run report."""
-    from flows import environment
+    """Figures, tables and text of a trajectory table. To report a preset's sweep and record it: elastic run report.
+
+    It is made as the section `report` of the preset that TABLE is of says, where there is a preset of that name.
+    """
+    from flows import environment, presets
 
     environment.prepare()
     from dataclasses import replace
@@ -81,11 +84,15 @@ def report(
     from reports.build import build_report
     from reports.parameters import ReportParameters
     from tasks.report import machine, report_sources
+    from tasks.stage import open_table, preset_directory
 
-    turn, read, written = (milliseconds / 1000 for milliseconds in latency or (0, 0, 0))
-    parameters = ReportParameters(
-        prices=CostModel(*price) if price else None, latency=CostModel(read, 0, written, turn) if latency else None
-    )
+    preset = preset_directory(open_table(table)).name
+    parameters = presets.resolve(preset).report if preset in presets.names() else ReportParameters()
+    if price is not None:
+        parameters = parameters.model_copy(update={"prices": CostModel(*price)})
+    if latency is not None:
+        turn, read, written = (milliseconds / 1000 for milliseconds in latency)
+        parameters = parameters.model_copy(update={"latency": CostModel(read, 0, written, turn)})
     sources = replace(report_sources(table, machine()), parameters=parameters)
     content = build_report(sources, directory or table.resolve().parent / "report")
     click.echo("\n".join([content.verdict, *content.advice]))

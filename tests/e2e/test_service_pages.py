@@ -57,7 +57,8 @@ RECORD = """
     @flow(name="sweep")
     def sweep() -> None:
         measure()
-        stage = Stage(RUNS, "embedded", "report", {}, {"table": str(TABLE), "provenance": {}, "settings": {}})
+        settings = {"report": {"pairs": [], "expectations": {}}}
+        stage = Stage(RUNS, "embedded", "report", {}, {"table": str(TABLE), "provenance": {}, "settings": settings})
         write_report(stage, Tracker("embedded", RUNS), None)
 
     sweep()

@@ -15,7 +15,7 @@ import pytest
 from elastic_core.budget import TrainingBudget
 from elastic_core.errors import UserError
 from reports.build import build_report, files_of
-from reports.content import ReportSources, Training
+from reports.content import ReportSources, Training, Verdict
 from tests.unit.test_report_summary import make_rows
 
 PROVENANCE: dict[str, Any] = {
@@ -66,7 +66,7 @@ def test_the_text_shows_provenance_tables_and_claims(built: Path) -> None:
     tables = [line for line in lines if line.startswith("| budget |")]
     assert len(tables) == 4  # accuracy and tokens, of two benchmarks
     assert tables[0].startswith("| budget | base, budget forcing | base, separate | base, unconstrained |")
-    assert sum(line.startswith(("| easy | Sep", "| easy | Unc", "| easy | Base")) for line in lines) == 5
+    assert sum(line.startswith(("| easy | Sep", "| easy | Unc", "| easy | base, tight")) for line in lines) == 7
     assert lines[2].startswith("**Training ")
 
 
@@ -75,8 +75,8 @@ def test_one_cell_is_a_report_too(tmp_path: Path) -> None:
     content = build_report(ReportSources(rows.lazy()), tmp_path)
     drawn = [figure.name for figure in content.figures]
     assert drawn == ["accuracy_vs_tokens", "accuracy_vs_budget", "sufficient_budgets"]
-    assert [table.name for table in content.tables] == ["thinking_spent", "costs"]
-    assert "0 hold, 0 do not, 5 " in (tmp_path / "report.md").read_text()
+    assert [table.name for table in content.tables] == ["thinking_spent", "responses", "costs"]
+    assert "0 hold, 0 do not, 0 are undecided, 2 could not be measured." in (tmp_path / "report.md").read_text()
 
 
 def test_the_same_table_makes_the_same_report_and_no_stale_figure(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_report_of_responses_without_answers_compares_nothing(sources: ReportS
     silent = sources.rows.with_columns(grade_status=pl.lit("no_answer"), score=0.0)
     content = build_report(replace(sources, rows=silent), tmp_path)
     assert content.verdict.startswith("Nothing ")
-    assert {claim.holds for claim in content.claims} == {None}
+    assert {claim.verdict for claim in content.claims} == {Verdict.NOT_MEASURED}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from elastic_core.errors import UserError
 from flows import presets
 from flows.inputs import Inputs
 from flows.run import FlowRun
+from reports.parameters import Expectations
 
 
 @pytest.mark.parametrize("name", presets.names())
@@ -163,3 +164,18 @@ def test_what_a_message_suggests_to_run_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"run first: elastic run warm-start --preset {file}"):
         Inputs(run).base  # noqa: B018
     assert run.stage("sweep", {"a": 1}).directory.parts[-3:-1] == ("mine", "sweep")
+
+
+def test_the_miniature_expects_its_own_effects_and_other_presets_those_of_the_paper() -> None:
+    assert presets.resolve("ablation-embedded").report.expectations == Expectations(
+        gain=15, free_loss=5, tokens_saved=20
+    )
+    assert presets.resolve("e1-math-1.5b").report.expectations == Expectations()
+
+
+def test_pairs_are_of_models_that_are_measured() -> None:
+    pairs = [["base", "trained"], ["t1k", "drawn"]]
+    with pytest.raises(UserError, match=r'report.pairs: no model "t1k" is measured; expected base, trained$'):
+        presets.resolve("e1-math-1.5b", {"sweep.models": ["base", "trained"], "report.pairs": pairs})
+    ablation = presets.resolve("ablation-e1-math-1.5b", {"report.pairs": pairs[1:]})
+    assert ablation.report.pairs == [("t1k", "drawn")]

@@ -19,7 +19,7 @@ from elastic_core.rewards.grade import GradeStatus
 from elastic_core.rewards.truth import MathTruth
 from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
-from reports.content import Claim, ReportContent, ReportFigure, ReportSources, ReportTable
+from reports.content import Claim, ReportContent, ReportFigure, ReportSources, ReportTable, Verdict
 from reports.payload import WORDING, Payload, build_payload, draw_problems, reference_answer
 from reports.rendering import write_page
 from reports.summary import cell_problems, summarize
@@ -208,7 +208,7 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> str:
         coverage=bad,
         summary=summarize(rows),
         anytime=anytime_accuracy(cell_problems(rows)),
-        claims=[Claim(bad, bad, True, bad)],
+        claims=[Claim(bad, bad, Verdict.HOLDS, bad)],
         tables=[ReportTable("table", bad, bad, pl.DataFrame({bad: [bad]}))],
         figures=[ReportFigure("figure", bad, bad, png=figure, svg=figure, data=directory / "figure.csv")],
     )

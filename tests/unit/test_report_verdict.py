@@ -8,9 +8,9 @@ import pytest
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import paired_difference
 from elastic_core.sweep.grid import build_cells
-from reports.content import Asked, Claim
+from reports.content import Asked, Claim, Verdict
 from reports.summary import cell_problems
-from reports.verdict import coverage, readable, verdict
+from reports.verdict import coverage, cut_short, readable, verdict
 from tests.unit.test_report_summary import make_rows
 
 
@@ -85,8 +85,18 @@ def test_without_a_trained_model_strategies_are_held_against_vanilla() -> None:
 
 def test_with_nothing_to_compare_it_says_so_and_counts_what_holds() -> None:
     rows = make_rows(models=["base"], benchmarks=["hard"], strategies=["unconstrained"], num_problems=2)
-    claims = [Claim("hard", "", holds, "") for holds in (True, False, None)]
-    assert re.match(r"Nothing .* the 1 cells of base\. 1 of 2 measurable expectations ", said(rows, claims))
+    claims = [Claim("hard", "", verdict, "") for verdict in Verdict]
+    assert said(rows, claims).startswith("Nothing ")
+    assert said(rows, claims).endswith("the 1 cells of base. 1 of 3 measurable expectations hold, 1 is undecided.")
+
+
+def test_what_was_not_answered_is_counted_by_kind() -> None:
+    kinds = pl.DataFrame({"kind": ["answered", "cut in the solution", "answered", "went on thinking"] * 600})
+    assert cut_short(kinds) == [
+        "Of 2,400 responses 1,200 were answered; others count as wrong unless they hold the answer: "
+        "600 went on thinking, 600 cut in the solution."
+    ]
+    assert cut_short(kinds.filter(kind="answered")) == []
 
 
 def read(rows: pl.DataFrame) -> str:

@@ -1,5 +1,6 @@
-"""Area and law of accuracy over log tokens, and the bootstrap that both rest on."""
+"""Area of accuracy over log tokens, the law over log budgets, and the bootstrap that both rest on."""
 
+from collections.abc import Sequence
 from random import Random
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_core.statistics.curves import Curve, area, area_difference, log_law, overlap, read_curve
+from elastic_core.statistics.curves import Curve, LogLaw, area, area_difference, log_law, overlap, read_curve
 from elastic_core.statistics.estimates import bootstrap
 
 TOKENS = 2.0 ** np.arange(5, 11)
@@ -20,12 +21,12 @@ def curve(scores: np.ndarray, tokens: np.ndarray = TOKENS) -> Curve:
     return Curve(problems, scores.astype(float), np.broadcast_to(tokens, scores.shape), np.ones(len(scores), int))
 
 
-def rows(scores: np.ndarray, tokens: np.ndarray) -> pl.DataFrame:
+def rows(scores: np.ndarray, tokens: np.ndarray, budgets: Sequence[int] = (1, 2, 4, 8, 16, 32)) -> pl.DataFrame:
     """One sample per problem and cell, both of shape (problems, cells)."""
     cells = [
         {
             "problem": f"{problem:03}",
-            "think_budget": 2**cell,
+            "think_budget": budgets[cell],
             "solution_budget": None,
             "think_tokens": int(tokens[problem, cell]),
             "solution_tokens": 2,
@@ -56,11 +57,20 @@ def test_estimates_lie_in_their_intervals_and_never_change(values: tuple[np.ndar
     drawn = read_curve(rows(*values))
     if not drawn.spans:
         return
-    height, law = area(drawn), log_law(drawn)
+    height = area(drawn)
     assert 0 <= height.low <= height.mean <= height.high <= 1 + 1e-12
-    assert law.slope.low <= law.slope.mean <= law.slope.high
+    assert area(drawn) == height
+
+
+@given(matrices)
+def test_a_law_has_its_slope_in_its_interval_and_a_p_value(values: tuple[np.ndarray, np.ndarray]) -> None:
+    scores, _ = values
+    law = fitted(scores)
+    assert law is not None
+    assert law.slope.low <= law.slope.mean + 1e-12 and law.slope.mean <= law.slope.high + 1e-12
     assert law.r2 <= 1
-    assert (area(drawn), log_law(drawn)) == (height, law)
+    assert (law.lack_of_fit is None) == (len(scores) <= scores.shape[1] - 2)
+    assert law.lack_of_fit is None or 0 <= law.lack_of_fit <= 1
 
 
 @given(matrices, st.randoms(use_true_random=False))
@@ -128,29 +138,69 @@ def test_curves_that_do_not_meet_are_refused() -> None:
             area_difference(a, other)
 
 
+def fitted(scores: np.ndarray, budgets: Sequence[int] = (16, 32, 64, 128, 256, 512)) -> LogLaw | None:
+    """The law of shares of right samples, shape (problems, budgets)."""
+    return log_law(rows(scores, np.ones(scores.shape), budgets))
+
+
 def test_the_law_recovers_a_known_slope() -> None:
-    law = log_law(curve(np.tile(0.05 + 0.08 * np.log2(TOKENS), (200, 1))))
+    law = fitted(np.tile(0.05 + 0.08 * np.arange(4, 10), (200, 1)))
+    assert law is not None
+    assert law.budgets == [16, 32, 64, 128, 256, 512]
     assert law.slope.mean == pytest.approx(0.08)
-    assert law.intercept == pytest.approx(0.05)
-    assert law.r2 == pytest.approx(1)
+    assert (law.r2, law.lack_of_fit) == (pytest.approx(1), 1)
     assert 0.07 < law.slope.low < law.slope.high < 0.09
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0])
 def test_a_flat_curve_has_no_slope_but_could_have_had_one(level: float) -> None:
-    law = log_law(curve(np.full((30, 6), level)))
+    law = fitted(np.full((30, 6), level))
+    assert law is not None
     assert law.slope.mean == pytest.approx(0)
-    assert law.r2 == 0
+    assert (law.r2, law.lack_of_fit) == (0, 1)
     assert law.slope.low < -0.005
     assert law.slope.high > 0.005
 
 
-def test_the_law_takes_three_cells_and_a_range_of_tokens() -> None:
-    with pytest.raises(ValueError, match="2 cells; expected 3"):
-        log_law(curve(np.ones((4, 2)), TOKENS[:2]))
-    for statistic in (area, log_law):
-        with pytest.raises(ValueError, match="span no range"):
-            statistic(curve(np.ones((4, 3)), np.full(3, 64.0)))
+def test_the_law_takes_three_budgets_of_16_or_more_and_problems_measured_in_all() -> None:
+    assert fitted(np.ones((4, 2))) is None
+    table = rows(np.ones((4, 6)), np.ones((4, 6)))  # 1 to 32 tokens
+    assert log_law(table) is None
+    measured = rows(np.ones((4, 3)), np.ones((4, 3)), (16, 32, 64))
+    apart = measured.filter((pl.col("problem") == "001") == (pl.col("think_budget") == 16))
+    assert log_law(apart) is None
+
+
+def solved(accuracies: list[float], num_problems: int, num_samples: int, seed: int = 0) -> np.ndarray:
+    """Shares of right samples, shape (problems, budgets), of problems from easy to hard, with these accuracies."""
+    places = (np.arange(num_problems) + 0.5) / num_problems
+    shares = np.stack([places ** (1 / accuracy - 1) for accuracy in accuracies], axis=1)
+    return np.random.default_rng(seed).binomial(num_samples, shares) / num_samples
+
+
+@pytest.mark.parametrize(
+    "accuracies",
+    [
+        [0.011, 0.038, 0.165, 0.278, 0.594, 0.536, 0.639],
+        [0.060, 0.176, 0.519, 0.556, 0.884, 0.861, 0.925],
+    ],
+)
+def test_a_curve_that_only_looks_like_a_line_is_refuted(accuracies: list[float]) -> None:
+    """The miniature's hard level: R² is 0.89 and 0.94, and its steps and its fall are no line."""
+    law = fitted(solved(accuracies, 100, 8, seed=1), budgets=[16, 32, 48, 64, 96, 128, 192])
+    assert law is not None and law.lack_of_fit is not None
+    assert law.r2 > 0.85
+    assert law.lack_of_fit < 1e-20
+
+
+def test_a_line_is_seldom_refuted_and_few_problems_refute_nothing() -> None:
+    line = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    laws = [fitted(solved(line, 30, 8, seed)) for seed in range(200)]
+    refuted = [law.lack_of_fit < 0.05 for law in laws if law is not None and law.lack_of_fit is not None]
+    assert len(refuted) == 200
+    assert np.mean(refuted) <= 0.09
+    few = fitted(solved([0.1, 0.1, 0.1, 0.9, 0.9, 0.9], 4, 8))
+    assert few is not None and few.lack_of_fit is None, "4 problems, 4 contrasts"
 
 
 def test_a_curve_is_read_over_problems_measured_in_every_cell() -> None:
@@ -167,10 +217,15 @@ def test_intervals_of_30_problems_cover_the_truth() -> None:
     rng = np.random.default_rng(0)
     whole = learners(rng, 100_000)
     height = np.sum(np.diff(whole.log_tokens) * (whole.accuracy[1:] + whole.accuracy[:-1]) / 2)
-    truths = height / np.ptp(whole.log_tokens), np.polyfit(whole.log_tokens, whole.accuracy, 1)[0]
-    found = [(area(drawn), log_law(drawn).slope) for drawn in (learners(rng, 30) for _ in range(100))]
-    for truth, estimates in zip(truths, zip(*found, strict=True), strict=True):
-        assert np.mean([estimate.low <= truth <= estimate.high for estimate in estimates]) >= 0.90
+    truth = height / np.ptp(whole.log_tokens)
+    found = [area(learners(rng, 30)) for _ in range(100)]
+    assert np.mean([estimate.low <= truth <= estimate.high for estimate in found]) >= 0.90
+
+
+def test_slopes_of_30_problems_cover_the_truth() -> None:
+    line = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    laws = [fitted(solved(line, 30, 8, seed)) for seed in range(100)]
+    assert np.mean([law is not None and law.slope.low <= 0.1 <= law.slope.high for law in laws]) >= 0.90
 
 
 def test_the_bootstrap_of_a_mean_is_as_wide_as_its_standard_error() -> None:

@@ -13,6 +13,7 @@ from elastic_core.statistics.estimates import (
     problem_table,
     sampled_tokens,
 )
+from elastic_core.statistics.responses import ResponseKind, is_cut, response_kind, response_kinds
 from reports.verdict import Readable, readable, unreadable
 
 
@@ -104,3 +105,84 @@ def test_what_is_missing_is_named_with_how_many_responses_lack_it() -> None:
     answers, thoughts = unreadable(Readable("base", 1260, 0, 1200, 0))
     assert answers.startswith("None of the 1,260 responses of base ") and "fine-tuning" in answers
     assert thoughts.startswith("None of the 1,200 thoughts of base ") and "thinking budgets" in thoughts
+
+
+ANSWERED, CUT_SOLUTION = ResponseKind.ANSWERED, ResponseKind.CUT_SOLUTION
+CUT_THOUGHT, EMPTY, WENT_ON = ResponseKind.CUT_THOUGHT, ResponseKind.EMPTY, ResponseKind.WENT_ON
+
+
+def kind(solution: str | None, think: str = "forced", end: str = "stop", forced: int = 1) -> str:
+    row = {"think_finish": think, "solution_finish": end, "forced_tokens": forced, "solution": solution}
+    return str(pl.DataFrame([row], schema_overrides={"solution": pl.String}).select(response_kind()).item())
+
+
+@pytest.mark.parametrize(
+    ("think", "end", "solution", "found"),
+    [
+        ("closed", "stop", "The answer is 4.", ANSWERED),
+        ("forced", "stop", "The answer is 4.", ANSWERED),
+        ("closed", "length", "The answer", CUT_SOLUTION),
+        ("forced", "length", "The answer", CUT_SOLUTION),
+        ("length", "not_applicable", None, CUT_THOUGHT),
+        ("end_of_text", "not_applicable", None, EMPTY),
+        ("closed", "stop", " \n", EMPTY),
+        ("forced", "stop", "\nFinal Answer:", EMPTY),
+        ("forced", "stop", "\n</think>\n", EMPTY),
+    ],
+)
+def test_every_response_has_one_kind(think: str, end: str, solution: str | None, found: str) -> None:
+    assert kind(solution, think, end) == found
+
+
+@pytest.mark.parametrize(
+    "solution",
+    [
+        "<think>\nThat is 4.",
+        ", so 25 cars * 20 = 400 cars.\n</think>\n\nThe answer is \\boxed{400}.",  # SmolLM2-135M, as the next two
+        "\nFinal Answer: 7 - 10 = 7\n</think>\n\nThe answer is \\boxed{7}.",
+        ": $400 - $200 = $180\n</think>\n</think>\n</think>\n\nThe answer is",
+        "Wait, let me check this again. 17-5=12.",  # the miniature's corpus
+        "That is 21. Hmm, 17+4 is 21.",
+        "\nBut wait, the train stops twice.",
+        "so it is 12.\n\nLet me double-check: 3*4=12.",
+        "Okay, so we have 3 trains.",
+        "Got it, let's look at the picture.",  # GLM-4.1V with a forced think-end
+    ],
+)
+def test_a_thought_that_goes_on_after_it_was_closed_is_told_by_its_words(solution: str) -> None:
+    assert kind(solution) == kind(solution, end="length") == WENT_ON
+    assert kind(solution, think="closed", forced=0) == ANSWERED, "the model closed it, and may say what it likes"
+
+
+@pytest.mark.parametrize(
+    "solution",
+    [
+        "\n</think>\n\nThe answer is \\boxed{40}.",  # closed a second time at once, and answered
+        "\nFinal Answer:</think>\n\nThe answer is \\boxed{32}.",
+        "They await 3 trains. The wait is 5 minutes.",
+        "Wait times add to 12.",
+        "Let me know if 4 is what you expected.",
+        "Okay. The answer is 4.",
+    ],
+)
+def test_ordinary_words_of_a_solution_are_not_taken_for_a_thought(solution: str) -> None:
+    assert kind(solution) == ANSWERED
+
+
+def test_cells_are_counted_with_and_without_what_was_cut() -> None:
+    ends = ["stop", "length", "stop", "length", "length"]
+    rows = responses(
+        problem=["a", "a", "b", "b", "c"],
+        solution_finish=ends,
+        solution=["4", "4", "5", "Wait, 5", ""],
+        score=[1.0, 0.0, 1.0, 0.0, 0.0],
+    ).with_columns(model=pl.lit("base"), benchmark=pl.lit("hard"), strategy=pl.lit("separate"))
+    rows = rows.with_columns(kind=response_kind(), cut=is_cut())
+    (cell,) = response_kinds(rows).to_dicts()
+    assert [cell[each] for each in ResponseKind] == [0, 1, 2, 0, 2]
+    assert sum(cell[each] for each in ResponseKind) == cell["num_trajectories"] == 5
+    assert cell["avg_at_k"] == pytest.approx(1 / 3)
+    assert (cell["uncut_avg_at_k"], cell["uncut_trajectories"], cell["uncut_problems"]) == (1, 2, 2)
+    assert 0 < cell["uncut_avg_at_k_low"] < 1
+    (lost,) = response_kinds(rows.filter("cut")).to_dicts()
+    assert (lost["uncut_avg_at_k"], lost["uncut_trajectories"]) == (None, 0)

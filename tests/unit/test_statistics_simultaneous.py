@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.statistics.estimates import paired_interval
-from elastic_core.statistics.simultaneous import Verdict, simultaneous
+from elastic_core.statistics.simultaneous import NonInferiority, simultaneous
 
 MARGIN = 0.02
 
@@ -32,7 +32,7 @@ def sweep(
     return np.stack(differences, axis=1)
 
 
-def judged(differences: np.ndarray, num_samples: int) -> list[Verdict]:
+def judged(differences: np.ndarray, num_samples: int) -> list[NonInferiority]:
     cells = differences.shape[1]
     return [one.verdict(MARGIN) for one in simultaneous(differences, [num_samples] * cells, [1] * cells)]
 
@@ -44,7 +44,7 @@ def test_a_budget_that_is_never_within_the_margin_is_named_in_hardly_any_sweep(s
     named = lucky = 0
     for _ in range(200):
         differences = sweep(random, truth, 30, 8, shared)
-        named += Verdict.HOLDS in judged(differences, 8)
+        named += NonInferiority.HOLDS in judged(differences, 8)
         lucky += bool((differences.mean(axis=0) >= -MARGIN).any())
     assert lucky / 200 > 0.3
     assert named / 200 <= 0.05
@@ -52,16 +52,21 @@ def test_a_budget_that_is_never_within_the_margin_is_named_in_hardly_any_sweep(s
 
 def test_enough_problems_tell_what_holds_from_what_fails() -> None:
     differences = sweep(np.random.default_rng(0), np.array([-0.3, -0.1, 0, 0]), 2000, 8, 0.9)
-    assert judged(differences, 8) == [Verdict.FAILS, Verdict.FAILS, Verdict.HOLDS, Verdict.HOLDS]
+    assert judged(differences, 8) == [
+        NonInferiority.FAILS,
+        NonInferiority.FAILS,
+        NonInferiority.HOLDS,
+        NonInferiority.HOLDS,
+    ]
 
 
 def test_the_problems_that_are_needed_do_decide() -> None:
     random, truth = np.random.default_rng(1), np.array([0.0, -0.1])
     (better, _) = simultaneous(sweep(random, truth, 40, 8, 0.8), [8, 8], [1, 1])
-    assert better.verdict(MARGIN) == Verdict.UNDECIDED
+    assert better.verdict(MARGIN) == NonInferiority.UNDECIDED
     needed = int(better.problems_needed(MARGIN))
     assert 40 < needed < 4000
-    assert judged(sweep(random, truth, 2 * needed, 8, 0.8), 8)[0] == Verdict.HOLDS
+    assert judged(sweep(random, truth, 2 * needed, 8, 0.8), 8)[0] == NonInferiority.HOLDS
 
 
 def test_at_the_margin_itself_no_number_of_problems_decides() -> None:
@@ -71,7 +76,7 @@ def test_at_the_margin_itself_no_number_of_problems_decides() -> None:
 
 def test_one_problem_decides_nothing() -> None:
     (one,) = simultaneous(np.zeros((1, 1)), [8], [16])
-    assert (one.low, one.high, one.verdict(MARGIN)) == (-1, 1, Verdict.UNDECIDED)
+    assert (one.low, one.high, one.verdict(MARGIN)) == (-1, 1, NonInferiority.UNDECIDED)
 
 
 scores = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0]), min_size=6, max_size=6)
