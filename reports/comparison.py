@@ -16,11 +16,9 @@ from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import mean_score, paired_differences, score_difference
 from elastic_core.statistics.curves import (
     MIN_LAW_CELLS,
-    Curve,
     area,
-    area_difference,
+    area_differences,
     log_law,
-    overlap,
     read_curve,
 )
 from elastic_core.statistics.estimates import common_problems, length_error, mean_tokens, paired_ratio, problem_table
@@ -131,6 +129,8 @@ def _curves(rows: pl.DataFrame, models: list[str], strategies: list[str], benchm
     curves = {key: curve for key, part in parts.items() if (curve := read_curve(part)).spans}
     if not curves:
         return []
+    by_strategy = area_differences(rows, "strategy", strategies[0])
+    by_model = area_differences(rows, "model", models[0])
     versus = f"area − {plain(strategies[0])}", f"area − {models[0]}"
     table = _table(["model", "strategy"], ["cells", "tokens", "area", *versus, "slope", "R²", "n"])
     for model, strategy in sorted(curves, key=lambda key: (models.index(key[0]), strategies.index(key[1]))):
@@ -143,8 +143,8 @@ def _curves(rows: pl.DataFrame, models: list[str], strategies: list[str], benchm
             str(curve.num_cells),
             f"{tokens.min():.1f} to {tokens.max():.1f}",
             with_bounds(*area(curve)[:3]),
-            _against(curve, curves.get((model, strategies[0]))),
-            _against(curve, curves.get((models[0], strategy))),
+            _difference(by_strategy.filter(model=model, second=strategy)),
+            _difference(by_model.filter(strategy=strategy, second=model)),
             _marked(*law.slope[:3]) if law else "",
             f"{law.r2:.2f}" if law else "",
             str(len(curve.problems)),
@@ -152,11 +152,10 @@ def _curves(rows: pl.DataFrame, models: list[str], strategies: list[str], benchm
     return [f"{benchmark}: accuracy over log2 tokens", table]
 
 
-def _against(curve: Curve, other: Curve | None) -> str:
-    if other is None or other is curve or not overlap(curve, other):
-        return ""
-    difference = area_difference(curve, other)
-    return f"{_marked(*difference[:3])} ({difference.num_problems})"
+def _difference(pairs: pl.DataFrame) -> str:
+    """The one pair of a table of differences, with its problems; nothing where there is none."""
+    found = pairs.select("difference", "low", "high", "num_problems").rows()
+    return f"{_marked(*found[0][:3])} ({found[0][3]})" if found else ""
 
 
 def _by_budget(cells: pl.DataFrame) -> Iterable[tuple[Budget, pl.DataFrame]]:
@@ -173,10 +172,7 @@ def _at(rows: pl.DataFrame, budget: Budget) -> pl.DataFrame:
 
 def _found(differences: pl.DataFrame, second: str, budget: Budget) -> str:
     """The difference of `second` from the first at a budget; nothing where they have no problem in common there."""
-    found = _at(differences.filter(second=second), budget).to_dicts()
-    if not found:
-        return ""
-    return f"{_marked(*(found[0][name] for name in ('difference', 'low', 'high')))} ({found[0]['num_problems']})"
+    return _difference(_at(differences.filter(second=second), budget))
 
 
 def _error(rows: pl.DataFrame, budget: Budget) -> str:

@@ -20,6 +20,7 @@ from reports.summary import ACCURACY, partial, stated_budget
 from reports.wording import budget_text, plain
 
 SWAP = ">"
+EQUAL_TOKENS = "At equal tokens"
 SEPARATE = "separate"
 _CI = ("ci_low", "ci_high")
 _DIFFERENCE = ("low", "high")
@@ -102,6 +103,35 @@ def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTabl
     caption = "avg@k, paired by problem, at equal budget; in points."
     title = f"{'Models' if between == 'model' else 'Strategies'} against {plain(baseline)}"
     return ReportTable(f"{between}_differences", title, caption, _readable(frame), frozenset({name}))
+
+
+def equal_tokens(by_strategy: pl.DataFrame, by_model: pl.DataFrame) -> ReportTable | None:
+    """Strategies and models against their baselines at equal tokens. None without a pair.
+
+    Args:
+        by_strategy, by_model: of `elastic_core.statistics.curves.area_differences`.
+    """
+    pairs = pl.concat([by_strategy, by_model], how="diagonal")
+    if pairs.is_empty():
+        return None
+    name = "difference (points)"
+    words = (pl.col(side).str.replace_all("_", " ") for side in ("second", "first"))
+    frame = pairs.select(
+        "benchmark",
+        pl.format("{} − {}", *words).alias("compared"),
+        pl.coalesce("model", pl.col("strategy").str.replace_all("_", " ")).alias("of"),
+        **_estimate(name, "difference", _DIFFERENCE),
+        **{"tokens from": "from_tokens", "tokens to": "to_tokens"},
+        problems="num_problems",
+        trajectories="num_trajectories",
+    )
+    caption = (
+        "Accuracy over log2 of sampled tokens (thinking + solution), all budgets of a strategy joined: the mean height "
+        "of one curve above the other, in the range of tokens that both span. 95 % intervals: bootstrap over problems, "
+        "paired. Where vanilla may think t + s tokens at an equal budget, this holds what was spent against each other."
+    )
+    frame = frame.sort("benchmark", maintain_order=True)
+    return ReportTable("equal_tokens", EQUAL_TOKENS, caption, frame, frozenset({name}))
 
 
 def templates(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable | None:
@@ -196,7 +226,7 @@ def thinking(spent: pl.DataFrame) -> ReportTable | None:
         "benchmark",
         "model",
         "strategy",
-        budget=budget_text(),
+        budget=pl.when(responses=FREE).then(pl.lit("unlimited")).otherwise(budget_text()),
         **_estimate("needed", "needed", scale=1),
         **_estimate("overthinking", "overthinking", scale=1),
         **_estimate("futile", "futile", scale=1),

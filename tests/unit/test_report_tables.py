@@ -10,6 +10,7 @@ import reports
 from elastic_core.budget import TrainingBudget
 from elastic_core.statistics.accuracy import paired_differences
 from elastic_core.statistics.budgets import budget_advice, marginal_accuracy, thinking_spent
+from elastic_core.statistics.curves import area_differences
 from reports import tables
 from reports.content import ReportTable, Shown, Training
 from reports.summary import PUBLISHED, cell_problems, published, summarize
@@ -108,6 +109,18 @@ def test_differences_are_in_points_and_signed(rows: pl.DataFrame) -> None:
     assert table.frame[name].sum() == pytest.approx(100 * paired.filter(first="base")["difference"].sum())
     assert all(line[table.header.index(name)].text[0] in "+-" for line in table.lines)
     assert tables.paired(paired, "model", "nobody") is None
+
+
+def test_strategies_and_models_are_compared_at_equal_tokens_too(rows: pl.DataFrame) -> None:
+    by_strategy, by_model = area_differences(rows, "strategy", "vanilla"), area_differences(rows, "model", "base")
+    table = tables.equal_tokens(by_strategy, by_model)
+    assert table is not None
+    assert {"separate − vanilla", "budget forcing − vanilla", "trained − base"} <= set(table.frame["compared"])
+    (line,) = table.frame.filter(benchmark="hard", compared="separate − vanilla", of="base").to_dicts()
+    assert line["difference (points) low"] < line["difference (points)"] < line["difference (points) high"]
+    assert (line["problems"], line["trajectories"]) == (6, 2 * 2 * 6 * 4)
+    assert line["tokens from"] < line["tokens to"]
+    assert tables.equal_tokens(by_strategy.clear(), by_model.clear()) is None
 
 
 def test_the_advice_names_one_budget_per_meaning_of_within(rows: pl.DataFrame) -> None:
