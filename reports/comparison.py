@@ -35,10 +35,13 @@ LEGEND = """\
 Accuracy is avg@k in percent [95 % interval]; differences are in percentage points, * where the interval excludes 0,
 (n) the problems in common. Tokens are those sampled per trajectory, ± half of the 95 % interval. n is problems ×
 samples, or problems. Error is tokens sampled minus tokens asked for. Area is the mean accuracy over log2 tokens along a
-curve, its differences over the tokens both curves reach; slope is the points gained per doubling of tokens."""
+curve, its differences over the tokens both curves reach; slope is the points gained per doubling of tokens. Intervals
+are Wilson's of accuracy, Student's t of tokens, of the problems' differences of differences, a bootstrap over problems
+of areas and slopes."""
 PAIRS_LEGEND = """\
 Accuracy is avg@k in percent over the n problems that both have [95 % interval]; the difference is in percentage points,
-paired by problem, * where its interval excludes 0. Each interval is of its own cell: of many cells without a difference
+paired by problem, * where its interval excludes 0. Intervals are Wilson's of accuracy, Student's t of tokens, of their
+ratio and of the problems' differences. Each interval is of its own cell: of many cells without a difference
 one in twenty excludes 0. Tokens are those sampled per trajectory; their ratio is paired by problem."""
 
 _DIMENSIONS = (("model",), ("strategy",), BUDGET)

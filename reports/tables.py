@@ -31,7 +31,10 @@ def model_comparison(summary: pl.DataFrame, published: pl.DataFrame) -> ReportTa
     ours = _cells(summary.filter(pl.col("strategy").is_in(["separate", FREE])))
     if ours.is_empty():
         return None
-    caption = "Separate budgeting and unconstrained responses."
+    caption = (
+        "Separate budgeting and unconstrained responses. 95 % intervals: Wilson's of accuracy and of forced, "
+        "Student's t of tokens."
+    )
     theirs = published.filter(pl.col("metric").is_in(ACCURACY))
     if not theirs.is_empty():
         beside = theirs.select(
@@ -100,7 +103,7 @@ def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTabl
         problems="num_problems",
         trajectories="num_trajectories",
     )
-    caption = "avg@k, paired by problem, at equal budget; in points."
+    caption = "avg@k at equal budget, in points; 95 % t-intervals of the problems' differences."
     title = f"{'Models' if between == 'model' else 'Strategies'} against {plain(baseline)}"
     return ReportTable(f"{between}_differences", title, caption, _readable(frame), frozenset({name}))
 
@@ -238,7 +241,8 @@ def thinking(spent: pl.DataFrame) -> ReportTable | None:
     caption = (
         "Thinking tokens per trajectory. b* of a problem is its smallest thinking budget at which its samples score "
         f"{SUFFICIENT:g} or more on average. Needed: tokens up to b*; overthinking: tokens past it; futile: tokens on "
-        "problems that no budget solves; starved: thoughts cut below b*. Unlimited: unconstrained responses."
+        "problems that no budget solves; starved: thoughts cut below b*. Unlimited: unconstrained responses. 95 % "
+        "intervals: Student's t of tokens, Wilson's of shares."
     )
     return ReportTable("thinking_spent", "Where the thinking goes", caption, _readable(frame))
 
@@ -249,7 +253,10 @@ def costs(summary: pl.DataFrame, price: float | None) -> ReportTable:
     Args:
         price: per million output tokens, in any currency; None leaves money out.
     """
-    caption = "Tokens are those sampled, thinking and solution; prompts and forced tokens are not in them."
+    caption = (
+        "Tokens are those sampled, thinking and solution; prompts and forced tokens are not in them. 95 % intervals: "
+        "Student's t of tokens and cost, Wilson's of accuracy."
+    )
     columns = _estimate("tokens per response", "tokens_mean", scale=1) | _estimate("accuracy (%)", "avg_at_k", _CI)
     if price is not None:
         columns |= _estimate("cost of a million responses", "tokens_mean", scale=price)
