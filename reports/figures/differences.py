@@ -100,11 +100,13 @@ def marginal(gains: pl.DataFrame, sheet: Sheet) -> ReportFigure | None:
         "Each point: two neighbouring budgets, at the mean of their tokens; bars: 95 % intervals, problems resampled. "
         f"{TOKENS_AXIS} Left out, as ratios to nearly nothing: {drawn.height - bounded.height} of {drawn.height} "
         f"pairs whose tokens grow by less than {100 * MIN_GROWTH:.0f} %, or whose interval is unbounded. The table has "
-        f"them. Frame: {_FRAME} times the median size of a gain, ±{100 * reach:.3g}; bars are cut there."
+        f"them. Frame: at most {_FRAME} times the median size of a gain, ±{100 * reach:.3g}; bars are cut there."
     )
     if beyond:
-        caption += f" Triangles at its edge: {beyond} gains beyond it, each with its number."
+        caption += f" Triangles at its edge, with their numbers: gains beyond it, {beyond}."
     caption += left_out
+    lowest, highest = min(0.0, *bounded["low"]), max(0.0, *bounded["high"])
+    frame = 105 * max(-reach, lowest), 105 * min(reach, highest)
     target = figure_files(sheet, "marginal_accuracy", "Accuracy bought by 100 tokens more", caption)
     middle = pl.mean_horizontal("tokens", "next_tokens")
     with benchmark_panels(bounded, target, bounded) as panels:
@@ -114,7 +116,7 @@ def marginal(gains: pl.DataFrame, sheet: Sheet) -> ReportFigure | None:
                 _draw_points(axes, line, line.cells, middle, "gain", joined=True)
                 _draw_beyond(axes, line, middle, reach)
             log2_axis(axes, bounded["tokens"].min(), bounded["next_tokens"].max())  # type: ignore[arg-type]
-            axes.set_ylim(-100 * reach, 100 * reach)
+            axes.set_ylim(*frame)
             axes.set_xlabel(TOKENS_LABEL)
             y_label(axes, "points per 100 tokens")
     return target
