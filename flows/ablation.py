@@ -9,6 +9,7 @@ from prefect import flow
 
 from elastic_core.errors import UserError
 from flows.data import prepare_data
+from flows.inputs import Inputs
 from flows.report import report
 from flows.run import FlowRun
 from flows.settings import Variant
@@ -39,6 +40,7 @@ def ablation(preset: str = "ablation-embedded", overrides: dict[str, Any] | None
     given = {**(overrides or {}), "ablation": {}, "report.pairs": []}
     with run.recorded("ablation") as parent:
         prepare_data(preset, overrides, parent)
+        Inputs(run).require_reachable()
         if run.settings.base == "warm-start":
             warm_start(preset, overrides, parent)
         trained: dict[str, str] = {}

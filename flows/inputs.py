@@ -20,6 +20,7 @@ from elastic_core.fingerprint import HashCache, hash_files, model_fingerprint, s
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, TemplateParameters, Templates
 from elastic_core.sweep.grid import first_problems, rows_of
+from elastic_core.sweep.stopping import beyond_reach
 from elastic_core.sweep.table import SweepTable
 from elastic_core.training.grpo.parameters import RESOURCES
 from flows.data import DataInputs
@@ -138,6 +139,18 @@ class Inputs:
         """The problems that the sweep measures, by benchmark; they must have been built."""
         built = {name: read_problems(file) for name, file in self.benchmark_files.items()}
         return first_problems(built, self.run.settings.sweep.problems)
+
+    def require_reachable(self) -> None:
+        """Raises:
+        UserError: when `sweep.until_ci` is narrower than the intervals of so few problems can become. To be called
+            before anything that takes long; the problems must have been built.
+        """
+        settings = self.run.settings.sweep
+        if settings.until_ci is None:
+            return
+        counts = {name: len(problems) for name, problems in self.problems.items()}
+        if found := beyond_reach(settings.until_ci, counts, settings.max_samples):
+            raise UserError(f"sweep.until_ci is {settings.until_ci:g} points, but {'; '.join(found)}")
 
     @cached_property
     def measured_rows(self) -> pl.Expr:

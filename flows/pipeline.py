@@ -8,6 +8,7 @@ from typing import Any
 from prefect import flow
 
 from flows.data import prepare_data
+from flows.inputs import Inputs
 from flows.report import report
 from flows.run import FlowRun
 from flows.sweep import sweep
@@ -30,6 +31,7 @@ def pipeline(preset: str = "embedded", overrides: dict[str, Any] | None = None) 
     require_chat_template(run.settings)
     with run.recorded("pipeline") as parent:
         prepare_data(preset, overrides, parent)
+        Inputs(run).require_reachable()
         if run.settings.base == "warm-start":
             warm_start(preset, overrides, parent)
         if run.settings.train is not None:

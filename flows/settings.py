@@ -107,7 +107,8 @@ class SweepSettings(Section):
     templates: TemplateParameters = TemplateParameters()
     """What the strategy `reasonflux_zero` searches, and in which words it asks."""
     until_ci: float | None = Field(None, gt=0, le=50)
-    """Go on sampling until the 95 % interval of every cell is at most this wide to either side, in points (percent)."""
+    """Go on sampling until the 95 % interval of every cell's accuracy is at most this wide to either side, in points
+    (percent). What the benchmarks' problems are too few for is refused (`elastic_core.sweep.stopping`)."""
     max_samples: int = Field(256, gt=0)
     """Most samples per problem and cell that `until_ci` leads to."""
 

@@ -36,6 +36,7 @@ def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
     build_if_missing(run, preset, overrides)
     inputs, settings = Inputs(run), run.settings
     inputs.data.require_graders(settings.data.benchmarks)
+    inputs.require_reachable()
     run.perform(
         measure, inputs.sweep, settings.engine, settings.ray.running, inputs.checkpoints, inputs.benchmark_files,
         inputs.templates,

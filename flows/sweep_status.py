@@ -11,6 +11,7 @@ from rich.table import Table
 from elastic_core.sweep.grid import rows_of
 from elastic_core.sweep.models import SweepModel
 from elastic_core.sweep.plan import Bound, bound
+from elastic_core.sweep.stopping import beyond_reach, projection, reach, widest
 from elastic_core.sweep.table import measured
 from elastic_core.trajectory import CELL
 from flows.inputs import Inputs
@@ -49,6 +50,7 @@ def costs(preset: str, overrides: Mapping[str, Any]) -> str:
             f"until_ci may take up to {settings.max_samples} samples instead of {settings.samples}: the figures grow "
             "in proportion."
         )
+        remarks.update(narrowest(asked, settings.until_ci, settings.max_samples))
     return "\n".join([*_cells(asked), render(table), *sorted(remarks), f"next: elastic run sweep --preset {preset}"])
 
 
@@ -77,6 +79,30 @@ def status(preset: str, overrides: Mapping[str, Any]) -> str:
     remarks = [sentence for model in readable(responses) for sentence in unreadable(model)]
     counted = f"{done:,} of {total:,} rows ({done / total:.0%}) in {asked.store.directory}"
     return "\n".join([render(table), counted, *remarks])
+
+
+def narrowest(asked: Sweep, target: float, cap: int) -> list[str]:
+    """What keeps intervals from being so narrow: too few problems, cells that are all wrong or all right, problems that
+    differ as those of the rows so far do.
+
+    Args:
+        target: half-width, in points (percent).
+        cap: most samples per problem and cell.
+    """
+    counts = {name: len(problems) for name, problems in asked.problems.items()}
+    refused = [f"until_ci={target:g} will be refused: {sentence}." for sentence in beyond_reach(target, counts, cap)]
+    if refused:
+        return refused
+    remarks = [
+        f"until_ci={target:g}: of {name}, a cell that is all wrong or all right keeps ±{certain:.1f} points."
+        for name, count in counts.items()
+        if (certain := reach(count, cap).certain) > target
+    ]
+    rows, cells = asked.scores(), [cell for model in asked.models for cell in model.cells]
+    if rows.head(1).collect().is_empty():
+        return remarks
+    then = widest(rows, cells, cap)
+    return [*remarks, projection(then, cap)] if then.half_width > target else remarks
 
 
 def _cells(asked: Sweep) -> list[str]:

@@ -13,12 +13,13 @@ from elastic_core.files import replacing, write_text
 from elastic_core.statistics.accuracy import paired_differences
 from elastic_core.statistics.budgets import anytime_accuracy, budget_advice, cheapest_budgets, falls, marginal_accuracy
 from elastic_core.statistics.cost import TOKENS, cell_costs
+from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.responses import is_cut, response_kind, response_kinds
 from elastic_core.statistics.thinking import thinking_spent
 from reports import tables
 from reports.claims import BASE, TRAINED, VANILLA, evaluate_claims
 from reports.content import ReportContent, ReportSources, ReportTable, Verdict
-from reports.figures import Sheet, accuracy, frontier, model_colours, tokens, training
+from reports.figures import Sheet, accuracy, differences, frontier, model_colours, strategy_styles, tokens, training
 from reports.rendering import render_markdown, write_page
 from reports.summary import COLUMNS, cell_problems, published, summarize_problems, write_summary_json
 from reports.verdict import coverage, cut_short, more_tokens_hurt, production, readable, verdict
@@ -132,18 +133,19 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     gains, spent, hurt = marginal_accuracy(problems), thinking_spent(rows), falls(problems)
     anytime = anytime_accuracy(problems, sources.parameters.distribution)
     priced, chosen = tables.priced(summary, costs[unit]), cheapest_budgets(advised)
-    drawn = Sheet(directory / FIGURES, model_colours([*summary["model"], *trainings]))
+    colours, styles = model_colours([*summary["model"], *trainings]), strategy_styles(summary["strategy"])
+    drawn = Sheet(directory / FIGURES, colours, styles)
     figures = [
         accuracy.accuracy_vs_tokens(summary, drawn, star, theirs),
         accuracy.accuracy_vs_budget(summary, drawn, star),
         frontier.pareto_frontier(priced, chosen, drawn, unit),
-        accuracy.paired(by_model, drawn, "model", first_model),
-        accuracy.paired(by_strategy, drawn, "strategy", first_strategy),
+        differences.paired(by_model, drawn, "model", first_model),
+        differences.paired(by_strategy, drawn, "strategy", first_strategy),
         accuracy.training_ablation(summary, drawn, trainings),
         training.training_curves(trainings, drawn),
         tokens.tokens_by_phase(rows, drawn, tables.SEPARATE),
         accuracy.forced_vs_accuracy(summary, drawn),
-        accuracy.marginal(gains, drawn),
+        differences.marginal(gains, drawn),
         tokens.thinking_spent(spent, drawn, tables.SEPARATE),
         tokens.sufficient_budgets(spent, drawn),
     ]
@@ -155,6 +157,9 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         tables.anytime(anytime, sources.parameters.distribution),
         tables.paired(by_model, "model", first_model),
         tables.paired(by_strategy, "strategy", first_strategy),
+        tables.equal_tokens(
+            area_differences(rows, "strategy", first_strategy), area_differences(rows, "model", first_model)
+        ),
         tables.templates(by_strategy, summary),
         tables.trainings_side_by_side(summary, trainings),
         tables.swap_ablation(summary),

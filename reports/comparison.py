@@ -15,11 +15,9 @@ from rich.table import Table
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import mean_score, paired_differences, score_difference
 from elastic_core.statistics.curves import (
-    Curve,
     area,
-    area_difference,
+    area_differences,
     log_law,
-    overlap,
     read_curve,
 )
 from elastic_core.statistics.estimates import common_problems, length_error, mean_tokens, paired_ratio, problem_table
@@ -37,10 +35,12 @@ Accuracy is avg@k in percent [95 % interval]; differences are in percentage poin
 (n) the problems in common. Tokens are those sampled per trajectory, ± half of the 95 % interval. n is problems ×
 samples, or problems. Error is tokens sampled minus tokens asked for. Area is the mean accuracy over log2 tokens along a
 curve, its differences over the tokens both curves reach; slope is the points gained per doubling of the thinking budget
-from 16 tokens up, and fit the p-value of these budgets lying on a line."""
+from 16 tokens up, and fit the p-value of these budgets lying on a line. Intervals are Wilson's of accuracy, Student's t
+of tokens, of the problems' differences of differences and slopes, a bootstrap over problems of areas."""
 PAIRS_LEGEND = """\
 Accuracy is avg@k in percent over the n problems that both have [95 % interval]; the difference is in percentage points,
-paired by problem, * where its interval excludes 0. Each interval is of its own cell: of many cells without a difference
+paired by problem, * where its interval excludes 0. Intervals are Wilson's of accuracy, Student's t of tokens, of their
+ratio and of the problems' differences. Each interval is of its own cell: of many cells without a difference
 one in twenty excludes 0. Tokens are those sampled per trajectory; their ratio is paired by problem."""
 
 _DIMENSIONS = (("model",), ("strategy",), BUDGET)
@@ -130,6 +130,8 @@ def _curves(rows: pl.DataFrame, models: list[str], strategies: list[str], benchm
     curves = {key: curve for key, part in parts.items() if (curve := read_curve(part)).spans}
     if not curves:
         return []
+    by_strategy = area_differences(rows, "strategy", strategies[0])
+    by_model = area_differences(rows, "model", models[0])
     versus = f"area − {plain(strategies[0])}", f"area − {models[0]}"
     table = _table(["model", "strategy"], ["cells", "tokens", "area", *versus, "slope", "R²", "fit", "n"])
     for model, strategy in sorted(curves, key=lambda key: (models.index(key[0]), strategies.index(key[1]))):
@@ -142,8 +144,8 @@ def _curves(rows: pl.DataFrame, models: list[str], strategies: list[str], benchm
             str(curve.num_cells),
             f"{tokens.min():.1f} to {tokens.max():.1f}",
             with_bounds(*area(curve)[:3]),
-            _against(curve, curves.get((model, strategies[0]))),
-            _against(curve, curves.get((models[0], strategy))),
+            _difference(by_strategy.filter(model=model, second=strategy)),
+            _difference(by_model.filter(strategy=strategy, second=model)),
             _marked(*law.slope[:3]) if law else "",
             f"{law.r2:.2f}" if law else "",
             "" if law is None or law.lack_of_fit is None else f"{law.lack_of_fit:.2g}",
@@ -152,11 +154,10 @@ def _curves(rows: pl.DataFrame, models: list[str], strategies: list[str], benchm
     return [f"{benchmark}: accuracy over log2 tokens", table]
 
 
-def _against(curve: Curve, other: Curve | None) -> str:
-    if other is None or other is curve or not overlap(curve, other):
-        return ""
-    difference = area_difference(curve, other)
-    return f"{_marked(*difference[:3])} ({difference.num_problems})"
+def _difference(pairs: pl.DataFrame) -> str:
+    """The one pair of a table of differences, with its problems; nothing where there is none."""
+    found = pairs.select("difference", "low", "high", "num_problems").rows()
+    return f"{_marked(*found[0][:3])} ({found[0][3]})" if found else ""
 
 
 def _by_budget(cells: pl.DataFrame) -> Iterable[tuple[Budget, pl.DataFrame]]:
@@ -173,10 +174,7 @@ def _at(rows: pl.DataFrame, budget: Budget) -> pl.DataFrame:
 
 def _found(differences: pl.DataFrame, second: str, budget: Budget) -> str:
     """The difference of `second` from the first at a budget; nothing where they have no problem in common there."""
-    found = _at(differences.filter(second=second), budget).to_dicts()
-    if not found:
-        return ""
-    return f"{_marked(*(found[0][name] for name in ('difference', 'low', 'high')))} ({found[0]['num_problems']})"
+    return _difference(_at(differences.filter(second=second), budget))
 
 
 def _error(rows: pl.DataFrame, budget: Budget) -> str:

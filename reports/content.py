@@ -30,12 +30,14 @@ class Training:
         asks_length: whether prompts asked for a length, and rewards held it against them (L1).
         base: the name, in the table, of the model that it began with; None when that is not measured.
         metrics: columns step, name, value; None when no record is there.
+        num_validation: problems that it was validated on; None where that is not known.
     """
 
     budget: TrainingBudget
     asks_length: bool
     base: str | None
     metrics: pl.DataFrame | None
+    num_validation: int | None = None
 
     @property
     def fixed_budget(self) -> Budget | None:

@@ -25,7 +25,7 @@ from reports.content import Claim, ReportContent, ReportFigure, ReportTable, Ver
 from reports.payload import build_payload, draw_problems
 from reports.summary import is_partial, partial
 from reports.tables import every_cell
-from reports.wording import one_line, plain, sampled, with_bounds
+from reports.wording import METHOD, one_line, plain, sampled, with_bounds
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -49,6 +49,7 @@ def render_markdown(content: ReportContent) -> str:
     template = _template("report.md.j2", keep_trailing_newline=True, autoescape=False, finalize=escaped)
     summary = content.summary.with_columns(partial=partial())
     return template.render(
+        method=METHOD,
         verdict=content.verdict,
         advice=content.advice,
         coverage=content.coverage,
@@ -133,6 +134,7 @@ def write_page(content: ReportContent, path: Path) -> None:
     style, scripts = _asset(_STYLE), [_asset(name) for name in _SCRIPTS]
     page = template.render(
         title=TITLE,
+        method=METHOD,
         policy=_policy(style, scripts),
         style=style,
         scripts=scripts,

@@ -29,6 +29,8 @@ _WORK_MEANS = (
     "Input: tokens of the prompt, and those that the pipeline forced upon the model; cached input: what a later turn "
     "finds read already; output: sampled tokens; turns: how often decoding began, at first and after forced tokens."
 )
+_INTERVALS = "95 % intervals: Student's t of mean costs, a bootstrap over problems of the 95th percentile (p95)."
+EQUAL_TOKENS = "At equal tokens"
 SEPARATE = "separate"
 _CI = ("ci_low", "ci_high")
 _DIFFERENCE = ("low", "high")
@@ -39,7 +41,10 @@ def model_comparison(summary: pl.DataFrame, published: pl.DataFrame) -> ReportTa
     ours = _cells(summary.filter(pl.col("strategy").is_in(["separate", FREE])))
     if ours.is_empty():
         return None
-    caption = "Separate budgeting and unconstrained responses."
+    caption = (
+        "Separate budgeting and unconstrained responses. 95 % intervals: Wilson's of accuracy and of forced, "
+        "Student's t of tokens."
+    )
     theirs = published.filter(pl.col("metric").is_in(ACCURACY))
     if not theirs.is_empty():
         beside = theirs.select(
@@ -108,9 +113,38 @@ def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTabl
         problems="num_problems",
         trajectories="num_trajectories",
     )
-    caption = "avg@k, paired by problem, at equal budget; in points."
+    caption = "avg@k at equal budget, in points; 95 % t-intervals of the problems' differences."
     title = f"{'Models' if between == 'model' else 'Strategies'} against {plain(baseline)}"
     return ReportTable(f"{between}_differences", title, caption, _readable(frame), frozenset({name}))
+
+
+def equal_tokens(by_strategy: pl.DataFrame, by_model: pl.DataFrame) -> ReportTable | None:
+    """Strategies and models against their baselines at equal tokens. None without a pair.
+
+    Args:
+        by_strategy, by_model: of `elastic_core.statistics.curves.area_differences`.
+    """
+    pairs = pl.concat([by_strategy, by_model], how="diagonal")
+    if pairs.is_empty():
+        return None
+    name = "difference (points)"
+    words = (pl.col(side).str.replace_all("_", " ") for side in ("second", "first"))
+    frame = pairs.select(
+        "benchmark",
+        pl.format("{} − {}", *words).alias("compared"),
+        pl.coalesce("model", pl.col("strategy").str.replace_all("_", " ")).alias("of"),
+        **_estimate(name, "difference", _DIFFERENCE),
+        **{"tokens from": "from_tokens", "tokens to": "to_tokens"},
+        problems="num_problems",
+        trajectories="num_trajectories",
+    )
+    caption = (
+        "Accuracy over log2 of sampled tokens (thinking + solution), all budgets of a strategy joined: the mean height "
+        "of one curve above the other, in the range of tokens that both span. 95 % intervals: bootstrap over problems, "
+        "paired. Where vanilla may think t + s tokens at an equal budget, this holds what was spent against each other."
+    )
+    frame = frame.sort("benchmark", maintain_order=True)
+    return ReportTable("equal_tokens", EQUAL_TOKENS, caption, frame, frozenset({name}))
 
 
 def templates(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable | None:
@@ -298,7 +332,7 @@ def thinking(spent: pl.DataFrame) -> ReportTable | None:
         "benchmark",
         "model",
         "strategy",
-        budget=budget_text(),
+        budget=pl.when(responses=FREE).then(pl.lit("unlimited")).otherwise(budget_text()),
         **_estimate("needed", "needed", scale=1),
         **_estimate("overthinking", "overthinking", scale=1),
         **_estimate("futile", "futile", scale=1),
@@ -314,7 +348,7 @@ def thinking(spent: pl.DataFrame) -> ReportTable | None:
         "it too large, more often than good luck makes it too small. "
         "Needed: tokens up to b*; overthinking: tokens past it; futile: tokens on problems without b*; starved: "
         "thoughts cut below b*; solved within t: b* is at most t, and t suffices for the other half too. Unlimited: "
-        "unconstrained responses."
+        "unconstrained responses. 95 % intervals: Student's t of tokens, Wilson's of shares."
     )
     return ReportTable("thinking_spent", "Where the thinking goes", caption, _readable(frame))
 
@@ -366,7 +400,9 @@ def costs(summary: pl.DataFrame, models: Mapping[str, CostModel], found: Mapping
         "benchmark", "model", "strategy", budget=budget_text(), **columns, trajectories="num_trajectories"
     )
     rates = "".join(f" {unit.capitalize()}: {_rates(model)}." for unit, model in models.items())
-    return ReportTable("costs", "What a response costs", f"Per response. {_WORK_MEANS}{rates}", _readable(frame))
+    return ReportTable(
+        "costs", "What a response costs", f"Per response. {_WORK_MEANS}{rates} {_INTERVALS}", _readable(frame)
+    )
 
 
 def _rates(model: CostModel) -> str:

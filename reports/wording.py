@@ -11,6 +11,15 @@ from elastic_core.budget import UNLIMITED
 from elastic_core.statistics.estimates import Estimate
 from elastic_core.trajectory import BUDGET
 
+METHOD = (
+    "Accuracy is avg@k: the mean over problems of the mean score over k samples. Intervals are 95 % and see a problem "
+    "once: of accuracy and other shares Wilson's at the effective sample size; of tokens Student's t; of paired "
+    "differences of accuracy a t-interval of the problems' differences; of pass@k, maj@k, areas, slopes and gains per "
+    "token a bootstrap over problems. Tokens are sampled tokens, thinking and solution; tokens that the pipeline wrote "
+    "itself are counted apart."
+)
+"""What every number of a report is, and whose its interval is; docs/numbers.md has the sources."""
+
 
 def ordered(names: Iterable[str], first: str) -> list[str]:
     """Each name once: `first`, where it occurs, then the others by name."""

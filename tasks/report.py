@@ -30,12 +30,13 @@ from elastic_core.codeforces.rating import split_id
 from elastic_core.codeforces.standings import load
 from elastic_core.data.problems import MANIFEST, Problem, read_problems
 from elastic_core.errors import UserError
-from elastic_core.fingerprint import HashCache, model_fingerprint
+from elastic_core.fingerprint import HashCache, hash_files, model_fingerprint
 from elastic_core.sweep.grid import build_cells, first_ids, rows_of
 from elastic_core.sweep.store import Manifest
 from elastic_core.trajectory import KEY
 from reports import codeforces
 from reports.content import Asked, ReportSources, Training
+from reports.figures.training import VALIDATION
 from reports.parameters import ReportParameters
 from tasks.artifacts import link_run
 from tasks.stage import (
@@ -224,14 +225,27 @@ def _trainings(preset: Path, manifest: Manifest) -> tuple[dict[str, Training], d
             continue
         for name in names.get(fingerprint, []) if inputs is not None else []:
             settings = inputs["inputs"]["train"]
+            metrics = pl.read_parquet(stage / METRICS) if (stage / METRICS).exists() else None
             trainings[name] = Training(
                 budget=TrainingBudget.parse(settings["budget"]),
                 asks_length=bool(settings.get("l1")),
                 base=next(iter(names.get(inputs["inputs"]["base"], [])), None),
-                metrics=pl.read_parquet(stage / METRICS) if (stage / METRICS).exists() else None,
+                metrics=metrics,
+                num_validation=None if metrics is None else _num_validation(preset, inputs["inputs"], metrics),
             )
             documents[name] = inputs["inputs"]
     return trainings, documents
+
+
+def _num_validation(preset: Path, inputs: Mapping[str, Any], metrics: pl.DataFrame) -> int | None:
+    """Problems that a training was validated on; None where its data is not there any more."""
+    names = {match[1] for name in metrics["name"].unique() if (match := VALIDATION.fullmatch(name))}
+    for directory in sorted(preset.glob("data/*")) if names else ():
+        files = [directory / f"{name}.parquet" for name in names]
+        if all(file.exists() for file in files) and hash_files(files) == inputs["validation_data"]:
+            built = sum(pl.scan_parquet(file).select(pl.len()).collect().item() for file in files)
+            return min(built, inputs["train"].get("validation_problems") or built)
+    return None
 
 
 def _inputs(stage: Path) -> Any:

@@ -23,7 +23,8 @@ from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
 from elastic_core.sweep.grid import first_problems, rows_of
 from elastic_core.sweep.models import SweepModel, sweep_models
-from elastic_core.sweep.plan import SweepPlan, next_samples, plan_sweep, widest
+from elastic_core.sweep.plan import SweepPlan, plan_sweep
+from elastic_core.sweep.stopping import next_samples, projection, widest
 from elastic_core.sweep.store import Manifest
 from elastic_core.sweep.table import SweepTable, Throughput, bytes_per_token, with_stores
 from elastic_core.trajectory import CELL
@@ -165,22 +166,28 @@ class Sweep:
         target, cap = self.stage.request["until_ci"], self.stage.request["max_samples"]
         if target is None:
             return []
-        # What is beyond this round is of a run that asked for more, or was killed: it decides nothing here.
-        ids = {name: [problem.id for problem in given] for name, given in self.problems.items()}
-        asked = rows_of(ids) & (pl.col("sample") < self.samples)
-        rows = self.store.scan().filter(asked).select("problem", "score", *CELL)
-        found = widest(rows, [cell for model in models for cell in model.cells])
+        rows, cells = self.scores(), [cell for model in models for cell in model.cells]
+        found = widest(rows, cells)
         narrow = found.half_width <= target
         following = next_samples(self.samples, cap)
-        then = "narrow enough" if narrow else "the cap" if self.samples >= cap else f"going on to {following}"
+        goes_on = "narrow enough" if narrow else "the cap" if self.samples >= cap else f"going on to {following}"
         get_run_logger().info(
             "%d samples: the widest interval is ±%.1f points of %g asked, %s: %s",
-            self.samples, found.half_width, target, found.cell, then,
+            self.samples, found.half_width, target, found.cell, goes_on,
         )  # fmt: skip
         if narrow or self.samples >= cap:
             return []
+        if (then := widest(rows, cells, cap)).half_width > target:
+            get_run_logger().warning("%s", projection(then, cap))
         self.samples = following
         return list(models)
+
+    def scores(self) -> pl.LazyFrame:
+        """Scores of this round's rows. What is beyond it is of a run that asked for more, or was killed: it decides
+        nothing here."""
+        ids = {name: [problem.id for problem in given] for name, given in self.problems.items()}
+        asked = rows_of(ids) & (pl.col("sample") < self.samples)
+        return self.store.scan().filter(asked).select("problem", "score", *CELL)
 
     async def run_model(self, model: SweepModel, shown: Progress) -> None:
         """One model, with more rounds as long as its own intervals want them: its engines are started once."""

@@ -5,8 +5,9 @@ or of one curve, on one benchmark; those that take `problems` see one cell's `pr
 grouped once. Every estimate says on how many problems and trajectories it rests.
 
 - `estimates`: what an estimate is, from rows to problems, and where the intervals come from; lengths in tokens;
-- `accuracy`: avg@k with Wilson's interval at the effective sample size, paired differences, pass@k, maj@k;
-- `curves`: area under accuracy over log tokens, the log-linear law;
+- `accuracy`: avg@k with Wilson's interval at the effective sample size, paired differences with t-intervals, pass@k and
+  maj@k with bootstrap intervals;
+- `curves`: area under accuracy over log tokens, differences at equal tokens, the log-linear law;
 - `budgets`: what the next tokens buy; the cheapest budget that gives up hardly any accuracy; what each problem needs,
   and the thinking that went past it or could not help.
 """

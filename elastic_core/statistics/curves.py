@@ -6,13 +6,20 @@ A curve has a point per cell: x = log2 of mean sampled tokens per trajectory, y 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 from scipy.special import fdtrc
 
-from elastic_core.statistics.estimates import Estimate, bootstrap, paired_interval, problem_table, sampled_tokens
+from elastic_core.statistics.estimates import (
+    Estimate,
+    bootstrap,
+    estimates_table,
+    paired_interval,
+    problem_table,
+    sampled_tokens,
+)
 from elastic_core.trajectory import BUDGET
 
 MIN_LAW_CELLS = 3
@@ -146,12 +153,47 @@ def area_difference(a: Curve, b: Curve) -> Estimate:
     return bootstrap(values, difference, extremes, a.num_trajectories + b.num_trajectories)
 
 
+def area_differences(rows: pl.DataFrame, between: Literal["model", "strategy"], baseline: str) -> pl.DataFrame:
+    """Models or strategies against `baseline` at equal tokens, as `accuracy.paired_differences` at equal budget: over
+    all budgets of a strategy, those without a limit left out.
+
+    Args:
+        rows: of a trajectory table.
+        between: what the two sides of a difference differ in; they agree in the other one.
+
+    Returns:
+        A row per curve that has an `overlap` with the baseline's. Columns: benchmark, strategy (or model, when between
+        strategies), first (the baseline), second; difference, low, high of `area_difference` (in [-1, 1]), from_tokens
+        and to_tokens, the range that both curves span; num_problems (common ones), num_trajectories (of both sides).
+        Sorted by these columns.
+    """
+    place = ["benchmark", "strategy" if between == "model" else "model"]
+    found = []
+    for key, part in rows.partition_by(place, as_dict=True).items():
+        curves = {name: read_curve(side) for (name,), side in part.partition_by(between, as_dict=True).items()}
+        first = curves.pop(baseline, None)
+        for second, curve in curves.items() if first else ():
+            if first and overlap(first, curve):
+                difference = area_difference(curve, first)
+                span = (2.0**end for end in _common_range(*_shared(first, curve)))
+                found.append((*key, baseline, second, *difference[:3], *span, *difference[3:]))
+    keys = {name: pl.String() for name in (*place, "first", "second")}
+    return estimates_table(found, keys, ["difference", "low", "high", "from_tokens", "to_tokens"])
+
+
 def overlap(a: Curve, b: Curve) -> bool:
     """Whether two curves share problems, and over these a range of tokens that is wider than a point."""
     a, b = _shared(a, b)
-    return bool(a.problems) and bool(
-        max(a.log_tokens.min(), b.log_tokens.min()) < min(a.log_tokens.max(), b.log_tokens.max())
-    )
+    if not a.problems:
+        return False
+    low, high = _common_range(a, b)
+    return low < high
+
+
+def _common_range(a: Curve, b: Curve) -> tuple[float, float]:
+    """In log2 tokens; empty where the second is not above the first."""
+    x, y = a.log_tokens, b.log_tokens
+    return max(float(x.min()), float(y.min())), min(float(x.max()), float(y.max()))
 
 
 def log_law(rows: pl.DataFrame) -> LogLaw | None:

@@ -67,7 +67,8 @@ def thinking_spent(rows: pl.DataFrame) -> pl.DataFrame:
         rows: of a trajectory table; problems with a single sample have no other half and are left out.
 
     Returns:
-        A row per ladder and rung. Columns: LADDER, think_budget (null: unlimited), num_problems, num_trajectories;
+        A row per ladder and rung. Columns: LADDER, think_budget (null: unlimited), responses (the strategy whose
+        responses the rung holds: the ladder's, or "unconstrained"), num_problems, num_trajectories;
         needed, overthinking, futile in tokens per trajectory; starved in [0, 1], the share of trajectories;
         solved_within in [0, 1], the share of problems; and the 95 % interval of each, as
         <name>_low and <name>_high (null where there is one problem). Sorted by LADDER and budget.
@@ -96,12 +97,16 @@ def thinking_spent(rows: pl.DataFrame) -> pl.DataFrame:
         found.append((*key, *values, *estimates["needed"][3:]))
     columns = [f"{name}{bound}" for name in _SPENT for bound in ("", "_low", "_high")]
     table = estimates_table(found, {name: rows.schema[name] for name in _RUNG}, columns)
-    return table.select(*_RUNG, "num_problems", "num_trajectories", *columns)
+    responses = rungs.group_by(_RUNG).agg(pl.col("responses").first())
+    table = table.join(responses, on=_RUNG, how="left", nulls_equal=True, maintain_order="left")
+    return table.select(*_RUNG, "responses", "num_problems", "num_trajectories", *columns)
 
 
 def _rungs(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows of every ladder, `rung` its budget in tokens or infinite; unconstrained rows once on each ladder."""
+    """The rows of every ladder, `rung` its budget in tokens or infinite, `half` that of their samples and `responses`
+    their own strategy; unconstrained rows once on each ladder."""
     check_scores(rows)
+    rows = rows.with_columns(responses="strategy")
     limited = rows.filter(pl.col("strategy") != FREE)
     ladders = limited.group_by(LADDER).agg(free=pl.col("think_budget").is_null().any())
     free = rows.filter(pl.col("strategy") == FREE).drop("strategy", "solution_budget")

@@ -1,17 +1,12 @@
-"""What a sweep still misses, and what it would cost at most; how many samples it needs for narrow intervals.
-
-Stopping when an interval is narrow looks at the data; as the stop depends on the width alone and comes after all cells
-have the same number of samples, its effect on coverage is small, and it is recorded with the sweep.
-"""
+"""What a sweep still misses, and what it would cost at most."""
 
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import polars as pl
 
@@ -21,10 +16,8 @@ from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
 from elastic_core.markers import Markers
 from elastic_core.seeds import cell_seed, sample_seed
-from elastic_core.statistics.accuracy import avg_at_k
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell
-from elastic_core.trajectory import CELL
 
 Sharing = Literal["memo", "independent"]
 """Whether the cells of a sample share what they draw (`elastic_core.engines.memo`), or each draws its own."""
@@ -213,44 +206,3 @@ def _check(cells: Sequence[Cell], problems: Mapping[str, Sequence[Problem]]) -> 
             raise ValueError(f'the sweep names the benchmark "{benchmark}", but it has no problems')
         if len(set(ids)) < len(ids):
             raise ValueError(f'the benchmark "{benchmark}" has two problems with one id')
-
-
-GROWTH = 1.5
-"""Factor from one round's samples to the next one's."""
-
-
-class Widest(NamedTuple):
-    """The cell whose interval is widest, in words, and half its 95 % interval in points (percent)."""
-
-    cell: str
-    half_width: float
-
-
-def widest(rows: pl.LazyFrame, cells: Iterable[Cell]) -> Widest:
-    """The half-width is that of avg@k, the larger side of the interval.
-
-    Args:
-        rows: of a trajectory table; only those of the cells are read into memory.
-        cells: that are asked for. A table may hold others of earlier requests, which get no more samples.
-
-    Raises:
-        ValueError: on no rows of these cells.
-    """
-    schema = rows.collect_schema()
-    asked = pl.DataFrame([cell.key for cell in cells], {name: schema[name] for name in CELL}, orient="row")
-    mine = rows.join(asked.lazy(), on=CELL, how="semi", nulls_equal=True).collect()
-    if mine.is_empty():
-        raise ValueError("no rows, so no interval; expected at least one finished cell")
-    return max((_half_width(cell) for cell in mine.partition_by(CELL)), key=lambda found: found.half_width)
-
-
-def next_samples(now: int, cap: int) -> int:
-    """Samples per problem and cell of the next round."""
-    return min(cap, math.ceil(now * GROWTH))
-
-
-def _half_width(cell: pl.DataFrame) -> Widest:
-    accuracy = avg_at_k(cell)
-    model, benchmark, strategy, think, solution = cell.select(CELL).row(0)
-    half = max(accuracy.mean - accuracy.low, accuracy.high - accuracy.mean)
-    return Widest(str(Cell(model, benchmark, strategy, Budget(think, solution))), 100 * half)

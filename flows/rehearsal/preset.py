@@ -239,6 +239,8 @@ def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path]
         "samples": 2,
         "problems": 2,
         "max_samples": 2,
+        # Two problems cannot reach what the preset's can.
+        **({} if sweep.until_ci is None else {"until_ci": 50}),
     }
 
 

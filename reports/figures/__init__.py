@@ -1,7 +1,8 @@
 """What the figures share: files, panels, and how a line of cells is drawn. Each is drawn from a small frame, which is
 saved beside it; where it is made of statistics, these are named as in `reports.tables`.
 
-Colour is the model, shape the strategy, in every figure. Bytes depend on the data and matplotlib's version only.
+Colour is the model, mark and line the strategy, in every figure. Bytes depend on the data and on
+matplotlib's version only.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import polars as pl
 from elastic_core.escaping import write_csv
 from elastic_core.files import replacing
 from elastic_core.statistics.estimates import FREE
+from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from reports.claims import BASE, TRAINED
 from reports.content import ReportFigure
 from reports.summary import partial
@@ -34,12 +36,15 @@ NUM_COLOURS = 10
 """In the style file."""
 INK = "#333333"
 
-# Line style, marker, and how far the model's colour is mixed with white, so that three lines of one model differ.
-STYLES = {"separate": ("-", "o", 0.0), "budget_forcing": ("--", "s", 0.25), "vanilla": (":", "^", 0.45)}
-OTHER_STYLE = ("-.", "D", 0.15)
-
-BAND = "Bands and bars: 95 % intervals, clustered by problem."
+BAND = "Bands and bars: 95 % intervals, clustered by problem (Wilson's at the effective sample size)."
 TOKENS_LABEL = "mean tokens sampled, thinking + solution"
+TOKENS_AXIS = (
+    "Across: tokens that the model sampled per response, thinking + solution, mean over problems; what was written "
+    "into a response is not counted."
+)
+BUDGET_AXIS = "Across: the thinking budget t, the most tokens that thinking may sample, evenly spaced."
+"""What the axis below a figure counts, for its caption."""
+VANILLA_MAY = " Vanilla may think t + s tokens: it is cut after so many in all."
 MAX_ACROSS = 4
 """Most panels beside each other."""
 MAX_MODELS = 3
@@ -47,11 +52,33 @@ MAX_MODELS = 3
 PARTIAL = "Hollow: a cell with fewer trajectories than the fullest of its benchmark."
 
 
+class Style(NamedTuple):
+    """How a strategy is drawn: its line, its marker and that one's size beside the others', and how far the model's
+    colour is mixed with white, so that lines of one model differ."""
+
+    line: str
+    marker: str
+    white: float = 0.0
+    size: float = 1.0
+
+
+STYLES = {
+    "separate": Style("-", "o"),
+    "budget_forcing": Style("--", "s", 0.25),
+    "vanilla": Style(":", "^", 0.45),
+    REASONFLUX_ZERO: Style("-.", "D", 0.15),
+    FREE: Style("-", "*", size=2.2),
+}
+_OTHER_LINES, _OTHER_MARKERS = ("-.", "--", ":", "-"), ("P", "X", "v", "p", "h", "<", ">", "d")
+
+
 class Sheet(NamedTuple):
-    """What every figure of a report is drawn with: where to, and each model's colour (`model_colours`)."""
+    """What every figure of a report is drawn with: where to, each model's colour (`model_colours`), and each strategy's
+    style (`strategy_styles`)."""
 
     directory: Path
     colours: dict[str, str]
+    styles: dict[str, Style] = STYLES
 
 
 def model_colours(models: Iterable[str]) -> dict[str, str]:
@@ -59,6 +86,16 @@ def model_colours(models: Iterable[str]) -> dict[str, str]:
     others = sorted(set(models) - COLOURS.keys())
     rest = NUM_COLOURS - len(COLOURS)
     return COLOURS | {model: f"C{len(COLOURS) + i % rest}" for i, model in enumerate(others)}
+
+
+def strategy_styles(strategies: Iterable[str]) -> dict[str, Style]:
+    """The style of each strategy of a report: its own for `STYLES`, then by place among the others. None shares its
+    mark with another, as long as there are marks."""
+    others = enumerate(sorted(set(strategies) - STYLES.keys()))
+    return STYLES | {
+        name: Style(_OTHER_LINES[i % len(_OTHER_LINES)], _OTHER_MARKERS[i % len(_OTHER_MARKERS)], 0.1 * (i % 5))
+        for i, name in others
+    }
 
 
 def figure_files(sheet: Sheet, name: str, title: str, caption: str) -> ReportFigure:
@@ -177,8 +214,7 @@ class Line(NamedTuple):
     cells: pl.DataFrame
     strategy: str
     colour: Colour
-    style: str
-    marker: str
+    style: Style
     label: str
 
 
@@ -187,16 +223,15 @@ def lines_of(cells: pl.DataFrame, sheet: Sheet) -> list[Line]:
     figure, whose style says what a colour's name means."""
     from matplotlib.colors import to_rgb
 
-    known, found = list(STYLES), []
+    found = []
     for (model, strategy, solution), line in cells.partition_by(
         "model", "strategy", "solution_budget", as_dict=True
     ).items():
-        style, marker, white = STYLES.get(strategy, OTHER_STYLE)
-        red, green, blue = (channel + (1 - channel) * white for channel in to_rgb(sheet.colours[model]))
-        label = f"{model}, {plain(strategy)} (s = {limit(solution)})"
-        place = known.index(strategy) if strategy in known else len(known)
-        order = model, place, strategy, solution is None, solution
-        found.append((order, Line(line, strategy, (red, green, blue), style, marker, label)))
+        style = sheet.styles[strategy]
+        red, green, blue = (channel + (1 - channel) * style.white for channel in to_rgb(sheet.colours[model]))
+        label = f"{model}, {plain(strategy)}" + ("" if strategy == FREE else f" (s = {limit(solution)})")
+        order = model, list(sheet.styles).index(strategy), solution is None, solution
+        found.append((order, Line(line, strategy, (red, green, blue), style, label)))
     return [line for _, line in sorted(found, key=lambda each: each[0])]
 
 
@@ -209,8 +244,10 @@ def draw_lines(axes: Axes, cells: pl.DataFrame, x: pl.Expr, sheet: Sheet) -> Non
             _interval(axes, shown.row(0, named=True), line.colour)
         low, high = 100 * shown["ci_low"], 100 * shown["ci_high"]
         axes.fill_between(shown["x"], low, high, color=line.colour, alpha=0.14, lw=0)
-        dots: dict[str, Any] = {"marker": line.marker, "ms": 5.5}
-        axes.plot(shown["x"], 100 * shown["avg_at_k"], ls=line.style, lw=1.8, c=line.colour, label=line.label, **dots)
+        dots: dict[str, Any] = {"marker": line.style.marker, "ms": 5.5}
+        axes.plot(
+            shown["x"], 100 * shown["avg_at_k"], ls=line.style.line, lw=1.8, c=line.colour, label=line.label, **dots
+        )
         hollow = shown.filter("partial")
         axes.plot(hollow["x"], 100 * hollow["avg_at_k"], ls="", mfc="white", mec=line.colour, **dots)
 
@@ -222,9 +259,9 @@ def draw_free(axes: Axes, cells: pl.DataFrame, x: pl.Expr, sheet: Sheet) -> None
         colour = sheet.colours[cell["model"]]
         _interval(axes, cell, colour)
         face, edge, width = ("white", colour, 1.2) if cell["partial"] else (colour, "white", 0.6)
-        label = f"{cell['model']}, {FREE}"
+        mark, label = sheet.styles[FREE].marker, f"{cell['model']}, {FREE}"
         axes.plot(
-            cell["x"], 100 * cell["avg_at_k"], "*", ms=13, c=colour, mfc=face, mec=edge, mew=width, zorder=5,
+            cell["x"], 100 * cell["avg_at_k"], mark, ms=13, c=colour, mfc=face, mec=edge, mew=width, zorder=5,
             label=label,
         )  # fmt: skip
 

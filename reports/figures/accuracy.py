@@ -1,5 +1,5 @@
 """Accuracy over tokens spent, over the thinking budget (Elastic Reasoning, Figures 1, 4, 5 and 6), over the share of
-forced thoughts; paired differences between models and between strategies, and what the next tokens buy."""
+forced thoughts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from reports.claims import TRAINED
 from reports.content import ReportFigure, Training
 from reports.figures import (
     BAND,
+    BUDGET_AXIS,
     INK,
     PARTIAL,
+    TOKENS_AXIS,
     TOKENS_LABEL,
-    Line,
+    VANILLA_MAY,
     Sheet,
     accuracy_axis,
     benchmark_panels,
@@ -33,20 +35,15 @@ from reports.figures import (
     lines_of,
     log2_axis,
     place_on,
-    y_label,
 )
 from reports.summary import ACCURACY, is_partial, sources
-from reports.wording import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DRAWN = [*CELL, "num_problems", "num_samples", "num_trajectories", "avg_at_k", "ci_low", "ci_high"]
-_MARKS = ("X", "P", "v", "<", ">", "p", "h", "8")
-
-
-_WIDTH = 0.7
-"""Of the bars at one budget, as a share of its room."""
+_PUBLISHED_MARKS = ("x", "+", "1", "2", "3", "4", "|", "_")
+"""Thin ones, apart from those of the strategies."""
 
 
 def accuracy_vs_tokens(
@@ -60,7 +57,7 @@ def accuracy_vs_tokens(
     summary, left_out = distinct(summary)
     ringed = summary.filter(_trained_at(trained_budget))
     theirs = published.filter(pl.col("tokens").is_not_null(), pl.col("metric").is_in(ACCURACY))
-    caption = _caption(summary) + left_out
+    caption = f"{_caption(summary)} {TOKENS_AXIS}{left_out}"
     if not ringed.is_empty():
         caption += f" Ring: the trained budget, {trained_budget}."
     if not theirs.is_empty():
@@ -69,7 +66,7 @@ def accuracy_vs_tokens(
     ours = summary.select(*DRAWN, "tokens_mean", "tokens_mean_low", "tokens_mean_high", source=pl.lit("measured"))
     data = pl.concat([ours, _as_cells(theirs)], how="diagonal")
     x = pl.col("tokens_mean")
-    marks = dict(zip(theirs["model"].unique().sort(), cycle(_MARKS), strict=False))
+    marks = dict(zip(theirs["model"].unique().sort(), cycle(_PUBLISHED_MARKS), strict=False))
     with benchmark_panels(summary, target, data) as panels:
         for axes, cells in panels:
             draw_lines(axes, cells, x, sheet)
@@ -90,9 +87,9 @@ def accuracy_vs_budget(summary: pl.DataFrame, sheet: Sheet, trained_budget: Budg
     summary, left_out = distinct(summary)
     ladder = ladder_of(summary)
     star = None if trained_budget is None else trained_budget.think
-    caption = _caption(summary) + left_out
+    caption = f"{_caption(summary)} {BUDGET_AXIS}{left_out}"
     if "vanilla" in summary["strategy"]:
-        caption += " Vanilla is cut after t + s tokens in all."
+        caption += VANILLA_MAY
     if star is not None and star in ladder:
         caption += f" Dotted: the trained t* = {star}."
     target = figure_files(sheet, "accuracy_vs_budget", "Accuracy by thinking budget", caption)
@@ -111,7 +108,7 @@ def training_ablation(summary: pl.DataFrame, sheet: Sheet, trainings: Mapping[st
     if len(set(trained) & set(cells.filter(strategy="separate")["model"])) < 2:
         return None
     trained_under = ", ".join(f"{model} under {trainings[model].shown}" for model in sorted(trained))
-    caption = f"{_caption(cells)} Separate budgeting. Trained: {trained_under}."
+    caption = f"{_caption(cells)} {BUDGET_AXIS} Separate budgeting. Trained: {trained_under}."
     target = figure_files(sheet, "training_ablation", "Training budgets side by side", caption)
     _draw_by_budget(cells, target, sheet, None)
     return target
@@ -124,7 +121,10 @@ def forced_vs_accuracy(summary: pl.DataFrame, sheet: Sheet) -> ReportFigure | No
     cells, left_out = distinct(summary.filter(closing, pl.col("think_budget").is_not_null()))
     if cells.is_empty():
         return None
-    caption = f"{BAND} A line goes from the smallest budget (most thoughts closed by us) to the largest.{left_out}"
+    caption = (
+        f"{BAND} Across: the share of responses whose think-end we wrote, because the budget was spent or the model "
+        f"stopped inside its thought. A line goes from the smallest budget to the largest.{left_out}"
+    )
     target = figure_files(sheet, "forced_vs_accuracy", "Accuracy over the share of forced thoughts", caption)
     x, y = ("forced_fraction", "forced_fraction_low", "forced_fraction_high"), ("avg_at_k", "ci_low", "ci_high")
     with benchmark_panels(cells, target, cells.select(*CELL, "num_problems", "num_samples", *x, *y)) as panels:
@@ -135,8 +135,8 @@ def forced_vs_accuracy(summary: pl.DataFrame, sheet: Sheet) -> ReportFigure | No
                     100 * line.cells[y[0]],
                     xerr=100 * distances(line.cells, *x),
                     yerr=100 * distances(line.cells, *y),
-                    ls=line.style,
-                    marker=line.marker,
+                    ls=line.style.line,
+                    marker=line.style.marker,
                     ms=5,
                     lw=1.4,
                     elinewidth=0.7,
@@ -146,70 +146,6 @@ def forced_vs_accuracy(summary: pl.DataFrame, sheet: Sheet) -> ReportFigure | No
             axes.set_xlim(103, -3)
             axes.set_xlabel("thoughts closed by us (%)")
             accuracy_axis(axes)
-    return target
-
-
-def paired(differences: pl.DataFrame, sheet: Sheet, between: str, baseline: str) -> ReportFigure | None:
-    """Models against `baseline` under the same strategy, or strategies of the same model, at equal budget. None when
-    there is no pair.
-
-    Args:
-        differences: of `elastic_core.statistics.accuracy.paired_differences`.
-        between: "model" or "strategy".
-    """
-    pairs = differences.filter(first=baseline).rename({"second": between})
-    if pairs.is_empty():
-        return None
-    if between == "model":
-        pairs, left_out = distinct(pairs)
-        title = f"Paired difference from {baseline}, at equal strategy and budget"
-    else:
-        left_out = ""
-        title = f"Paired difference from {plain(baseline)}, of the same model at equal budget"
-    caption = "Bars: 95 % intervals of the paired difference, over the problems that both have; above 0: better."
-    target = figure_files(sheet, f"{between}_differences", title, caption + left_out)
-    ladder = ladder_of(pairs)
-    with benchmark_panels(pairs, target, pairs) as panels:
-        lines = lines_of(pairs.sort("think_budget", nulls_last=True), sheet)
-        shifts = _shifts(lines)
-        for axes, part in panels:
-            axes.axhline(0, color=INK, lw=0.8)
-            for line in lines:
-                cells = line.cells.filter(benchmark=part["benchmark"][0])
-                _draw_points(axes, line, cells, place_on(ladder) + shifts[line.label], "difference", joined=False)
-            budget_axis(axes, ladder)
-            # What stands between two lines is at one budget.
-            axes.grid(False, axis="x")
-            for place in range(len(ladder) - 1):
-                axes.axvline(place + 0.5, color="0.85", lw=0.8, zorder=0)
-            y_label(axes, "difference (points)")
-    return target
-
-
-def marginal(gains: pl.DataFrame, sheet: Sheet) -> ReportFigure | None:
-    """Points of accuracy per 100 tokens more, between neighbouring budgets. None when no two budgets are neighbours."""
-    bounded, left_out = distinct(gains.filter(pl.col("low").is_not_null()))
-    if bounded.is_empty():
-        return None
-    caption = (
-        "Each point: two neighbouring budgets, at the mean of their tokens; bars: 95 % intervals, problems resampled. "
-        "An interval may run out of the frame: where tokens hardly grow, the ratio is hardly known."
-        f"{left_out}"
-    )
-    target = figure_files(sheet, "marginal_accuracy", "Accuracy bought by 100 tokens more", caption)
-    middle = pl.mean_horizontal("tokens", "next_tokens")
-    low, high = (100 * bound for bound in (min(0.0, *bounded["gain"]), max(0.0, *bounded["gain"])))
-    margin = 0.3 * ((high - low) or 1.0)  # Where no gain differs from 0 there is still an axis.
-    frame = low - margin, high + margin
-    with benchmark_panels(bounded, target, bounded) as panels:
-        for axes, part in panels:
-            axes.axhline(0, color=INK, lw=0.8)
-            for line in lines_of(part.sort(middle), sheet):
-                _draw_points(axes, line, line.cells, middle, "gain", joined=True)
-            log2_axis(axes, bounded["tokens"].min(), bounded["next_tokens"].max())  # type: ignore[arg-type]
-            axes.set_ylim(*frame)
-            axes.set_xlabel(TOKENS_LABEL)
-            y_label(axes, "points per 100 tokens")
     return target
 
 
@@ -235,7 +171,7 @@ def _caption(summary: pl.DataFrame) -> str:
 def _draw_published(axes: Axes, rows: pl.DataFrame, marks: dict[str, str]) -> None:
     for part in rows.sort("model").partition_by("model", maintain_order=True):
         model = part["model"][0]
-        style: dict[str, Any] = {"marker": marks[model], "ms": 7, "c": "0.55", "mec": "white", "mew": 0.5}
+        style: dict[str, Any] = {"marker": marks[model], "ms": 7, "c": "0.55", "mew": 1.4}
         axes.plot(part["tokens"], part["value"], ls="", label=f"published: {model}", **style)
 
 
@@ -259,31 +195,4 @@ def _trained_at(budget: Budget | None) -> pl.Expr:
         & (pl.col("strategy") == "separate")
         & pl.col("think_budget").eq_missing(pl.lit(budget.think))
         & pl.col("solution_budget").eq_missing(pl.lit(budget.solution))
-    )
-
-
-def _shifts(lines: list[Line]) -> dict[str, float]:
-    """How far each line stands from the middle of its budget's place, by label: beside each other, so that intervals do
-    not hide each other. Those without a budget have a place of their own."""
-    shifts: dict[str, float] = {}
-    for free in (True, False):
-        labels = [line.label for line in lines if (line.strategy == FREE) == free]
-        steps = max(1, len(labels) - 1)
-        shifts |= {label: _WIDTH * (i - (len(labels) - 1) / 2) / steps for i, label in enumerate(labels)}
-    return shifts
-
-
-def _draw_points(axes: Axes, line: Line, cells: pl.DataFrame, x: pl.Expr, column: str, joined: bool) -> None:
-    """Values in points with their intervals."""
-    axes.errorbar(
-        cells.select(x).to_series(),
-        100 * cells[column],
-        yerr=100 * distances(cells, column, "low", "high"),
-        ls=line.style if joined else "",
-        marker=line.marker,
-        ms=4.5,
-        lw=1.4,
-        elinewidth=1.1,
-        color=line.colour,
-        label=line.label,
     )

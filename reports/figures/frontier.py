@@ -33,7 +33,7 @@ def pareto_frontier(priced: pl.DataFrame, advised: pl.DataFrame, sheet: Sheet, u
         for axes, cells in panels:
             for line in lines_of(cells, sheet):
                 axes.plot(
-                    line.cells["cost"], 100 * line.cells["avg_at_k"], line.marker, ms=4, c=line.colour, alpha=0.35
+                    line.cells["cost"], 100 * line.cells["avg_at_k"], line.style.marker, ms=4, c=line.colour, alpha=0.35
                 )
                 best = line.cells.filter("frontier")
                 axes.errorbar(
@@ -42,7 +42,7 @@ def pareto_frontier(priced: pl.DataFrame, advised: pl.DataFrame, sheet: Sheet, u
                     xerr=distances(best, "cost", "cost_low", "cost_high"),
                     yerr=100 * distances(best, "avg_at_k", "ci_low", "ci_high"),
                     ls="",
-                    marker=line.marker,
+                    marker=line.style.marker,
                     ms=6,
                     c=line.colour,
                     elinewidth=0.9,

@@ -11,6 +11,7 @@ from elastic_core.statistics.estimates import FREE
 from reports.content import ReportFigure
 from reports.figures import (
     BAND,
+    BUDGET_AXIS,
     INK,
     Sheet,
     benchmark_panels,
@@ -46,7 +47,10 @@ def tokens_by_phase(rows: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFi
         return None
     data = _distributions(rows.filter(pl.col("strategy").is_in([strategy, FREE])))
     budgets = ladder_of(data)
-    caption = "Box: quartiles and median; whiskers: 5th to 95th percentile. Under each t: mean forced tokens."
+    caption = (
+        "Box: quartiles and median; whiskers: 5th to 95th percentile, of sampled tokens; no intervals. "
+        f"{BUDGET_AXIS} Under each t: mean tokens written into the response."
+    )
     target = figure_files(sheet, "tokens_by_phase", f"Tokens by phase ({plain(strategy)})", caption)
     legend: dict[str, Any] = {}
     with model_panels(data, target, sheet, legend) as panels:
@@ -66,8 +70,8 @@ def thinking_spent(spent: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFi
         return None
     caption = (
         "Needed: up to the smallest sufficient budget of each problem; overthinking: past it; futile: on problems that "
-        "no budget solves. Bars: 95 % intervals of each part. At the top: starved, the share of thoughts cut below "
-        "what their problem needs."
+        f"no budget solves. Bars: 95 % t-intervals of each part's mean over problems. {BUDGET_AXIS} At the top: "
+        "starved, the share of thoughts cut below what their problem needs."
     )
     title = f"Where the thinking goes ({plain(strategy)})"
     target = figure_files(sheet, "thinking_spent", title, caption)
@@ -76,7 +80,7 @@ def thinking_spent(spent: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFi
     data = data.filter(pl.col("solution_budget").eq_missing(largest))
     ladder = ladder_of(data)
     legend: dict[str, Any] = {}
-    with model_panels(data, target, sheet, legend) as panels:
+    with model_panels(_by_responses(data), target, sheet, legend) as panels:
         for axes, cells in panels:
             x = cells.select(place_on(ladder)).to_series().to_numpy()
             height = 0 * x
@@ -104,24 +108,35 @@ def sufficient_budgets(spent: pl.DataFrame, sheet: Sheet) -> ReportFigure | None
         return None
     spent, left_out = distinct(spent)
     caption = (
-        f"{BAND} A budget suffices where at least half of a problem's samples are right; ∞: unconstrained.{left_out}"
+        f"{BAND} {BUDGET_AXIS} A budget suffices where at least half of a problem's samples are right; ∞: "
+        f"unconstrained.{left_out}"
     )
     target = figure_files(sheet, "sufficient_budgets", "Problems solved within a thinking budget", caption)
     ladder = ladder_of(spent)
     columns = ["solved_within", "solved_within_low", "solved_within_high", "num_problems"]
-    data = spent.select("model", "benchmark", "strategy", "solution_budget", "think_budget", *columns)
-    with benchmark_panels(data, target, data) as panels:
+    data = spent.select("model", "benchmark", "strategy", "solution_budget", "think_budget", "responses", *columns)
+    with benchmark_panels(data, target, _by_responses(data)) as panels:
         for axes, part in panels:
             for line in lines_of(part.sort("think_budget", nulls_last=True), sheet):
                 x = line.cells.select(place_on(ladder)).to_series()
                 low, high, middle = (100 * line.cells[f"solved_within{end}"] for end in ("_low", "_high", ""))
                 axes.fill_between(x, low, high, color=line.colour, alpha=0.12, lw=0)
-                style: dict[str, Any] = {"ls": line.style, "marker": line.marker, "ms": 5, "lw": 1.6, "c": line.colour}
-                axes.plot(x, middle, label=line.label, **style)
+                style: dict[str, Any] = {"ls": line.style.line, "marker": line.style.marker, "ms": 5, "lw": 1.6}
+                axes.plot(x, middle, c=line.colour, label=line.label, **style)
             budget_axis(axes, ladder)
             axes.set_ylim(-3, 103)
             y_label(axes, "problems with b* at most t (%)")
     return target
+
+
+def _by_responses(spent: pl.DataFrame) -> pl.DataFrame:
+    """A figure's data, each rung under the strategy and budget of its own responses, `ladder` the one it stands on."""
+    free = pl.col("responses") == FREE
+    return spent.with_columns(
+        ladder="strategy",
+        strategy="responses",
+        solution_budget=pl.when(~free).then("solution_budget"),
+    ).drop("responses")
 
 
 def _distributions(rows: pl.DataFrame) -> pl.DataFrame:

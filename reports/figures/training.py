@@ -22,8 +22,10 @@ class Series(NamedTuple):
     series: str
 
 
+VALIDATION = re.compile(r"val-core/(.+)/acc/mean(?:@|_at_)(\d+)")
+"""verl's avg@k of a validation set: its name, and k."""
 SERIES = (
-    Series("validation accuracy (avg@k)", re.compile(r"val-core/.+/acc/mean(@|_at_)\d+"), "validation"),
+    Series("validation accuracy (avg@k)", VALIDATION, "validation"),
     Series("mean reward", re.compile(r"critic/score/mean"), "reward"),
     Series("tokens per response", re.compile(r"response_length/mean"), "response"),
     Series("tokens per response", re.compile(r"rollout/think_tokens"), "thinking"),
@@ -42,14 +44,11 @@ def training_curves(trainings: Mapping[str, Training], sheet: Sheet) -> ReportFi
     if data.is_empty():
         return None
     steps = data["step"].unique().sort().to_list()
-    validated = sorted({name.split("/")[1] for name in data.filter(series="validation")["name"]})
     caption = (
-        f"{sum(step > 0 for step in steps)} steps. Thin: the mean of one training batch; bold: centred mean of "
-        f"{SMOOTHING_STEPS} steps. Batches differ in their problems: no intervals."
+        f"{sum(step > 0 for step in steps)} steps. Across: training steps, a batch of rollouts each. Thin: the mean of "
+        f"one batch; bold: centred mean of {SMOOTHING_STEPS} steps. Batches differ in their problems: no intervals."
+        f"{_validated(data, trainings)}"
     )
-    if validated:
-        of_initial = ", at step 0 of the initial model" if steps[0] == 0 else ""
-        caption += f" Dots: validation on {', '.join(validated)}{of_initial}."
     target = figure_files(sheet, "training_curves", "Training under the budget", caption)
     panels = data["panel"].unique(maintain_order=True).to_list()
     with figure_of(len(panels), min(len(panels), 2), target, data, sharey=False) as (figure, places):
@@ -71,6 +70,22 @@ def training_curves(trainings: Mapping[str, Training], sheet: Sheet) -> ReportFi
                 axes.set_ylim(bottom=0)
         legend_below(figure, _legend(data, sheet), caption, num_columns=6)
     return target
+
+
+def _validated(data: pl.DataFrame, trainings: Mapping[str, Training]) -> str:
+    """What the dots are, and how many they rest on, for the caption."""
+    dots = data.filter(series="validation")
+    if dots.is_empty():
+        return ""
+    found = [match for name in dots["name"].unique() if (match := VALIDATION.fullmatch(name))]
+    problems = sorted({count for name in dots["model"].unique() if (count := trainings[name].num_validation)})
+    samples = sorted({int(match[2]) for match in found})
+    counts = " or ".join(map(str, problems)) or "an unknown number of"
+    first = "at step 0 of the initial model" if 0 in dots["step"] else "the initial model was not validated"
+    return (
+        f" Dots: validation on {', '.join(sorted({match[1] for match in found}))}, {counts} problems × "
+        f"{' or '.join(map(str, samples))} samples; {first}; no intervals."
+    )
 
 
 def _legend(data: pl.DataFrame, sheet: Sheet) -> dict[str, Any]:

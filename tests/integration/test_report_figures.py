@@ -1,6 +1,7 @@
 """Figures of whole, partial and single-cell tables. What they look like is for eyes; that they say what they show, and
 that their data is what was measured, for tests."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,17 @@ from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.statistics.accuracy import paired_differences
 from elastic_core.statistics.budgets import marginal_accuracy
 from elastic_core.statistics.thinking import thinking_spent
+from elastic_core.strategies import STRATEGIES
 from reports.content import Training
 from reports.figures import (
     COLOURS,
     NUM_COLOURS,
     Sheet,
     accuracy,
+    differences,
+    lines_of,
     model_colours,
+    strategy_styles,
     tokens,
     training,
 )
@@ -54,11 +59,15 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def sheet(directory: Path, rows: pl.DataFrame, trainings: Mapping[str, Training] | None = None) -> Sheet:
-    return Sheet(directory, model_colours([*rows["model"], *(trainings or {})]))
+    models = [*rows["model"], *(trainings or {})]
+    return Sheet(directory, model_colours(models), strategy_styles(rows["strategy"]))
 
 
 def trained(budget: str, base: str | None = "base", metrics: pl.DataFrame | None = None) -> Training:
-    return Training(TrainingBudget.parse(budget), asks_length=False, base=base, metrics=metrics)
+    return Training(TrainingBudget.parse(budget), asks_length=False, base=base, metrics=metrics, num_validation=64)
+
+
+TRAININGS = {"trained": trained("48+32", metrics=METRICS)}
 
 
 TABLES = {
@@ -157,14 +166,17 @@ def test_tokens_by_phase_leaves_out_what_was_not_measured(texts: list[str], tmp_
 def test_differences_are_those_of_the_statistics_and_none_without_a_pair(texts: list[str], tmp_path: Path) -> None:
     rows = make_rows(num_problems=4, budgets=[16, 48])
     paired = paired_differences(rows, "model", "base")
-    figure = accuracy.paired(paired, sheet(tmp_path, rows), "model", "base")
+    figure = differences.paired(paired, sheet(tmp_path, rows), "model", "base")
     assert figure is not None
     assert "trained, separate (s = 32)" in texts
     drawn = pl.read_csv(figure.data)
     assert drawn["difference"].to_list() == pytest.approx(paired["difference"].to_list(), abs=1e-6)
     strategies = paired_differences(rows, "strategy", "vanilla")
-    assert accuracy.paired(strategies, sheet(tmp_path, rows), "strategy", "vanilla") is not None
-    assert accuracy.paired(strategies, sheet(tmp_path, rows), "strategy", "beam") is None
+    against_vanilla = differences.paired(strategies, sheet(tmp_path, rows), "strategy", "vanilla")
+    assert against_vanilla is not None
+    assert "Vanilla may think t + s tokens" in against_vanilla.caption
+    assert 'the table "At equal tokens"' in against_vanilla.caption
+    assert differences.paired(strategies, sheet(tmp_path, rows), "strategy", "beam") is None
 
 
 def test_forced_shares_marginal_gains_and_thinking_are_drawn_from_their_statistics(tmp_path: Path) -> None:
@@ -172,7 +184,7 @@ def test_forced_shares_marginal_gains_and_thinking_are_drawn_from_their_statisti
     summary, spent, place = summarize(rows), thinking_spent(rows), sheet(tmp_path, rows)
     figures = [
         accuracy.forced_vs_accuracy(summary, place),
-        accuracy.marginal(marginal_accuracy(cell_problems(rows)), place),
+        differences.marginal(marginal_accuracy(cell_problems(rows)), place),
         tokens.thinking_spent(spent, place, "separate"),
         tokens.sufficient_budgets(spent, place),
     ]
@@ -180,20 +192,95 @@ def test_forced_shares_marginal_gains_and_thinking_are_drawn_from_their_statisti
     never = make_rows(models=["base"], strategies=["unconstrained"], num_problems=2)
     nothing = thinking_spent(never)
     assert accuracy.forced_vs_accuracy(summarize(never), place) is None
-    assert accuracy.marginal(marginal_accuracy(cell_problems(never)), place) is None
+    assert differences.marginal(marginal_accuracy(cell_problems(never)), place) is None
     assert tokens.thinking_spent(nothing, place, "separate") is None
     assert tokens.sufficient_budgets(nothing, place) is None
 
 
+def test_one_ratio_does_not_flatten_the_others(texts: list[str], tmp_path: Path) -> None:
+    rows = make_rows(num_problems=6, strategies=["separate", "budget_forcing"])
+    gains = marginal_accuracy(cell_problems(rows)).with_columns(next_tokens=2 * pl.col("tokens"))
+    gains = gains.filter(pl.col("low").is_not_null())
+    first = pl.int_range(pl.len()) == 0
+    wild = gains.with_columns(
+        gain=pl.when(first).then(149.84).otherwise("gain"), high=pl.when(first).then(300.0).otherwise("high")
+    )
+    flat = wild.with_columns(next_tokens=pl.when(first).then(1.04 * pl.col("tokens")).otherwise("next_tokens"))
+    frame = re.compile(r"Frame: .* ±([\d.]+);")
+    captions = [getattr(differences.marginal(table, sheet(tmp_path, rows)), "caption", "") for table in (gains, wild)]
+    tame, outlying = (float(frame.search(caption)[1]) for caption in captions)  # type: ignore[index]
+    assert outlying < 2 * tame
+    assert "+14,984" in texts
+    without = differences.marginal(flat, sheet(tmp_path, rows))
+    assert without is not None
+    assert f"1 of {gains.height} pairs whose tokens grow by less than 5 %" in without.caption
+    assert pl.read_csv(without.data)["gain"].max() < 149
+
+
+def test_every_strategy_has_a_mark_of_its_own_wherever_it_is_drawn(tmp_path: Path) -> None:
+    styles = strategy_styles(STRATEGIES)
+    assert len({style.marker for style in styles.values()}) == len(STRATEGIES) == len(styles)
+    assert strategy_styles(reversed(STRATEGIES)) == styles
+    rows = make_rows(strategies=["separate", "reasonflux_zero", "unconstrained", "another"], num_problems=3)
+    pairs = paired_differences(rows, "model", "base").rename({"second": "model"})
+    lines = lines_of(pairs, sheet(tmp_path, rows))
+    assert len({line.style.marker for line in lines}) == 4
+
+
+@pytest.mark.parametrize("name", ["thinking_spent", "sufficient_budgets"])
+def test_responses_without_a_budget_are_called_so_in_the_data_of_every_ladder(name: str, tmp_path: Path) -> None:
+    rows = make_rows(num_problems=4, strategies=["separate", "unconstrained"], budgets=[16, 48])
+    longest = (pl.col("model") == "trained") & (pl.col("think_budget") == 48)
+    own = rows.filter(longest).with_columns(think_budget=pl.lit(None, pl.Int32))
+    spent, place = thinking_spent(pl.concat([rows, own])), sheet(tmp_path, rows)
+    figure = {
+        "thinking_spent": lambda: tokens.thinking_spent(spent, place, "separate"),
+        "sufficient_budgets": lambda: tokens.sufficient_budgets(spent, place),
+    }[name]()
+    assert figure is not None
+    last = pl.read_csv(figure.data).filter(pl.col("think_budget").is_null(), ladder="separate", benchmark="easy")
+    assert dict(last.select("model", "strategy").rows()) == {"base": "unconstrained", "trained": "separate"}
+    assert last.filter(strategy="unconstrained")["solution_budget"].to_list() == [None]
+
+
+AXES = ("Across: tokens that the model sampled per response", "Across: the thinking budget t", "Across: ")
+
+
+def test_every_caption_says_what_its_axis_counts_and_whose_the_intervals_are(tmp_path: Path) -> None:
+    rows = make_rows(num_problems=4, budgets=[0, 32, 96])
+    summary, spent, place = summarize(rows), thinking_spent(rows), sheet(tmp_path, rows)
+    pairs = paired_differences(rows, "model", "base")
+    expected = {
+        accuracy.accuracy_vs_tokens(summary, place, None, NOTHING): (AXES[0], "Wilson's"),
+        accuracy.accuracy_vs_budget(summary, place, None): (AXES[1], "Wilson's"),
+        accuracy.forced_vs_accuracy(summary, place): ("the share of responses whose think-end we wrote", "Wilson's"),
+        differences.paired(pairs, place, "model", "base"): (AXES[1], "t-intervals of the problems' differences"),
+        differences.marginal(marginal_accuracy(cell_problems(rows)), place): (AXES[0], "problems resampled"),
+        tokens.tokens_by_phase(rows, place, "separate"): (AXES[1], "no intervals"),
+        tokens.thinking_spent(spent, place, "separate"): (AXES[1], "t-intervals"),
+        tokens.sufficient_budgets(spent, place): (AXES[1], "Wilson's"),
+        training.training_curves(TRAININGS, sheet(tmp_path, rows, TRAININGS)): ("training steps", "no intervals"),
+    }
+    for figure, parts in expected.items():
+        assert figure is not None
+        assert all(part in figure.caption for part in (*parts, AXES[2])), figure.name
+
+
 def test_training_draws_the_metrics_it_knows(texts: list[str], tmp_path: Path) -> None:
-    trainings = {"trained": trained("48+32", metrics=METRICS), "t24": trained("24+32", metrics=None)}
+    trainings = {**TRAININGS, "t24": trained("24+32", metrics=None)}
     figure = training.training_curves(trainings, sheet(tmp_path, make_rows(num_problems=1), trainings))
     assert figure is not None
     assert {"validation accuracy (avg@k)", "mean reward", "tokens per response", "thinking", "trained"} <= set(texts)
     assert not {"solution", "t24"} & set(texts)
     assert figure.caption.startswith("7 steps")  # 0 is no step of training.
-    assert "step 0 of the initial model" in figure.caption
+    assert "validation on miniature, 64 problems × 1 samples; at step 0 of the initial model" in figure.caption
     assert "actor/lr" not in pl.read_csv(figure.data)["name"]
+
+
+def test_training_that_did_not_validate_its_initial_model_says_so(tmp_path: Path) -> None:
+    late = {"trained": trained("48+32", metrics=METRICS.filter((pl.col("step") > 0) | (pl.col("name") == "actor/lr")))}
+    figure = training.training_curves(late, Sheet(tmp_path, model_colours(late)))
+    assert "the initial model was not validated" in getattr(figure, "caption", "")
 
 
 def test_training_without_any_known_metric_is_no_figure(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """What the documents show works."""
 
 import asyncio
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from tests.scripted import ScriptedEngine
 from tests.unit.test_strategies import END, MARKERS, PROMPT, WORD
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
+PLACE = ("benchmark", "strategy", "think_budget", "solution_budget")
 DOCUMENTS = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 
 
@@ -43,3 +46,35 @@ def test_links_between_documents_lead_somewhere() -> None:
     for document in DOCUMENTS:
         for target in re.findall(r"\]\((?!https?://)([^)#]+)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def example_cells() -> list[dict[str, Any]]:
+    """The cells of the embedded run that the README tells of, `text` as it writes them: "12.3 [10.1, 14.5]"."""
+    cells = json.loads((REPOSITORY / "reports" / "example" / "summary.json").read_text())
+    ends = ("avg_at_k", "ci_low", "ci_high")
+    return [cell | {"text": "{:.1f} [{:.1f}, {:.1f}]".format(*(100 * cell[end] for end in ends))} for cell in cells]
+
+
+def readme() -> str:
+    return " ".join((REPOSITORY / "README.md").read_text().split())
+
+
+def test_every_accuracy_of_the_readme_is_one_of_the_embedded_run() -> None:
+    known = {cell["text"] for cell in example_cells()}
+    shown = re.findall(r"(?<![\d.+-])\d+\.\d \[\d+\.\d, \d+\.\d\]", readme())
+    assert len(shown) > 100
+    assert set(shown) <= known
+
+
+def test_the_readme_says_wherever_training_lowers_accuracy_beyond_doubt_and_where_thinking_does() -> None:
+    (lowered,) = re.findall(r"- \*\*Where training lowers a number\*\*.*?(?= - )", readme())
+    (hurt,) = re.findall(r"- \*\*More thinking can hurt\.\*\*.*?(?= - )", readme())
+    cells = {tuple(cell[name] for name in ("model", *PLACE)): cell for cell in example_cells()}
+    fallen = [key[1:] for key, cell in cells.items() if cells["base", *key[1:]]["ci_low"] > cell["ci_high"]]
+    assert {key[1] for key in fallen} == {"reasonflux_zero"}
+    for key in fallen:
+        assert cells["base", *key]["text"] in lowered
+        assert f"{100 * cells['trained', *key]['avg_at_k']:.1f} [" in lowered
+    easy = [cells["base", "miniature-easy", "separate", t, 32] for t in (0, 48)]
+    assert round(100 * (easy[0]["avg_at_k"] - easy[1]["avg_at_k"]), 1) == 34.8
+    assert all(cell["text"] in hurt for cell in easy)

@@ -114,3 +114,20 @@ def test_what_is_no_table_or_has_no_rows_is_one_sentence(preset: Path) -> None:
         shard.unlink()
     with pytest.raises(UserError, match="no rows yet"):
         report_sources(preset / "sweep" / "s1" / "table", {})
+
+
+@pytest.mark.parametrize(("limit", "expected"), [({}, 5), ({"validation_problems": 3}, 3)])
+def test_the_problems_of_a_validation_are_counted_where_its_data_is_there(
+    preset: Path, limit: dict[str, int], expected: int
+) -> None:
+    data, stage = preset / "data" / "d1" / "hard.parquet", preset / "train" / "t1"
+    metrics = pl.DataFrame({"step": [0, 2], "name": ["val-core/hard/acc/mean_at_4"] * 2, "value": [0.1, 0.2]})
+    metrics.write_parquet(stage / "metrics.parquet")
+    train = {"budget": "48+32", **limit}
+    write_json(
+        stage / "inputs.json",
+        {"inputs": {"base": "b453", "train": train, "validation_data": hash_files([data])}, "request": {}},
+    )
+    assert report_sources(preset / "sweep" / "s1", {}).trainings["trained"].num_validation == expected
+    shutil.rmtree(preset / "data")
+    assert report_sources(preset / "sweep" / "s1", {}).trainings["trained"].num_validation is None

@@ -11,6 +11,7 @@ from elastic_core.budget import TrainingBudget
 from elastic_core.statistics.accuracy import paired_differences
 from elastic_core.statistics.budgets import anytime_accuracy, budget_advice, cheapest_budgets, falls, marginal_accuracy
 from elastic_core.statistics.cost import TOKENS, CostModel, cell_costs
+from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.thinking import thinking_spent
 from reports import tables
 from reports.content import ReportTable, Shown, Training
@@ -110,6 +111,18 @@ def test_differences_are_in_points_and_signed(rows: pl.DataFrame) -> None:
     assert table.frame[name].sum() == pytest.approx(100 * paired.filter(first="base")["difference"].sum())
     assert all(line[table.header.index(name)].text[0] in "+-" for line in table.lines)
     assert tables.paired(paired, "model", "nobody") is None
+
+
+def test_strategies_and_models_are_compared_at_equal_tokens_too(rows: pl.DataFrame) -> None:
+    by_strategy, by_model = area_differences(rows, "strategy", "vanilla"), area_differences(rows, "model", "base")
+    table = tables.equal_tokens(by_strategy, by_model)
+    assert table is not None
+    assert {"separate − vanilla", "budget forcing − vanilla", "trained − base"} <= set(table.frame["compared"])
+    (line,) = table.frame.filter(benchmark="hard", compared="separate − vanilla", of="base").to_dicts()
+    assert line["difference (points) low"] < line["difference (points)"] < line["difference (points) high"]
+    assert (line["problems"], line["trajectories"]) == (6, 2 * 2 * 6 * 4)
+    assert line["tokens from"] < line["tokens to"]
+    assert tables.equal_tokens(by_strategy.clear(), by_model.clear()) is None
 
 
 def test_the_advice_is_the_cheapest_budget_that_holds_with_its_cost_and_its_tail(rows: pl.DataFrame) -> None:

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_core.statistics.curves import Curve, LogLaw, area, area_difference, log_law, overlap, read_curve
+from elastic_core.statistics.curves import (
+    Curve,
+    LogLaw,
+    area,
+    area_difference,
+    area_differences,
+    log_law,
+    overlap,
+    read_curve,
+)
 from elastic_core.statistics.estimates import bootstrap
 
 TOKENS = 2.0 ** np.arange(5, 11)
@@ -243,3 +252,23 @@ def test_the_bootstrap_says_nothing_of_what_is_undefined() -> None:
     assert bootstrap(values, inverse, extremes, 2)[:3] == (2.0, -np.inf, np.inf)
     with pytest.raises(ValueError, match="undefined for these 1 problems"):
         bootstrap(values[:1], inverse, extremes, 1)
+
+
+def test_a_table_holds_every_curve_against_the_baseline_at_equal_tokens() -> None:
+    rng = np.random.default_rng(0)
+    scores, tokens = rng.choice([0.0, 0.5, 1.0], (8, 6)), TOKENS + rng.integers(0, 9, (8, 6))
+    base, other = rows(scores, tokens), rows(1 - scores, 2 * tokens)
+    named = [
+        part.with_columns(model=pl.lit(model), benchmark=pl.lit("easy"), strategy=pl.lit("separate"))
+        for model, part in (("base", base), ("other", other), ("one cell", base.filter(think_budget=1)))
+    ]
+    (found,) = area_differences(pl.concat(named), "model", "base").to_dicts()
+    first, second = read_curve(base), read_curve(other)
+    expected = area_difference(second, first)
+    assert [found[name] for name in ("first", "second", "strategy")] == ["base", "other", "separate"]
+    counts = found["num_problems"], found["num_trajectories"]
+    assert (found["difference"], found["low"], found["high"], *counts) == expected
+    spans = 2**first.log_tokens, 2**second.log_tokens
+    assert found["from_tokens"] == pytest.approx(max(span.min() for span in spans))
+    assert found["to_tokens"] == pytest.approx(min(span.max() for span in spans))
+    assert area_differences(pl.concat(named), "model", "nobody").is_empty()

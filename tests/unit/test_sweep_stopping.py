@@ -1,5 +1,6 @@
 """Sequential sampling: the widest interval decides, and samples grow until it is narrow or the cap is there."""
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import avg_at_k
 from elastic_core.sweep.grid import Cell
-from elastic_core.sweep.plan import next_samples, widest
+from elastic_core.sweep.stopping import beyond_reach, next_samples, problems_needed, projection, reach, widest
 
 
 def rows(strategy: str, scores: list[float]) -> pl.DataFrame:
@@ -52,3 +53,51 @@ def test_samples_grow_until_the_cap(now: int, cap: int) -> None:
     following = next_samples(now, cap)
     assert following == cap or following > now
     assert following <= cap
+
+
+@given(st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=4, max_size=4), min_size=2, max_size=40))
+def test_no_scores_make_an_interval_narrower_than_what_is_within_reach(scores: list[list[float]]) -> None:
+    table = pl.concat([rows("separate", list(sample)) for sample in zip(*scores, strict=True)])
+    assert widest(table.lazy(), cells("separate")).half_width >= reach(len(scores), 4).alike - 0.01
+
+
+def test_two_points_cannot_be_had_of_thirty_problems_and_it_is_said_what_can() -> None:
+    best = reach(30, 256)
+    assert (round(best.alike, 1), round(best.certain, 1)) == (4.5, 11.7)
+    assert best.certain == pytest.approx(widest(rows("separate", [1.0] * 30).lazy(), cells("separate")).half_width)
+    effective = 30 * 31 / 32
+    assert best.certain == pytest.approx(100 * 1.96**2 / (effective + 1.96**2), abs=0.01)
+    (sentence,) = beyond_reach(2.0, {"aime-2024": 30, "math-500": 500}, 256)
+    assert sentence.startswith("aime-2024 has 30 problems, whose intervals cannot be narrower than ±4.5 points")
+    assert "±11.7 where all are wrong or all right" in sentence
+    needed = problems_needed(2.0, 256)
+    assert f"takes {needed.alike} problems at least, there {needed.certain}" in sentence
+    assert beyond_reach(2.0, {"enough": int(needed.alike)}, 256) == []
+    assert beyond_reach(2.0, {"too few": int(needed.alike) - 1}, 256) != []
+
+
+def test_few_samples_keep_intervals_wide_however_many_the_problems() -> None:
+    assert reach(200, 4).alike > reach(200, 64).alike
+    (sentence,) = beyond_reach(0.01, {"easy": 100}, 4)
+    assert "more than 10,000 problems" in sentence
+
+
+def test_a_projection_keeps_what_the_problems_differ_by_and_takes_off_what_their_samples_do() -> None:
+    rng = np.random.default_rng(0)
+    harder = rng.uniform(0.2, 0.8, 200)
+    few, many = (
+        pl.concat([rows("separate", list((rng.random(200) < harder).astype(float))) for _ in range(count)])
+        for count in (4, 64)
+    )
+    asked = cells("separate")
+    projected = widest(few.lazy(), asked, 64)
+    assert projected.half_width == pytest.approx(widest(many.lazy(), asked).half_width, rel=0.1)
+    assert projected.half_width < 0.8 * widest(few.lazy(), asked).half_width
+    assert widest(few.lazy(), asked, 4) == widest(few.lazy(), asked)
+    assert "only more problems" in projection(projected, 64)
+
+
+def test_nothing_is_projected_away_of_problems_that_were_sampled_once() -> None:
+    once = rows("separate", [0.0, 1.0] * 20)
+    table, asked = once.lazy(), cells("separate")
+    assert widest(table, asked, 256).half_width == pytest.approx(widest(once.lazy(), asked).half_width, rel=0.02)

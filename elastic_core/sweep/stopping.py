@@ -1,0 +1,157 @@
+"""Sampling until intervals are narrow: how wide they are, how narrow they can become, how many samples come next.
+
+Stopping when an interval is narrow looks at the data; as the stop depends on the width alone and comes after all cells
+have the same number of samples, its effect on coverage is small, and it is recorded with the sweep.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from elastic_core.budget import Budget
+from elastic_core.statistics.accuracy import mean_score
+from elastic_core.statistics.estimates import column_of, problem_table
+from elastic_core.sweep.grid import Cell
+from elastic_core.trajectory import CELL
+
+GROWTH = 1.5
+"""Factor from one round's samples to the next one's."""
+
+_MANY_PROBLEMS = 10_000
+"""Where `problems_needed` ends its search."""
+
+
+class Widest(NamedTuple):
+    """The cell whose interval is widest, in words, and half its 95 % interval in points (percent)."""
+
+    cell: str
+    half_width: float
+
+
+def widest(rows: pl.LazyFrame, cells: Iterable[Cell], num_samples: int | None = None) -> Widest:
+    """The half-width is that of avg@k, the larger side of the interval.
+
+    Args:
+        rows: of a trajectory table; only those of the cells are read into memory.
+        cells: that are asked for. A table may hold others of earlier requests, which get no more samples.
+        num_samples: project to so many per problem: the variance between the problems' means is then what it is now,
+            less what the samples within a problem contribute to it now, and more what they will then. A problem that
+            was sampled once tells nothing of the latter, and nothing is taken off for it.
+
+    Raises:
+        ValueError: on no rows of these cells.
+    """
+    schema = rows.collect_schema()
+    asked = pl.DataFrame([cell.key for cell in cells], {name: schema[name] for name in CELL}, orient="row")
+    mine = rows.join(asked.lazy(), on=CELL, how="semi", nulls_equal=True).collect()
+    if mine.is_empty():
+        raise ValueError("no rows, so no interval; expected at least one finished cell")
+    return max((_widest(cell, num_samples) for cell in mine.partition_by(CELL)), key=lambda found: found.half_width)
+
+
+def next_samples(now: int, cap: int) -> int:
+    """Samples per problem and cell of the next round."""
+    return min(cap, math.ceil(now * GROWTH))
+
+
+class Reach(NamedTuple):
+    """Half the 95 % interval of avg@k at its narrowest, in points (percent), of so many problems and samples.
+
+    Attributes:
+        alike: of any cell: if no problem were harder than another, at the accuracy where that is narrowest. However a
+            cell's problems differ, its interval is no narrower, as their differences only widen it.
+        certain: of a cell that is all wrong or all right, as many are at tight and at ample budgets.
+    """
+
+    alike: float
+    certain: float
+
+
+@lru_cache(maxsize=1024)
+def reach(num_problems: int, num_samples: int) -> Reach:
+    """What no more samples can better: known before any is drawn, by `elastic_core.statistics.accuracy.mean_score`."""
+    # Accuracies above one half mirror those below it.
+    widths = [
+        _half_width(pl.DataFrame({"score": np.full(num_problems, share), "num_samples": np.int64(num_samples)}))
+        for share in np.linspace(0, 0.5, 101)
+    ]
+    return Reach(min(widths), widths[0])
+
+
+def problems_needed(half_width: float, num_samples: int) -> Reach:
+    """The fewest problems at which `reach` is as narrow as this, as whole numbers; infinite for more than 10,000."""
+    counts = range(1, _MANY_PROBLEMS + 1)
+
+    def fewest(kind: int) -> float:
+        place = bisect_left(counts, True, key=lambda count: reach(count, num_samples)[kind] <= half_width)
+        return counts[place] if place < len(counts) else math.inf
+
+    return Reach(fewest(0), fewest(1))
+
+
+def beyond_reach(half_width: float, num_problems: Mapping[str, int], num_samples: int) -> list[str]:
+    """A sentence for each benchmark whose problems are too few for such an interval, whatever their samples say.
+
+    Args:
+        half_width: asked for, in points (percent).
+        num_problems: of each benchmark.
+        num_samples: most per problem and cell.
+    """
+    found = []
+    for benchmark, count in num_problems.items():
+        best = reach(count, num_samples)
+        if best.alike > half_width:
+            needed = problems_needed(half_width, num_samples)
+            found.append(
+                f"{benchmark} has {count} problems, whose intervals cannot be narrower than ±{best.alike:.1f} points "
+                f"with {num_samples} samples each, and are ±{best.certain:.1f} where all are wrong or all right; "
+                f"±{half_width:g} takes {_count(needed.alike)} problems at least, there {_count(needed.certain)}"
+            )
+    return found
+
+
+def projection(then: Widest, num_samples: int) -> str:
+    """What `widest` projects, as a sentence."""
+    return (
+        f"Projected from how far apart the problems are so far: with {num_samples} samples of each the widest interval "
+        f"is about ±{then.half_width:.1f} points, {then.cell}; only more problems would make it much narrower."
+    )
+
+
+def _count(problems: float) -> str:
+    return f"{problems:,}" if problems < math.inf else f"more than {_MANY_PROBLEMS:,}"
+
+
+def _widest(cell: pl.DataFrame, num_samples: int | None) -> Widest:
+    model, benchmark, strategy, think, solution = cell.select(CELL).row(0)
+    problems = problem_table(cell, ["score"])
+    if num_samples is not None:
+        problems = _projected(problems, cell, num_samples)
+    return Widest(str(Cell(model, benchmark, strategy, Budget(think, solution))), _half_width(problems))
+
+
+def _projected(problems: pl.DataFrame, cell: pl.DataFrame, num_samples: int) -> pl.DataFrame:
+    """Means of problems as far apart as so many samples of each are expected to leave them."""
+    spread = cell.group_by("problem").agg(within=pl.col("score").var().fill_null(0.0), now=pl.len())
+    within, now = spread["within"].to_numpy(), spread["now"].to_numpy()
+    means = column_of(problems, "score")
+    total = float(means.var(ddof=1)) if len(means) > 1 else 0.0
+    between = max(0.0, total - float((within / now).mean()))
+    then = between + float((within / np.maximum(now, num_samples)).mean())
+    share = math.sqrt(min(1.0, then / total)) if total else 1.0
+    middle = means.mean()
+    return problems.with_columns(
+        score=middle + share * (means - middle), num_samples=pl.max_horizontal("num_samples", num_samples)
+    )
+
+
+def _half_width(problems: pl.DataFrame) -> float:
+    accuracy = mean_score(problems)
+    return 100 * max(accuracy.mean - accuracy.low, accuracy.high - accuracy.mean)

@@ -1,0 +1,162 @@
+"""Paired differences between models and between strategies, and what the next tokens buy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from elastic_core.statistics.estimates import FREE
+from reports.claims import VANILLA
+from reports.content import ReportFigure
+from reports.figures import (
+    BUDGET_AXIS,
+    INK,
+    TOKENS_AXIS,
+    TOKENS_LABEL,
+    VANILLA_MAY,
+    Line,
+    Sheet,
+    benchmark_panels,
+    budget_axis,
+    distances,
+    distinct,
+    figure_files,
+    ladder_of,
+    lines_of,
+    log2_axis,
+    place_on,
+    y_label,
+)
+from reports.tables import EQUAL_TOKENS
+from reports.wording import plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_WIDTH = 0.7
+"""Of the bars at one budget, as a share of its room."""
+MIN_GROWTH = 0.05
+"""By which tokens must grow from one budget to the next for a gain per token to mean anything."""
+_FRAME = 5
+"""Of marginal gains, in sizes of the median one."""
+
+
+def paired(differences: pl.DataFrame, sheet: Sheet, between: str, baseline: str) -> ReportFigure | None:
+    """Models against `baseline` under the same strategy, or strategies of the same model, at equal budget. None when
+    there is no pair.
+
+    Args:
+        differences: of `elastic_core.statistics.accuracy.paired_differences`.
+        between: "model" or "strategy".
+    """
+    pairs = differences.filter(first=baseline).rename({"second": between})
+    if pairs.is_empty():
+        return None
+    if between == "model":
+        pairs, left_out = distinct(pairs)
+        title = f"Paired difference from {baseline}, at equal strategy and budget"
+    else:
+        of_vanilla = f'{VANILLA_MAY} What was spent is compared in the table "{EQUAL_TOKENS}".'
+        left_out = of_vanilla if VANILLA in {baseline, *pairs["strategy"]} else ""
+        title = f"Paired difference from {plain(baseline)}, of the same model at equal budget"
+    caption = (
+        "Bars: 95 % t-intervals of the problems' differences, over the problems that both have; above 0: better than "
+        f"{plain(baseline)}. {BUDGET_AXIS}{left_out}"
+    )
+    target = figure_files(sheet, f"{between}_differences", title, caption)
+    ladder = ladder_of(pairs)
+    with benchmark_panels(pairs, target, pairs) as panels:
+        lines = lines_of(pairs.sort("think_budget", nulls_last=True), sheet)
+        shifts = _shifts(lines)
+        for axes, part in panels:
+            axes.axhline(0, color=INK, lw=0.8)
+            for line in lines:
+                cells = line.cells.filter(benchmark=part["benchmark"][0])
+                _draw_points(axes, line, cells, place_on(ladder) + shifts[line.label], "difference", joined=False)
+            budget_axis(axes, ladder)
+            # What stands between two lines is at one budget.
+            axes.grid(False, axis="x")
+            for place in range(len(ladder) - 1):
+                axes.axvline(place + 0.5, color="0.85", lw=0.8, zorder=0)
+            y_label(axes, "difference (points)")
+    return target
+
+
+def marginal(gains: pl.DataFrame, sheet: Sheet) -> ReportFigure | None:
+    """Points of accuracy per 100 tokens more, between neighbouring budgets whose tokens differ (`MIN_GROWTH`). None
+    when there are no two.
+
+    The frame is of the size of the middle gain, which no single ratio moves; a gain beyond it is marked at its edge.
+    """
+    drawn, left_out = distinct(gains)
+    bounded = drawn.filter(pl.col("next_tokens") >= (1 + MIN_GROWTH) * pl.col("tokens"), pl.col("low").is_not_null())
+    if bounded.is_empty():
+        return None
+    sizes = bounded.filter(pl.col("gain") != 0)["gain"].abs()
+    reach = _FRAME * float(sizes.median() if len(sizes) else 0.01)  # type: ignore[arg-type]
+    beyond = int((bounded["gain"].abs() > reach).sum())
+    caption = (
+        "Each point: two neighbouring budgets, at the mean of their tokens; bars: 95 % intervals, problems resampled. "
+        f"{TOKENS_AXIS} Left out, as ratios to nearly nothing: {drawn.height - bounded.height} of {drawn.height} "
+        f"pairs whose tokens grow by less than {100 * MIN_GROWTH:.0f} %, or whose interval is unbounded. The table has "
+        f"them. Frame: at most {_FRAME} times the median size of a gain, ±{100 * reach:.3g}; bars are cut there."
+    )
+    if beyond:
+        caption += f" Triangles at its edge, with their numbers: gains beyond it, {beyond}."
+    caption += left_out
+    lowest, highest = min(0.0, *bounded["low"]), max(0.0, *bounded["high"])
+    frame = 105 * max(-reach, lowest), 105 * min(reach, highest)
+    target = figure_files(sheet, "marginal_accuracy", "Accuracy bought by 100 tokens more", caption)
+    middle = pl.mean_horizontal("tokens", "next_tokens")
+    with benchmark_panels(bounded, target, bounded) as panels:
+        for axes, part in panels:
+            axes.axhline(0, color=INK, lw=0.8)
+            for line in lines_of(part.sort(middle), sheet):
+                _draw_points(axes, line, line.cells, middle, "gain", joined=True)
+                _draw_beyond(axes, line, middle, reach)
+            log2_axis(axes, bounded["tokens"].min(), bounded["next_tokens"].max())  # type: ignore[arg-type]
+            axes.set_ylim(*frame)
+            axes.set_xlabel(TOKENS_LABEL)
+            y_label(axes, "points per 100 tokens")
+    return target
+
+
+def _shifts(lines: list[Line]) -> dict[str, float]:
+    """How far each line stands from the middle of its budget's place, by label: beside each other, so that intervals do
+    not hide each other. Those without a budget have a place of their own."""
+    shifts: dict[str, float] = {}
+    for free in (True, False):
+        labels = [line.label for line in lines if (line.strategy == FREE) == free]
+        steps = max(1, len(labels) - 1)
+        shifts |= {label: _WIDTH * (i - (len(labels) - 1) / 2) / steps for i, label in enumerate(labels)}
+    return shifts
+
+
+def _draw_points(axes: Axes, line: Line, cells: pl.DataFrame, x: pl.Expr, column: str, joined: bool) -> None:
+    """Values in points with their intervals."""
+    axes.errorbar(
+        cells.select(x).to_series(),
+        100 * cells[column],
+        yerr=100 * distances(cells, column, "low", "high"),
+        ls=line.style.line if joined else "",
+        marker=line.style.marker,
+        ms=4.5 * line.style.size,
+        lw=1.4,
+        elinewidth=1.1,
+        color=line.colour,
+        label=line.label,
+    )
+
+
+def _draw_beyond(axes: Axes, line: Line, x: pl.Expr, reach: float) -> None:
+    """Triangles and numbers at the frame's edge for gains beyond it."""
+    for cell in line.cells.with_columns(x=x).filter(pl.col("gain").abs() > reach).iter_rows(named=True):
+        up = cell["gain"] > 0
+        edge, marker = (0.97, 6) if up else (0.03, 7)  # matplotlib's carets, whose tip is their place
+        place = axes.get_xaxis_transform()
+        axes.plot(cell["x"], edge, marker=marker, ms=9, c=line.colour, transform=place, clip_on=False, zorder=6)
+        axes.annotate(
+            f"{100 * cell['gain']:+,.0f}", (cell["x"], edge), (-7, 0), xycoords=place, textcoords="offset points",
+            ha="right", va="top" if up else "bottom", size=8, color=line.colour,
+        )  # fmt: skip

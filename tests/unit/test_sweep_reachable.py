@@ -1,0 +1,53 @@
+"""An interval that the problems are too few for is refused before anything takes long, and a plan says so too."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+import pytest
+
+from elastic_core.budget import Budget
+from elastic_core.errors import UserError
+from elastic_core.sweep.grid import Cell
+from flows.inputs import Inputs
+from flows.sweep_status import narrowest
+from tests.unit.test_sweep_stopping import rows
+
+
+def inputs(until_ci: float | None, num_problems: int) -> Inputs:
+    """Of a sweep of one benchmark, as far as its intervals are concerned."""
+    settings = SimpleNamespace(sweep=SimpleNamespace(until_ci=until_ci, max_samples=256))
+    found = Inputs(SimpleNamespace(settings=settings))  # type: ignore[arg-type]
+    found.__dict__["problems"] = {"aime-2024": [None] * num_problems}
+    return found
+
+
+def sweep(num_problems: int, scores: list[float]) -> Any:
+    cell = Cell("base", "easy", "separate", Budget(8, None))
+    table = pl.concat([rows("separate", scores)] * 2) if scores else rows("separate", [])
+    return SimpleNamespace(
+        problems={"easy": [None] * num_problems}, models=[SimpleNamespace(cells=[cell])], scores=table.lazy
+    )
+
+
+def test_two_points_of_thirty_problems_are_refused_with_what_can_be_reached() -> None:
+    with pytest.raises(UserError, match=r"until_ci is 2 points, but aime-2024 has 30 problems.*±4\.5.*±11\.7"):
+        inputs(2.0, 30).require_reachable()
+
+
+@pytest.mark.parametrize(("until_ci", "num_problems"), [(None, 30), (5.0, 30), (2.0, 100)])
+def test_what_some_scores_could_reach_is_not(until_ci: float | None, num_problems: int) -> None:
+    inputs(until_ci, num_problems).require_reachable()
+
+
+def test_a_plan_says_what_will_be_refused() -> None:
+    (remark,) = narrowest(sweep(30, []), 2.0, 256)
+    assert remark.startswith("until_ci=2 will be refused: easy has 30 problems")
+
+
+def test_a_plan_says_which_cells_stay_wide_and_what_the_rows_so_far_project() -> None:
+    assert narrowest(sweep(30, []), 12.0, 256) == []
+    (certain,) = narrowest(sweep(30, []), 5.0, 256)
+    assert "all wrong or all right keeps ±11.7 points" in certain
+    _, projected = narrowest(sweep(30, [0.0, 1.0] * 15), 5.0, 256)
+    assert projected.startswith("Projected from how far apart the problems are so far: with 256 samples")
