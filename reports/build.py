@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from elastic_core.escaping import write_csv
 from elastic_core.files import replacing, write_text
 from elastic_core.statistics.accuracy import paired_differences
 from elastic_core.statistics.budgets import budget_advice, marginal_accuracy, thinking_spent
+from elastic_core.statistics.seeds import seeds_as_one
+from elastic_core.sweep.grid import without_seed
 from reports import tables
 from reports.claims import BASE, TRAINED, VANILLA, evaluate_claims
 from reports.content import ReportContent, ReportSources, ReportTable
@@ -103,16 +106,21 @@ def _replace_earlier(content: ReportContent, earlier: list[str]) -> None:
 
 
 def _collect(sources: ReportSources, directory: Path) -> ReportContent:
-    rows = sources.rows.select(COLUMNS).collect()
-    trainings = sources.trainings
+    asked_for = sources.rows.select(COLUMNS).collect()
+    rows = seeds_as_one(asked_for)
+    # Seeds of one training differ in what it went through, not in what it is.
+    trainings = {
+        without_seed(name)[0]: replace(training, base=training.base and without_seed(training.base)[0])
+        for name, training in sources.trainings.items()
+    }
     star = trainings[TRAINED].fixed_budget if TRAINED in trainings else None
     problems = cell_problems(rows)
     summary = summarize_problems(problems)
-    responses = readable(rows)
+    responses = readable(asked_for)
     claims = evaluate_claims(rows, star)
     if all(each.num_answered == 0 for each in responses):
         claims = [claim._replace(holds=None, evidence="needs answers that the grader can read") for claim in claims]
-    idle = [sentence for name, training in trainings.items() if (sentence := training.idle(name))]
+    idle = [sentence for name, training in sources.trainings.items() if (sentence := training.idle(name))]
     theirs = published(summary["benchmark"].unique().to_list())
     first_model, first_strategy = ordered(summary["model"], BASE)[0], ordered(summary["strategy"], VANILLA)[0]
     by_model = paired_differences(rows, "model", first_model)
@@ -125,7 +133,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         accuracy.paired(by_model, drawn, "model", first_model),
         accuracy.paired(by_strategy, drawn, "strategy", first_strategy),
         accuracy.training_ablation(summary, drawn, trainings),
-        training.training_curves(trainings, drawn),
+        training.training_curves(sources.trainings, drawn),
         tokens.tokens_by_phase(rows, drawn, tables.SEPARATE),
         accuracy.forced_vs_accuracy(summary, drawn),
         accuracy.marginal(gains, drawn),
@@ -137,6 +145,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         tables.advice(advised),
         tables.paired(by_model, "model", first_model),
         tables.paired(by_strategy, "strategy", first_strategy),
+        tables.variance(rows, BASE),
         tables.templates(by_strategy, summary),
         tables.trainings_side_by_side(summary, trainings),
         tables.swap_ablation(summary),
@@ -148,7 +157,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         sources=sources,
         directory=directory,
         verdict=" ".join([verdict(problems, claims, responses), *idle]),
-        coverage=None if sources.asked is None else coverage(rows, sources.asked),
+        coverage=None if sources.asked is None else coverage(asked_for, sources.asked),
         summary=summary,
         claims=claims,
         tables=[table for table in shown if table is not None],

@@ -8,6 +8,7 @@ from io import StringIO
 from typing import Any
 
 import polars as pl
+import polars.selectors as cs
 from rich import box
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -24,6 +25,7 @@ from elastic_core.statistics.curves import (
     read_curve,
 )
 from elastic_core.statistics.estimates import common_problems, length_error, mean_tokens, paired_ratio, problem_table
+from elastic_core.statistics.seeds import TRAIN_SEED
 from elastic_core.trajectory import BUDGET, CELL
 from reports.claims import BASE, VANILLA
 from reports.summary import COLUMNS, summarize
@@ -62,7 +64,7 @@ def render_comparison(rows: pl.DataFrame) -> str:
     Raises:
         ValueError: as `reports.summary.summarize`.
     """
-    rows = rows.select(COLUMNS)
+    rows = rows.select(*COLUMNS, cs.by_name(TRAIN_SEED, require_all=False))
     summary = summarize(rows)
     models, strategies = ordered(summary["model"], BASE), ordered(summary["strategy"], VANILLA)
     by_model = paired_differences(rows, "model", models[0]).filter(first=models[0])
@@ -292,5 +294,5 @@ def _bounded(row: Mapping[str, Any], name: str, form: str = ".1f", scale: float 
 
 def metric_name(quantity: str, row: Mapping[str, Any]) -> str:
     """One metric per curve, whatever characters its names have."""
-    words = (row[name].replace(" → ", "-to-").replace(">", "-then-") for name in ("benchmark", "model", "strategy"))
-    return "/".join([quantity, *words])
+    words = "/".join([quantity, *(row[name] for name in ("benchmark", "model", "strategy"))])
+    return words.replace(" → ", "-to-").replace(">", "-then-").replace("@", "-seed-")

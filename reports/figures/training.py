@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from elastic_core.sweep.grid import without_seed
 from reports.content import ReportFigure, Training
 from reports.figures import INK, Sheet, figure_files, figure_of, legend_below
 
@@ -47,6 +48,9 @@ def training_curves(trainings: Mapping[str, Training], sheet: Sheet) -> ReportFi
         f"{sum(step > 0 for step in steps)} steps. Thin: the mean of one training batch; bold: centred mean of "
         f"{SMOOTHING_STEPS} steps. Batches differ in their problems: no intervals."
     )
+    seeds = {model: part["seed"].n_unique() for (model,), part in data.partition_by("model", as_dict=True).items()}
+    if several := [f"{model}: {n}" for model, n in seeds.items() if n > 1]:
+        caption += f" Of several seeds ({', '.join(several)}) thin is each seed's curve, and bold their mean."
     if validated:
         of_initial = ", at step 0 of the initial model" if steps[0] == 0 else ""
         caption += f" Dots: validation on {', '.join(validated)}{of_initial}."
@@ -56,13 +60,16 @@ def training_curves(trainings: Mapping[str, Training], sheet: Sheet) -> ReportFi
         for axes, panel in zip(places, panels, strict=True):
             lines = data.filter(panel=panel).partition_by("model", "series", "name", as_dict=True, maintain_order=True)
             for (model, series, _), points in lines.items():
-                style, colour = STYLES[str(series)], sheet.colours[str(model)]
-                if series == "validation":
-                    axes.plot(points["step"], points["value"], ls=style, marker="o", ms=4, color=colour)
-                    continue
-                trend = points["value"].rolling_mean(SMOOTHING_STEPS, min_samples=1, center=True)
-                axes.plot(points["step"], points["value"], ls=style, color=colour, lw=0.7, alpha=0.4)
-                axes.plot(points["step"], trend, ls=style, color=colour, lw=2)
+                style: dict[str, Any] = {"ls": STYLES[str(series)], "color": sheet.colours[str(model)]}
+                dots: dict[str, Any] = {"marker": "o", "ms": 4} if series == "validation" else {"lw": 2}
+                window = 1 if series == "validation" else SMOOTHING_STEPS
+                of_seeds = points.partition_by("seed")
+                for seed in of_seeds if len(of_seeds) > 1 or window > 1 else []:
+                    shown = _smooth(seed, window) if len(of_seeds) > 1 else seed
+                    axes.plot(shown["step"], shown["value"], lw=0.7, alpha=0.4, **style)
+                mean = points.group_by("step").agg(pl.col("value").mean()).sort("step")
+                trend = _smooth(mean, window)
+                axes.plot(trend["step"], trend["value"], **style, **dots)
             axes.set_title(panel)
             axes.set_xlabel("training step")
             axes.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
@@ -71,6 +78,11 @@ def training_curves(trainings: Mapping[str, Training], sheet: Sheet) -> ReportFi
                 axes.set_ylim(bottom=0)
         legend_below(figure, _legend(data, sheet), caption, num_columns=6)
     return target
+
+
+def _smooth(points: pl.DataFrame, window: int) -> pl.DataFrame:
+    """The centred mean over so many steps."""
+    return points.with_columns(pl.col("value").rolling_mean(window, min_samples=1, center=True))
 
 
 def _legend(data: pl.DataFrame, sheet: Sheet) -> dict[str, Any]:
@@ -85,13 +97,14 @@ def _legend(data: pl.DataFrame, sheet: Sheet) -> dict[str, Any]:
 
 
 def _data(trainings: Mapping[str, Training]) -> pl.DataFrame:
-    """Columns: panel, series, model, name, step, value; in the order of SERIES."""
-    schema = {"panel": pl.String, "series": pl.String, "model": pl.String, "name": pl.String}
+    """Columns: panel, series, model, seed (null: there is one), name, step, value; in the order of SERIES."""
+    schema = {"panel": pl.String, "series": pl.String, "model": pl.String, "seed": pl.Int64, "name": pl.String}
     parts = [pl.DataFrame(schema=schema | {"step": pl.Int64, "value": pl.Float64})]
     for series in SERIES:
-        for model, training in trainings.items():
+        for called, training in trainings.items():
             if training.metrics is None:
                 continue
+            model, seed = without_seed(called)
             known = [name for name in training.metrics["name"].unique().sort() if series.metric.fullmatch(name)]
             found = training.metrics.filter(pl.col("name").is_in(known)).sort("name", "step")
             parts.append(
@@ -99,6 +112,7 @@ def _data(trainings: Mapping[str, Training]) -> pl.DataFrame:
                     panel=pl.lit(series.panel),
                     series=pl.lit(series.series),
                     model=pl.lit(model),
+                    seed=pl.lit(seed, pl.Int64),
                     name="name",
                     step=pl.col("step").cast(pl.Int64),
                     value="value",
