@@ -6,6 +6,8 @@ grouped once. Every estimate says on how many problems and trajectories it rests
 
 - `estimates`: what an estimate is, from rows to problems, and where the intervals come from; lengths in tokens;
 - `accuracy`: avg@k with Wilson's interval at the effective sample size, paired differences, pass@k, maj@k;
+- `seeds`: models that were trained with several seeds, and what these add to an interval;
+- `variance`: what an interval is made of, and what would narrow it;
 - `curves`: area under accuracy over log tokens, the log-linear law;
 - `budgets`: what the next tokens buy; the cheapest budget that gives up hardly any accuracy; what each problem needs,
   and the thinking that went past it or could not help.
