@@ -8,6 +8,7 @@ from typing import Any
 from prefect import flow
 
 from elastic_core.errors import UserError
+from elastic_core.sweep.grid import seed_name
 from flows.data import prepare_data
 from flows.inputs import Inputs
 from flows.report import report
@@ -19,8 +20,8 @@ from flows.train import train, warm_start
 
 @flow(name="ablation")
 def ablation(preset: str = "ablation-embedded", overrides: dict[str, Any] | None = None) -> Path:
-    """Train every variant of the section `ablation` and measure them beside `sweep.models`, under one MLflow run. After
-    a crash the same call finishes what is missing.
+    """Train every variant of the section `ablation`, once with each seed, and measure them beside `sweep.models`, under
+    one MLflow run. After a crash the same call finishes what is missing.
 
     Args:
         preset: settings to run with.
@@ -43,9 +44,14 @@ def ablation(preset: str = "ablation-embedded", overrides: dict[str, Any] | None
         Inputs(run).require_reachable()
         if run.settings.base == "warm-start":
             warm_start(preset, overrides, parent)
+        seeds = list(run.settings.training.by_seed)
         trained: dict[str, str] = {}
-        for name, variant in variants.items():
-            trained[name] = str(train(preset, {**given, **changes(variant, trained)}, parent))
+        for seed in seeds:
+            of_seed: dict[str, str] = {}
+            with_seed = {"train.seeds": [seed]} if len(seeds) > 1 else {}
+            for name, variant in variants.items():
+                of_seed[name] = str(train(preset, {**given, **with_seed, **changes(variant, of_seed)}, parent))
+            trained |= {seed_name(name, seed) if len(seeds) > 1 else name: path for name, path in of_seed.items()}
         measured = {
             **given,
             "sweep.checkpoints": {**run.settings.sweep.checkpoints, **trained},

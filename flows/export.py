@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
@@ -15,6 +15,7 @@ from elastic_core import lm_eval
 from elastic_core.errors import UserError
 from elastic_core.files import replacing_directory
 from elastic_core.markers import chat_prompt, load_markers
+from elastic_core.sweep.grid import checkpoint_names
 from elastic_core.sweep.table import SweepTable
 from elastic_core.training import model_card
 from flows.inputs import Inputs
@@ -22,17 +23,16 @@ from flows.run import FlowRun
 from reports.summary import COLUMNS, summarize
 from tasks.stage import BEST, MODEL, TABLE
 
-Model = Literal["trained", "best"]
-
 
 def export_model(
-    preset: str, overrides: Mapping[str, Any], model: Model, to: Path | None = None, push: str | None = None
+    preset: str, overrides: Mapping[str, Any], model: str, to: Path | None = None, push: str | None = None
 ) -> str:
     """Write the card anew, with what a finished sweep measured, and say where the model is.
 
     Args:
         preset, overrides: settings that it was trained with.
-        model: the last checkpoint, or the one with the highest validation accuracy.
+        model: "trained", the last checkpoint, or "best", the one with the highest validation accuracy; where training
+            had several seeds, of one of them: "trained@2".
         to: directory to copy it to; must not exist.
         push: OWNER/NAME of a repository on the hub; made, for nobody else to see, if it is not there.
 
@@ -40,7 +40,7 @@ def export_model(
         Path or address.
 
     Raises:
-        UserError: when training has not finished, `to` exists, or the hub refuses.
+        UserError: when there is no such model, training has not finished, `to` exists, or the hub refuses.
     """
     inputs = Inputs(FlowRun.begin(preset, overrides))
     directory = exported(inputs, model)
@@ -52,7 +52,7 @@ def export_model(
     return str(to or directory)
 
 
-def exported(inputs: Inputs, model: Model) -> Path:
+def exported(inputs: Inputs, model: str) -> Path:
     """The directory that training left the model in."""
     inputs.data.require_built("train")
     return inputs.trained(model)
@@ -112,7 +112,7 @@ def _places(inputs: Inputs) -> dict[str, str | None]:
     given = dict(settings.sweep.checkpoints)
     if settings.base not in ("shipped", "warm-start"):
         given["base"] = settings.base
-    return {name: given.get(name) or _made(inputs, name) for name in settings.sweep.checkpoint_names}
+    return {name: given.get(name) or _made(inputs, name) for name in checkpoint_names(settings.models)}
 
 
 def _made(inputs: Inputs, name: str) -> str | None:

@@ -19,7 +19,7 @@ from elastic_core.errors import UserError
 from elastic_core.fingerprint import HashCache, hash_files, model_fingerprint, source_fingerprint
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, TemplateParameters, Templates
-from elastic_core.sweep.grid import first_problems, rows_of
+from elastic_core.sweep.grid import checkpoint_names, first_problems, rows_of, without_seed
 from elastic_core.sweep.stopping import beyond_reach
 from elastic_core.sweep.table import SweepTable
 from elastic_core.training.grpo.parameters import RESOURCES
@@ -91,31 +91,39 @@ class Inputs:
         return self._present(BASE if base == "shipped" else model_files.locate(base), advice)
 
     @cached_property
-    def train(self) -> Stage:
-        """What a training runs on does not change what it learns, and is no input."""
+    def trainings(self) -> dict[int, Stage]:
+        """The training of each seed. What it runs on does not change what it learns, and is no input."""
         data = self.run.settings.data
-        return self.run.stage(
-            "train",
-            {
-                "base": self.fingerprint(self.base),
-                "train_data": hash_files(self.data.files(data.train)),
-                "validation_data": hash_files(self.data.files(data.validation)),
-                "train": self.run.settings.training.model_dump(mode="json", exclude_none=True, exclude=RESOURCES),
-            },
-        )
+        made_from = {
+            "base": self.fingerprint(self.base),
+            "train_data": hash_files(self.data.files(data.train)),
+            "validation_data": hash_files(self.data.files(data.validation)),
+        }
+        return {
+            seed: self.run.stage(
+                "train",
+                {**made_from, "train": parameters.model_dump(mode="json", exclude_none=True, exclude=RESOURCES)},
+            )
+            for seed, parameters in self.run.settings.training.by_seed.items()
+        }
 
     def trained(self, name: str = "trained") -> Path:
-        """The checkpoint that training left, by one of the names `TRAINED`.
+        """The checkpoint that training left, by one of the names `TRAINED`, with its seed where there are several.
 
         Raises:
-            UserError: when training has not finished under these settings, or without a best one.
+            UserError: when there is no such model, training has not finished under these settings, or without a best
+                one.
         """
-        if not self.train.marker.exists():
+        known = [each for kind in TRAINED for each in self.run.settings.of_seeds(kind)]
+        if name not in known:
+            raise UserError(f'no trained model "{name}"; expected {", ".join(known)}')
+        kind, seed = without_seed(name)
+        stage = next(iter(self.trainings.values())) if seed is None else self.trainings[seed]
+        if not stage.marker.exists():
             raise UserError(
-                f"no trained checkpoint at {self.train.directory}; run first: elastic run train --preset "
-                f"{self.run.preset}"
+                f"no trained checkpoint at {stage.directory}; run first: elastic run train --preset {self.run.preset}"
             )
-        directory = self.train.directory / {"trained": MODEL, "best": BEST}[name]
+        directory = stage.directory / {"trained": MODEL, "best": BEST}[kind]
         if not directory.exists():
             raise UserError(f"{directory}: there is no {name} checkpoint, as none was validated (train.validate_every)")
         return directory
@@ -127,7 +135,7 @@ class Inputs:
         Raises:
             UserError: when one is not there.
         """
-        return {name: self._checkpoint(name) for name in self.run.settings.sweep.checkpoint_names}
+        return {name: self._checkpoint(name) for name in checkpoint_names(self.run.settings.models)}
 
     @cached_property
     def benchmark_files(self) -> dict[str, Path]:
@@ -186,7 +194,8 @@ class Inputs:
                 "sampling": settings.model_dump(include={"temperature", "top_p", "seed", "sharing"}),
                 **({"templates": {REASONFLUX_ZERO: templates.fingerprint}} if templates else {}),
             },
-            settings.model_dump(include={"models", "strategies", "budgets", "samples", "until_ci", "max_samples"})
+            settings.model_dump(include={"strategies", "budgets", "samples", "until_ci", "max_samples"})
+            | {"models": self.run.settings.models}
             | ({} if settings.problems is None else {"problems": settings.problems}),
         )
 
@@ -224,7 +233,7 @@ class Inputs:
     def _checkpoint(self, name: str) -> Path:
         if name == "base":
             return self.base
-        if name in TRAINED:
+        if without_seed(name)[0] in TRAINED:
             return self.trained(name)
         advice = f"sweep.checkpoints.{name} names it: give a directory, or OWNER/NAME on the hub"
         return self._present(model_files.locate(self.run.settings.sweep.checkpoints[name]), advice)

@@ -13,7 +13,7 @@ from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
 from elastic_core.ray_cluster import RayCluster
 from elastic_core.strategies.reasonflux_zero import TemplateParameters
-from elastic_core.sweep.grid import build_cells, checkpoints
+from elastic_core.sweep.grid import build_cells, checkpoint_names, checkpoints, seed_name, split_model, without_seed
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.sft_parameters import SftParameters
 from reports.parameters import ReportParameters
@@ -79,6 +79,31 @@ class WarmStartSettings(Section):
         return self
 
 
+class TrainSettings(GrpoParameters):
+    """GRPO under a budget, once or again with other seeds."""
+
+    seeds: tuple[int, ...] = Field(
+        (),
+        description="Train with each of these in the place of `seed`, 0 or more each. The sweep measures every one: "
+        "trained@1, trained@2 and so on, which are one model in a report.",
+    )
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError(f"{list(seeds)} has a seed twice")
+        if wrong := [seed for seed in seeds if not 0 <= seed < 2**31]:
+            raise ValueError(f"{wrong[0]} is no seed; expected 0 or more, and less than 2**31")
+        return seeds
+
+    @property
+    def by_seed(self) -> dict[int, GrpoParameters]:
+        """Every training. What a seed's training depends on is the same whether others have other seeds or not."""
+        given = self.model_dump(exclude={"seeds"})
+        return {seed: GrpoParameters(**{**given, "seed": seed}) for seed in self.seeds or [self.seed]}
+
+
 class SweepSettings(Section):
     """The grid: strategies × budgets × benchmarks × models."""
 
@@ -86,7 +111,8 @@ class SweepSettings(Section):
     """Which models to measure: "base", "trained" (the last checkpoint), "best" (the one with the highest validation
     accuracy), a name of `checkpoints`, or a pair "A>B", where A thinks and B solves."""
     checkpoints: dict[str, str] = {}
-    """Further models by name: directories of Hugging Face checkpoints, or OWNER/NAME on the hub."""
+    """Further models by name: directories of Hugging Face checkpoints, or OWNER/NAME on the hub. Names that differ in
+    @NUMBER at their end, "mine@1" and "mine@2", are seeds of one training, and one model in a report."""
     strategies: list[str] = Field(min_length=1)
     """Decoding strategies by name; `unconstrained` gives one cell, the others one per budget."""
     budgets: list[str] = Field(min_length=1)
@@ -128,19 +154,18 @@ class SweepSettings(Section):
     def _grid(self) -> SweepSettings:
         build_cells(self.models, ["benchmark"], self.strategies, self.grid)
         known = {"base", *TRAINED, *self.checkpoints}
-        for name in self.checkpoint_names:
+        for name in checkpoint_names(self.models):
             if name not in known:
                 raise ValueError(f'no model "{name}"; expected {", ".join(sorted(known))}, or a pair of them "A>B"')
+        for name in self.checkpoints:
+            model, seed = without_seed(name)
+            if seed is not None and model in known:
+                raise ValueError(f'"{name}" is a seed of "{model}", which is a model of its own; rename one of them')
         if reserved := {"base", *TRAINED} & self.checkpoints.keys():
             raise ValueError(f'"{reserved.pop()}" is a name of its own; call the checkpoint something else')
         if self.until_ci is not None and self.max_samples < self.samples:
             raise ValueError(f"max_samples is {self.max_samples}, fewer than the {self.samples} samples to begin with")
         return self
-
-    @property
-    def checkpoint_names(self) -> list[str]:
-        """Every checkpoint that the models need, each once."""
-        return list(dict.fromkeys(name for model in self.models for name in checkpoints(model).values()))
 
     @field_validator("strategies")
     @classmethod
@@ -201,7 +226,7 @@ class Settings(Section):
     Hugging Face checkpoint directory, or OWNER/NAME on the hub."""
     data: DataSettings
     warm_start: WarmStartSettings = WarmStartSettings()
-    train: GrpoParameters | None = None
+    train: TrainSettings | None = None
     """GRPO under a budget; without it there is no training, and the sweep measures what others trained."""
     ablation: dict[str, Variant] = {}
     """Trainings that differ in a setting, by name: `elastic run ablation` trains them one after the other, and measures
@@ -218,7 +243,7 @@ class Settings(Section):
             raise ValueError("training needs data.train and data.validation, at least one data set each")
         if not self.train and (self.data.train or self.data.validation):
             raise ValueError("data.train and data.validation are read by training, and there is no section train")
-        for name in self.sweep.checkpoint_names:
+        for name in checkpoint_names(self.sweep.models):
             if name in TRAINED and not self.train:
                 raise ValueError(f'sweep.models: "{name}" needs a section train')
         return self
@@ -235,8 +260,10 @@ class Settings(Section):
                     f'ablation.{name}: after = "{variant.after}", expected an earlier variant '
                     f"({', '.join(earlier) or 'there is none'})"
                 )
+            if "seed" in variant.train and self.training.seeds:
+                raise ValueError(f"ablation.{name}.train.seed has no effect beside train.seeds")
             try:
-                GrpoParameters.model_validate({**self.training.model_dump(), **variant.train})
+                GrpoParameters.model_validate({**self.training.model_dump(exclude={"seeds"}), **variant.train})
             except ValidationError as error:
                 problem = error.errors()[0]
                 key = ".".join(["train", *map(str, problem["loc"])])
@@ -254,8 +281,23 @@ class Settings(Section):
         return self
 
     @property
-    def training(self) -> GrpoParameters:
+    def training(self) -> TrainSettings:
         """What the section `train` says. Raises UserError when there is none."""
         if self.train is None:
             raise UserError(f"preset {self.preset} trains nothing: it has no section train")
         return self.train
+
+    @property
+    def models(self) -> list[str]:
+        """The sweep's models, by the names that they have in its table: one for each seed of a training."""
+        return [each for model in self.sweep.models for each in self.of_seeds(model)]
+
+    def of_seeds(self, model: str) -> list[str]:
+        """What a model is called where training had several seeds: "trained@1", "trained@2"; else its name."""
+        names = split_model(model)
+        if self.train is None or len(self.train.by_seed) == 1 or not {*TRAINED} & {*names}:
+            return [model]
+        return [
+            ">".join(seed_name(name, seed) if name in TRAINED else name for name in names)
+            for seed in self.train.by_seed
+        ]

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 from prefect import flow
 
+from elastic_core.statistics.seeds import seeds_as_one
 from elastic_core.sweep.table import SweepTable
 from flows.data import build_if_missing
 from flows.export import write_cards
@@ -43,6 +44,6 @@ def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
     )  # fmt: skip
     write_cards(inputs)
     table = inputs.sweep.directory / TABLE
-    asked = pl.col("model").is_in(settings.sweep.models) & inputs.measured_rows
-    print(render_comparison(SweepTable(table).scan().filter(asked).select(COLUMNS).collect()))
+    asked = pl.col("model").is_in(settings.models) & inputs.measured_rows
+    print(render_comparison(seeds_as_one(SweepTable(table).scan().filter(asked).select(COLUMNS).collect())))
     return table

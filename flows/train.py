@@ -50,20 +50,22 @@ def warm_start(
 
 @flow(name="train")
 def train(preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None) -> Path:
-    """Train the base model under the budget; returns the trained Hugging Face checkpoint.
+    """Train the base model under the budget, once with each seed; returns the trained Hugging Face checkpoint, that of
+    the first seed.
 
     Called as `pipeline` is; `parent_run` is the MLflow run that this one belongs to.
     """
     run = FlowRun.begin(preset, overrides, parent_run)
-    parameters, base, data = run.settings.training, Inputs(run).base, run.settings.data
+    trainings, base, data = run.settings.training.by_seed, Inputs(run).base, run.settings.data
     build_if_missing(run, preset, overrides)
     inputs = Inputs(run)
     inputs.data.require_graders([*data.train, *data.validation])
-    run.perform(
-        train_policy, inputs.train, parameters, run.settings.ray.running, base,
-        inputs.data.files(data.train), inputs.data.files(data.validation),
-    )  # fmt: skip
-    return inputs.train.directory / MODEL
+    for seed, stage in inputs.trainings.items():
+        run.perform(
+            train_policy, stage, trainings[seed], run.settings.ray.running, base,
+            inputs.data.files(data.train), inputs.data.files(data.validation),
+        )  # fmt: skip
+    return next(iter(inputs.trainings.values())).directory / MODEL
 
 
 def composed(settings: Settings) -> str:
@@ -84,7 +86,8 @@ def composed(settings: Settings) -> str:
 
 
 def _grpo(settings: Settings) -> DictConfig:
-    parameters, runs = settings.training, Path("runs") / settings.preset
+    parameters, *_ = settings.training.by_seed.values()
+    runs = Path("runs") / settings.preset
     data = runs / "data" / "KEY"
     return compose(
         parameters,

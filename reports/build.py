@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from elastic_core.statistics.budgets import anytime_accuracy, budget_advice, che
 from elastic_core.statistics.cost import TOKENS, cell_costs
 from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.responses import is_cut, response_kind, response_kinds
+from elastic_core.statistics.seeds import seeds_as_one
 from elastic_core.statistics.thinking import thinking_spent
+from elastic_core.sweep.grid import without_seed
 from reports import tables
 from reports.claims import BASE, TRAINED, VANILLA, evaluate_claims
 from reports.content import ReportContent, ReportSources, ReportTable, Verdict
@@ -110,16 +113,21 @@ def _replace_earlier(content: ReportContent, earlier: list[str]) -> None:
 def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     # The text of solutions is read in pieces, and only to tell the responses apart.
     told = {"kind": response_kind(), "cut": is_cut()}
-    rows = sources.rows.select(*COLUMNS, **told).collect(engine="streaming")
-    trainings = sources.trainings
+    asked_for = sources.rows.select(*COLUMNS, **told).collect(engine="streaming")
+    rows = seeds_as_one(asked_for)
+    # Seeds of one training differ in what it went through, not in what it is.
+    trainings = {
+        without_seed(name)[0]: replace(training, base=training.base and without_seed(training.base)[0])
+        for name, training in sources.trainings.items()
+    }
     star = trainings[TRAINED].fixed_budget if TRAINED in trainings else None
     problems = cell_problems(rows)
     summary = summarize_problems(problems)
-    responses = readable(rows)
+    responses = readable(asked_for)
     claims = evaluate_claims(rows, trainings, sources.parameters.expectations, sources.parameters.pairs)
     if all(each.num_answered == 0 for each in responses):
         claims = [claim._replace(verdict=Verdict.NOT_MEASURED, evidence=_UNREAD) for claim in claims]
-    idle = [sentence for name, training in trainings.items() if (sentence := training.idle(name))]
+    idle = [sentence for name, training in sources.trainings.items() if (sentence := training.idle(name))]
     theirs = published(summary["benchmark"].unique().to_list())
     first_model, first_strategy = ordered(summary["model"], BASE)[0], ordered(summary["strategy"], VANILLA)[0]
     by_model = paired_differences(rows, "model", first_model)
@@ -129,7 +137,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     unit, ranked_by = list(models.items())[-1]
     models |= {} if latency is None else {"seconds": latency}
     costs = {each: cell_costs(rows, model) for each, model in models.items()}
-    advised = budget_advice(problems.with_columns(cost=ranked_by.of()))
+    advised = budget_advice(problems, ranked_by)
     gains, spent, hurt = marginal_accuracy(problems), thinking_spent(rows), falls(problems)
     anytime = anytime_accuracy(problems, sources.parameters.distribution)
     priced, chosen = tables.priced(summary, costs[unit]), cheapest_budgets(advised)
@@ -142,7 +150,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         differences.paired(by_model, drawn, "model", first_model),
         differences.paired(by_strategy, drawn, "strategy", first_strategy),
         accuracy.training_ablation(summary, drawn, trainings),
-        training.training_curves(trainings, drawn),
+        training.training_curves(sources.trainings, drawn),
         tokens.tokens_by_phase(rows, drawn, tables.SEPARATE),
         accuracy.forced_vs_accuracy(summary, drawn),
         differences.marginal(gains, drawn),
@@ -160,6 +168,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         tables.equal_tokens(
             area_differences(rows, "strategy", first_strategy), area_differences(rows, "model", first_model)
         ),
+        tables.variance(rows, BASE),
         tables.templates(by_strategy, summary),
         tables.trainings_side_by_side(summary, trainings),
         tables.swap_ablation(summary),
@@ -173,7 +182,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         directory=directory,
         verdict=" ".join([*more_tokens_hurt(hurt), verdict(problems, claims, responses), *cut_short(rows), *idle]),
         advice=production(advised, unit),
-        coverage=None if sources.asked is None else coverage(rows, sources.asked),
+        coverage=None if sources.asked is None else coverage(asked_for, sources.asked),
         summary=summary,
         anytime=anytime,
         claims=claims,

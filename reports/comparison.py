@@ -290,5 +290,5 @@ def _bounded(row: Mapping[str, Any], name: str, form: str = ".1f", scale: float 
 
 def metric_name(quantity: str, row: Mapping[str, Any]) -> str:
     """One metric per curve, whatever characters its names have."""
-    words = (row[name].replace(" → ", "-to-").replace(">", "-then-") for name in ("benchmark", "model", "strategy"))
-    return "/".join([quantity, *words])
+    words = "/".join([quantity, *(row[name] for name in ("benchmark", "model", "strategy"))])
+    return words.replace(" → ", "-to-").replace(">", "-then-").replace("@", "-seed-")

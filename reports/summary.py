@@ -3,8 +3,10 @@ published, to be held against ours and marked as theirs wherever it is shown.
 
 A cell is (model, benchmark, strategy, think_budget, solution_budget); a null budget is unlimited. Its columns:
 
-- num_problems; num_samples, the k of avg@k: trajectories per problem, the smallest where problems differ;
-  num_trajectories, rows in all. num_problems x num_samples < num_trajectories tells that some have more.
+- num_problems; num_samples, the k of avg@k: trajectories per problem, the smallest where problems differ; num_seeds,
+  trainings that the model stands for, each measured so; num_trajectories, rows in all. More of them than num_problems x
+  num_samples x num_seeds tells that some problems have more.
+- avg_at_k_by_seed, tokens_mean_by_seed: the means of each seed, where there are several.
 - avg_at_k in [0, 1] with its 95 % interval ci_low, ci_high.
 - pass_at_k, maj_at_k in [0, 1], k = num_samples: the chance that one of k samples is right, and the score of the answer
   that most of k samples give; where a problem has more samples, the expectation over its subsets of k.
@@ -19,7 +21,8 @@ A cell is (model, benchmark, strategy, think_budget, solution_budget); a null bu
 - <name>_low, <name>_high: the 95 % interval of each of these. Null for the tokens of a single problem, which bounds
   nothing.
 
-Like avg@k, every mean is over problems of the mean over their samples. `elastic_core.statistics` has the formulas.
+Like avg@k, every mean is over problems of the mean over their samples, of several seeds over seeds with equal weights;
+pass@k and maj@k are those of one training's samples. `elastic_core.statistics` has the formulas.
 """
 
 from __future__ import annotations
@@ -31,11 +34,21 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import polars.selectors as cs
 
 from elastic_core.files import write_text
 from elastic_core.statistics.accuracy import mean_rate, mean_score, problem_maj_at_k, problem_pass_at_k
 from elastic_core.statistics.cost import WORK, work
-from elastic_core.statistics.estimates import Estimate, forced_close, mean_tokens, problem_table, sampled_tokens
+from elastic_core.statistics.estimates import (
+    Estimate,
+    forced_close,
+    mean_tokens,
+    over_seeds,
+    problem_table,
+    sampled_tokens,
+    seed_columns,
+)
+from elastic_core.statistics.seeds import TRAIN_SEED, by_seed
 from elastic_core.trajectory import CELL, KEY, SCHEMA
 from reports.wording import budget_text
 
@@ -64,9 +77,10 @@ _MEANS: dict[str, tuple[str, Callable[[pl.DataFrame, str], Estimate]]] = {
 SUMMARY = pl.Schema(
     {
         **{name: SCHEMA[name] for name in CELL},
-        **dict.fromkeys(("num_problems", "num_samples", "num_trajectories"), pl.Int64()),
+        **dict.fromkeys(("num_problems", "num_samples", "num_seeds", "num_trajectories"), pl.Int64()),
         **dict.fromkeys(("avg_at_k", "ci_low", "ci_high"), pl.Float64()),
         **{f"{name}{bound}": pl.Float64() for name in _MEANS for bound in ("", "_low", "_high")},
+        **{by_seed(name): pl.List(pl.Float64()) for name in ("avg_at_k", "tokens_mean")},
     }
 )
 
@@ -107,7 +121,8 @@ def summarize_problems(problems: pl.DataFrame) -> pl.DataFrame:
 
 def partial() -> pl.Expr:
     """Whether a cell has fewer trajectories than the fullest of its benchmark, as in a sweep that is not done."""
-    return pl.col("num_trajectories") < pl.col("num_trajectories").max().over("benchmark")
+    size = pl.col("num_trajectories") / pl.col("num_seeds")
+    return size < size.max().over("benchmark")
 
 
 def is_partial(summary: pl.DataFrame) -> bool:
@@ -118,15 +133,10 @@ def is_partial(summary: pl.DataFrame) -> bool:
 def write_summary_json(summary: pl.DataFrame, anytime: pl.DataFrame, path: Path) -> None:
     """A JSON object: "cells", a list with one object per cell, keys as in SUMMARY, and "anytime", one with an object
     per ladder of thinking budgets (`anytime_accuracy`). Floats to six decimals. Atomic."""
-    lists = {
-        name: [_rounded(row) for row in table.iter_rows(named=True)]
-        for name, table in (("cells", summary), ("anytime", anytime))
-    }
-    write_text(path, json.dumps(lists, indent=1) + "\n")
-
-
-def _rounded(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: round(value, 6) if isinstance(value, float) else value for name, value in row.items()}
+    lists = {"cells": summary, "anytime": anytime}
+    rounded = (cs.float().round(6), cs.list().list.eval(pl.element().round(6)))
+    text = json.dumps({name: table.with_columns(rounded).to_dicts() for name, table in lists.items()}, indent=1)
+    write_text(path, text + "\n")
 
 
 def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
@@ -142,22 +152,27 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
     """
     if rows.is_empty():
         raise ValueError("the trajectory table is empty; expected at least one finished cell")
-    if repeated := rows.height - rows.n_unique(KEY):
+    by = [*CELL, *([TRAIN_SEED] if TRAIN_SEED in rows.columns else [])]
+    if repeated := rows.height - rows.n_unique([*by, "problem", "sample"]):
         raise ValueError(f"{repeated} rows repeat a key ({', '.join(KEY)}); each trajectory counts once")
     if "forced" in rows.columns:
-        rows = rows.select(COLUMNS)
+        rows = rows.select(*COLUMNS, cs.by_name(TRAIN_SEED, require_all=False))
     rows = rows.with_columns(tokens=sampled_tokens(), forced_close=forced_close())
-    means = ("tokens", "think_tokens", "solution_tokens", "navigator_tokens", "forced_tokens", "forced_close", *WORK)
-    table = problem_table(rows, ["score", *means], CELL).with_columns(k=pl.col("num_samples").min().over(CELL))
+    means = ["tokens", "think_tokens", "solution_tokens", "navigator_tokens", "forced_tokens", "forced_close", *WORK]
+    means = ["score", *means]
+    table = problem_table(rows, means, by).with_columns(k=pl.col("num_samples").min().over(CELL))
     parts = []
     # The k of a cell is its own; mostly all cells have the same, and are taken at once.
     for (k,), problems in table.partition_by("k", as_dict=True).items():
         sampled = rows.join(problems.select(CELL).unique(), on=CELL, how="semi", nulls_equal=True)
         for at_k in (problem_pass_at_k, problem_maj_at_k):
-            values = at_k(sampled, k, CELL).drop("num_samples", "score")
-            problems = problems.join(values, on=[*CELL, "problem"], nulls_equal=True, maintain_order="left")
+            values = at_k(sampled, k, by).drop("num_samples", "score")
+            problems = problems.join(values, on=[*by, "problem"], nulls_equal=True, maintain_order="left")
         parts.append(problems)
-    return pl.concat(parts)
+    whole = pl.concat(parts)
+    return (
+        over_seeds(whole, [*means, "pass_at_k", "maj_at_k"], [*CELL, "problem", "k"]) if len(by) > len(CELL) else whole
+    )
 
 
 def _cell(problems: pl.DataFrame) -> dict[str, Any]:
@@ -173,6 +188,10 @@ def _cell(problems: pl.DataFrame) -> dict[str, Any]:
     }
     for name, (column, mean) in _MEANS.items():
         cell |= mean(problems, column).columns(name)
+    scores, tokens = (seed_columns(problems, column).mean(axis=1).tolist() for column in ("score", "tokens"))
+    cell["num_seeds"] = len(scores)
+    if len(scores) > 1:
+        cell |= {by_seed("avg_at_k"): scores, by_seed("tokens_mean"): tokens}
     return cell
 
 

@@ -11,12 +11,14 @@ import math
 from collections.abc import Mapping
 
 import polars as pl
+import polars.selectors as cs
 
 from elastic_core.statistics.budgets import MARGIN, Distribution, cheapest_budgets
 from elastic_core.statistics.cost import CostModel, on_frontier
 from elastic_core.statistics.estimates import FREE
 from elastic_core.statistics.responses import ResponseKind
 from elastic_core.statistics.thinking import SUFFICIENT
+from elastic_core.statistics.variance import variance_split
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.trajectory import BUDGET, CELL
 from reports.claims import SWAP
@@ -95,6 +97,52 @@ def trainings_side_by_side(summary: pl.DataFrame, trainings: Mapping[str, Traini
     )
     caption = "Separate budgeting. A training that begins with another's model is iterative training."
     return ReportTable("trainings", "What each training led to", caption, frame)
+
+
+def variance(rows: pl.DataFrame, base: str) -> ReportTable | None:
+    """What the interval of each model's gain over `base` consists of, under separate budgeting; of its accuracy where
+    there is no such model. None without cells that can be told apart so."""
+    cells = rows.filter(pl.col("think_budget").is_not_null(), strategy=SEPARATE)
+    of_base = cells.filter(model=base)
+    name = "accuracy (%)" if of_base.is_empty() else f"gain over {base}"
+    lines = []
+    for (benchmark, model), ours in (
+        cells.sort("benchmark", "model").partition_by(["benchmark", "model"], as_dict=True).items()
+    ):
+        theirs = None if of_base.is_empty() else of_base.filter(benchmark=benchmark)
+        found = None if theirs is not None and model == base else variance_split(ours, theirs)
+        if found is None:
+            continue
+        twice = {"seeds": found.twice_seeds, "problems": found.twice_problems, "samples": found.twice_samples}
+        narrowed = {kind: value for kind, value in twice.items() if value is not None}
+        lines.append(
+            {
+                "benchmark": benchmark,
+                "model": model,
+                name: found.estimate.mean,
+                name + LOW: found.estimate.low,
+                name + HIGH: found.estimate.high,
+                "±": found.half_width,
+                "of seeds (%)": found.seeds,
+                "of problems (%)": found.problems,
+                "of samples (%)": found.samples,
+                **{f"± with twice the {kind}": value for kind, value in twice.items()},
+                "narrows most": f"more {min(narrowed, key=lambda kind: narrowed[kind])}",
+                "problems × samples × seeds": " × ".join(
+                    map(str, (found.estimate.num_problems, found.num_samples, found.num_seeds))
+                ),
+            }
+        )
+    if not lines:
+        return None
+    caption = (
+        "Separate budgeting, averaged over budgets; in points. ± is half of the 95 % interval, and shares are of its "
+        "square. What one seed of training leaves unknown is left empty: another training might differ by more than "
+        "all the rest, and no interval of one seed holds that."
+    )
+    signed = frozenset() if of_base.is_empty() else frozenset({name})
+    frame = pl.DataFrame(lines, infer_schema_length=None).with_columns(cs.float() * 100)
+    return ReportTable("variance", "What would make it surer", caption, frame, signed)
 
 
 def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTable | None:
@@ -432,7 +480,8 @@ def every_cell(summary: pl.DataFrame) -> ReportTable:
 def _cells(summary: pl.DataFrame) -> pl.DataFrame:
     """Cells in display units, from the smallest budget up within a benchmark."""
     mark = pl.when(partial()).then(pl.lit(" †")).otherwise(pl.lit(""))
-    counts = pl.format("{} × {}{}", "num_problems", "num_samples", mark)
+    seeds = pl.when(pl.col("num_seeds") > 1).then(pl.format(" × {} seeds", "num_seeds")).otherwise(pl.lit(""))
+    counts = pl.format("{} × {}{}{}", "num_problems", "num_samples", seeds, mark)
     return (
         summary.with_columns(counts=counts)
         .sort("benchmark", *BUDGET, "model", nulls_last=True)

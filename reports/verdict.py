@@ -12,7 +12,7 @@ from elastic_core.budget import Budget
 from elastic_core.rewards.grade import UNANSWERED
 from elastic_core.statistics.accuracy import score_difference
 from elastic_core.statistics.budgets import MARGIN, cheapest_budgets
-from elastic_core.statistics.estimates import Estimate
+from elastic_core.statistics.estimates import Estimate, pooled, seed_columns
 from elastic_core.statistics.responses import ResponseKind
 from elastic_core.statistics.simultaneous import NonInferiority
 from elastic_core.trajectory import BUDGET, CELL, ThinkFinish
@@ -137,7 +137,9 @@ def _compared(problems: pl.DataFrame, closed: bool) -> str:
     over_base = {name: _by_benchmark(separate.filter(model=name), base) for name in models if name != BASE}
     others = {name: found for name, found in over_base.items() if found}
     if TRAINED in others:
-        return _sentence("Training", "trained over base, separate budgeting", others[TRAINED], closed)
+        seeds = len(seed_columns(separate.filter(model=TRAINED), "score"))
+        again = f"{seeds} seeds of training" if seeds > 1 else "one seed of training"
+        return _sentence("Training", f"trained over base, {again}, separate budgeting", others[TRAINED], closed)
     if len(others) > 1:
         return _spread(others)
     for name, found in others.items():
@@ -155,14 +157,9 @@ def _by_benchmark(ours: pl.DataFrame, theirs: pl.DataFrame) -> Found:
     shared = ours.select(place).join(theirs.select(place), on=place, nulls_equal=True)
     found = {}
     for (benchmark,), places in shared.sort("benchmark").partition_by("benchmark", as_dict=True).items():
-        first, second = (_means(side.join(places, on=place, how="semi", nulls_equal=True)) for side in (ours, theirs))
+        first, second = (pooled(side.join(places, on=place, how="semi", nulls_equal=True)) for side in (ours, theirs))
         found[str(benchmark)] = score_difference(first, second), places.n_unique(BUDGET)
     return found
-
-
-def _means(cells: pl.DataFrame) -> pl.DataFrame:
-    """A row per problem: its mean score over cells."""
-    return cells.group_by("problem").agg(pl.col("score").mean(), pl.col("num_samples").sum()).sort("problem")
 
 
 def _spread(others: dict[str, Found]) -> str:

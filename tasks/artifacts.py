@@ -10,6 +10,7 @@ from typing import Any, cast
 from uuid import UUID
 
 import polars as pl
+import polars.selectors as cs
 from prefect.artifacts import (
     create_link_artifact,
     create_progress_artifact,
@@ -19,6 +20,7 @@ from prefect.artifacts import (
 from tqdm import tqdm
 
 from elastic_core.budget import Budget
+from elastic_core.sweep.grid import without_seed
 from elastic_core.trajectory import CELL
 from reports.comparison import metric_name
 from reports.wording import with_bounds
@@ -86,7 +88,7 @@ def record_cells(tracker: Tracker, run_id: str, label: str, summary: pl.DataFram
         summary: as `reports.summary.summarize` returns it.
         anytime: as `anytime_accuracy` returns it; with several solution budgets, the largest is a model's metric.
     """
-    cells = summary.to_dicts()
+    cells = summary.drop("num_seeds", cs.list()).to_dicts()  # Here every seed is a model by itself.
     tracker.record(run_id, [_result(label, cell) for cell in cells])
     points = [(metric_name("accuracy", cell), round(cell["tokens_mean"]), cell["avg_at_k"]) for cell in cells]
     tracker.log_points(run_id, points)
@@ -109,7 +111,8 @@ def _result(label: str, cell: dict[str, Any]) -> Result:
     metrics = {column: value for column, value in cell.items() if column not in CELL and value is not None}
     metrics |= {"avg_at_k_low": metrics.pop("ci_low"), "avg_at_k_high": metrics.pop("ci_high")}
     tags = {"stage": "cell", **{name: _shown(value) for name, value in key.items()}}
-    params = {name: value for name, value in key.items() if value is not None}
+    _, seed = without_seed(cell["model"])
+    params = {name: value for name, value in (key | {"train_seed": seed}).items() if value is not None}
     return Result(f"{label}/{name}", name, tags, params, metrics)
 
 

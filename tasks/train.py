@@ -145,6 +145,7 @@ def publish(stage: Stage, tracker: Tracker, run_id: str, checkpoints: Path, base
         }
         model_card.write(model, record)
         tags = {"stage": stage.label, "step": str(record["step"]), "data_manifest": record["data_manifest"]}
+        tags["seed"] = str(stage.inputs["train"]["seed"])  # What tells the versions of one preset apart.
         tracker.register(f"elastic-{stage.preset}", name, model, run_id, tags)
 
 

@@ -7,7 +7,12 @@ grouped once. Every estimate says on how many problems and trajectories it rests
 - `estimates`: what an estimate is, from rows to problems, and where the intervals come from; lengths in tokens;
 - `accuracy`: avg@k with Wilson's interval at the effective sample size, paired differences with t-intervals, pass@k and
   maj@k with bootstrap intervals;
+- `seeds`: models that were trained with several seeds, and what these add to an interval;
+- `variance`: what an interval is made of, and what would narrow it;
+- `simultaneous`: many differences whose intervals hold together;
 - `curves`: area under accuracy over log tokens, differences at equal tokens, the log-linear law;
-- `budgets`: what the next tokens buy; the cheapest budget that gives up hardly any accuracy; what each problem needs,
-  and the thinking that went past it or could not help.
+- `budgets`: what the next tokens buy and where they hurt, accuracy at any budget, the cheapest one to set;
+- `cost`: what a response costs, and the frontier of accuracy and cost;
+- `thinking`: what each problem needs, and the thinking that went past it or could not help;
+- `responses`: how responses end.
 """

@@ -19,11 +19,14 @@ from elastic_core.statistics.estimates import (
     column_of,
     common_problems,
     estimates_table,
+    paired_columns,
     paired_interval,
     paired_tables,
     problem_table,
+    seed_columns,
     wilson,
 )
+from elastic_core.statistics.seeds import with_seeds
 from elastic_core.trajectory import BUDGET
 
 
@@ -51,6 +54,8 @@ def mean_score(problems: pl.DataFrame, column: str = "score") -> Estimate:
     interval covers as little as 86 % (30 problems x 16 samples, intra-problem correlation 0.5, p = 0.05). With them
     it covers 94 % or more for 30 problems and up, and all-right and all-wrong need no case of their own. The price is
     an interval too wide where samples of one problem are nearly independent.
+
+    Where the table has several training seeds, what they add is in the interval (`with_seeds`).
     """
     means = column_of(problems, column)
     num_trajectories = int(problems["num_samples"].sum())
@@ -59,7 +64,8 @@ def mean_score(problems: pl.DataFrame, column: str = "score") -> Estimate:
     # No clustering can make samples worth more than if they were all independent.
     effective = min(float(padded.mean() * (1 - padded.mean()) / variance), num_trajectories)
     mean = float(means.mean())
-    return Estimate(mean, *wilson(mean, effective), len(means), num_trajectories)
+    interval = with_seeds(mean, wilson(mean, effective), seed_columns(problems, column), (0.0, 1.0))
+    return Estimate(mean, *interval, len(means), num_trajectories)
 
 
 def paired_difference(a: pl.DataFrame, b: pl.DataFrame) -> Estimate:
@@ -75,12 +81,15 @@ def score_difference(a: pl.DataFrame, b: pl.DataFrame) -> Estimate:
     """`mean_score` of `a` minus that of `b`, from the `problem_table` of each; both hold the same problems.
 
     The interval is that of the differences problem by problem (`paired_interval`), so cells that share samples, as the
-    memo lets them, are told apart by what they do not share.
+    memo lets them, are told apart by what they do not share. What several training seeds add is in it (`with_seeds`).
     """
-    differences = column_of(a, "score") - column_of(b, "score")
+    ours, theirs = paired_columns(a, b, "score")
+    by_seed = ours - theirs
+    differences = by_seed.mean(axis=0)
     counts = [int(side["num_samples"].sum()) for side in (a, b)]
     interval = paired_interval(differences, min(counts) / len(differences))
-    return Estimate(float(differences.mean()), *interval, len(differences), sum(counts))
+    mean = float(differences.mean())
+    return Estimate(mean, *with_seeds(mean, interval, by_seed, (-1.0, 1.0)), len(differences), sum(counts))
 
 
 def paired_differences(rows: pl.DataFrame, between: Literal["model", "strategy"], baseline: str) -> pl.DataFrame:
@@ -115,10 +124,13 @@ def paired_differences(rows: pl.DataFrame, between: Literal["model", "strategy"]
 
 
 def mean_rate(problems: pl.DataFrame, column: str) -> Estimate:
-    """Mean over problems of a value in [0, 1], with its bootstrap interval; one row per problem, with `num_samples`."""
+    """Mean over problems of a value in [0, 1], with its bootstrap interval, to which training seeds add as in
+    `mean_score`; one row per problem, with `num_samples`."""
     values = column_of(problems, column)[:, None]
     extremes = np.array([[0.0], [1.0]])
-    return bootstrap(values, lambda means: means[:, 0], extremes, int(problems["num_samples"].sum()))
+    found = bootstrap(values, lambda means: means[:, 0], extremes, int(problems["num_samples"].sum()))
+    low, high = with_seeds(found.mean, (found.low, found.high), seed_columns(problems, column), (0.0, 1.0))
+    return found._replace(low=low, high=high)
 
 
 def problem_pass_at_k(rows: pl.DataFrame, k: int, by: Sequence[str] = ()) -> pl.DataFrame:

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from elastic_core.statistics.accuracy import mean_score
+from elastic_core.statistics.cost import TOKENS, CostModel
 from elastic_core.statistics.estimates import (
     FREE,
     LADDER,
@@ -23,8 +24,11 @@ from elastic_core.statistics.estimates import (
     column_of,
     common_problems,
     estimates_table,
+    paired_columns,
     ratio_of_means,
+    seed_columns,
 )
+from elastic_core.statistics.seeds import by_seed, with_seeds
 from elastic_core.statistics.simultaneous import Difference, NonInferiority, simultaneous
 from elastic_core.trajectory import CELL
 
@@ -134,12 +138,13 @@ def trapezoid_weights(budgets: Sequence[int], distribution: Distribution) -> np.
     return (np.append(widths, 0) + np.append(0, widths)) / (2 * (x[-1] - x[0]))
 
 
-def budget_advice(problems: pl.DataFrame) -> pl.DataFrame:
+def budget_advice(problems: pl.DataFrame, model: CostModel = TOKENS) -> pl.DataFrame:
     """Every budget held against unconstrained responses of the same model: a test of non-inferiority each, of all
     strategies and budgets of a model on a benchmark together (`simultaneous`), as the cheapest that passes is picked.
 
     Args:
-        problems: with `cost`, of a response.
+        problems: with the columns `WORK`.
+        model: of costs.
 
     Returns:
         A row per limited cell of a model and benchmark that has unconstrained responses. Columns: model, benchmark,
@@ -157,7 +162,7 @@ def budget_advice(problems: pl.DataFrame) -> pl.DataFrame:
             continue
         together = _together([(side, free[0]) for side in limited])
         for side, one in zip(limited, together, strict=True):
-            costs = column_of(side, "cost"), column_of(free[0], "cost")
+            costs = model.of_problems(side), model.of_problems(free[0])
             ratio, low, high = ratio_of_means(*costs)
             needed = one.problems_needed(MARGIN)
             found.append(
@@ -209,20 +214,35 @@ def _comparable(cells: pl.DataFrame, *by: str) -> list[pl.DataFrame]:
 
 
 def _together(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> list[Difference]:
-    """The first minus the second of each, all on the same problems; nothing where there is none."""
+    """The first minus the second of each, all on the same problems; nothing where there is none. What several training
+    seeds add is in each interval (`with_seeds`)."""
     if not pairs or pairs[0][0].is_empty():
         return []
-    differences = np.stack([column_of(a, "score") - column_of(b, "score") for a, b in pairs], axis=1)
+    of_seeds = [np.subtract(*paired_columns(a, b, "score")) for a, b in pairs]
+    differences = np.stack([each.mean(axis=0) for each in of_seeds], axis=1)
     counts = [[int(side["num_samples"].sum()) for side in pair] for pair in pairs]
     fewer = [min(count) / len(differences) for count in counts]
-    return simultaneous(differences, fewer, [sum(count) for count in counts])
+    together = simultaneous(differences, fewer, [sum(count) for count in counts])
+    widened = [
+        with_seeds(one.mean, (one.low, one.high), each, (-1.0, 1.0))
+        for one, each in zip(together, of_seeds, strict=True)
+    ]
+    return [one._replace(low=low, high=high) for one, (low, high) in zip(together, widened, strict=True)]
 
 
 def _weighted(cells: Sequence[pl.DataFrame], weights: np.ndarray) -> pl.DataFrame:
     """A problem table of the weighted means of the scores of cells on the same problems."""
-    scores = np.stack([column_of(cell, "score") for cell in cells], axis=1) @ weights
-    samples = np.stack([cell["num_samples"].to_numpy() for cell in cells], axis=1).sum(axis=1)
-    return cells[0].select("problem").with_columns(score=pl.Series(scores.clip(0, 1)), num_samples=pl.Series(samples))
+    scores = np.tensordot(weights, [seed_columns(cell, "score") for cell in cells], axes=1).clip(0, 1)
+    samples = np.sum([cell["num_samples"].to_numpy() for cell in cells], axis=0)
+    return (
+        cells[0]
+        .select("problem")
+        .with_columns(
+            pl.Series(by_seed("score"), scores.T.tolist()),
+            score=pl.Series(scores.mean(axis=0)),
+            num_samples=pl.Series(samples),
+        )
+    )
 
 
 def _gain(means: np.ndarray) -> np.ndarray:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from polars import selectors as cs
 
-from elastic_core.statistics.estimates import SEED, Estimate, mean_tokens, problem_table
+from elastic_core.statistics.estimates import SEED, Estimate, mean_tokens, problem_table, seed_columns
+from elastic_core.statistics.seeds import TRAIN_SEED
 from elastic_core.trajectory import CELL
 
 _DRAWS = 500
@@ -46,8 +48,13 @@ class CostModel:
         return self.input, self.cached_input, self.output, self.turn
 
     def of(self) -> pl.Expr:
-        """Of a row, or of a mean of rows, from the columns `WORK`."""
+        """Of a row, from the columns `WORK`."""
         return pl.sum_horizontal(cost * pl.col(name) for name, cost in zip(WORK, self._costs, strict=True))
+
+    def of_problems(self, problems: pl.DataFrame) -> np.ndarray:
+        """Of a problem table with the columns `WORK`, shape (seeds, problems); see `seed_columns`."""
+        costs = zip(WORK, self._costs, strict=True)
+        return np.sum([cost * seed_columns(problems, name) for name, cost in costs], axis=0)
 
 
 TOKENS = CostModel()
@@ -78,7 +85,7 @@ def cell_costs(rows: pl.DataFrame, model: CostModel) -> pl.DataFrame:
         A row per cell. Columns: `CELL`; mean and p95, and the 95 % interval of each as <name>_low and <name>_high (null
         where it is unbounded).
     """
-    priced = rows.select(*CELL, "problem", cost=model.of())
+    priced = rows.select(*CELL, "problem", cs.by_name(TRAIN_SEED, require_all=False), cost=model.of())
     found = []
     for key, cell in priced.partition_by(CELL, as_dict=True).items():
         mean, high = mean_tokens(problem_table(cell, ["cost"]), "cost"), p95(cell, "cost")

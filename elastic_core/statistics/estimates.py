@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from scipy.special import stdtrit
 
+from elastic_core.statistics.seeds import TRAIN_SEED, by_seed, with_seeds
 from elastic_core.trajectory import ThinkFinish
 
 Z95 = 1.959964
@@ -37,7 +38,9 @@ FREE = "unconstrained"
 def problem_table(rows: pl.DataFrame, columns: Sequence[str], by: Sequence[str] = ()) -> pl.DataFrame:
     """One row per problem: `by`, `problem`, `num_samples`, and the mean over its samples of each of `columns`.
 
-    Sorted by `by` and problem. Problem ids are unique only within a benchmark, so rows of several need `by`.
+    Sorted by `by` and problem. Problem ids are unique only within a benchmark, so rows of several need `by`. Rows that
+    tell training seeds apart (`TRAIN_SEED`) have the mean over seeds, and one column more for each of `columns`, the
+    list of the seeds' own means (`by_seed`).
 
     Raises:
         ValueError: on no rows, a missing value, or a score outside [0, 1].
@@ -49,9 +52,29 @@ def problem_table(rows: pl.DataFrame, columns: Sequence[str], by: Sequence[str] 
             raise ValueError(f"{rows[column].null_count()} of {rows.height} rows have no {column}")
     if "score" in columns:
         check_scores(rows)
-    keys = [*by, "problem"]
+    seeded = TRAIN_SEED in rows.columns and TRAIN_SEED not in by
+    keys = [*by, *([TRAIN_SEED] if seeded else []), "problem"]
     means = [pl.col(column).mean() for column in columns]
-    return rows.group_by(keys).agg(pl.len().cast(pl.Int64).alias("num_samples"), *means).sort(keys)
+    table = rows.group_by(keys).agg(pl.len().cast(pl.Int64).alias("num_samples"), *means).sort(keys)
+    return over_seeds(table, columns, [*by, "problem"]) if seeded else table
+
+
+def over_seeds(table: pl.DataFrame, columns: Sequence[str], keys: Sequence[str]) -> pl.DataFrame:
+    """Of a problem table by `TRAIN_SEED` the one over all seeds, each weighing the same: see `problem_table`."""
+    lists = [pl.col(column).alias(by_seed(column)) for column in columns]
+    means = [pl.col(column).mean() for column in columns]
+    return table.sort(TRAIN_SEED).group_by(keys).agg(pl.col("num_samples").sum(), *means, *lists).sort(keys)
+
+
+def pooled(cells: pl.DataFrame) -> pl.DataFrame:
+    """Of a problem table by cells a row per problem: the mean of its scores over cells, and its samples in all."""
+    place, score = ["problem"], by_seed("score")
+    table = cells.group_by(place).agg(pl.col("score").mean(), pl.col("num_samples").sum()).sort(place)
+    if score not in cells.columns:
+        return table
+    listed = cells.select(*place, score, seed=pl.int_ranges(pl.col(score).list.len())).explode(score, "seed")
+    means = listed.group_by(*place, "seed").agg(pl.col(score).mean()).sort("seed")
+    return table.join(means.group_by(place).agg(score), on=place, maintain_order="left")
 
 
 def check_scores(rows: pl.DataFrame) -> None:
@@ -80,6 +103,23 @@ def paired_tables(a: pl.DataFrame, b: pl.DataFrame, columns: Sequence[str]) -> t
 def column_of(problems: pl.DataFrame, column: str) -> np.ndarray:
     """A column of a problem table, shape (problems,)."""
     return problems[column].cast(pl.Float64).to_numpy()
+
+
+def seed_columns(problems: pl.DataFrame, column: str) -> np.ndarray:
+    """A column of a problem table by training seed, shape (seeds, problems); without seeds that of one."""
+    if by_seed(column) not in problems.columns:
+        return column_of(problems, column)[None]
+    return np.array(problems[by_seed(column)].to_list(), dtype=float).T
+
+
+def paired_columns(a: pl.DataFrame, b: pl.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]:
+    """`seed_columns` of both sides, of shapes that broadcast: seeds are paired in order, where both sides have several
+    as many as both have."""
+    first, second = seed_columns(a, column), seed_columns(b, column)
+    if 1 in (len(first), len(second)):
+        return first, second
+    shared = min(len(first), len(second))
+    return first[:shared], second[:shared]
 
 
 class Estimate(NamedTuple):
@@ -264,8 +304,9 @@ def mean_tokens(problems: pl.DataFrame, column: str) -> Estimate:
     Where every problem agrees, as when every thought fills its budget, the interval has no width.
     """
     values = column_of(problems, column)
-    low, high = mean_interval(values)
-    return Estimate(float(values.mean()), max(low, 0.0), high, len(values), int(problems["num_samples"].sum()))
+    mean = float(values.mean())
+    low, high = with_seeds(mean, mean_interval(values), seed_columns(problems, column))
+    return Estimate(mean, max(low, 0.0), high, len(values), int(problems["num_samples"].sum()))
 
 
 def paired_ratio(a: pl.DataFrame, b: pl.DataFrame, column: str) -> Estimate:
@@ -275,16 +316,17 @@ def paired_ratio(a: pl.DataFrame, b: pl.DataFrame, column: str) -> Estimate:
         ValueError: when no problem is in both, or the mean in `b` is zero.
     """
     tables = paired_tables(a, b, [column])
-    top, bottom = (column_of(problems, column) for problems in tables)
+    top, bottom = paired_columns(*tables, column)
     if bottom.mean() == 0:
         raise ValueError(f"the mean {column} to divide by is zero")
     trajectories = sum(int(problems["num_samples"].sum()) for problems in tables)
-    return Estimate(*ratio_of_means(top, bottom), len(top), trajectories)
+    return Estimate(*ratio_of_means(top, bottom), tables[0].height, trajectories)
 
 
 def ratio_of_means(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float, float]:
-    """The ratio of two means over the same problems, shape (problems,) each, with its 95 % interval, which linearises
+    """The ratio of two means over the same problems, as of `paired_columns`, with its 95 % interval, which linearises
     it (delta method; Cochran 1977, chapter 6). The mean to divide by is not zero."""
     ratio = float(top.mean() / bottom.mean())
-    low, high = mean_interval((top - ratio * bottom) / bottom.mean())
+    linear = (top - ratio * bottom) / bottom.mean()
+    low, high = with_seeds(0.0, mean_interval(linear.mean(axis=0)), linear)
     return ratio, ratio + low, ratio + high

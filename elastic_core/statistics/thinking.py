@@ -44,6 +44,7 @@ from elastic_core.statistics.estimates import (
     mean_tokens,
     problem_table,
 )
+from elastic_core.statistics.seeds import TRAIN_SEED
 from elastic_core.trajectory import ThinkFinish
 
 SUFFICIENT = 0.5
@@ -80,9 +81,10 @@ def thinking_spent(rows: pl.DataFrame) -> pl.DataFrame:
     best, here = pl.col("sufficient_budget"), pl.col("rung")
     needed = pl.min_horizontal("think_tokens", best)
     cut = forced_close() | (pl.col("think_finish") == ThinkFinish.LENGTH)
+    known = _known(rungs)
     other = _sufficient(rungs).with_columns(half=1 - pl.col("half"))
-    enough = pl.col("score").mean().over([*LADDER, "problem", "rung", "half"]) >= SUFFICIENT
-    parts = rungs.join(other, on=[*LADDER, "problem", "half"], nulls_equal=True, maintain_order="left").with_columns(
+    enough = pl.col("score").mean().over([*known, "rung"]) >= SUFFICIENT
+    parts = rungs.join(other, on=known, nulls_equal=True, maintain_order="left").with_columns(
         needed=pl.when(best.is_null()).then(0.0).otherwise(needed),
         overthinking=pl.when(best.is_null()).then(0.0).otherwise(pl.col("think_tokens") - needed),
         futile=pl.when(best.is_null()).then(pl.col("think_tokens")).otherwise(0.0),
@@ -114,14 +116,21 @@ def _rungs(rows: pl.DataFrame) -> pl.DataFrame:
     rungs = pl.concat([limited, added.select(limited.columns)]).with_columns(
         rung=pl.col("think_budget").cast(pl.Float64).fill_null(math.inf), half=pl.col("sample") % 2
     )
-    halves = pl.struct("rung", "half").n_unique().over([*LADDER, "problem"])
-    return rungs.filter(halves == 2 * pl.col("rung").n_unique().over(LADDER))
+    seeds = [name for name in (TRAIN_SEED,) if name in rows.columns]
+    halves = pl.struct("rung", "half", *seeds).n_unique().over([*LADDER, "problem"])
+    whole = pl.struct("rung", *seeds).n_unique().over(LADDER)
+    return rungs.filter(halves == 2 * whole)
+
+
+def _known(rungs: pl.DataFrame) -> list[str]:
+    """The columns by which a b* is one: training with another seed gives another model, with needs of its own."""
+    return [*LADDER, *(name for name in (TRAIN_SEED,) if name in rungs.columns), "problem", "half"]
 
 
 def _sufficient(rungs: pl.DataFrame) -> pl.DataFrame:
     """b* of every problem on every ladder by each half of its samples, `sufficient_budget`: infinite where only
     unlimited thinking suffices, null where that does not."""
-    keys = [*LADDER, "problem", "half"]
+    keys = _known(rungs)
     scores = rungs.group_by([*keys, "rung"]).agg(enough=pl.col("score").mean() >= SUFFICIENT).sort("rung")
     from_here_on = pl.col("enough").reverse().cum_min().reverse()
     return scores.group_by(keys).agg(sufficient_budget=pl.col("rung").filter(from_here_on).min())

@@ -62,10 +62,10 @@ def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
 @settings_options("Settings that the model was trained with.")
 @click.option(
     "--model",
-    type=click.Choice(("trained", "best")),
     default="trained",
     show_default=True,
-    help="The last checkpoint, or the one with the highest validation accuracy.",
+    help="trained: the last checkpoint; best: the one with the highest validation accuracy. With a seed where training "
+    "had several: trained@2.",
 )
 @click.option("--to", type=PATH, metavar="DIR", help="Copy it to DIR.")
 @click.option("--push", metavar="OWNER/NAME", help="Push it to the hub, as a private repository.")

@@ -101,7 +101,7 @@ def _models_of(inputs: Inputs, required: bool) -> dict[str, Path]:
         if required:
             raise
     if settings.train is not None and "base" in found and inputs.data.is_built:
-        for name in TRAINED:
+        for name in (name for kind in TRAINED for name in settings.of_seeds(kind)):
             with suppress(UserError):
                 found[name] = inputs.trained(name)
     named = {name: Path(place) for name, place in settings.sweep.checkpoints.items()}

@@ -97,17 +97,17 @@ def _sweep(settings: Settings, stage: Path) -> str:
     rows = SweepTable(stage / TABLE).scan()
     cells = rows.select("model", "strategy", "benchmark").unique().collect()
     for column, expected in (
-        ("model", sweep.models),
+        ("model", settings.models),
         ("strategy", sweep.strategies),
         ("benchmark", settings.data.benchmarks),
     ):
         missing = set(expected) - set(cells[column])
         _require(not missing, f"{stage}: the table has no row of {column} {', '.join(sorted(missing))}")
-    pairs = [model for model in sweep.models if len(set(checkpoints(model).values())) > 1]
+    pairs = [model for model in settings.models if len(set(checkpoints(model).values())) > 1]
     swap = f", {pairs[0]} among them ({_drawn(stage, pairs[0])})," if pairs else ""
     engines = settings.engine.data_parallel_size
     return (
-        f"{len(sweep.models)} models{swap} × {', '.join(sweep.strategies)} × "
+        f"{len(settings.models)} models{swap} × {', '.join(sweep.strategies)} × "
         f"{len(settings.data.benchmarks)} benchmarks; engines of a model side by side: {engines}"
     )
 

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.statistics.estimates import FREE
+from elastic_core.statistics.seeds import by_seed
 from elastic_core.trajectory import CELL
 from reports.claims import TRAINED
 from reports.content import ReportFigure, Training
@@ -63,12 +65,14 @@ def accuracy_vs_tokens(
     if not theirs.is_empty():
         caption += f" Grey: published, not measured here ({sources(theirs)})."
     target = figure_files(sheet, "accuracy_vs_tokens", "Accuracy over tokens spent", caption)
-    ours = summary.select(*DRAWN, "tokens_mean", "tokens_mean_low", "tokens_mean_high", source=pl.lit("measured"))
+    columns = _drawn(summary, "tokens_mean")
+    ours = summary.select(*columns, "tokens_mean", "tokens_mean_low", "tokens_mean_high", source=pl.lit("measured"))
     data = pl.concat([ours, _as_cells(theirs)], how="diagonal")
     x = pl.col("tokens_mean")
     marks = dict(zip(theirs["model"].unique().sort(), cycle(_PUBLISHED_MARKS), strict=False))
     with benchmark_panels(summary, target, data) as panels:
         for axes, cells in panels:
+            _draw_seeds(axes, cells, x, sheet, pl.col(by_seed("tokens_mean")))
             draw_lines(axes, cells, x, sheet)
             draw_free(axes, cells, x, sheet)
             ring = cells.filter(_trained_at(trained_budget))
@@ -153,8 +157,9 @@ def _draw_by_budget(cells: pl.DataFrame, target: ReportFigure, sheet: Sheet, sta
     ladder = ladder_of(cells)
     place = place_on(ladder)
     spread = max(1, cells.filter(strategy=FREE)["model"].n_unique() - 1)
-    with benchmark_panels(cells, target, cells.select(DRAWN)) as panels:
+    with benchmark_panels(cells, target, cells.select(_drawn(cells))) as panels:
         for axes, part in panels:
+            _draw_seeds(axes, part, place, sheet)
             draw_lines(axes, part, place, sheet)
             # Beside each other, because models without a budget tend to be equally good.
             draw_free(axes, part, place + 0.5 * (pl.col("model").rank("dense") - 1) / spread - 0.25, sheet)
@@ -165,7 +170,39 @@ def _draw_by_budget(cells: pl.DataFrame, target: ReportFigure, sheet: Sheet, sta
 
 
 def _caption(summary: pl.DataFrame) -> str:
-    return f"{BAND} {PARTIAL}" if is_partial(summary) else BAND
+    partial = f" {PARTIAL}" if is_partial(summary) else ""
+    several = summary.filter(pl.col("num_seeds") > 1).select("model", "num_seeds").unique().sort("model").rows()
+    listed = ", ".join(f"{model}: {n}" for model, n in several)
+    seeds = f" Faint: each seed of training ({listed}), whose spread is in the intervals." if several else ""
+    return f"{BAND}{seeds}{partial}"
+
+
+def _drawn(summary: pl.DataFrame, *further: str) -> list[Any]:
+    """The columns of the cells' data, and each seed's own values as text where there are several seeds."""
+    if summary["num_seeds"].max() == 1:
+        return DRAWN
+    lists = [
+        pl.col(by_seed(name)).list.eval(pl.element().round(6).cast(pl.String)).list.join(" ")
+        for name in ("avg_at_k", *further)
+    ]
+    return [*DRAWN, "num_seeds", *lists]
+
+
+def _draw_seeds(axes: Axes, cells: pl.DataFrame, x: pl.Expr, sheet: Sheet, of_seed: pl.Expr | None = None) -> None:
+    """A faint line for each seed of a model that was trained with several.
+
+    Args:
+        x: as of `draw_lines`.
+        of_seed: where each seed has an x of its own, the list of these.
+    """
+    scores = pl.col(by_seed("avg_at_k"))
+    several = cells.filter(pl.col("num_seeds") > 1, pl.col("strategy") != FREE).with_columns(x=x)
+    for line in lines_of(several.sort("x"), sheet):
+        listed = line.cells.select(scores, x=pl.col("x").repeat_by("num_seeds") if of_seed is None else of_seed)
+        values = listed.to_dict(as_series=False)
+        axes.plot(
+            values["x"], 100 * np.array(values[by_seed("avg_at_k")]), ls=line.style, lw=0.8, c=line.colour, alpha=0.45
+        )
 
 
 def _draw_published(axes: Axes, rows: pl.DataFrame, marks: dict[str, str]) -> None:

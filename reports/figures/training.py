@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from elastic_core.sweep.grid import without_seed
 from reports.content import ReportFigure, Training
 from reports.figures import INK, Sheet, figure_files, figure_of, legend_below
 
@@ -47,7 +48,7 @@ def training_curves(trainings: Mapping[str, Training], sheet: Sheet) -> ReportFi
     caption = (
         f"{sum(step > 0 for step in steps)} steps. Across: training steps, a batch of rollouts each. Thin: the mean of "
         f"one batch; bold: centred mean of {SMOOTHING_STEPS} steps. Batches differ in their problems: no intervals."
-        f"{_validated(data, trainings)}"
+        f"{_seeds(data)}{_validated(data, trainings)}"
     )
     target = figure_files(sheet, "training_curves", "Training under the budget", caption)
     panels = data["panel"].unique(maintain_order=True).to_list()
@@ -55,13 +56,16 @@ def training_curves(trainings: Mapping[str, Training], sheet: Sheet) -> ReportFi
         for axes, panel in zip(places, panels, strict=True):
             lines = data.filter(panel=panel).partition_by("model", "series", "name", as_dict=True, maintain_order=True)
             for (model, series, _), points in lines.items():
-                style, colour = STYLES[str(series)], sheet.colours[str(model)]
-                if series == "validation":
-                    axes.plot(points["step"], points["value"], ls=style, marker="o", ms=4, color=colour)
-                    continue
-                trend = points["value"].rolling_mean(SMOOTHING_STEPS, min_samples=1, center=True)
-                axes.plot(points["step"], points["value"], ls=style, color=colour, lw=0.7, alpha=0.4)
-                axes.plot(points["step"], trend, ls=style, color=colour, lw=2)
+                style: dict[str, Any] = {"ls": STYLES[str(series)], "color": sheet.colours[str(model)]}
+                dots: dict[str, Any] = {"marker": "o", "ms": 4} if series == "validation" else {"lw": 2}
+                window = 1 if series == "validation" else SMOOTHING_STEPS
+                of_seeds = points.partition_by("seed")
+                for seed in of_seeds if len(of_seeds) > 1 or window > 1 else []:
+                    shown = _smooth(seed, window) if len(of_seeds) > 1 else seed
+                    axes.plot(shown["step"], shown["value"], lw=0.7, alpha=0.4, **style)
+                mean = points.group_by("step").agg(pl.col("value").mean()).sort("step")
+                trend = _smooth(mean, window)
+                axes.plot(trend["step"], trend["value"], **style, **dots)
             axes.set_title(panel)
             axes.set_xlabel("training step")
             axes.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
@@ -78,7 +82,8 @@ def _validated(data: pl.DataFrame, trainings: Mapping[str, Training]) -> str:
     if dots.is_empty():
         return ""
     found = [match for name in dots["name"].unique() if (match := VALIDATION.fullmatch(name))]
-    problems = sorted({count for name in dots["model"].unique() if (count := trainings[name].num_validation)})
+    drawn = [training for name, training in trainings.items() if without_seed(name)[0] in dots["model"]]
+    problems = sorted({count for training in drawn if (count := training.num_validation)})
     samples = sorted({int(match[2]) for match in found})
     counts = " or ".join(map(str, problems)) or "an unknown number of"
     first = "at step 0 of the initial model" if 0 in dots["step"] else "the initial model was not validated"
@@ -86,6 +91,18 @@ def _validated(data: pl.DataFrame, trainings: Mapping[str, Training]) -> str:
         f" Dots: validation on {', '.join(sorted({match[1] for match in found}))}, {counts} problems × "
         f"{' or '.join(map(str, samples))} samples; {first}; no intervals."
     )
+
+
+def _seeds(data: pl.DataFrame) -> str:
+    """What the lines of several seeds are, for the caption."""
+    counts = data.group_by("model", maintain_order=True).agg(pl.col("seed").n_unique()).filter(pl.col("seed") > 1)
+    several = ", ".join(f"{model}: {count}" for model, count in counts.iter_rows())
+    return f" Of several seeds ({several}) thin is each seed's curve, and bold their mean." if several else ""
+
+
+def _smooth(points: pl.DataFrame, window: int) -> pl.DataFrame:
+    """The centred mean over so many steps."""
+    return points.with_columns(pl.col("value").rolling_mean(window, min_samples=1, center=True))
 
 
 def _legend(data: pl.DataFrame, sheet: Sheet) -> dict[str, Any]:
@@ -100,13 +117,14 @@ def _legend(data: pl.DataFrame, sheet: Sheet) -> dict[str, Any]:
 
 
 def _data(trainings: Mapping[str, Training]) -> pl.DataFrame:
-    """Columns: panel, series, model, name, step, value; in the order of SERIES."""
-    schema = {"panel": pl.String, "series": pl.String, "model": pl.String, "name": pl.String}
+    """Columns: panel, series, model, seed (null: there is one), name, step, value; in the order of SERIES."""
+    schema = {"panel": pl.String, "series": pl.String, "model": pl.String, "seed": pl.Int64, "name": pl.String}
     parts = [pl.DataFrame(schema=schema | {"step": pl.Int64, "value": pl.Float64})]
     for series in SERIES:
-        for model, training in trainings.items():
+        for called, training in trainings.items():
             if training.metrics is None:
                 continue
+            model, seed = without_seed(called)
             known = [name for name in training.metrics["name"].unique().sort() if series.metric.fullmatch(name)]
             found = training.metrics.filter(pl.col("name").is_in(known)).sort("name", "step")
             parts.append(
@@ -114,6 +132,7 @@ def _data(trainings: Mapping[str, Training]) -> pl.DataFrame:
                     panel=pl.lit(series.panel),
                     series=pl.lit(series.series),
                     model=pl.lit(model),
+                    seed=pl.lit(seed, pl.Int64),
                     name="name",
                     step=pl.col("step").cast(pl.Int64),
                     value="value",

@@ -1,12 +1,16 @@
 """What the ablation changes, and the configuration that `elastic train --dry-run` prints."""
 
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 import yaml
 from click.testing import CliRunner
 
 from elastic_core.errors import UserError
-from flows import presets
+from flows import ablation, presets
 from flows.ablation import changes
 from flows.cli import cli
 
@@ -23,6 +27,34 @@ def test_every_variant_is_a_training_of_its_own() -> None:
     trained = dict.fromkeys(variants, "/runs")
     settings = [presets.resolve(preset, {**changes(variant, trained), "ablation": {}}) for variant in variants.values()]
     assert len({(each.base, each.training.model_dump_json()) for each in settings}) == len(variants) == 8
+
+
+def test_every_variant_is_trained_with_every_seed_from_the_same_seed_of_what_it_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trained: list[dict[str, Any]] = []
+    measured: dict[str, Any] = {}
+
+    def train(preset: str, overrides: dict[str, Any], parent: str) -> str:
+        trained.append(overrides)
+        return f"/runs/{len(trained)}"
+
+    def sweep(preset: str, overrides: dict[str, Any], parent: str) -> None:
+        measured.update(overrides)
+
+    settings = presets.resolve("ablation-embedded", {"train.seeds": [1, 2]})
+    run = SimpleNamespace(settings=settings, recorded=lambda flow: nullcontext("run"))
+    monkeypatch.setattr(ablation.FlowRun, "begin", lambda *given: run)
+    for name, stand_in in {"train": train, "sweep": sweep}.items():
+        monkeypatch.setattr(ablation, name, stand_in)
+    for name in ("prepare_data", "report"):
+        monkeypatch.setattr(ablation, name, lambda *given: None)
+    ablation.ablation.fn("ablation-embedded", {"train.seeds": [1, 2]})
+    assert [each["train.seeds"] for each in trained] == [[1]] * 8 + [[2]] * 8
+    places = measured["sweep.checkpoints"]
+    assert measured["sweep.models"] == ["base", *places] and len(places) == 16
+    followers = [each["base"] for each in trained if each["train.budget"] == "144+32" and "base" in each]
+    assert followers == [places["t48@1"], places["t48@2"]]
 
 
 def test_a_dry_run_prints_verls_configuration_and_nothing_else() -> None:

@@ -146,6 +146,31 @@ def test_a_list_of_files_that_is_not_a_reports_removes_nothing(
     assert not (directory / "report.md").exists()
 
 
+def test_seeds_of_one_training_are_one_model_everywhere_and_each_is_drawn(tmp_path: Path) -> None:
+    rows = make_rows(strategies=["separate", "unconstrained"], budgets=[16, 48, 96], num_problems=6, num_samples=2)
+    tuned = rows.filter(model="trained")
+    names = [f"trained@{seed}" for seed in (1, 2, 3)]
+    seeds = [tuned.with_columns(model=pl.lit(name), score=pl.col("score") * (i < 2)) for i, name in enumerate(names)]
+    metrics = pl.DataFrame({"step": [1, 2], "name": ["critic/score/mean"] * 2, "value": [0.1, 0.5]})
+    training = Training(TrainingBudget.parse("48+32"), asks_length=False, base="base", metrics=metrics)
+    table = pl.concat([rows.filter(model="base"), *seeds])
+    content = build_report(ReportSources(table.lazy(), trainings=dict.fromkeys(names, training)), tmp_path)
+    assert "3 seeds of training" in content.verdict
+    cells = json.loads((tmp_path / "summary.json").read_text())["cells"]
+    assert {(cell["model"], cell["num_seeds"]) for cell in cells} == {("base", 1), ("trained", 3)}
+    for cell in cells:
+        each = cell["avg_at_k_by_seed"]
+        assert each is None if cell["model"] == "base" else cell["avg_at_k"] == pytest.approx(sum(each) / 3, abs=1e-5)
+        assert cell["num_samples"] == 2 and cell["num_trajectories"] == 12 * cell["num_seeds"]
+    text = (tmp_path / "report.md").read_text()
+    assert "@" not in text.replace("avg@k", "").replace("pass@k", "").replace("maj@k", "")
+    assert "6 × 2 × 3 seeds" in text and "What would make it surer" in text and "†" not in text
+    curves = pl.read_csv(tmp_path / "figures" / "training_curves.csv")
+    assert curves.select("model", "seed").unique().sort("seed").rows() == [("trained", seed) for seed in (1, 2, 3)]
+    drawn = pl.read_csv(tmp_path / "figures" / "accuracy_vs_budget.csv").filter(model="trained")
+    assert all(len(values.split(" ")) == 3 for values in drawn["avg_at_k_by_seed"])
+
+
 def test_names_of_models_and_benchmarks_are_text_wherever_they_stand(tmp_path: Path) -> None:
     rows = make_rows(benchmarks=["hard"], strategies=["separate"], budgets=[32], num_problems=2, num_samples=1)
     script, formula = "<script>alert(1)</script>", "=cmd|' /C calc'!A0"

@@ -14,7 +14,7 @@ from elastic_core.fingerprint import model_fingerprint
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.training import model_card
 from elastic_core.training.model_card import TrainingRecord
-from flows import export
+from flows import export, presets
 from flows.inputs import Inputs
 from tasks.stage import TABLE, Stage
 from tests.unit.test_report_summary import make_rows
@@ -110,8 +110,8 @@ def test_a_hub_that_is_not_reached_is_one_sentence(model: Path, monkeypatch: pyt
 
 def test_a_sweep_finds_what_training_left_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(tmp_path, "smoke", "train", {"steps": 2})
-    monkeypatch.setattr(Inputs, "train", stage)
-    inputs = Inputs(SimpleNamespace(preset="smoke"))  # type: ignore[arg-type]
+    monkeypatch.setattr(Inputs, "trainings", {2: stage})
+    inputs = Inputs(SimpleNamespace(preset="smoke", settings=presets.resolve("smoke")))  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"run first: elastic run train --preset smoke"):
         inputs.trained("best")
     (stage.directory / "model").mkdir(parents=True)
@@ -121,6 +121,23 @@ def test_a_sweep_finds_what_training_left_by_name(tmp_path: Path, monkeypatch: p
         inputs.trained("best")
     (stage.directory / "best").mkdir()
     assert inputs.trained("best") == stage.directory / "best"
+
+
+def test_of_several_seeds_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = {seed: Stage(tmp_path, "smoke", "train", {"seed": seed}) for seed in (1, 2)}
+    monkeypatch.setattr(Inputs, "trainings", stages)
+    settings = presets.resolve("smoke", {"train.seeds": [1, 2]})
+    inputs = Inputs(SimpleNamespace(preset="smoke", settings=settings))  # type: ignore[arg-type]
+    (stages[2].directory / "model").mkdir(parents=True)
+    stages[2].marker.write_text("{}")
+    assert inputs.trained("trained@2") == stages[2].directory / "model"
+    for name in ("trained", "trained@3", "other"):
+        with pytest.raises(
+            UserError, match=f'no trained model "{name}"; expected trained@1, trained@2, best@1, best@2'
+        ):
+            inputs.trained(name)
+    with pytest.raises(UserError, match="run first: elastic run train"):
+        inputs.trained("best@1")
 
 
 def test_a_sweep_writes_the_cards_of_what_this_presets_trainings_left_and_of_nothing_else(

@@ -59,6 +59,12 @@ def test_what_is_no_assignment_is_refused() -> None:
         ({"ablation.a.train.budget": "3"}, r'ablation\.a\.train\.budget: "3" is not a budget'),
         ({"ablation.a": {"after": "b", "train": {}}}, r'ablation\.a: after = "b", expected an earlier variant'),
         ({"ablation.base.train.steps": 3}, r'ablation\.base: "base" is another model'),
+        ({"train.seeds": [1, 2, 1]}, r"--set train\.seeds: \[1, 2, 1\] has a seed twice"),
+        ({"train.seeds": [-1]}, r"--set train\.seeds: -1 is no seed; expected 0 or more"),
+        ({"train.seeds": [1, 2], "sweep.models": ["trained@3"]}, r'--set sweep: no model "trained@3"'),
+        ({"train.seeds": [1, 2], "ablation.a.train.seed": 3}, r"ablation\.a\.train\.seed has no effect beside"),
+        ({"ablation.a.train.seeds": [1, 2]}, r"ablation\.a\.train\.seeds: unknown key"),
+        ({"sweep.checkpoints": {"mine": "a/b", "mine@1": "a/c"}}, r'"mine@1" is a seed of "mine", which is a model'),
         ({"preset.x": 1}, r"--set preset\.x: preset is a value, not a section"),
     ],
 )
@@ -74,6 +80,18 @@ def test_a_preset_that_extends_another_is_that_one_but_for_what_it_says() -> Non
     assert second.sweep == first.sweep and second.data == first.data
     changed = second.training.model_dump().items() - first.training.model_dump().items()
     assert changed == {("tokens_per_device", 16384)}
+
+
+def test_a_model_of_several_seeds_is_measured_once_for_each() -> None:
+    one = presets.resolve("embedded", {"train.seeds": [7]})
+    assert one.models == presets.resolve("embedded").models == ["base", "trained"]
+    models = ["base", "trained", "trained>base", "trained>best"]
+    several = presets.resolve("embedded", {"train.seeds": [1, 2], "sweep.models": models})
+    assert several.models == [
+        *("base", "trained@1", "trained@2", "trained@1>base", "trained@2>base"),
+        *("trained@1>best@1", "trained@2>best@2"),
+    ]
+    assert [each.seed for each in several.training.by_seed.values()] == [1, 2]
 
 
 def test_a_preset_without_training_can_measure_no_trained_model() -> None:

@@ -126,7 +126,7 @@ def test_strategies_and_models_are_compared_at_equal_tokens_too(rows: pl.DataFra
 
 
 def test_the_advice_is_the_cheapest_budget_that_holds_with_its_cost_and_its_tail(rows: pl.DataFrame) -> None:
-    budgets = budget_advice(cell_problems(rows).with_columns(cost=TOKENS.of()))
+    budgets = budget_advice(cell_problems(rows))
     costs = cell_costs(rows.select(COLUMNS), TOKENS)
     table = tables.advice(budgets, costs, "tokens processed")
     chosen = cheapest_budgets(budgets)

@@ -7,6 +7,7 @@ import pytest
 
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import paired_difference
+from elastic_core.statistics.seeds import seeds_as_one
 from elastic_core.sweep.grid import build_cells
 from reports.content import Asked, Claim, Verdict
 from reports.summary import cell_problems
@@ -55,6 +56,15 @@ def test_only_problems_and_budgets_that_both_have_are_compared() -> None:
     more = rows.filter((pl.col("model") == "base") | ((pl.col("problem") < "010") & (pl.col("think_budget") == 16)))
     assert "easy +100.0" in said(more)
     assert "(10 problems, 1 budget)" in said(more)
+
+
+def test_it_begins_with_how_many_seeds_of_training_it_rests_on() -> None:
+    one = scored(1, 0)
+    assert "(trained over base, one seed of training, separate budgeting, paired)" in said(one)
+    again = [one.filter(model="trained").with_columns(model=pl.lit(f"trained@{seed}")) for seed in (1, 2, 3)]
+    three = seeds_as_one(pl.concat([one.filter(model="base"), *again]))
+    assert "(trained over base, 3 seeds of training, separate budgeting, paired)" in said(three)
+    assert said(three).replace("3 seeds", "one seed").split("[")[0] == said(one).split("[")[0]
 
 
 def test_another_model_is_held_against_base_by_name() -> None:

@@ -30,7 +30,10 @@ def problems(cells: dict[int | None, tuple[float, float]], count: int = 40) -> p
             "num_samples": 4,
             "score": float(i < share * count),
             "tokens": tokens + i % 3,
-            "cost": tokens + i % 3,
+            "input_tokens": 0,
+            "cached_tokens": 0,
+            "output_tokens": tokens + i % 3,
+            "turns": 1,
         }
         for t, (share, tokens) in cells.items()
         for i in range(count)

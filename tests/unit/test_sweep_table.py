@@ -71,6 +71,15 @@ def test_the_same_weights_under_another_name_are_known(tmp_path: Path) -> None:
         both.append(rows(["best"]))
 
 
+def test_a_further_seed_adds_its_rows_only(tmp_path: Path) -> None:
+    write(table(tmp_path, "k1", ["base", "trained"]), rows(["base", "trained"]))
+    models = {"base": "f1", "trained@1": "f2", "trained@2": "f3"}
+    seeds = table(tmp_path, "k2", list(models), replace(MANIFEST, models=models, engines=dict.fromkeys(models, "e1")))
+    assert models_of(seeds) == {"base": 4, "trained@1": 4}
+    write(seeds, rows(["trained@2"]))
+    assert models_of(seeds) == dict.fromkeys(models, 4)
+
+
 def test_who_is_trained_again_has_rows_of_its_own(tmp_path: Path) -> None:
     write(table(tmp_path, "k1", ["base", "trained"]), rows(["base", "trained"]))
     again = replace(MANIFEST, models={"base": "f1", "trained": "f3"})

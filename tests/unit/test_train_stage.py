@@ -9,14 +9,16 @@ import pytest
 from elastic_core.training.grpo.parameters import RESOURCES, GrpoParameters
 from flows.data import DataInputs
 from flows.inputs import Inputs
+from flows.settings import TrainSettings
 
 
 def inputs(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Any:
     monkeypatch.setattr(Inputs, "base", Path("base"))
     monkeypatch.setattr(Inputs, "fingerprint", lambda self, path: "0123")
     monkeypatch.setattr(DataInputs, "files", lambda self, names: [])
-    settings = SimpleNamespace(training=GrpoParameters(**changes), data=SimpleNamespace(train=[], validation=[]))
-    return Inputs(SimpleNamespace(settings=settings, stage=lambda name, inputs: inputs)).train  # type: ignore[arg-type]
+    settings = SimpleNamespace(training=TrainSettings(**changes), data=SimpleNamespace(train=[], validation=[]))
+    found: Any = Inputs(SimpleNamespace(settings=settings, stage=lambda name, inputs: inputs)).trainings  # type: ignore[arg-type]
+    return found if "seeds" in changes else next(iter(found.values()))
 
 
 def test_what_a_training_runs_on_is_not_what_it_learns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +33,9 @@ def test_what_a_training_runs_on_is_not_what_it_learns(monkeypatch: pytest.Monke
     assert inputs(monkeypatch, learning_rate=2e-6) != plain
     others = GrpoParameters.model_fields.keys() - RESOURCES
     assert others == plain["train"].keys() | {"l1", "validation_problems"}
+
+
+def test_every_seed_is_a_training_of_its_own_the_same_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    three = inputs(monkeypatch, seeds=[1, 2, 3])
+    assert three == {seed: inputs(monkeypatch, seed=seed) for seed in (1, 2, 3)}
+    assert inputs(monkeypatch, seeds=[1, 2]) == {seed: three[seed] for seed in (1, 2)}

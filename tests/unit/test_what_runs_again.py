@@ -34,7 +34,7 @@ def stages(runs: Path, changes: dict[str, Any]) -> dict[str, Path]:
         inputs.data.stage.marker.touch()
     with TrajectoryStore(inputs.sweep.directory / TABLE).writing(Manifest({}, {}, {}, {})):
         pass  # A report needs a table.
-    found = [inputs.data.stage, inputs.warm_start, inputs.train, inputs.sweep, inputs.report()]
+    found = [inputs.data.stage, inputs.warm_start, *inputs.trainings.values(), inputs.sweep, inputs.report()]
     return {stage.name: stage.marker for stage in found}
 
 
