@@ -19,12 +19,14 @@ from elastic_core.statistics.responses import is_cut, response_kind, response_ki
 from elastic_core.statistics.seeds import seeds_as_one
 from elastic_core.statistics.thinking import thinking_spent
 from elastic_core.sweep.grid import without_seed
-from reports import tables
 from reports.claims import BASE, TRAINED, VANILLA, evaluate_claims
 from reports.content import ReportContent, ReportSources, ReportTable, Verdict
 from reports.figures import Sheet, accuracy, differences, frontier, model_colours, strategy_styles, tokens, training
 from reports.rendering import render_markdown, write_page
 from reports.summary import COLUMNS, cell_problems, published, summarize_problems, write_summary_json
+from reports.tables import SEPARATE, comparisons
+from reports.tables import budgets as budget_tables
+from reports.tables import costs as cost_tables
 from reports.verdict import coverage, cut_short, more_tokens_hurt, production, readable, verdict
 from reports.wording import ordered
 
@@ -140,7 +142,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     advised = budget_advice(problems, ranked_by)
     gains, spent, hurt = marginal_accuracy(problems), thinking_spent(rows), falls(problems)
     anytime = anytime_accuracy(problems, sources.parameters.distribution)
-    priced, chosen = tables.priced(summary, costs[unit]), cheapest_budgets(advised)
+    priced, chosen = cost_tables.priced(summary, costs[unit]), cheapest_budgets(advised)
     colours, styles = model_colours([*summary["model"], *trainings]), strategy_styles(summary["strategy"])
     drawn = Sheet(directory / FIGURES, colours, styles)
     figures = [
@@ -151,31 +153,31 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         differences.paired(by_strategy, drawn, "strategy", first_strategy),
         accuracy.training_ablation(summary, drawn, trainings),
         training.training_curves(sources.trainings, drawn),
-        tokens.tokens_by_phase(rows, drawn, tables.SEPARATE),
+        tokens.tokens_by_phase(rows, drawn, SEPARATE),
         accuracy.forced_vs_accuracy(summary, drawn),
         differences.marginal(gains, drawn),
-        tokens.thinking_spent(spent, drawn, tables.SEPARATE),
+        tokens.thinking_spent(spent, drawn, SEPARATE),
         tokens.sufficient_budgets(spent, drawn),
     ]
     shown = [
-        tables.model_comparison(summary, theirs),
-        tables.advice(advised, costs[unit], unit),
-        tables.frontier(priced, chosen, unit),
-        tables.falls(hurt),
-        tables.anytime(anytime, sources.parameters.distribution),
-        tables.paired(by_model, "model", first_model),
-        tables.paired(by_strategy, "strategy", first_strategy),
-        tables.equal_tokens(
+        comparisons.model_comparison(summary, theirs),
+        budget_tables.advice(advised, costs[unit], unit),
+        cost_tables.frontier(priced, chosen, unit),
+        budget_tables.falls(hurt),
+        budget_tables.anytime(anytime, sources.parameters.distribution),
+        comparisons.paired(by_model, "model", first_model),
+        comparisons.paired(by_strategy, "strategy", first_strategy),
+        comparisons.equal_tokens(
             area_differences(rows, "strategy", first_strategy), area_differences(rows, "model", first_model)
         ),
-        tables.variance(rows, BASE),
-        tables.templates(by_strategy, summary),
-        tables.trainings_side_by_side(summary, trainings),
-        tables.swap_ablation(summary),
-        tables.thinking(spent),
-        tables.responses(response_kinds(rows)),
-        tables.marginal(gains),
-        tables.costs(summary, models, costs),
+        comparisons.variance(rows, BASE),
+        comparisons.templates(by_strategy, summary),
+        comparisons.trainings_side_by_side(summary, trainings),
+        comparisons.swap_ablation(summary),
+        budget_tables.thinking(spent),
+        budget_tables.responses(response_kinds(rows)),
+        budget_tables.marginal(gains),
+        cost_tables.costs(summary, models, costs),
     ]
     return ReportContent(
         sources=sources,

@@ -24,7 +24,7 @@ from elastic_core.trajectory import BUDGET
 from reports.content import Claim, ReportContent, ReportFigure, ReportTable, Verdict
 from reports.payload import build_payload, draw_problems
 from reports.summary import is_partial, partial
-from reports.tables import every_cell
+from reports.tables.comparisons import every_cell
 from reports.wording import METHOD, one_line, plain, sampled, with_bounds
 
 if TYPE_CHECKING:

@@ -201,7 +201,12 @@ def _draw_seeds(axes: Axes, cells: pl.DataFrame, x: pl.Expr, sheet: Sheet, of_se
         listed = line.cells.select(scores, x=pl.col("x").repeat_by("num_seeds") if of_seed is None else of_seed)
         values = listed.to_dict(as_series=False)
         axes.plot(
-            values["x"], 100 * np.array(values[by_seed("avg_at_k")]), ls=line.style, lw=0.8, c=line.colour, alpha=0.45
+            values["x"],
+            100 * np.array(values[by_seed("avg_at_k")]),
+            ls=line.style.line,
+            lw=0.8,
+            c=line.colour,
+            alpha=0.45,
         )
 
 

@@ -28,7 +28,7 @@ from reports.figures import (
     place_on,
     y_label,
 )
-from reports.tables import EQUAL_TOKENS
+from reports.tables.comparisons import EQUAL_TOKENS
 from reports.wording import plain
 
 if TYPE_CHECKING:

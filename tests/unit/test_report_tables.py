@@ -13,9 +13,11 @@ from elastic_core.statistics.budgets import anytime_accuracy, budget_advice, che
 from elastic_core.statistics.cost import TOKENS, CostModel, cell_costs
 from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.thinking import thinking_spent
-from reports import tables
 from reports.content import ReportTable, Shown, Training
 from reports.summary import COLUMNS, PUBLISHED, cell_problems, published, summarize
+from reports.tables import budgets as budget_tables
+from reports.tables import comparisons
+from reports.tables import costs as cost_tables
 from tests.unit.test_report_summary import make_rows
 
 
@@ -46,7 +48,7 @@ def test_a_published_number_has_no_interval_and_no_brackets() -> None:
 
 def test_models_side_by_side_with_what_was_published(summary: pl.DataFrame) -> None:
     summary = summary.with_columns(benchmark=pl.col("benchmark").replace({"hard": "aime-2024"}))
-    table = tables.model_comparison(summary, published(["aime-2024", "easy"]))
+    table = comparisons.model_comparison(summary, published(["aime-2024", "easy"]))
     assert table is not None
     sources = table.frame["source"]
     assert (sources == "measured").sum() == 2 * (3 * 2 + 3)
@@ -54,17 +56,17 @@ def test_models_side_by_side_with_what_was_published(summary: pl.DataFrame) -> N
     assert theirs["source"].str.starts_with("published (").all()
     assert theirs["accuracy (%) low"].null_count() == theirs.height
     assert {"not stated", "1024+1024", "unlimited"} <= set(theirs["budget"])
-    assert "source" not in getattr(tables.model_comparison(summary, published([])), "header", ["source"])
+    assert "source" not in getattr(comparisons.model_comparison(summary, published([])), "header", ["source"])
 
 
 def test_templates_are_held_against_separate_budgeting(rows: pl.DataFrame, summary: pl.DataFrame) -> None:
-    assert tables.templates(paired_differences(rows, "strategy", "vanilla"), summary) is None
+    assert comparisons.templates(paired_differences(rows, "strategy", "vanilla"), summary) is None
     separate = rows.filter(strategy="separate")
     guided = separate.with_columns(
         strategy=pl.lit("reasonflux_zero"), score=pl.lit(1.0), navigator_tokens=pl.lit(3, pl.Int32)
     )
     both = pl.concat([rows, guided.select(rows.columns)], how="vertical_relaxed")
-    table = tables.templates(paired_differences(both, "strategy", "vanilla"), summarize(both))
+    table = comparisons.templates(paired_differences(both, "strategy", "vanilla"), summarize(both))
     assert table is not None
     assert (table.frame["difference from separate"] >= 0).all()
     wrong = 1 - separate.filter(model="base", benchmark="hard", think_budget=16)["score"].mean()
@@ -79,24 +81,24 @@ def test_templates_are_held_against_separate_budgeting(rows: pl.DataFrame, summa
 
 
 def test_pairs_say_who_thinks_and_who_solves(summary: pl.DataFrame) -> None:
-    table = tables.swap_ablation(summary)
+    table = comparisons.swap_ablation(summary)
     assert table is not None
     roles = set(table.frame.select("thinks", "solves").rows())
     assert roles == {("base", "base"), ("trained", "trained"), ("base", "trained")}
-    assert tables.swap_ablation(summary.filter(pl.col("model") == "base")) is None
+    assert comparisons.swap_ablation(summary.filter(pl.col("model") == "base")) is None
 
 
 def test_a_training_that_began_with_another_model_says_so(summary: pl.DataFrame) -> None:
     trainings = {"trained": Training(TrainingBudget.parse("96+32"), asks_length=False, base="base", metrics=None)}
-    table = tables.trainings_side_by_side(summary, trainings)
+    table = comparisons.trainings_side_by_side(summary, trainings)
     assert table is not None
     assert set(table.frame.select("model", "trained under", "from").rows()) == {("trained", "96+32", "base")}
-    assert tables.trainings_side_by_side(summary, {}) is None
+    assert comparisons.trainings_side_by_side(summary, {}) is None
 
 
 def test_cells_of_a_half_done_sweep_are_marked(rows: pl.DataFrame) -> None:
     half = summarize(rows.filter((pl.col("model") != "trained") | (pl.col("problem") < "003")))
-    table = tables.model_comparison(half, published([]))
+    table = comparisons.model_comparison(half, published([]))
     assert table is not None
     counts = table.frame.select("model", "problems × samples")
     assert set(counts.filter(model="trained")["problems × samples"]) == {"3 × 4 †"}
@@ -105,42 +107,42 @@ def test_cells_of_a_half_done_sweep_are_marked(rows: pl.DataFrame) -> None:
 
 def test_differences_are_in_points_and_signed(rows: pl.DataFrame) -> None:
     paired = paired_differences(rows, "model", "base")
-    table = tables.paired(paired, "model", "base")
+    table = comparisons.paired(paired, "model", "base")
     assert table is not None
     name = "difference from base"
     assert table.frame[name].sum() == pytest.approx(100 * paired.filter(first="base")["difference"].sum())
     assert all(line[table.header.index(name)].text[0] in "+-" for line in table.lines)
-    assert tables.paired(paired, "model", "nobody") is None
+    assert comparisons.paired(paired, "model", "nobody") is None
 
 
 def test_strategies_and_models_are_compared_at_equal_tokens_too(rows: pl.DataFrame) -> None:
     by_strategy, by_model = area_differences(rows, "strategy", "vanilla"), area_differences(rows, "model", "base")
-    table = tables.equal_tokens(by_strategy, by_model)
+    table = comparisons.equal_tokens(by_strategy, by_model)
     assert table is not None
     assert {"separate − vanilla", "budget forcing − vanilla", "trained − base"} <= set(table.frame["compared"])
     (line,) = table.frame.filter(benchmark="hard", compared="separate − vanilla", of="base").to_dicts()
     assert line["difference (points) low"] < line["difference (points)"] < line["difference (points) high"]
     assert (line["problems"], line["trajectories"]) == (6, 2 * 2 * 6 * 4)
     assert line["tokens from"] < line["tokens to"]
-    assert tables.equal_tokens(by_strategy.clear(), by_model.clear()) is None
+    assert comparisons.equal_tokens(by_strategy.clear(), by_model.clear()) is None
 
 
 def test_the_advice_is_the_cheapest_budget_that_holds_with_its_cost_and_its_tail(rows: pl.DataFrame) -> None:
     budgets = budget_advice(cell_problems(rows))
     costs = cell_costs(rows.select(COLUMNS), TOKENS)
-    table = tables.advice(budgets, costs, "tokens processed")
+    table = budget_tables.advice(budgets, costs, "tokens processed")
     chosen = cheapest_budgets(budgets)
     assert table is not None
     assert table.frame["within 2 points"].to_list() == chosen["verdict"].to_list()
     assert table.frame["tokens processed"].to_list() == chosen["cost"].to_list()
     assert (table.frame["tokens processed, p95"] >= table.frame["tokens processed"]).all()
-    assert tables.advice(budgets.clear(), costs, "tokens processed") is None
+    assert budget_tables.advice(budgets.clear(), costs, "tokens processed") is None
 
 
 def test_costs_have_a_mean_and_a_tail_under_every_model(rows: pl.DataFrame, summary: pl.DataFrame) -> None:
     models = {"tokens processed": TOKENS, "money per million responses": CostModel(0.5, 0.05, 2.5)}
     found = {unit: cell_costs(rows.select(COLUMNS), model) for unit, model in models.items()}
-    table = tables.costs(summary, models, found)
+    table = cost_tables.costs(summary, models, found)
     work = table.frame.select("input", "cached input", "output")
     expected = 0.5 * work["input"] + 0.05 * work["cached input"] + 2.5 * work["output"]
     assert table.frame["money per million responses"].to_list() == pytest.approx(expected.to_list())
@@ -151,17 +153,17 @@ def test_costs_have_a_mean_and_a_tail_under_every_model(rows: pl.DataFrame, summ
 def test_falls_and_anytime_accuracy_are_tables_where_there_are_any(rows: pl.DataFrame) -> None:
     problems = cell_problems(rows)
     anytime = anytime_accuracy(problems)
-    assert getattr(tables.anytime(anytime, "log-uniform"), "frame", pl.DataFrame()).height == anytime.height
-    assert tables.anytime(anytime.clear(), "log-uniform") is None
-    assert tables.falls(falls(problems)) is None
+    assert getattr(budget_tables.anytime(anytime, "log-uniform"), "frame", pl.DataFrame()).height == anytime.height
+    assert budget_tables.anytime(anytime.clear(), "log-uniform") is None
+    assert budget_tables.falls(falls(problems)) is None
 
 
 def test_thinking_and_marginal_tables_need_their_rows(rows: pl.DataFrame) -> None:
     spent, gains = thinking_spent(rows), marginal_accuracy(cell_problems(rows))
-    assert getattr(tables.thinking(spent), "frame", pl.DataFrame()).height == spent.height
-    assert getattr(tables.marginal(gains), "frame", pl.DataFrame()).height == gains.height
-    assert tables.thinking(spent.clear()) is None
-    assert tables.marginal(gains.clear()) is None
+    assert getattr(budget_tables.thinking(spent), "frame", pl.DataFrame()).height == spent.height
+    assert getattr(budget_tables.marginal(gains), "frame", pl.DataFrame()).height == gains.height
+    assert budget_tables.thinking(spent.clear()) is None
+    assert budget_tables.marginal(gains.clear()) is None
 
 
 def test_every_published_number_is_complete_and_stands_there_once() -> None:

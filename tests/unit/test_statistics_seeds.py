@@ -18,7 +18,7 @@ from elastic_core.statistics.seeds import (
     with_seeds,
 )
 from elastic_core.statistics.variance import variance_split
-from reports.tables import variance
+from reports.tables.comparisons import variance
 from tests.unit.test_report_summary import make_rows
 
 SAMPLES = 8

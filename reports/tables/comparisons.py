@@ -1,0 +1,227 @@
+"""Models, strategies and trainings side by side, at equal budget and at equal tokens; and every cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+import polars.selectors as cs
+
+from elastic_core.statistics.estimates import FREE
+from elastic_core.statistics.variance import variance_split
+from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
+from elastic_core.trajectory import BUDGET
+from reports.claims import SWAP
+from reports.content import HIGH, LOW, ReportTable, Training
+from reports.summary import ACCURACY, stated_budget
+from reports.tables import CI, DIFFERENCE, SEPARATE, estimate, readable, shown_cells
+from reports.wording import budget_text, plain
+
+EQUAL_TOKENS = "At equal tokens"
+
+
+def model_comparison(summary: pl.DataFrame, published: pl.DataFrame) -> ReportTable | None:
+    """Models side by side under separate budgeting and without a budget (Table 1). None without such cells."""
+    ours = shown_cells(summary.filter(pl.col("strategy").is_in(["separate", FREE])))
+    if ours.is_empty():
+        return None
+    caption = (
+        "Separate budgeting and unconstrained responses. 95 % intervals: Wilson's of accuracy and of forced, "
+        "Student's t of tokens."
+    )
+    theirs = published.filter(pl.col("metric").is_in(ACCURACY))
+    if not theirs.is_empty():
+        beside = theirs.select(
+            "benchmark",
+            "model",
+            budget=stated_budget(),
+            **{"accuracy (%)": pl.col("value"), "tokens": pl.col("tokens").cast(pl.Float64)},
+            source=pl.format("published ({}): {}", "metric", "source"),
+        )
+        ours = pl.concat([ours.with_columns(source=pl.lit("measured")), beside], how="diagonal")
+        caption += " Published numbers are others', and none was measured here."
+    return ReportTable("model_comparison", "Models side by side", caption, ours)
+
+
+def swap_ablation(summary: pl.DataFrame) -> ReportTable | None:
+    """Who thinks and who solves (Table 2): pairs of models, and each of their models alone. None without a pair."""
+    pairs = [model for model in summary["model"].unique() if SWAP in model]
+    if not pairs:
+        return None
+    involved = {name for pair in pairs for name in (pair, *pair.split(SWAP))}
+    roles = pl.col("model").str.split(SWAP)
+    frame = shown_cells(summary.filter(pl.col("model").is_in(involved), strategy="separate"))
+    frame = frame.select(
+        "benchmark",
+        "budget",
+        roles.list.first().alias("thinks"),
+        roles.list.last().alias("solves"),
+        pl.exclude("benchmark", "budget", "model"),
+    )
+    caption = "Separate budgeting: one model thinks, the other goes on from its thought and solves."
+    return ReportTable("swap_ablation", "Who thinks, who solves", caption, frame.sort("benchmark", maintain_order=True))
+
+
+def trainings_side_by_side(summary: pl.DataFrame, trainings: Mapping[str, Training]) -> ReportTable | None:
+    """What each training led to, under separate budgeting: other budgets (Figure 6), iterative training (Table 3). None
+    without a measured training."""
+    under = {model: training.shown for model, training in trainings.items()}
+    base = {model: training.base for model, training in trainings.items() if training.base is not None}
+    cells = shown_cells(summary.filter(pl.col("model").is_in(list(trainings)), strategy="separate"))
+    if cells.is_empty():
+        return None
+    frame = cells.select(
+        "benchmark",
+        "model",
+        pl.col("model").replace_strict(under, default=None).alias("trained under"),
+        pl.col("model").replace_strict(base, default=None, return_dtype=pl.String).alias("from"),
+        pl.exclude("benchmark", "model"),
+    )
+    caption = "Separate budgeting. A training that begins with another's model is iterative training."
+    return ReportTable("trainings", "What each training led to", caption, frame)
+
+
+def variance(rows: pl.DataFrame, base: str) -> ReportTable | None:
+    """What the interval of each model's gain over `base` consists of, under separate budgeting; of its accuracy where
+    there is no such model. None without cells that can be told apart so."""
+    cells = rows.filter(pl.col("think_budget").is_not_null(), strategy=SEPARATE)
+    of_base = cells.filter(model=base)
+    name = "accuracy (%)" if of_base.is_empty() else f"gain over {base}"
+    lines = []
+    for (benchmark, model), ours in (
+        cells.sort("benchmark", "model").partition_by(["benchmark", "model"], as_dict=True).items()
+    ):
+        theirs = None if of_base.is_empty() else of_base.filter(benchmark=benchmark)
+        found = None if theirs is not None and model == base else variance_split(ours, theirs)
+        if found is None:
+            continue
+        twice = {"seeds": found.twice_seeds, "problems": found.twice_problems, "samples": found.twice_samples}
+        narrowed = {kind: value for kind, value in twice.items() if value is not None}
+        lines.append(
+            {
+                "benchmark": benchmark,
+                "model": model,
+                name: found.estimate.mean,
+                name + LOW: found.estimate.low,
+                name + HIGH: found.estimate.high,
+                "±": found.half_width,
+                "of seeds (%)": found.seeds,
+                "of problems (%)": found.problems,
+                "of samples (%)": found.samples,
+                **{f"± with twice the {kind}": value for kind, value in twice.items()},
+                "narrows most": f"more {min(narrowed, key=lambda kind: narrowed[kind])}",
+                "problems × samples × seeds": " × ".join(
+                    map(str, (found.estimate.num_problems, found.num_samples, found.num_seeds))
+                ),
+            }
+        )
+    if not lines:
+        return None
+    caption = (
+        "Separate budgeting, averaged over budgets; in points. ± is half of the 95 % interval, and shares are of its "
+        "square. What one seed of training leaves unknown is left empty: another training might differ by more than "
+        "all the rest, and no interval of one seed holds that."
+    )
+    signed = frozenset() if of_base.is_empty() else frozenset({name})
+    frame = pl.DataFrame(lines, infer_schema_length=None).with_columns(cs.float() * 100)
+    return ReportTable("variance", "What would make it surer", caption, frame, signed)
+
+
+def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTable | None:
+    """Models or strategies against `baseline`. None without a pair."""
+    pairs = differences.filter(first=baseline)
+    if pairs.is_empty():
+        return None
+    other = "strategy" if between == "model" else "model"
+    name = f"difference from {plain(baseline)}"
+    frame = pairs.select(
+        "benchmark",
+        pl.col("second").alias(between),
+        other,
+        budget=budget_text(),
+        **estimate(name, "difference", DIFFERENCE),
+        problems="num_problems",
+        trajectories="num_trajectories",
+    )
+    caption = "avg@k at equal budget, in points; 95 % t-intervals of the problems' differences."
+    title = f"{'Models' if between == 'model' else 'Strategies'} against {plain(baseline)}"
+    return ReportTable(f"{between}_differences", title, caption, readable(frame), frozenset({name}))
+
+
+def equal_tokens(by_strategy: pl.DataFrame, by_model: pl.DataFrame) -> ReportTable | None:
+    """Strategies and models against their baselines at equal tokens. None without a pair.
+
+    Args:
+        by_strategy, by_model: of `elastic_core.statistics.curves.area_differences`.
+    """
+    pairs = pl.concat([by_strategy, by_model], how="diagonal")
+    if pairs.is_empty():
+        return None
+    name = "difference (points)"
+    words = (pl.col(side).str.replace_all("_", " ") for side in ("second", "first"))
+    frame = pairs.select(
+        "benchmark",
+        pl.format("{} − {}", *words).alias("compared"),
+        pl.coalesce("model", pl.col("strategy").str.replace_all("_", " ")).alias("of"),
+        **estimate(name, "difference", DIFFERENCE),
+        **{"tokens from": "from_tokens", "tokens to": "to_tokens"},
+        problems="num_problems",
+        trajectories="num_trajectories",
+    )
+    caption = (
+        "Accuracy over log2 of sampled tokens (thinking + solution), all budgets of a strategy joined: the mean height "
+        "of one curve above the other, in the range of tokens that both span. 95 % intervals: bootstrap over problems, "
+        "paired. Where vanilla may think t + s tokens at an equal budget, this holds what was spent against each other."
+    )
+    frame = frame.sort("benchmark", maintain_order=True)
+    return ReportTable("equal_tokens", EQUAL_TOKENS, caption, frame, frozenset({name}))
+
+
+def templates(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable | None:
+    """Thought templates against separate budgeting, both held to the same t + s. None without a pair."""
+    pairs = differences.filter(first=REASONFLUX_ZERO, second=SEPARATE)
+    if pairs.is_empty():
+        return None
+    cell = ["benchmark", "model", *BUDGET]
+    thrifty, guided = (summary.filter(strategy=name) for name in (SEPARATE, REASONFLUX_ZERO))
+    spent = thrifty.select(*cell, separate_tokens="tokens_mean")
+    joined = pairs.join(guided, on=cell, nulls_equal=True).join(spent, on=cell, nulls_equal=True)
+    name = "difference from separate"
+    frame = joined.sort(cell, nulls_last=True).select(
+        "benchmark",
+        "model",
+        budget=budget_text(),
+        **estimate("accuracy (%)", "avg_at_k", CI),
+        # The pair is kept the other way round.
+        **{name: -100 * pl.col("difference"), name + LOW: -100 * pl.col("high"), name + HIGH: -100 * pl.col("low")},
+        **{
+            "tokens": "tokens_mean",
+            "of the navigator": "navigator_tokens_mean",
+            "written by us": "forced_tokens_mean",
+            "tokens of separate": "separate_tokens",
+        },
+        problems="num_problems",
+        trajectories="num_trajectories",
+    )
+    caption = (
+        "ReasonFlux-Zero at equal budget; differences of avg@k in points, paired by problem. Tokens are sampled ones, "
+        "of navigator and solver together; what we wrote between them is counted apart."
+    )
+    return ReportTable("templates", "Thought templates against separate budgeting", caption, frame, frozenset({name}))
+
+
+def every_cell(summary: pl.DataFrame) -> ReportTable:
+    """What `summary.json` says, for a reader who sorts."""
+    columns = {
+        **estimate("accuracy (%)", "avg_at_k", CI),
+        **estimate("pass@k (%)", "pass_at_k"),
+        **estimate("maj@k (%)", "maj_at_k"),
+        **estimate("forced (%)", "forced_fraction"),
+        **estimate("thinking tokens", "think_tokens_mean", scale=1),
+        **estimate("solution tokens", "solution_tokens_mean", scale=1),
+    }
+    frame = summary.select(
+        "benchmark", "model", "strategy", budget=budget_text(), **columns, problems="num_problems", k="num_samples"
+    )
+    caption = "Accuracy is avg@k. Forced: thoughts whose think-end the pipeline wrote."
+    return ReportTable("cells", "Every cell", caption, readable(frame))

@@ -1,0 +1,95 @@
+"""What a response costs, and the frontier of accuracy and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from elastic_core.statistics.cost import CostModel, on_frontier
+from elastic_core.trajectory import CELL
+from reports.content import ReportTable
+from reports.tables import CI, estimate, readable
+from reports.wording import budget_text
+
+_WORK = {"input": "input_tokens", "cached input": "cached_tokens", "output": "output_tokens", "turns": "turns"}
+_WORK_MEANS = (
+    "Input: tokens of the prompt, and those that the pipeline forced upon the model; cached input: what a later turn "
+    "finds read already; output: sampled tokens; turns: how often decoding began, at first and after forced tokens."
+)
+_INTERVALS = "95 % intervals: Student's t of mean costs, a bootstrap over problems of the 95th percentile (p95)."
+
+
+def costs(summary: pl.DataFrame, models: Mapping[str, CostModel], found: Mapping[str, pl.DataFrame]) -> ReportTable:
+    """The work of a response in every cell, and what it costs: the mean, and the 95th percentile.
+
+    Args:
+        models: by the unit of their costs.
+        found: `cell_costs` under each of them.
+    """
+    columns = {name: pl.col(f"{column}_mean") for name, column in _WORK.items()}
+    columns |= estimate("accuracy (%)", "avg_at_k", CI)
+    frame = summary
+    for unit, cells in found.items():
+        frame = frame.join(cells, on=CELL, nulls_equal=True, how="left", suffix=unit)
+        named = {name: f"{name}{unit}" for name in cells.columns if name not in CELL}
+        frame = frame.rename({old: new for old, new in named.items() if old in frame.columns})
+        for name, shown in (("mean", unit), ("p95", f"{unit}, p95")):
+            columns |= estimate(shown, f"{name}{unit}", (f"{name}_low{unit}", f"{name}_high{unit}"), scale=1)
+    frame = frame.select(
+        "benchmark", "model", "strategy", budget=budget_text(), **columns, trajectories="num_trajectories"
+    )
+    rates = "".join(f" {unit.capitalize()}: {_rates(model)}." for unit, model in models.items())
+    return ReportTable(
+        "costs", "What a response costs", f"Per response. {_WORK_MEANS}{rates} {_INTERVALS}", readable(frame)
+    )
+
+
+def _rates(model: CostModel) -> str:
+    return (
+        f"{model.input:g} per input, {model.cached_input:g} per cached input and {model.output:g} per output token"
+        + (f", {model.turn:g} per turn" if model.turn else "")
+    )
+
+
+def priced(summary: pl.DataFrame, costs: pl.DataFrame) -> pl.DataFrame:
+    """The cells with their mean cost, columns cost, cost_low and cost_high, and whether they are on the frontier of
+    accuracy and cost of their benchmark.
+
+    Args:
+        costs: of every cell.
+    """
+    means = costs.select(*CELL, cost="mean", cost_low="mean_low", cost_high="mean_high")
+    # A single problem bounds nothing; its interval is drawn without width.
+    bounds = [pl.col(name).fill_null(pl.col("cost")) for name in ("cost_low", "cost_high")]
+    cells = summary.join(means, on=CELL, nulls_equal=True).with_columns(bounds)
+    return cells.with_columns(frontier=on_frontier("cost", "avg_at_k").over("benchmark"))
+
+
+def frontier(priced: pl.DataFrame, advised: pl.DataFrame, unit: str) -> ReportTable | None:
+    """The cells on the frontier, from the cheapest to the most accurate. None of a single cell.
+
+    Args:
+        priced: of `priced`.
+        advised: of `cheapest_budgets`.
+        unit: of costs.
+    """
+    if priced.height < 2:
+        return None
+    mark = advised.filter(verdict="holds").select(*CELL, advised=pl.lit("yes"))
+    cells = priced.filter("frontier").join(mark, on=CELL, nulls_equal=True, how="left")
+    frame = cells.sort("benchmark", "cost").select(
+        "benchmark",
+        "model",
+        pl.col("strategy").str.replace_all("_", " "),
+        budget=budget_text(),
+        **estimate(unit, "cost", scale=1),
+        **estimate("accuracy (%)", "avg_at_k", CI),
+        advised=pl.col("advised").fill_null(""),
+        trajectories="num_trajectories",
+    )
+    caption = (
+        "Cells of any model and strategy that none beats in both accuracy and mean cost of a response, as measured: "
+        "neighbours whose intervals overlap may change places in another sample."
+    )
+    return ReportTable("pareto_frontier", "Accuracy and cost: the frontier", caption, frame)
