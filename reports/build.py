@@ -13,7 +13,6 @@ from elastic_core.escaping import write_csv
 from elastic_core.files import replacing, write_text
 from elastic_core.statistics.accuracy import paired_differences
 from elastic_core.statistics.budgets import anytime_accuracy, budget_advice, cheapest_budgets, falls, marginal_accuracy
-from elastic_core.statistics.cost import TOKENS, cell_costs
 from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.responses import is_cut, response_kind, response_kinds
 from elastic_core.statistics.seeds import seeds_as_one
@@ -134,12 +133,10 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     first_model, first_strategy = ordered(summary["model"], BASE)[0], ordered(summary["strategy"], VANILLA)[0]
     by_model = paired_differences(rows, "model", first_model)
     by_strategy = paired_differences(rows, "strategy", first_strategy)
-    prices, latency = sources.parameters.prices, sources.parameters.latency
-    models = {"tokens processed": TOKENS} | ({} if prices is None else {"money per million responses": prices})
-    unit, ranked_by = list(models.items())[-1]
-    models |= {} if latency is None else {"seconds": latency}
-    costs = {each: cell_costs(rows, model) for each, model in models.items()}
-    advised = budget_advice(problems, ranked_by)
+    models = cost_tables.cost_models(sources.parameters, sources.latency, summary["model"].unique().sort())
+    costs = cost_tables.costs_by_unit(rows, models)
+    unit = cost_tables.MONEY if cost_tables.MONEY in models else cost_tables.TOKENS_PROCESSED
+    advised = budget_advice(problems, models[unit][first_model])
     gains, spent, hurt = marginal_accuracy(problems), thinking_spent(rows), falls(problems)
     anytime = anytime_accuracy(problems, sources.parameters.distribution)
     priced, chosen = cost_tables.priced(summary, costs[unit]), cheapest_budgets(advised)

@@ -14,6 +14,7 @@ import polars as pl
 
 from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.data.problems import Problem
+from elastic_core.statistics.cost import CostModel
 from elastic_core.sweep.grid import Cell
 from reports.parameters import ReportParameters
 
@@ -93,6 +94,7 @@ class ReportSources:
         trainings: of models of the table, by name.
         asked: the whole sweep; None where nobody knows.
         problems: by benchmark and id, as far as they are known.
+        latency: seconds of the work of a response, by model, as its engine was measured.
         provenance: what the numbers come from, name → value.
         documents: longer documents, name → anything that JSON can say: the configuration, the manifests of table and
             data.
@@ -104,6 +106,7 @@ class ReportSources:
     asked: Asked | None = None
     problems: Mapping[tuple[str, str], Problem] = field(default_factory=dict)
     parameters: ReportParameters = field(default_factory=ReportParameters)
+    latency: Mapping[str, CostModel] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     documents: Mapping[str, Any] = field(default_factory=dict)
     remarks: Mapping[str, str] = field(default_factory=dict)

@@ -37,6 +37,7 @@ class ReportParameters(BaseModel):
     """Of a million input, cached input and output tokens, and of a million turns, in any currency; without them budgets
     are compared by the tokens that they take."""
     latency: CostModel | None = None
-    """Seconds of an input, a cached input and an output token, and of a turn; without them no times are shown."""
+    """Seconds of an input, a cached input and an output token, and of a turn; without them those that the sweep
+    measured of each model's engine, one request at a time."""
     distribution: Distribution = "log-uniform"
     """Of the thinking budgets that anytime accuracy stands for: "log-uniform" or "uniform"."""

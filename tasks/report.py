@@ -31,8 +31,10 @@ from elastic_core.codeforces.standings import load
 from elastic_core.data.problems import MANIFEST, Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import HashCache, hash_files, model_fingerprint
+from elastic_core.statistics.cost import CostModel
 from elastic_core.sweep.grid import build_cells, first_ids, rows_of
 from elastic_core.sweep.store import Manifest
+from elastic_core.sweep.table import Throughput, throughput_file
 from elastic_core.trajectory import KEY
 from reports import codeforces
 from reports.content import Asked, ReportSources, Training
@@ -159,6 +161,7 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
         trainings=trainings,
         asked=None if sweep is None else _asked(sweep, rows, problems),
         problems=problems,
+        latency=_latency(place.parent, manifest.models),
         provenance={
             "models": manifest.models,
             "benchmarks": manifest.benchmarks,
@@ -170,6 +173,16 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
         documents=documents,
         remarks=_remarks(rows, files, preset.parent),
     )
+
+
+def _latency(sweep: Path, models: Iterable[str]) -> dict[str, CostModel]:
+    """What the sweep measured of its engines, by model."""
+    found = {}
+    for name in models:
+        if (file := throughput_file(sweep, name)).exists() and (seconds := Throughput.read(file).latency):
+            turn, read, written = seconds
+            found[name] = CostModel(read, 0.0, written, turn)
+    return found
 
 
 def _remarks(rows: pl.LazyFrame, files: Mapping[str, Path], runs: Path) -> dict[str, str]:

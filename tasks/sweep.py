@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from prefect import get_run_logger, task
 
 from elastic_core.data.problems import Problem, read_problems
+from elastic_core.engines.latency import ROUNDS, Latency
 from elastic_core.engines.parameters import EngineParameters, vllm_version
 from elastic_core.errors import UserError
 from elastic_core.ray_cluster import RayCluster, connected, running_cluster
@@ -33,6 +34,9 @@ from reports.verdict import readable, unreadable
 from tasks.artifacts import Progress, progress, record_cells
 from tasks.stage import STORES, TABLE, Stage, seconds_to_queue, worth_retrying
 from tasks.tracking import Tracker, flatten
+
+if TYPE_CHECKING:
+    from elastic_core.engines.ray_engine import RayEngine
 
 
 @task(name="sweep", retries=1, retry_delay_seconds=5, retry_condition_fn=worth_retrying)
@@ -195,6 +199,7 @@ class Sweep:
 
         sampling = self.stage.inputs["sampling"]
         async with ray_pool(model.checkpoints, self.engine) as replicas:
+            latency = await self.latency(model, replicas[0])
             while (plan := self.plan(model)).work:
                 before = shown.done
                 shown.expect(before + self.num_missing())
@@ -216,11 +221,20 @@ class Sweep:
                 except SweepIncomplete as error:
                     self.failures.append(error)
                     result = error.result
-                self.note(model, result)
+                self.note(model, result, latency)
                 if self.failures or not self.widen([model]):
                     return
 
-    def note(self, model: SweepModel, result: SweepResult) -> None:
+    async def latency(self, model: SweepModel, engines: Mapping[str, RayEngine]) -> Latency | None:
+        """Before anything else is asked of the engine. None of two models that share a response."""
+        if len(engines) > 1:
+            return None
+        cell = model.cells[0]
+        prompts = [model.prompts.ids(each, cell.strategy, cell.budget) for each in self.problems[cell.benchmark]]
+        (engine,) = engines.values()
+        return await engine.latency(prompts[: 4 * ROUNDS])
+
+    def note(self, model: SweepModel, result: SweepResult, latency: Latency | None) -> None:
         self.results.append(result)
         get_run_logger().info(
             "sweep of %s: %d rows in %.0f s (grading %.1f s, beside generation), %d tokens generated, %d answered from "
@@ -234,6 +248,7 @@ class Sweep:
                 self.engine.data_parallel_size,
                 result.tokens_per_second,
                 bytes_per_token(self.store),
+                latency,
             ).write(self.stage.directory, model.name)
 
     def raise_failures(self) -> None:

@@ -12,13 +12,14 @@ import asyncio
 import itertools
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from elastic_core.engines.base import Engine, EngineLost, RequestFailed
+from elastic_core.engines.base import EngineLost, RequestFailed
+from elastic_core.engines.latency import Latency, measure_latency
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.strategies.base import Completion, Generate
 
@@ -96,6 +97,10 @@ class RayEngine:
             loop.call_soon(self._send)
         self._waiting.append(call)
         return await call.future
+
+    async def latency(self, prompts: Sequence[Sequence[int]]) -> Latency:
+        """See `measure_latency`; on the actor, so that no call to it is in the figures."""
+        return Latency(*await self._actor.latency.remote([list(prompt) for prompt in prompts]))
 
     def _send(self) -> None:
         if self._actor is None or not self._waiting:  # Without an actor they wait for the next one.
@@ -222,7 +227,7 @@ class RayEngine:
 @asynccontextmanager
 async def ray_pool(
     checkpoints: Mapping[str, str], parameters: EngineParameters
-) -> AsyncIterator[list[dict[str, Engine]]]:
+) -> AsyncIterator[list[dict[str, RayEngine]]]:
     """`parameters.data_parallel_size` replicas, started together and stopped together.
 
     Args:
@@ -258,6 +263,7 @@ class EngineActor:
         self._news = asyncio.Event()
         self._lost: EngineLost | None = None
         self._engine: VllmEngine | None = None
+        self._context: int | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def process_id(self) -> int:
@@ -268,8 +274,14 @@ class EngineActor:
         """Load the model and warm it up."""
         from elastic_core.engines.vllm import VllmEngine
 
+        self._context = parameters.max_model_len
         self._engine = VllmEngine(model, parameters)
         await self._engine.warm_up()
+
+    async def latency(self, prompts: list[list[int]]) -> Latency:
+        """See `measure_latency`. Nothing else may be asked meanwhile."""
+        assert self._engine is not None, "start comes first"
+        return await measure_latency(self._engine, prompts, self._context)
 
     async def submit(self, batch: list[Ask]) -> None:
         """Begin these requests; their completions come through `collect`."""

@@ -47,6 +47,10 @@ class CostModel:
     def _costs(self) -> tuple[float, ...]:
         return self.input, self.cached_input, self.output, self.turn
 
+    def times(self, factor: float) -> CostModel:
+        """In another unit."""
+        return CostModel(*(factor * cost for cost in self._costs))
+
     def of(self) -> pl.Expr:
         """Of a row, from the columns `WORK`."""
         return pl.sum_horizontal(cost * pl.col(name) for name, cost in zip(WORK, self._costs, strict=True))

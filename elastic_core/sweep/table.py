@@ -189,6 +189,8 @@ class Throughput(NamedTuple):
         replicas: engines side by side.
         tokens_per_second: tokens that the engines drew, all together.
         bytes_per_token: of the table, over tokens in its rows.
+        latency: seconds of a turn, an input and an output token for one request at a time (`measure_latency`); None of
+            two models that share a response.
     """
 
     model: str
@@ -196,10 +198,15 @@ class Throughput(NamedTuple):
     replicas: int
     tokens_per_second: float
     bytes_per_token: float
+    latency: tuple[float, float, float] | None = None
 
     def write(self, stage: Path, name: str) -> None:
         """Into the directory of a sweep, for the model of this name."""
         write_text(throughput_file(stage, name), json.dumps(self._asdict(), indent=2) + "\n")
+
+    @classmethod
+    def read(cls, file: Path) -> Throughput:
+        return cls(**json.loads(file.read_text()))
 
 
 def throughput_file(stage: Path, name: str) -> Path:
@@ -217,7 +224,7 @@ def measured(stages: Iterable[Path], model: str, engine: str) -> Throughput | No
     """The latest measurement of this model on this engine, among directories of sweeps."""
     files = [file for stage in stages for file in stage.glob("throughput-*.json")]
     for file in sorted(files, key=lambda file: file.stat().st_mtime, reverse=True):
-        found = Throughput(**json.loads(file.read_text()))
+        found = Throughput.read(file)
         if (found.model, found.engine) == (model, engine):
             return found
     return None

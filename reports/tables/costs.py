@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import polars as pl
 
-from elastic_core.statistics.cost import CostModel, on_frontier
+from elastic_core.statistics.cost import TOKENS, CostModel, cell_costs, on_frontier
+from elastic_core.sweep.grid import without_seed
 from elastic_core.trajectory import CELL
 from reports.content import ReportTable
+from reports.parameters import ReportParameters
 from reports.tables import CI, estimate, readable
 from reports.wording import budget_text
 
+TOKENS_PROCESSED, MONEY = "tokens processed", "money per million responses"
+MILLISECONDS = "milliseconds alone on its engine"
 _WORK = {"input": "input_tokens", "cached input": "cached_tokens", "output": "output_tokens", "turns": "turns"}
 _WORK_MEANS = (
     "Input: tokens of the prompt, and those that the pipeline forced upon the model; cached input: what a later turn "
@@ -20,36 +24,70 @@ _WORK_MEANS = (
 _INTERVALS = "95 % intervals: Student's t of mean costs, a bootstrap over problems of the 95th percentile (p95)."
 
 
-def costs(summary: pl.DataFrame, models: Mapping[str, CostModel], found: Mapping[str, pl.DataFrame]) -> ReportTable:
+def cost_models(
+    parameters: ReportParameters, measured: Mapping[str, CostModel], models: Iterable[str]
+) -> dict[str, dict[str, CostModel]]:
+    """What a response of each model costs, by unit: always tokens, money where there are prices, and time where it is
+    given or was measured.
+
+    Args:
+        measured: seconds, by model; seeds of one training count as the first of them.
+        models: of the table.
+    """
+    found = {TOKENS_PROCESSED: dict.fromkeys(models, TOKENS)}
+    if parameters.prices is not None:
+        found[MONEY] = dict.fromkeys(models, parameters.prices)
+    seconds = {without_seed(name)[0]: latency for name, latency in reversed(list(measured.items()))}
+    if parameters.latency is not None:
+        seconds = dict.fromkeys(models, parameters.latency)
+    if known := {name: seconds[name].times(1000) for name in models if name in seconds}:
+        found[MILLISECONDS] = known
+    return found
+
+
+def costs_by_unit(rows: pl.DataFrame, models: Mapping[str, Mapping[str, CostModel]]) -> dict[str, pl.DataFrame]:
+    """`cell_costs` under the models of `cost_models`, by unit."""
+    return {
+        unit: pl.concat([cell_costs(rows.filter(model=name), model) for name, model in by_model.items()])
+        for unit, by_model in models.items()
+    }
+
+
+def costs(
+    summary: pl.DataFrame, models: Mapping[str, Mapping[str, CostModel]], found: Mapping[str, pl.DataFrame]
+) -> ReportTable:
     """The work of a response in every cell, and what it costs: the mean, and the 95th percentile.
 
     Args:
-        models: by the unit of their costs.
-        found: `cell_costs` under each of them.
+        models: of `cost_models`.
+        found: of `costs_by_unit`.
     """
     columns = {name: pl.col(f"{column}_mean") for name, column in _WORK.items()}
     columns |= estimate("accuracy (%)", "avg_at_k", CI)
     frame = summary
     for unit, cells in found.items():
-        frame = frame.join(cells, on=CELL, nulls_equal=True, how="left", suffix=unit)
-        named = {name: f"{name}{unit}" for name in cells.columns if name not in CELL}
-        frame = frame.rename({old: new for old, new in named.items() if old in frame.columns})
+        named = {name: f"{name} {unit}" for name in cells.columns if name not in CELL}
+        frame = frame.join(cells.rename(named), on=CELL, nulls_equal=True, how="left")
         for name, shown in (("mean", unit), ("p95", f"{unit}, p95")):
-            columns |= estimate(shown, f"{name}{unit}", (f"{name}_low{unit}", f"{name}_high{unit}"), scale=1)
+            columns |= estimate(shown, f"{name} {unit}", (f"{name}_low {unit}", f"{name}_high {unit}"), scale=1)
     frame = frame.select(
         "benchmark", "model", "strategy", budget=budget_text(), **columns, trajectories="num_trajectories"
     )
-    rates = "".join(f" {unit.capitalize()}: {_rates(model)}." for unit, model in models.items())
+    rates = "".join(f" {unit}: {_rates(by_model)}." for unit, by_model in models.items())
     return ReportTable(
         "costs", "What a response costs", f"Per response. {_WORK_MEANS}{rates} {_INTERVALS}", readable(frame)
     )
 
 
-def _rates(model: CostModel) -> str:
-    return (
-        f"{model.input:g} per input, {model.cached_input:g} per cached input and {model.output:g} per output token"
-        + (f", {model.turn:g} per turn" if model.turn else "")
-    )
+def _rates(by_model: Mapping[str, CostModel]) -> str:
+    texts = {name: _rate(model) for name, model in by_model.items()}
+    same = dict.fromkeys(texts.values())
+    return next(iter(same)) if len(same) == 1 else "; ".join(f"{name} {text}" for name, text in texts.items())
+
+
+def _rate(model: CostModel) -> str:
+    text = f"{model.input:.4g} per input, {model.cached_input:.4g} per cached input and {model.output:.4g} per output"
+    return f"{text} token" + (f", {model.turn:.4g} per turn" if model.turn else "")
 
 
 def priced(summary: pl.DataFrame, costs: pl.DataFrame) -> pl.DataFrame:

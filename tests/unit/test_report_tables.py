@@ -14,6 +14,7 @@ from elastic_core.statistics.cost import TOKENS, CostModel, cell_costs
 from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.thinking import thinking_spent
 from reports.content import ReportTable, Shown, Training
+from reports.parameters import ReportParameters
 from reports.summary import COLUMNS, PUBLISHED, cell_problems, published, summarize
 from reports.tables import budgets as budget_tables
 from reports.tables import comparisons
@@ -140,13 +141,18 @@ def test_the_advice_is_the_cheapest_budget_that_holds_with_its_cost_and_its_tail
 
 
 def test_costs_have_a_mean_and_a_tail_under_every_model(rows: pl.DataFrame, summary: pl.DataFrame) -> None:
-    models = {"tokens processed": TOKENS, "money per million responses": CostModel(0.5, 0.05, 2.5)}
-    found = {unit: cell_costs(rows.select(COLUMNS), model) for unit, model in models.items()}
-    table = cost_tables.costs(summary, models, found)
+    parameters = ReportParameters(prices=CostModel(0.5, 0.05, 2.5))
+    measured = {"trained@1": CostModel(0.001, 0, 0.01, 0.2), "trained@2": CostModel(1)}
+    models = cost_tables.cost_models(parameters, measured, rows["model"].unique())
+    table = cost_tables.costs(summary, models, cost_tables.costs_by_unit(rows.select(COLUMNS), models))
     work = table.frame.select("input", "cached input", "output")
     expected = 0.5 * work["input"] + 0.05 * work["cached input"] + 2.5 * work["output"]
     assert table.frame["money per million responses"].to_list() == pytest.approx(expected.to_list())
     assert table.frame["tokens processed"].mean() < table.frame["tokens processed, p95"].mean()
+    ours = table.frame.filter(model="trained")
+    alone = 1 * ours["input"] + 10 * ours["output"] + 200 * ours["turns"]
+    assert ours["milliseconds alone on its engine"].to_list() == pytest.approx(alone.to_list())
+    assert table.frame.filter(model="base")["milliseconds alone on its engine"].null_count() == ours.height
     assert "2.5 per output token" in table.caption
 
 
