@@ -39,6 +39,18 @@ def test_a_half_done_sweep_is_reported_and_says_how_much_of_it_is_there(tmp_path
     assert (out / "figures" / "thinking_spent.svg").exists()
 
 
+def test_a_table_of_a_preset_is_reported_as_its_section_report_says(tmp_path: Path) -> None:
+    expected = {}
+    for preset in ("embedded", "nobodys"):
+        table = tmp_path / "runs" / preset / "sweep" / "key" / "table"
+        write_table(SHAPE, table)
+        done = elastic_here("report", "--from", str(table), runs=tmp_path / "runs")
+        assert done.returncode == 0, done.stdout
+        expected[preset] = (table.parent / "report" / "report.md").read_text()
+    assert "15 points" in expected["embedded"]
+    assert "15 points" not in expected["nobodys"] and "7 points" in expected["nobodys"]
+
+
 def test_what_is_no_table_is_one_sentence(tmp_path: Path) -> None:
     done = elastic_here("report", "--from", str(tmp_path), runs=tmp_path / "runs")
     assert done.returncode == 2
