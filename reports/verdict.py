@@ -63,7 +63,7 @@ def more_tokens_hurt(falls: pl.DataFrame) -> list[str]:
     if falls.is_empty():
         return []
     worst = falls.row(0, named=True)
-    others = f"; {falls.height - 1} other lines fall too" if falls.height > 1 else ""
+    others = ["", "; 1 other line falls too", f"; {falls.height - 1} other lines fall too"][min(falls.height - 1, 2)]
     return [
         f"More tokens hurt: {worst['model']} on {worst['benchmark']} under {plain(worst['strategy'])} falls by "
         f"{with_bounds(-worst['difference'], -worst['high'], -worst['low'])} points from t = {worst['think_budget']} "
@@ -105,7 +105,7 @@ def _advised(benchmark: str, model: str, found: list[dict[str, Any]], unit: str)
         row = holds[0]
         saved = with_bounds(row["saved"], row["saved_low"], row["saved_high"], ".0f")
         text = (
-            f"On {benchmark} run {model} with {_cell(row)}: {row['cost']:,.0f} {unit}, {saved} % less than "
+            f"On {benchmark} run {model} with {_cell(row)}: {unit} {row['cost']:,.0f}, {saved} % less than "
             f"unconstrained, and at most {margin} less accurate (difference {_interval(row)} points, simultaneous over "
             f"all budgets looked at, {row['num_problems']} problems)."
         )
@@ -115,7 +115,7 @@ def _advised(benchmark: str, model: str, found: list[dict[str, Any]], unit: str)
         row = nearest[0]
         needed = f"about {row['problems_needed']:,.0f} problems like these would decide it"
         text += (
-            f" Cheaper, within the margin as measured and undecided: {_cell(row)} ({row['cost']:,.0f} {unit}, "
+            f" Cheaper, within the margin as measured and undecided: {_cell(row)} ({unit} {row['cost']:,.0f}, "
             f"difference {_interval(row)}); {needed if row['problems_needed'] else 'no number of problems decides it'}."
         )
     return text

@@ -14,7 +14,7 @@ from reports.parameters import ReportParameters
 from reports.tables import CI, estimate, readable
 from reports.wording import budget_text
 
-TOKENS_PROCESSED, MONEY = "tokens processed", "money per million responses"
+TOKENS_PROCESSED, MONEY = "tokens processed", "cost per million responses"
 MILLISECONDS = "milliseconds alone on its engine"
 _WORK = {"input": "input_tokens", "cached input": "cached_tokens", "output": "output_tokens", "turns": "turns"}
 _WORK_MEANS = (

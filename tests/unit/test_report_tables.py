@@ -147,7 +147,7 @@ def test_costs_have_a_mean_and_a_tail_under_every_model(rows: pl.DataFrame, summ
     table = cost_tables.costs(summary, models, cost_tables.costs_by_unit(rows.select(COLUMNS), models))
     work = table.frame.select("input", "cached input", "output")
     expected = 0.5 * work["input"] + 0.05 * work["cached input"] + 2.5 * work["output"]
-    assert table.frame["money per million responses"].to_list() == pytest.approx(expected.to_list())
+    assert table.frame["cost per million responses"].to_list() == pytest.approx(expected.to_list())
     assert table.frame["tokens processed"].mean() < table.frame["tokens processed, p95"].mean()
     ours = table.frame.filter(model="trained")
     alone = 1 * ours["input"] + 10 * ours["output"] + 200 * ours["turns"]

@@ -11,7 +11,7 @@ from elastic_core.statistics.seeds import seeds_as_one
 from elastic_core.sweep.grid import build_cells
 from reports.content import Asked, Claim, Verdict
 from reports.summary import cell_problems
-from reports.verdict import coverage, cut_short, readable, verdict
+from reports.verdict import coverage, cut_short, more_tokens_hurt, production, readable, verdict
 from tests.unit.test_report_summary import make_rows
 
 
@@ -154,3 +154,62 @@ def test_more_samples_of_fewer_problems_are_not_taken_for_the_rest() -> None:
     asked = Asked(cells, {"easy": 20}, num_samples=4, chosen=True)
     told = coverage(make_rows(**table, num_problems=10, num_samples=8), asked)
     assert re.search(r"not complete: 40 of 80 .*\(50 %\).* 0 of 1 cells .* 0 are empty\..* 20 of easy\.$", told)
+
+
+def advice(**columns: object) -> pl.DataFrame:
+    """One budget of the trained model held against its unconstrained responses, as `budget_advice` has it."""
+    row = {
+        "model": "trained",
+        "benchmark": "hard",
+        "strategy": "separate",
+        "think_budget": 48,
+        "solution_budget": 32,
+        "cost": 93.4,
+        "free_cost": 130.0,
+        "saved": 0.28,
+        "saved_low": 0.25,
+        "saved_high": 0.31,
+        "difference": -0.004,
+        "low": -0.015,
+        "high": 0.007,
+        "verdict": "holds",
+        "problems_needed": None,
+        "num_problems": 100,
+        "num_trajectories": 1600,
+    }
+    return pl.DataFrame([row | columns])
+
+
+def test_what_to_run_comes_with_its_cost_how_sure_it_is_and_what_is_not_known() -> None:
+    text, cannot_tell = production(advice(), "tokens processed")
+    assert text.startswith("On hard run trained with separate at 48+32: tokens processed 93, 28 [25, 31] % less")
+    assert "difference -0.4 [-1.5, +0.7] points" in text and "100 problems" in text
+    assert "0 of the 1 budgets of trained are undecided" in cannot_tell
+
+
+def test_a_cheaper_budget_that_is_undecided_says_how_many_problems_would_decide_it() -> None:
+    cheaper = advice(think_budget=32, cost=70.0, low=-0.05, verdict="undecided", problems_needed=640.0)
+    text, _ = production(pl.concat([cheaper, advice().cast(cheaper.schema)]), "tokens processed")
+    assert "run trained with separate at 48+32" in text
+    assert "undecided: separate at 32+32" in text and "about 640 problems" in text
+
+
+def test_where_nothing_holds_nothing_is_advised() -> None:
+    failed = advice(difference=-0.3, low=-0.4, high=-0.2, verdict="fails")
+    text, _ = production(failed, "tokens processed")
+    assert text == "On hard no budget of trained is shown to be within 2 points of unconstrained."
+    assert production(failed.clear(), "tokens processed") == []
+
+
+def test_the_deepest_fall_is_told_first_and_the_others_counted() -> None:
+    keys = {"model": "base", "benchmark": "easy", "strategy": "separate", "solution_budget": 32}
+    falls = pl.DataFrame(
+        [
+            keys | {"think_budget": 0, "next_budget": 48, "difference": -0.348, "low": -0.41, "high": -0.28},
+            keys | {"think_budget": 16, "next_budget": 32, "difference": -0.2, "low": -0.3, "high": -0.1},
+        ]
+    ).with_columns(num_problems=100, num_trajectories=1600)
+    (sentence,) = more_tokens_hurt(falls)
+    assert sentence.startswith("More tokens hurt: base on easy under separate falls by 34.8 [28.0, 41.0] points")
+    assert "from t = 0 to t = 48" in sentence and "1 other line falls too" in sentence
+    assert more_tokens_hurt(falls.clear()) == []
