@@ -136,7 +136,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     models = cost_tables.cost_models(sources.parameters, sources.latency, summary["model"].unique().sort())
     costs = cost_tables.costs_by_unit(rows, models)
     unit = cost_tables.MONEY if cost_tables.MONEY in models else cost_tables.TOKENS_PROCESSED
-    advised = budget_advice(problems, models[unit][first_model])
+    advised = budget_advice(problems, models[unit][first_model], sources.parameters.margin / 100)
     gains, spent, hurt = marginal_accuracy(problems), thinking_spent(rows), falls(problems)
     anytime = anytime_accuracy(problems, sources.parameters.distribution)
     priced, chosen = cost_tables.priced(summary, costs[unit]), cheapest_budgets(advised)

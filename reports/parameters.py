@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from elastic_core.statistics.budgets import Distribution
+from elastic_core.statistics.budgets import MARGIN, Distribution
 from elastic_core.statistics.cost import CostModel
 
 
@@ -33,6 +33,9 @@ class ReportParameters(BaseModel):
     """Models to hold against each other, as [REFERENCE, MODEL]; none is every model against "base"."""
     expectations: Expectations = Expectations()
     """How large effects should be; the paper's by default."""
+    margin: float = Field(100 * MARGIN, gt=0, le=100)
+    """Points of accuracy that the budget to set may be below unconstrained. The fewer, the more problems it takes to
+    tell: 100 problems without a difference tell 3 points, and about 160 tell 2."""
     prices: CostModel | None = None
     """Of a million input, cached input and output tokens, and of a million turns, in any currency; without them budgets
     are compared by the tokens that they take."""

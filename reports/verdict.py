@@ -11,14 +11,14 @@ import polars as pl
 from elastic_core.budget import Budget
 from elastic_core.rewards.grade import UNANSWERED
 from elastic_core.statistics.accuracy import score_difference
-from elastic_core.statistics.budgets import MARGIN, cheapest_budgets
+from elastic_core.statistics.budgets import cheapest_budgets
 from elastic_core.statistics.estimates import Estimate, pooled, seed_columns
 from elastic_core.statistics.responses import ResponseKind
 from elastic_core.statistics.simultaneous import NonInferiority
 from elastic_core.trajectory import BUDGET, CELL, ThinkFinish
 from reports.claims import BASE, TRAINED, VANILLA
 from reports.content import Asked, Claim, Verdict
-from reports.wording import ordered, plain, signed, with_bounds
+from reports.wording import margin_text, ordered, plain, signed, with_bounds
 
 
 class Readable(NamedTuple):
@@ -86,7 +86,7 @@ def production(advice: pl.DataFrame, unit: str) -> list[str]:
     ours = advice.filter(model=model)
     best = cheapest_budgets(ours)
     sentences = [
-        _advised(benchmark, model, best.filter(benchmark=benchmark).to_dicts(), unit)
+        _advised(benchmark, model, best.filter(benchmark=benchmark).to_dicts(), margin_text(advice), unit)
         for benchmark in ours["benchmark"].unique().sort()
     ]
     undecided = ours.filter(verdict=NonInferiority.UNDECIDED).height
@@ -97,8 +97,7 @@ def production(advice: pl.DataFrame, unit: str) -> list[str]:
     ]
 
 
-def _advised(benchmark: str, model: str, found: list[dict[str, Any]], unit: str) -> str:
-    margin = f"{100 * MARGIN:.0f} points"
+def _advised(benchmark: str, model: str, found: list[dict[str, Any]], margin: str, unit: str) -> str:
     holds = [row for row in found if row["verdict"] == NonInferiority.HOLDS]
     nearest = [row for row in found if row["verdict"] == NonInferiority.UNDECIDED]
     if holds:

@@ -33,7 +33,7 @@ from elastic_core.statistics.simultaneous import Difference, NonInferiority, sim
 from elastic_core.trajectory import CELL
 
 MARGIN = 0.02
-"""How far below unconstrained accuracy a budget may be: two points."""
+"""How far below unconstrained accuracy a budget may be, unless told otherwise: two points."""
 
 Distribution = Literal["log-uniform", "uniform"]
 """Of the thinking budgets that a model may be given: as many between 100 and 200 tokens as between 1,000 and 2,000, or
@@ -138,20 +138,21 @@ def trapezoid_weights(budgets: Sequence[int], distribution: Distribution) -> np.
     return (np.append(widths, 0) + np.append(0, widths)) / (2 * (x[-1] - x[0]))
 
 
-def budget_advice(problems: pl.DataFrame, model: CostModel = TOKENS) -> pl.DataFrame:
+def budget_advice(problems: pl.DataFrame, model: CostModel = TOKENS, margin: float = MARGIN) -> pl.DataFrame:
     """Every budget held against unconstrained responses of the same model: a test of non-inferiority each, of all
     strategies and budgets of a model on a benchmark together (`simultaneous`), as the cheapest that passes is picked.
 
     Args:
         problems: with the columns `WORK`.
         model: of costs.
+        margin: in [0, 1], of accuracy.
 
     Returns:
         A row per limited cell of a model and benchmark that has unconstrained responses. Columns: model, benchmark,
         strategy, think_budget, solution_budget; cost and free_cost, means; saved with saved_low and saved_high, the
-        share of free_cost, negative where the budget costs more; difference of accuracy, low, high in [-1, 1]; verdict
-        (`NonInferiority` at `MARGIN`) and problems_needed to decide it (null: no number would); num_problems,
-        num_trajectories. Cheapest first within a model and benchmark.
+        share of free_cost, negative where the budget costs more; difference of accuracy, low, high in [-1, 1]; margin;
+        verdict (`NonInferiority` at the margin) and problems_needed to decide it (null: no number would);
+        num_problems, num_trajectories. Cheapest first within a model and benchmark.
     """
     found = []
     for cells in problems.partition_by("model", "benchmark"):
@@ -164,12 +165,13 @@ def budget_advice(problems: pl.DataFrame, model: CostModel = TOKENS) -> pl.DataF
         for side, one in zip(limited, together, strict=True):
             costs = model.of_problems(side), model.of_problems(free[0])
             ratio, low, high = ratio_of_means(*costs)
-            needed = one.problems_needed(MARGIN)
+            needed = one.problems_needed(margin)
             found.append(
                 (
                     *(side[name][0] for name in CELL),
                     *(float(costs[0].mean()), float(costs[1].mean()), 1 - ratio, 1 - high, 1 - low),
-                    *(one.mean, one.low, one.high, one.verdict(MARGIN), needed if np.isfinite(needed) else None),
+                    *(one.mean, one.low, one.high),
+                    *(margin, one.verdict(margin), needed if np.isfinite(needed) else None),
                     *(one.num_problems, one.num_trajectories),
                 )
             )
@@ -179,6 +181,7 @@ def budget_advice(problems: pl.DataFrame, model: CostModel = TOKENS) -> pl.DataF
 
 _ADVICE: dict[str, Any] = {
     **dict.fromkeys(("cost", "free_cost", "saved", "saved_low", "saved_high", "difference", "low", "high"), pl.Float64),
+    "margin": pl.Float64,
     "verdict": pl.String,
     "problems_needed": pl.Float64,
     **dict.fromkeys(("num_problems", "num_trajectories"), pl.Int64),
@@ -194,7 +197,7 @@ def cheapest_budgets(advice: pl.DataFrame) -> pl.DataFrame:
     """
     place = ["model", "benchmark"]
     holds = advice.filter(verdict=NonInferiority.HOLDS).group_by(place, maintain_order=True).first()
-    open_ = advice.filter(pl.col("difference") >= -MARGIN, verdict=NonInferiority.UNDECIDED)
+    open_ = advice.filter(pl.col("difference") >= -pl.col("margin"), verdict=NonInferiority.UNDECIDED)
     open_ = open_.group_by(place, maintain_order=True).first()
     cheaper = open_.join(holds.select(*place, least="cost"), on=place, how="left").filter(
         (pl.col("cost") < pl.col("least")).fill_null(True)

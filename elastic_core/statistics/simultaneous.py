@@ -96,14 +96,14 @@ def _greatest(centred: np.ndarray, pseudo: np.ndarray) -> float:
     """The 95 % quantile of the greatest |t| of all columns, shape (problems, cells).
 
     Args:
-        pseudo: what pseudo-differences add to each column's sum of squares; they are independent between columns.
+        pseudo: what the two pseudo-differences of each column, +d and -d, add to its sum of squares. They are those of
+            the same two problems in every column.
     """
     count, cells = centred.shape
     if cells == 1:
         return t95(count - 1)
+    problems = np.vstack([centred, np.sqrt(pseudo / 2), -np.sqrt(pseudo / 2)])
     random = np.random.default_rng(_SEED)
-    spread = np.sqrt((centred**2).sum(axis=0) + pseudo)
-    shared = random.standard_normal((_DRAWS, count)) @ (centred / spread)
-    own = random.standard_normal((_DRAWS, cells)) * (np.sqrt(pseudo) / spread)
+    normal = random.standard_normal((_DRAWS, count + 2)) @ (problems / np.sqrt((problems**2).sum(axis=0)))
     scale = np.sqrt(random.chisquare(count - 1, (_DRAWS, 1)) / (count - 1))
-    return max(t95(count - 1), float(np.quantile(np.abs((shared + own) / scale).max(axis=1), 0.95)))
+    return max(t95(count - 1), float(np.quantile(np.abs(normal / scale).max(axis=1), 0.95)))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import polars as pl
 
-from elastic_core.statistics.budgets import MARGIN, Distribution, cheapest_budgets
+from elastic_core.statistics.budgets import Distribution, cheapest_budgets
 from elastic_core.statistics.estimates import FREE
 from elastic_core.statistics.responses import ResponseKind
 from elastic_core.statistics.thinking import SUFFICIENT
 from elastic_core.trajectory import CELL
 from reports.content import ReportTable
 from reports.tables import DIFFERENCE, estimate, readable
-from reports.wording import budget_text
+from reports.wording import budget_text, margin_text
 
 
 def marginal(gains: pl.DataFrame) -> ReportTable | None:
@@ -43,7 +43,7 @@ def advice(budgets: pl.DataFrame, costs: pl.DataFrame, unit: str) -> ReportTable
     """
     if budgets.is_empty():
         return None
-    margin = f"{100 * MARGIN:.0f} points"
+    margin = margin_text(budgets)
     name, saved = "difference from unconstrained", "saved (%)"
     frame = (
         cheapest_budgets(budgets)
