@@ -172,6 +172,7 @@ def advice(**columns: object) -> pl.DataFrame:
         "difference": -0.004,
         "low": -0.015,
         "high": 0.007,
+        "margin": 0.02,
         "verdict": "holds",
         "problems_needed": None,
         "num_problems": 100,
