@@ -69,7 +69,7 @@ def thinking_spent(spent: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFi
     if data.is_empty():
         return None
     caption = (
-        "Needed: up to the smallest sufficient budget of each problem; overthinking: past it; futile: on problems that "
+        "Needed: up to the budget from which on each problem is solved (b*); overthinking: past it; futile: on problems that "
         f"no budget solves. Bars: 95 % t-intervals of each part's mean over problems. {BUDGET_AXIS} At the top: "
         "starved, the share of thoughts cut below what their problem needs."
     )
@@ -103,13 +103,15 @@ def thinking_spent(spent: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFi
 
 
 def sufficient_budgets(spent: pl.DataFrame, sheet: Sheet) -> ReportFigure | None:
-    """The share of problems whose smallest sufficient budget is at most t, per model and strategy. None without any."""
+    """The share of problems solved within t (`elastic_core.statistics.thinking`), per model and strategy. None without any."""
     if spent.is_empty():
         return None
     spent, left_out = distinct(spent)
     caption = (
-        f"{BAND} {BUDGET_AXIS} A budget suffices where at least half of a problem's samples are right; ∞: "
-        f"unconstrained.{left_out}"
+        f"{BAND} {BUDGET_AXIS} A budget suffices where at least half of a problem's samples are right. A problem is "
+        "solved within t where t and every larger budget suffice for one half of its samples and t for the other half, "
+        "so bad luck makes the share too small, more often than good luck makes it too large. ∞: unconstrained."
+        f"{left_out}"
     )
     target = figure_files(sheet, "sufficient_budgets", "Problems solved within a thinking budget", caption)
     ladder = ladder_of(spent)
@@ -125,7 +127,7 @@ def sufficient_budgets(spent: pl.DataFrame, sheet: Sheet) -> ReportFigure | None
                 axes.plot(x, middle, c=line.colour, label=line.label, **style)
             budget_axis(axes, ladder)
             axes.set_ylim(-3, 103)
-            y_label(axes, "problems with b* at most t (%)")
+            y_label(axes, "problems solved within t (%)")
     return target
 
 
