@@ -69,8 +69,8 @@ def thinking_spent(spent: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFi
     if data.is_empty():
         return None
     caption = (
-        "Needed: up to the budget from which on each problem is solved (b*); overthinking: past it; futile: on problems that "
-        f"no budget solves. Bars: 95 % t-intervals of each part's mean over problems. {BUDGET_AXIS} At the top: "
+        "Needed: up to the budget from which on a problem is solved (b*); overthinking: past it; futile: on problems "
+        f"that no budget solves. Bars: 95 % t-intervals of each part's mean over problems. {BUDGET_AXIS} At the top: "
         "starved, the share of thoughts cut below what their problem needs."
     )
     title = f"Where the thinking goes ({plain(strategy)})"
@@ -103,7 +103,8 @@ def thinking_spent(spent: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFi
 
 
 def sufficient_budgets(spent: pl.DataFrame, sheet: Sheet) -> ReportFigure | None:
-    """The share of problems solved within t (`elastic_core.statistics.thinking`), per model and strategy. None without any."""
+    """The share of problems solved within t (`elastic_core.statistics.thinking`), per model and strategy. None without
+    any."""
     if spent.is_empty():
         return None
     spent, left_out = distinct(spent)
