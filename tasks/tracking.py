@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -135,7 +136,7 @@ class Tracker:
         self.client.log_batch(
             run_id,
             metrics=[Metric(name, float(value), now, 0) for name, value in (metrics or {}).items()],
-            params=[Param(name, str(value)[:6000]) for name, value in (params or {}).items()],
+            params=[Param(_as_key(name), str(value)[:6000]) for name, value in (params or {}).items()],
             tags=[RunTag(name, str(value)) for name, value in (tags or {}).items()],
         )
 
@@ -223,6 +224,11 @@ class Tracker:
         ]
         schema = {"step": pl.Int64, "name": pl.String, "value": pl.Float64}
         return pl.DataFrame(rows, schema, orient="row").sort("name", "step")
+
+
+def _as_key(name: str) -> str:
+    """The name of a parameter in characters that MLflow takes; names of models may have others, as "trained@2" has."""
+    return re.sub(r"[^\w\-. :/]", "-", name.replace("@", "-seed-"))
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -11,7 +11,7 @@ import elastic_core.miniature
 from elastic_core.errors import UserError
 from elastic_core.training.checkpoints import Validation
 from elastic_core.training.grpo.step_metrics import EVERY_STEP, StepMetrics, check_metrics, validation_of
-from tasks.tracking import Tracker
+from tasks.tracking import Tracker, flatten
 
 BASE = Path(elastic_core.miniature.__file__).parent / "base"
 VALIDATION = "val-core/miniature-validation/acc/mean@8"
@@ -124,3 +124,12 @@ def test_a_registered_copy_gets_the_card_that_was_written_after_it(tracker: Trac
     (copy,) = tracker.client.list_artifacts(run, "model")
     assert Path(tracker.client.download_artifacts(run, copy.path)).read_text() == "measured"
     assert not tracker.client.list_artifacts(run, "best")  # Its weights are those of the last: one copy.
+
+
+def test_parameters_are_named_after_models_of_any_name(tracker: Tracker, run: str) -> None:
+    tracker.log(run, params=flatten({"models": {"trained@2": "2ce1", "möd=l>1": "faa7"}}))
+    params = tracker.client.get_run(run).data.params
+    assert {name: params[name] for name in params if name.startswith("models.")} == {
+        "models.trained-seed-2": "2ce1",
+        "models.möd-l-1": "faa7",
+    }
