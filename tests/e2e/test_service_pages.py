@@ -28,9 +28,9 @@ RECORD = """
 
     from prefect import flow, task
 
-    from elastic_core.sweep.store import Manifest
-    from elastic_core.sweep.store import TrajectoryStore
-    from reports.summary import summarize
+    from elastic_core.statistics.budgets import anytime_accuracy
+    from elastic_core.sweep.store import Manifest, TrajectoryStore
+    from reports.summary import cell_problems, summarize
     from tasks.artifacts import progress
     from tasks.report import write_report
     from tasks.stage import Stage
@@ -49,7 +49,7 @@ RECORD = """
         with tracker.running(run_id), progress("sweep", 8, "rows") as shown:
             shown.reach(8)
             rows = make_rows(benchmarks=["easy"], budgets=[16, 48], num_problems=6, num_samples=2)
-            record_cells(tracker, run_id, LABEL, summarize(rows))
+            record_cells(tracker, run_id, LABEL, summarize(rows), anytime_accuracy(cell_problems(rows)))
         store = TrajectoryStore(TABLE)
         with store.writing(Manifest({}, {}, {}, {})):
             store.append(rows)
