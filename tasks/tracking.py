@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +27,8 @@ LABEL = "elastic.label"
 _PARENT = "mlflow.parentRunId"
 _TABLES = "mlflow.loggedArtifacts"
 """Tag that tells MLflow's pages which artifacts are tables."""
-_LARGEST_BATCH = 1000
-"""Metrics that MLflow takes in one request."""
+_LARGEST_BATCH, _MOST_PARAMETERS = 1000, 100
+"""Metrics, and parameters, that MLflow takes in one request."""
 _WEIGHTS = "elastic.weights"
 """Tag of a model version: the fingerprint of its weights, configuration and tokenizer."""
 _CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
@@ -129,16 +130,19 @@ class Tracker:
         params: Mapping[str, Any] | None = None,
         tags: Mapping[str, Any] | None = None,
     ) -> None:
-        """Metrics, parameters and tags in one request."""
+        """Metrics, parameters and tags, in as few requests as MLflow takes them."""
         from mlflow.entities import Metric, Param, RunTag
 
-        now = int(time.time() * 1000)
-        self.client.log_batch(
-            run_id,
-            metrics=[Metric(name, float(value), now, 0) for name, value in (metrics or {}).items()],
-            params=[Param(_as_key(name), str(value)[:6000]) for name, value in (params or {}).items()],
-            tags=[RunTag(name, str(value)) for name, value in (tags or {}).items()],
-        )
+        now, given = int(time.time() * 1000), iter((params or {}).items())
+        rest = {
+            "metrics": [Metric(name, float(value), now, 0) for name, value in (metrics or {}).items()],
+            "tags": [RunTag(name, str(value)) for name, value in (tags or {}).items()],
+        }
+        while (some := list(islice(given, _MOST_PARAMETERS))) or rest:
+            self.client.log_batch(
+                run_id, params=[Param(_as_key(name), str(value)[:6000]) for name, value in some], **rest
+            )
+            rest = {}
 
     def log_points(self, run_id: str, points: Sequence[tuple[str, int, float]]) -> None:
         """Metrics as (name, step, value), of any number of steps."""
