@@ -48,7 +48,7 @@ class Step(NamedTuple):
 
 
 def key(settings: Settings) -> str:
-    """16 hex digits over what a rehearsal depends on. How a report judges is not of it, nor a setting that is not set."""
+    """16 hex digits over what a rehearsal depends on: not how a report judges, nor a setting that is not set."""
     values = settings.model_dump(mode="json", exclude={"ray", "mlflow", "report"}, exclude_none=True)
     values["data"].pop("mirror", None)
     if settings.train is not None and not settings.train.seeds:
