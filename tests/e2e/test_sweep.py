@@ -49,7 +49,7 @@ def test_a_pair_of_models_and_more_samples_join_the_table(
     assert now.join(known, on=KEY, how="semi", nulls_equal=True).sort(KEY).equals(known.sort(KEY))
     assert broken_rules(now) == {}
     assert set(now["model"]) == {"base", "trained>base"}
-    # Problems that are all wrong leave intervals wider than ±25 points: every cell has as many samples as the cap allows.
+    # Problems that are all wrong leave intervals wider than ±25 points: every cell has the samples that the cap allows.
     asked = pl.col("model").is_in(["base", "trained>base"]) & pl.col("strategy").is_in(["separate", "unconstrained"])
     for cells, num_samples in ((asked, 3), (~asked, 2)):
         assert set(now.filter(cells).group_by(*CELL, "problem").len()["len"]) == {num_samples}
