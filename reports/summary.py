@@ -48,7 +48,7 @@ from elastic_core.statistics.estimates import (
     sampled_tokens,
     seed_columns,
 )
-from elastic_core.statistics.seeds import TRAIN_SEED, by_seed
+from elastic_core.statistics.seeds import by_seed, seed_keys
 from elastic_core.trajectory import CELL, KEY, SCHEMA
 from reports.wording import budget_text
 
@@ -152,11 +152,11 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
     """
     if rows.is_empty():
         raise ValueError("the trajectory table is empty; expected at least one finished cell")
-    by = [*CELL, *([TRAIN_SEED] if TRAIN_SEED in rows.columns else [])]
+    by = [*CELL, *seed_keys(rows)]
     if repeated := rows.height - rows.n_unique([*by, "problem", "sample"]):
         raise ValueError(f"{repeated} rows repeat a key ({', '.join(KEY)}); each trajectory counts once")
     if "forced" in rows.columns:
-        rows = rows.select(*COLUMNS, cs.by_name(TRAIN_SEED, require_all=False))
+        rows = rows.select(*COLUMNS, *seed_keys(rows))
     rows = rows.with_columns(tokens=sampled_tokens(), forced_close=forced_close())
     means = ["tokens", "think_tokens", "solution_tokens", "navigator_tokens", "forced_tokens", "forced_close", *WORK]
     means = ["score", *means]

@@ -63,7 +63,8 @@ def more_tokens_hurt(falls: pl.DataFrame) -> list[str]:
     if falls.is_empty():
         return []
     worst = falls.row(0, named=True)
-    others = ["", "; 1 other line falls too", f"; {falls.height - 1} other lines fall too"][min(falls.height - 1, 2)]
+    more = falls.height - 1
+    others = f"; {more} other line{' falls' if more == 1 else 's fall'} too" if more else ""
     return [
         f"More tokens hurt: {worst['model']} on {worst['benchmark']} under {plain(worst['strategy'])} falls by "
         f"{-100 * worst['difference']:.1f} points [{-100 * worst['high']:.1f}, {-100 * worst['low']:.1f}] from t = "

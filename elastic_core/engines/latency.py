@@ -7,9 +7,6 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-from scipy.optimize import nnls
-
 from elastic_core.engines.base import Engine
 from elastic_core.strategies.base import Generate, Sampling
 
@@ -38,6 +35,9 @@ async def measure_latency(engine: Engine, prompts: Sequence[Sequence[int]], cont
     Raises:
         RequestFailed, EngineLost: as `Engine.generate`.
     """
+    # Engines and flows start without it.
+    from scipy.optimize import nnls
+
     room = LONG if context is None else min(LONG, context // 2)
     work, seconds = [], []
     for i in range(ROUNDS):
@@ -49,5 +49,5 @@ async def measure_latency(engine: Engine, prompts: Sequence[Sequence[int]], cont
             completion = await engine.generate(Generate(prefix, max_tokens, (), Sampling()), seed=i)
             seconds.append(time.perf_counter() - began)
             work.append((1, len(prefix), len(completion.tokens)))
-    found, _ = nnls(np.array(work, dtype=float), np.array(seconds))
+    found, _ = nnls(work, seconds)
     return Latency(*map(float, found))

@@ -98,10 +98,9 @@ def falls(problems: pl.DataFrame) -> pl.DataFrame:
         rungs = [(rung["think_budget"][0], rung) for rung in _comparable(ladder, "think_budget")]
         pairs = list(combinations(rungs, 2))
         together = _together([(more, fewer) for (_, fewer), (_, more) in pairs])
-        hurt = [(one.mean, fewer, more, one) for ((fewer, _), (more, _)), one in zip(pairs, together, strict=True)]
-        hurt = [each for each in hurt if each[3].high < 0]
+        hurt = [each for each in zip(together, pairs, strict=True) if each[0].high < 0]
         if hurt:
-            _, fewer, more, worst = min(hurt)
+            worst, ((fewer, _), (more, _)) = min(hurt, key=lambda each: each[0].mean)
             found.append((*key, fewer, more, worst.mean, worst.low, worst.high, *worst[-2:]))
     keys = {name: problems.schema[name] for name in _RUNG} | {"next_budget": problems.schema["think_budget"]}
     return estimates_table(found, keys, ["difference", "low", "high"]).sort("difference", maintain_order=True)

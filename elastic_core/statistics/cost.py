@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from polars import selectors as cs
 
 from elastic_core.statistics.estimates import SEED, Estimate, mean_tokens, problem_table, seed_columns
-from elastic_core.statistics.seeds import TRAIN_SEED
+from elastic_core.statistics.seeds import seed_keys
 from elastic_core.trajectory import CELL
 
 _DRAWS = 500
@@ -89,7 +88,7 @@ def cell_costs(rows: pl.DataFrame, model: CostModel) -> pl.DataFrame:
         A row per cell. Columns: `CELL`; mean and p95, and the 95 % interval of each as <name>_low and <name>_high (null
         where it is unbounded).
     """
-    priced = rows.select(*CELL, "problem", cs.by_name(TRAIN_SEED, require_all=False), cost=model.of())
+    priced = rows.select(*CELL, "problem", *seed_keys(rows), cost=model.of())
     found = []
     for key, cell in priced.partition_by(CELL, as_dict=True).items():
         mean, high = mean_tokens(problem_table(cell, ["cost"]), "cost"), p95(cell, "cost")

@@ -27,6 +27,11 @@ def by_seed(column: str) -> str:
     return f"{column}_by_seed"
 
 
+def seed_keys(rows: pl.DataFrame) -> list[str]:
+    """`TRAIN_SEED` where rows tell seeds apart by it, else nothing."""
+    return [TRAIN_SEED] if TRAIN_SEED in rows.columns else []
+
+
 def seeds_as_one(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of a trajectory table in which NAME@1, NAME@2 and so on are one model NAME, told apart by `TRAIN_SEED`; as
     they are where no model has a seed in its name.

@@ -44,7 +44,7 @@ from elastic_core.statistics.estimates import (
     mean_tokens,
     problem_table,
 )
-from elastic_core.statistics.seeds import TRAIN_SEED
+from elastic_core.statistics.seeds import seed_keys
 from elastic_core.trajectory import ThinkFinish
 
 SUFFICIENT = 0.5
@@ -116,7 +116,7 @@ def _rungs(rows: pl.DataFrame) -> pl.DataFrame:
     rungs = pl.concat([limited, added.select(limited.columns)]).with_columns(
         rung=pl.col("think_budget").cast(pl.Float64).fill_null(math.inf), half=pl.col("sample") % 2
     )
-    seeds = [name for name in (TRAIN_SEED,) if name in rows.columns]
+    seeds = seed_keys(rows)
     halves = pl.struct("rung", "half", *seeds).n_unique().over([*LADDER, "problem"])
     whole = pl.struct("rung", *seeds).n_unique().over(LADDER)
     return rungs.filter(halves == 2 * whole)
@@ -124,7 +124,7 @@ def _rungs(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _known(rungs: pl.DataFrame) -> list[str]:
     """The columns by which a b* is one: training with another seed gives another model, with needs of its own."""
-    return [*LADDER, *(name for name in (TRAIN_SEED,) if name in rungs.columns), "problem", "half"]
+    return [*LADDER, *seed_keys(rungs), "problem", "half"]
 
 
 def _sufficient(rungs: pl.DataFrame) -> pl.DataFrame:

@@ -10,7 +10,7 @@ import polars as pl
 
 from elastic_core.statistics.accuracy import mean_score, score_difference
 from elastic_core.statistics.estimates import Estimate, column_of, paired_columns, problem_table, seed_columns, t95
-from elastic_core.statistics.seeds import TRAIN_SEED, by_seed, mean_squares, seed_half_width
+from elastic_core.statistics.seeds import by_seed, mean_squares, seed_half_width, seed_keys
 from elastic_core.trajectory import BUDGET
 
 
@@ -117,7 +117,7 @@ def _by_sample(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _keys(rows: pl.DataFrame) -> list[str]:
-    return ["problem", *([TRAIN_SEED] if TRAIN_SEED in rows.columns else []), "sample"]
+    return ["problem", *seed_keys(rows), "sample"]
 
 
 def _estimate(tables: Sequence[pl.DataFrame]) -> Estimate:
