@@ -43,7 +43,7 @@ def model_comparison(summary: pl.DataFrame, ratings: pl.DataFrame, published: pl
     )
     theirs = _published_across(published.filter(single))
     if not theirs.is_empty():
-        order = [name + end for name in dict.fromkeys([*names, *theirs.columns]) for end in ("", LOW, HIGH)]
+        order = [name + end for name in dict.fromkeys([*names, *theirs.columns[3:]]) for end in ("", LOW, HIGH)]
         both = pl.concat([frame, theirs], how="diagonal")
         frame = both.select(cs.by_name("model", "budget", "source", *order, require_all=False))
         caption += f" Published numbers are others', and none was measured here: {sources(published)}."
@@ -53,7 +53,7 @@ def model_comparison(summary: pl.DataFrame, ratings: pl.DataFrame, published: pl
 def _across(cells: pl.DataFrame, ratings: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     """A line per model and budget, and the names of its estimates: accuracy on each benchmark, and what `ratings` has
     of the cell. A line is marked where one of its cells is partial."""
-    key = ["model", *BUDGET]
+    key = ["model", "strategy", *BUDGET]
     cells = cells.with_columns(partial=partial())
     frame = cells.group_by(key).agg(pl.col("partial").any())
     names = []
@@ -66,11 +66,12 @@ def _across(cells: pl.DataFrame, ratings: pl.DataFrame) -> tuple[pl.DataFrame, l
             of = rated.select(*key, **estimate(f"{name} {quantity}", quantity, scale=1))
             frame = frame.join(of, on=key, how="left", nulls_equal=True)
             names.append(f"{name} {quantity}")
-    mark = pl.when("partial").then(pl.lit(" †")).otherwise(pl.lit(""))
+    source = pl.when("partial").then(pl.lit("measured †")).otherwise(pl.lit("measured"))
     estimates = [name + end for name in names for end in ("", LOW, HIGH)]
-    return frame.sort(*BUDGET, "model", nulls_last=True).select(
-        "model", *estimates, budget=budget_text(), source=pl.format("measured{}", mark)
-    ).select("model", "budget", "source", *estimates), names
+    lines = frame.sort(*BUDGET, "model", "strategy", nulls_last=True).select(
+        "model", budget_text().alias("budget"), source.alias("source"), *estimates
+    )
+    return lines, names
 
 
 def _published_across(published: pl.DataFrame) -> pl.DataFrame:
@@ -84,7 +85,7 @@ def _published_across(published: pl.DataFrame) -> pl.DataFrame:
         source=pl.format("published: {}", "source"),
         of=pl.format("{} {}", "benchmark", what),
     )
-    return frame.sort("of", maintain_order=True).pivot("of", index=index, values="value").sort(index)
+    return frame.pivot("of", index=index, values="value", maintain_order=True)
 
 
 def swap_ablation(summary: pl.DataFrame, published: pl.DataFrame) -> ReportTable | None:
