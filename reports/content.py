@@ -16,6 +16,7 @@ from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.data.problems import Problem
 from elastic_core.statistics.cost import CostModel
 from elastic_core.sweep.grid import Cell
+from reports.codeforces import RATINGS
 from reports.parameters import ReportParameters
 
 LOW, HIGH = " low", " high"
@@ -99,6 +100,8 @@ class ReportSources:
         documents: longer documents, name → anything that JSON can say: the configuration, the manifests of table and
             data.
         remarks: Markdown for the part of a benchmark, by its name.
+        ratings: of the Codeforces cells, in schema `reports.codeforces.RATINGS`.
+        preset: the preset that the table belongs to, by which published numbers are found; "" where nobody knows.
     """
 
     rows: pl.LazyFrame
@@ -110,6 +113,8 @@ class ReportSources:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     documents: Mapping[str, Any] = field(default_factory=dict)
     remarks: Mapping[str, str] = field(default_factory=dict)
+    ratings: pl.DataFrame = field(default_factory=RATINGS.to_frame)
+    preset: str = ""
 
 
 class Verdict(StrEnum):

@@ -15,7 +15,7 @@ import click
 
 from elastic_core.errors import UserError
 from flows.cli.data import data
-from flows.cli.models import export, model, playground, train
+from flows.cli.models import ask, export, model, playground, train
 from flows.cli.options import PORT, changes_of, settings_options
 from flows.cli.sweeps import compare, plan, regrade, report, sweep
 from flows.cli.templates import templates
@@ -150,7 +150,7 @@ def up(host: str, prefect_port: int, mlflow_port: int, database: str | None) -> 
     services.up(services.ServicesParameters(host, prefect_port, mlflow_port, database))
 
 
-for _command in (data, templates, model, train, export, playground, plan, sweep, report, compare, regrade):
+for _command in (data, templates, model, train, export, ask, playground, plan, sweep, report, compare, regrade):
     cli.add_command(_command)
 
 
