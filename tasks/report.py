@@ -78,6 +78,8 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
     content = build_report(replace(sources, documents=documents, parameters=parameters), directory)
     run_id = tracker.ensure(stage.label, "report", parent)
     with tracker.running(run_id):
+        for recorded in filter(None, (run_id, parent)):
+            tracker.log(recorded, metrics=content.headline)
         for file in files_of(content):
             folder = file.parent.relative_to(directory).as_posix()
             tracker.client.log_artifact(run_id, str(file), None if folder == "." else folder)
