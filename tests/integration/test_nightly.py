@@ -1,16 +1,22 @@
 """The nightly measurement: what it takes on an empty directory and after a training, and its history by date."""
 
+import logging
+import shutil
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 from mlflow.entities import Run
 
+from elastic_core.data.build import build
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.statistics.accuracy import paired_difference
-from flows import presets
+from flows import nightly, presets
+from flows.inputs import Inputs
 from flows.nightly import NEWEST, record_night, tonight
+from flows.run import FlowRun
 from reports.summary import summarize
 from tasks.tracking import Tracker
 from tests.unit.test_report_summary import make_rows
@@ -101,3 +107,57 @@ def test_every_night_adds_a_point_to_a_chart_of_accuracy_at_a_budget_by_date(tra
     assert points(tracker, parent, "anytime/easy/base/separate").keys() == {FIRST, SECOND}
     note = tracker.client.get_run(parent).data.tags["mlflow.note.content"]
     assert "[separate 48+32](#/metric?runs=" in note and all(run.info.run_id in note for run in runs.values())
+
+
+@pytest.fixture
+def measured(tracker: Tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[FlowRun]:
+    """What was measured by nights in an empty directory, with everything but engines."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracker.tracking_uri)
+
+    def begin(preset: str, overrides: dict[str, Any], parent: str | None = None) -> FlowRun:
+        return FlowRun(presets.resolve(preset, overrides), tmp_path, parent, preset)
+
+    def build_data(run: FlowRun, preset: str, overrides: dict[str, Any]) -> None:
+        inputs = Inputs(run)
+        if not inputs.data.is_built:
+            build(inputs.data.build, inputs.data.stage.directory)
+            inputs.data.stage.marker.touch()
+
+    runs: list[FlowRun] = []
+
+    def measure_grid(run: FlowRun, preset: str, overrides: dict[str, Any]) -> Inputs:
+        assert presets.resolve(preset, overrides) == run.settings
+        runs.append(run)
+        return Inputs(run)
+
+    def measured_cells(inputs: Inputs) -> pl.DataFrame:
+        return night([16, 48], ("base", "trained")).filter(pl.col("model").is_in(inputs.run.settings.models))
+
+    monkeypatch.setattr(FlowRun, "begin", begin)
+    for stand_in in (measure_grid, measured_cells):
+        monkeypatch.setattr(nightly, stand_in.__name__, stand_in)
+    monkeypatch.setattr(nightly, "build_if_missing", build_data)
+    monkeypatch.setattr(nightly, "get_run_logger", lambda: logging.getLogger("nightly"))
+    return runs
+
+
+def test_nights_before_and_after_a_training_are_one_history(
+    tracker: Tracker, tmp_path: Path, measured: list[FlowRun]
+) -> None:
+    small = {"base": "shipped", "data.miniature.num_train": 64, "data.miniature.problems_per_benchmark": 4}
+    tables = [nightly.nightly.fn("smoke", small, str(FIRST))]
+    left = tmp_path / "smoke" / "train" / "k" / "model"
+    shutil.copytree(BASE, left)
+    training = tracker.ensure("smoke/train/k", "train")
+    tracker.register("elastic-smoke", "last", left, training, {"stage": "smoke/train/k"})
+    tables += [nightly.nightly.fn("smoke", small, str(SECOND))]
+    assert [run.settings.sweep.models for run in measured] == [["base"], ["base", NEWEST]]
+    assert measured[1].settings.sweep.checkpoints[NEWEST] == str(left)
+    assert len({table.parent for table in tables}) == 2, "other samples lie in another table"
+    (parent,) = {run.parent for run in measured}
+    assert parent is not None and tracker.client.get_run(parent).info.status == "FINISHED"
+    assert points(tracker, parent, "anytime/easy/base/separate").keys() == {FIRST, SECOND}
+    assert points(tracker, parent, f"gain/easy/{NEWEST}/separate").keys() == {SECOND}
+    assert nightly.history_label(Inputs(measured[0])) == nightly.history_label(Inputs(measured[1]))
+    colder = FlowRun(presets.resolve("smoke", {**small, "sweep.models": ["base"], "sweep.temperature": 0.1}), tmp_path)
+    assert nightly.history_label(Inputs(colder)) != nightly.history_label(Inputs(measured[0]))
