@@ -21,6 +21,7 @@ from flows.settings import TRAINED, Settings
 from flows.sweep import measure_grid, measured_cells
 from reports.headline import headline
 from reports.summary import cell_problems, summarize_problems
+from reports.wording import plain
 from tasks.stage import TABLE
 from tasks.tracking import Point, Tracker
 
@@ -104,7 +105,7 @@ def record_night(tracker: Tracker, label: str, rows: pl.DataFrame, on: date, ver
     step, parent = (on - date(1970, 1, 1)).days, tracker.ensure(label, "nightly")
     numbers = headline(problems, summary, anytime_accuracy(problems), {})
     _add(tracker, parent, [(name, step, value) for name, value in numbers.items()], on)
-    histories, shown = [], dict[str, dict[str, str]]()
+    histories, shown = [], {}
     for (model,), cells in summary.sort("model").partition_by("model", as_dict=True, maintain_order=True).items():
         points: list[Point] = [("model_version", step, float(version))] if version and model == NEWEST else []
         for cell in cells.iter_rows(named=True):
@@ -112,17 +113,13 @@ def record_night(tracker: Tracker, label: str, rows: pl.DataFrame, on: date, ver
             metric = f"accuracy/{cell['benchmark']}/{cell['strategy']}/{budget.replace('+', '-')}"
             ends = {"": "avg_at_k", "_low": "ci_low", "_high": "ci_high"}
             points += [(metric + end, step, cell[column]) for end, column in ends.items()]
-            shown.setdefault(cell["benchmark"], {})[metric] = f"{cell['strategy'].replace('_', ' ')} {budget}"
+            shown[metric] = f"{cell['benchmark']}, {plain(cell['strategy'])} {budget}"
         history = tracker.ensure(f"{label}/{model}", f"{model} · by date", parent, {"stage": "history", "model": model})
         _add(tracker, history, points, on)
         tracker.client.set_terminated(history, "FINISHED")
         histories.append(history)
-    lines = [
-        f"- {benchmark}: "
-        + " · ".join(f"[{name}]({tracker.chart(histories, metric, 'wall')})" for metric, name in metrics.items())
-        for benchmark, metrics in shown.items()
-    ]
-    tracker.client.set_tag(parent, "mlflow.note.content", _NOTE.format(charts="\n".join(lines)))
+    charts = [f"[{name}]({tracker.chart(histories, metric, 'wall')})" for metric, name in shown.items()]
+    tracker.describe(parent, _NOTE, charts)
 
 
 def _add(tracker: Tracker, run_id: str, points: list[Point], on: date) -> None:

@@ -60,7 +60,7 @@ def record_cells(
     tracker.log(run_id, metrics=anytime_metrics(anytime))
     tracker.log_table(run_id, "cells.json", cells)
     for noted in filter(None, (run_id, parent)):
-        tracker.client.set_tag(noted, "mlflow.note.content", _NOTE.format(charts=_charts(tracker, curves, cells)))
+        tracker.describe(noted, _NOTE, _charts(tracker, curves, cells))
     create_table_artifact([_line(cell) for cell in cells], key="sweep", description=f"Every cell of {stage.label}")
     link_run(tracker, run_id, "sweep-mlflow")
 
@@ -121,14 +121,13 @@ def _metric(cell: Mapping[str, Any]) -> str:
     return f"accuracy/{cell['benchmark']}/{cell['strategy']}"
 
 
-def _charts(tracker: Tracker, curves: Sequence[str], cells: Sequence[Mapping[str, Any]]) -> str:
-    """A line of links for each benchmark: to the chart of every strategy that ran under several budgets."""
-    shown: dict[str, dict[str, str]] = {}
-    for cell in cells:
-        if cell["think_budget"] is not None:
-            page = tracker.chart(curves, _metric(cell))
-            shown.setdefault(cell["benchmark"], {})[cell["strategy"]] = f"[{plain(cell['strategy'])}]({page})"
-    return "\n".join(f"- {benchmark}: {' · '.join(links.values())}" for benchmark, links in shown.items())
+def _charts(tracker: Tracker, curves: Sequence[str], cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A link to the chart of every benchmark and strategy that ran under budgets, separate budgeting first."""
+    limited = {
+        (cell["strategy"], cell["benchmark"]): _metric(cell) for cell in cells if cell["think_budget"] is not None
+    }
+    first = sorted(limited, key=lambda place: (place[0] != "separate", place))
+    return [f"[{place[1]}, {plain(place[0])}]({tracker.chart(curves, limited[place])})" for place in first]
 
 
 def _line(cell: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
@@ -34,6 +34,8 @@ _TABLES = "mlflow.loggedArtifacts"
 """Tag that tells MLflow's pages which artifacts are tables."""
 _LARGEST_BATCH, _MOST_PARAMETERS = 1000, 100
 """Metrics, and parameters, that MLflow takes in one request."""
+_LONGEST_TAG = 8000
+"""Characters."""
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Tag that has MLflow's page of an experiment open on its runs."""
 Point = tuple[str, int, float]
@@ -124,10 +126,21 @@ class Tracker:
         Args:
             over: "step", or "wall" for the time of every point.
         """
-        lists = {"runs": list(run_ids), "metric": metric, "experiments": [self.experiment_id]}
-        asked = {name: json.dumps(value) for name, value in lists.items()}
-        shown = {"plot_metric_keys": json.dumps([metric]), "x_axis": over, "y_axis_scale": "linear"}
-        return f"#/metric?{urlencode(asked | shown | {'line_smoothness': 1, 'show_point': 'true'})}"
+        asked: dict[str, Any] = {"runs": list(run_ids), "metric": metric, "experiments": [self.experiment_id]}
+        asked |= {"plot_metric_keys": [metric], "x_axis": over, "show_point": True}
+        values = {
+            name: value if name == "x_axis" else json.dumps(value, separators=(",", ":"))
+            for name, value in asked.items()
+        }
+        return f"#/metric?{urlencode(values, safe=',/')}"
+
+    def describe(self, run_id: str, text: str, charts: Sequence[str]) -> None:
+        """The run's description, in Markdown: `text` with a line for each of the charts in the place of {charts}, as
+        many as MLflow has room for."""
+        room = _LONGEST_TAG - len(text)
+        lengths = accumulate(len(chart) + 3 for chart in charts)
+        fitting = [f"- {chart}" for chart, length in zip(charts, lengths, strict=True) if length <= room]
+        self.client.set_tag(run_id, "mlflow.note.content", text.format(charts="\n".join(fitting)))
 
     def _below(self, parent: str) -> dict[str, Run]:
         """The runs of a parent, by label."""

@@ -143,7 +143,7 @@ def test_three_clicks_lead_from_mlflows_start_to_accuracy_over_tokens_of_two_mod
     page.get_by_role("link", name="embedded", exact=True).first.click()
     page.get_by_role("link", name="sweep", exact=True).first.click()
     expect(page.get_by_text("Accuracy over tokens")).to_be_visible()
-    chart = page.get_by_role("link", name="separate", exact=True)
+    chart = page.get_by_role("link", name="easy, separate", exact=True)
     chart.evaluate("link => link.removeAttribute('target')")  # It would open in a tab of its own.
     chart.click()
     plot = page.locator(".js-plotly-plot").first

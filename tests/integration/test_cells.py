@@ -2,6 +2,7 @@
 never mixes two states of it."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -119,15 +120,21 @@ def test_the_sweep_and_its_pipeline_link_to_the_chart_of_all_models(
     sweep = record(tracker, "linked", checkpoints, ROWS, pipeline)
     notes = {tracker.client.get_run(run).data.tags["mlflow.note.content"] for run in (sweep, pipeline)}
     (note,) = notes
-    line = next(line for line in note.splitlines() if line.startswith("- easy: "))
-    links = dict(part.strip("[)").split("](") for part in line.removeprefix("- easy: ").split(" · "))
-    assert links.keys() == {"separate", "budget forcing", "vanilla"}
-    page, _, query = links["separate"].partition("?")
+    links = dict(re.findall(r"^- \[(.*)\]\((.*)\)$", note, re.MULTILINE))
+    assert list(links) == ["easy, separate", "easy, budget forcing", "easy, vanilla"]
+    page, _, query = links["easy, separate"].partition("?")
     asked = {name: json.loads(values[0]) for name, values in parse_qs(query).items() if values[0][0] in '["'}
     curves = below(tracker, sweep, "curve").values()
     assert page == "#/metric" and query.startswith("runs="), "MLflow's page wants them first"
     assert asked["runs"] == [run.info.run_id for run in sorted(curves, key=lambda run: run.info.run_name)]
     assert asked["metric"] == "accuracy/easy/separate" and asked["experiments"] == [tracker.experiment_id]
+
+
+def test_a_description_has_as_many_whole_links_as_mlflow_has_room_for(tracker: Tracker) -> None:
+    run_id = tracker.ensure("smoke/described/x", "described")
+    tracker.describe(run_id, "before\n{charts}\nafter", [f"[{i}](#/{'x' * 990})" for i in range(20)])
+    note = tracker.client.get_run(run_id).data.tags["mlflow.note.content"]
+    assert 7000 < len(note) <= 8000 and note.endswith(f"- [6](#/{'x' * 990})\nafter")
 
 
 def test_any_number_of_parameters_is_logged(tracker: Tracker) -> None:

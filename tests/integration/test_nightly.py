@@ -106,7 +106,7 @@ def test_every_night_adds_a_point_to_a_chart_of_accuracy_at_a_budget_by_date(tra
         assert points(tracker, parent, f"gain/easy/{NEWEST}/separate{end}") == {SECOND: pytest.approx(value)}
     assert points(tracker, parent, "anytime/easy/base/separate").keys() == {FIRST, SECOND}
     note = tracker.client.get_run(parent).data.tags["mlflow.note.content"]
-    assert "[separate 48+32](#/metric?runs=" in note and all(run.info.run_id in note for run in runs.values())
+    assert "[easy, separate 48+32](#/metric?runs=" in note and all(run.info.run_id in note for run in runs.values())
 
 
 @pytest.fixture
