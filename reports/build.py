@@ -21,6 +21,7 @@ from elastic_core.sweep.grid import without_seed
 from reports.claims import BASE, TRAINED, VANILLA, evaluate_claims
 from reports.content import ReportContent, ReportSources, ReportTable, Verdict
 from reports.figures import Sheet, accuracy, differences, frontier, model_colours, strategy_styles, tokens, training
+from reports.headline import headline
 from reports.published import published
 from reports.rendering import render_markdown, write_page
 from reports.summary import COLUMNS, cell_problems, summarize_problems, write_summary_json
@@ -185,6 +186,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         coverage=None if sources.asked is None else coverage(asked_for, sources.asked),
         summary=summary,
         anytime=anytime,
+        headline=headline(problems, summary, anytime, trainings),
         claims=claims,
         tables=[table for table in shown if table is not None],
         figures=[figure for figure in figures if figure is not None],

@@ -211,6 +211,7 @@ class ReportContent:
         coverage: how much of the sweep is there, in one sentence; None where nobody knows how much was asked for.
         summary: a row per cell, in schema `reports.summary.SUMMARY`.
         anytime: a row per ladder of thinking budgets, of `anytime_accuracy`.
+        headline: the metrics of `reports.headline`.
         claims: what the paper leads us to expect, and whether it holds.
         tables: in the order of the report; each lies in `tables/` as CSV.
         figures: in the order of the report.
@@ -223,6 +224,7 @@ class ReportContent:
     coverage: str | None
     summary: pl.DataFrame
     anytime: pl.DataFrame
+    headline: dict[str, float]
     claims: list[Claim]
     tables: list[ReportTable]
     figures: list[ReportFigure]

@@ -133,7 +133,7 @@ def _compared(problems: pl.DataFrame, closed: bool) -> str:
     separate, vanilla = limited.filter(strategy="separate"), limited.filter(strategy=VANILLA)
     models = ordered(problems["model"], BASE)
     base = separate.filter(model=BASE)
-    over_base = {name: _by_benchmark(separate.filter(model=name), base) for name in models if name != BASE}
+    over_base = {name: over_budgets(separate.filter(model=name), base) for name in models if name != BASE}
     others = {name: found for name, found in over_base.items() if found}
     if TRAINED in others:
         seeds = len(seed_columns(separate.filter(model=TRAINED), "score"))
@@ -144,14 +144,15 @@ def _compared(problems: pl.DataFrame, closed: bool) -> str:
     for name, found in others.items():
         return _sentence(name, f"{name} over base, separate budgeting", found, closed)
     for name in models:
-        if found := _by_benchmark(separate.filter(model=name), vanilla.filter(model=name)):
+        if found := over_budgets(separate.filter(model=name), vanilla.filter(model=name)):
             return _sentence("Separate budgeting", f"over vanilla truncation of {name}", found, closed)
     cells = problems.select(CELL).n_unique()
     return f"Nothing can be held against anything else in the {cells} cells of {', '.join(models)}."
 
 
-def _by_benchmark(ours: pl.DataFrame, theirs: pl.DataFrame) -> Found:
-    """Over the problems and budgets that both have."""
+def over_budgets(ours: pl.DataFrame, theirs: pl.DataFrame) -> Found:
+    """The first minus the second, over the problems and budgets that both have. Of rows of `cell_problems` of one model
+    and strategy each."""
     place = ["benchmark", "problem", *BUDGET]
     shared = ours.select(place).join(theirs.select(place), on=place, nulls_equal=True)
     found = {}

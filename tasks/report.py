@@ -35,7 +35,7 @@ from elastic_core.statistics.cost import CostModel
 from elastic_core.sweep.grid import build_cells, first_ids, rows_of
 from elastic_core.sweep.store import Manifest
 from elastic_core.sweep.table import Throughput, throughput_file
-from elastic_core.trajectory import CELL, KEY
+from elastic_core.trajectory import BUDGET, KEY
 from reports import codeforces
 from reports.comparison import metric_name
 from reports.content import Asked, ReportSources, Training
@@ -79,13 +79,15 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
     parameters = ReportParameters.model_validate(request["settings"]["report"])
     content = build_report(replace(sources, documents=documents, parameters=parameters), directory)
     run_id = tracker.ensure(stage.label, "report", parent)
-    rated = content.summary.join(sources.ratings, on=CELL, nulls_equal=True).to_dicts()
     with tracker.running(run_id):
-        for name in ("rating", "percentile"):
-            points = [
-                (metric_name(f"codeforces_{name}", cell), round(cell["tokens_mean"]), cell[name]) for cell in rated
-            ]
-            tracker.log_points(run_id, points)
+        ratings = {
+            f"{metric_name(f'codeforces_{name}', cell)}/{_budget(cell)}": cell[name]
+            for cell in sources.ratings.to_dicts()
+            for name in ("rating", "percentile")
+        }
+        tracker.log(run_id, metrics=ratings)
+        for recorded in filter(None, (run_id, parent)):
+            tracker.log(recorded, metrics=content.headline)
         for file in files_of(content):
             folder = file.parent.relative_to(directory).as_posix()
             tracker.client.log_artifact(run_id, str(file), None if folder == "." else folder)
@@ -96,6 +98,11 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
         create_link_artifact(file.as_uri(), file.name, key=key, description=str(file))
     link_run(tracker, run_id, "report-mlflow")
     return str(markdown)
+
+
+def _budget(cell: Mapping[str, Any]) -> str:
+    """A cell's budget in characters that MLflow takes."""
+    return "-".join("unlimited" if cell[name] is None else str(cell[name]) for name in BUDGET)
 
 
 @task(name="fetch-standings", cache_policy=NO_CACHE)

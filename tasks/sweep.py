@@ -31,7 +31,8 @@ from elastic_core.sweep.table import SweepTable, Throughput, bytes_per_token, wi
 from elastic_core.trajectory import CELL
 from reports.summary import COLUMNS, cell_problems, summarize_problems
 from reports.verdict import readable, unreadable
-from tasks.artifacts import Progress, progress, record_cells
+from tasks.artifacts import Progress, progress
+from tasks.cells import record_cells
 from tasks.stage import STORES, TABLE, Stage, seconds_to_queue, worth_retrying
 from tasks.tracking import Tracker, flatten
 
@@ -71,7 +72,8 @@ def measure(
             after = time.monotonic()
             rows = sweep.store.scan().select(COLUMNS).collect()
             means = cell_problems(rows)
-            record_cells(tracker, run_id, stage.label, summarize_problems(means), anytime_accuracy(means))
+            summary, anytime = summarize_problems(means), anytime_accuracy(means)
+            record_cells(tracker, run_id, parent, stage, checkpoints, summary, anytime)
             for model in readable(rows):
                 for sentence in unreadable(model):
                     get_run_logger().warning(sentence)
