@@ -66,7 +66,8 @@ def more_tokens_hurt(falls: pl.DataFrame) -> list[str]:
     others = ["", "; 1 other line falls too", f"; {falls.height - 1} other lines fall too"][min(falls.height - 1, 2)]
     return [
         f"More tokens hurt: {worst['model']} on {worst['benchmark']} under {plain(worst['strategy'])} falls by "
-        f"{with_bounds(-worst['difference'], -worst['high'], -worst['low'])} points from t = {worst['think_budget']} "
+        f"{-100 * worst['difference']:.1f} points [{-100 * worst['high']:.1f}, {-100 * worst['low']:.1f}] from t = "
+        f"{worst['think_budget']} "
         f"to t = {worst['next_budget']} (paired, {worst['num_problems']} problems{others})."
     ]
 

@@ -13,6 +13,7 @@ import polars as pl
 from elastic_core.markers import FINAL_ANSWER_AFTER
 from elastic_core.statistics.accuracy import avg_at_k
 from elastic_core.statistics.estimates import forced_close
+from elastic_core.statistics.seeds import in_every_seed
 from elastic_core.trajectory import CELL, SCHEMA, SolutionFinish, ThinkFinish
 
 
@@ -80,8 +81,8 @@ RESPONSES = pl.Schema(
 def response_kinds(rows: pl.DataFrame) -> pl.DataFrame:
     """How the responses of each cell end, and its avg@k with and without those that were cut (`is_cut`).
 
-    Problems all of whose responses were cut are not in the latter, and these are the hard ones: it is no estimate of
-    what a larger budget would give.
+    Problems all of whose responses were cut, under some seed of training, are not in the latter, and these are the hard
+    ones: it is no estimate of what a larger budget would give.
 
     Args:
         rows: of the trajectory table, with `kind` and `cut`.
@@ -95,7 +96,7 @@ def response_kinds(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _cell(rows: pl.DataFrame) -> dict[str, object]:
-    uncut = rows.filter(~pl.col("cut"))
+    uncut = in_every_seed(rows.filter(~pl.col("cut")))
     accuracy = avg_at_k(rows)
     without = None if uncut.is_empty() else avg_at_k(uncut)
     return {

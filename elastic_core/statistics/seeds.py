@@ -48,6 +48,13 @@ def seeds_as_one(rows: pl.DataFrame) -> pl.DataFrame:
     return found.filter(seen == expected)
 
 
+def in_every_seed(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of one cell, of problems that have some under every seed: a part of a cell may lack them under one."""
+    if TRAIN_SEED not in rows.columns:
+        return rows
+    return rows.filter(pl.col(TRAIN_SEED).n_unique().over("problem") == pl.col(TRAIN_SEED).n_unique())
+
+
 class MeanSquares(NamedTuple):
     """Of scores by seed and problem: between seeds, between problems, and what is left, which is that of samples and of
     seed with problem. Nan where there is one seed."""

@@ -48,9 +48,11 @@ class Step(NamedTuple):
 
 
 def key(settings: Settings) -> str:
-    """16 hex digits over what a rehearsal depends on."""
-    values = settings.model_dump(mode="json", exclude={"ray", "mlflow"}, exclude_none=True)
+    """16 hex digits over what a rehearsal depends on: not how a report judges, nor a setting that is not set."""
+    values = settings.model_dump(mode="json", exclude={"ray", "mlflow", "report"}, exclude_none=True)
     values["data"].pop("mirror", None)
+    if settings.train is not None and not settings.train.seeds:
+        values["train"].pop("seeds")
     return hash_value([values, version("verl"), vllm_version()])[:16]
 
 

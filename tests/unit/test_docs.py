@@ -57,7 +57,7 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 def example_cells() -> list[dict[str, Any]]:
     """The cells of the embedded run that the README tells of, `text` as it writes them: "12.3 [10.1, 14.5]"."""
-    cells = json.loads((REPOSITORY / "reports" / "example" / "summary.json").read_text())
+    cells = json.loads((REPOSITORY / "reports" / "example" / "summary.json").read_text())["cells"]
     ends = ("avg_at_k", "ci_low", "ci_high")
     return [cell | {"text": "{:.1f} [{:.1f}, {:.1f}]".format(*(100 * cell[end] for end in ends))} for cell in cells]
 

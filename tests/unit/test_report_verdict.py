@@ -211,6 +211,6 @@ def test_the_deepest_fall_is_told_first_and_the_others_counted() -> None:
         ]
     ).with_columns(num_problems=100, num_trajectories=1600)
     (sentence,) = more_tokens_hurt(falls)
-    assert sentence.startswith("More tokens hurt: base on easy under separate falls by 34.8 [28.0, 41.0] points")
+    assert sentence.startswith("More tokens hurt: base on easy under separate falls by 34.8 points [28.0, 41.0]")
     assert "from t = 0 to t = 48" in sentence and "1 other line falls too" in sentence
     assert more_tokens_hurt(falls.clear()) == []

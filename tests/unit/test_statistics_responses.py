@@ -186,3 +186,17 @@ def test_cells_are_counted_with_and_without_what_was_cut() -> None:
     assert 0 < cell["uncut_avg_at_k_low"] < 1
     (lost,) = response_kinds(rows.filter("cut")).to_dicts()
     assert (lost["uncut_avg_at_k"], lost["uncut_trajectories"]) == (None, 0)
+
+
+def test_with_several_seeds_a_problem_counts_as_uncut_where_every_seed_has_such_a_response() -> None:
+    rows = responses(problem=["a", "a", "b", "b"], score=[1.0, 1.0, 1.0, 0.0]).with_columns(
+        model=pl.lit("trained"),
+        benchmark=pl.lit("hard"),
+        strategy=pl.lit("separate"),
+        train_seed=pl.Series([1, 2, 1, 2]),
+        cut=pl.Series([False, False, False, True]),
+        kind=pl.lit("answered"),
+    )
+    (cell,) = response_kinds(rows).to_dicts()
+    assert (cell["uncut_problems"], cell["uncut_trajectories"], cell["uncut_avg_at_k"]) == (1, 2, 1.0)
+    assert (cell["num_problems"], cell["num_trajectories"]) == (2, 4)
