@@ -175,7 +175,7 @@ class Inputs:
             UserError: when the library is not there, or broken.
         """
         settings = self.run.settings.sweep
-        if REASONFLUX_ZERO not in settings.strategies:
+        if REASONFLUX_ZERO not in settings.every_strategy:
             return None
         return load_templates(settings.templates, self.run.runs, self.data.mirror)
 
@@ -194,7 +194,9 @@ class Inputs:
                 "sampling": settings.model_dump(include={"temperature", "top_p", "seed", "sharing"}),
                 **({"templates": {REASONFLUX_ZERO: templates.fingerprint}} if templates else {}),
             },
-            settings.model_dump(include={"strategies", "budgets", "samples", "until_ci", "max_samples"})
+            settings.model_dump(
+                include={"strategies", "strategies_of", "budgets", "samples", "until_ci", "max_samples"}
+            )
             | {"models": self.run.settings.models}
             | ({} if settings.problems is None else {"problems": settings.problems}),
         )

@@ -66,7 +66,7 @@ def sweep_models(
     """The models that a request names.
 
     Args:
-        request: models, strategies, budgets.
+        request: models, strategies, budgets, and strategies_of where models have some of their own.
         fingerprints, paths: of the checkpoints, by name.
         templates: for the strategy that needs them.
 
@@ -76,7 +76,8 @@ def sweep_models(
     """
     found = []
     for name in request["models"]:
-        cells = build_cells([name], list(problems), request["strategies"], parse_grid(request["budgets"]))
+        grid = request["strategies"], parse_grid(request["budgets"]), request.get("strategies_of")
+        cells = build_cells([name], list(problems), *grid)
         names = list(dict.fromkeys(checkpoints(name).values()))
         for checkpoint in names:
             if checkpoint not in paths:

@@ -18,6 +18,7 @@ from elastic_core.markers import Markers
 from elastic_core.seeds import cell_seed, sample_seed
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell
+from elastic_core.sweep.samples import Samples, samples_of
 
 Sharing = Literal["memo", "independent"]
 """Whether the cells of a sample share what they draw (`elastic_core.engines.memo`), or each draws its own."""
@@ -64,7 +65,7 @@ def plan_sweep(
     cells: Sequence[Cell],
     problems: Mapping[str, Sequence[Problem]],
     *,
-    num_samples: int,
+    num_samples: Samples,
     seed: int,
     finished: pl.DataFrame,
     sharing: Sharing = "memo",
@@ -85,9 +86,10 @@ def plan_sweep(
     present = {cell: _present(finished, cell) for cell in cells}
     of_benchmark = {name: tuple(cell for cell in cells if cell.benchmark == name) for name in problems}
     work = []
-    for number in range(num_samples):
+    counts = {name: samples_of(num_samples, name) for name, wanted in of_benchmark.items() if wanted}
+    for number in range(max(counts.values(), default=0)):
         for name, wanted in of_benchmark.items():
-            for problem in problems[name] if wanted else ():
+            for problem in problems[name] if number < counts.get(name, 0) else ():
                 missing = tuple(cell for cell in wanted if (problem.id, number) not in present[cell])
                 missing = wanted if len(missing) == len(wanted) else missing  # One tuple for all that miss everything.
                 if missing:
@@ -97,7 +99,7 @@ def plan_sweep(
                     )
     if sharing == "independent":
         work = list(_apart(work, cells))
-    num_rows = sum(len(problems[cell.benchmark]) for cell in cells) * num_samples
+    num_rows = sum(len(problems[cell.benchmark]) * counts[cell.benchmark] for cell in cells)
     return SweepPlan(cells[0].model, tuple(work), num_rows, sharing)
 
 

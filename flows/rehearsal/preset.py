@@ -109,7 +109,7 @@ def prepare_rows(settings: Settings, runs: Path) -> tuple[Inputs, str]:
     for entry in select(names, known):
         if entry.files and not (users / f"{entry.name}.json").exists():
             take(entry)
-    if REASONFLUX_ZERO in settings.sweep.strategies and settings.sweep.templates.library == PUBLISHED:
+    if REASONFLUX_ZERO in settings.sweep.every_strategy and settings.sweep.templates.library == PUBLISHED:
         take(known[DATASET])
     kinds = {"real rows": real, "made in upstream's format": made}
     told = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)

@@ -36,6 +36,18 @@ def test_samples_come_in_rounds_over_all_problems_and_cells_from_the_largest_dow
     assert (plan.num_missing, plan.num_present) == (24, 0)
 
 
+def test_each_benchmark_has_its_own_number_of_samples() -> None:
+    problems = PROBLEMS | {name: [Problem(name, "0", "q", "4", "math")] for name in ("few", "rare")}
+    grid = build_cells(["base"], list(problems), ["separate"], [Budget(4, 2)])
+    counts = {"few": 1, "default": 2, "rare": 3}
+    plan = plan_sweep(grid, problems, num_samples=counts, seed=1, finished=NOTHING)
+    asked = [(unit.number, unit.problem.benchmark) for unit in plan.work if unit.problem.id == "0"]
+    assert asked == [(0, "easy"), (0, "few"), (0, "rare"), (1, "easy"), (1, "rare"), (2, "rare")]
+    assert plan.num_missing == plan.num_rows == 3 * 2 + 1 + 3
+    alike = plan_sweep(grid, problems, num_samples=dict.fromkeys(problems, 2), seed=1, finished=NOTHING)
+    assert alike == plan_sweep(grid, problems, num_samples=2, seed=1, finished=NOTHING)
+
+
 def test_a_plan_holds_what_the_table_lacks() -> None:
     keys = [("base", "easy", "0", 0, "vanilla", t, 2) for t in (4, 8)] + [("base", "easy", "1", 0, "separate", 4, 2)]
     finished = pl.DataFrame(keys, schema=NOTHING.schema, orient="row")
