@@ -53,6 +53,11 @@ class DataSettings(Section):
     common_ngrams: int | None = Field(None, ge=1)
     """Training rows that a 13-gram may occur in before it counts as a common phrase and no longer as overlap with an
     evaluation set (GPT-3 used 10); none counts every 13-gram."""
+    decontaminate: bool = Field(True, exclude_if=operator.truth)
+    """Leave out training rows that overlap with an evaluation set; false only counts them."""
+    max_tests: int | None = Field(None, ge=1)
+    """Tests of a program that training rewards, the longest inputs first, of the sets of which DeepCoder takes 15; none
+    is all of them."""
     miniature: MiniatureParameters | None = None
     """Sizes and seeds of the miniature's data sets."""
 
