@@ -141,6 +141,9 @@ class SweepSettings(Section):
     problems: int | None = Field(None, gt=0)
     """Problems of each benchmark to measure, drawn by a hash of their names: a smaller number is a subset of a larger
     one. None is all of them."""
+    max_response_tokens: int | None = Field(None, ge=1)
+    """Where a response without a budget, or a phase without one, ends: so many tokens after a prompt of any length.
+    None is where the context ends (`engine.max_model_len`, prompt included)."""
     temperature: float = Field(0.6, ge=0, le=2)
     """Sampling temperature."""
     top_p: float = Field(0.95, gt=0, le=1)

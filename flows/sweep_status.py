@@ -35,7 +35,10 @@ def costs(preset: str, overrides: Mapping[str, Any]) -> str:
     remarks = set()
     for model in asked.models:
         plan = asked.plan(model)
-        most = bound(plan, model.prompts.ids, model.rows.markers, model.context, model.prompts.strategies)
+        most = bound(
+            *(plan, model.prompts.ids, model.rows.markers, model.context, model.prompts.strategies),
+            run.settings.sweep.max_response_tokens,
+        )
         time, disk, remark = _time_and_disk(run, model, most)
         remarks.update(remark)
         table.add_row(

@@ -134,7 +134,8 @@ class Sweep:
         UserError: when the request cannot be run, or rows were made by another version of vLLM.
         """
         try:
-            models = sweep_models(stage.request, stage.inputs["models"], checkpoints, problems, engine, templates)
+            given = {**stage.request, **stage.inputs["sampling"]}
+            models = sweep_models(given, stage.inputs["models"], checkpoints, problems, engine, templates)
         except ValueError as error:
             raise UserError(str(error)) from None
         return cls(stage, _table(stage, engine), engine, models, problems, stage.request["samples"])
@@ -218,6 +219,7 @@ class Sweep:
                         replicas=replicas,
                         rows=model.rows,
                         store=self.store,
+                        max_response_tokens=sampling.get("max_response_tokens"),
                         max_in_flight=2 * self.engine.max_num_seqs,
                         on_progress=update,
                     )

@@ -31,6 +31,7 @@ class TaskSettings:
 
     Attributes:
         context: prompt and response together, in tokens.
+        max_response_tokens: of a response, where that is less than the context leaves.
         samples: responses per problem, the k of avg@k, by benchmark where they differ.
     """
 
@@ -38,6 +39,7 @@ class TaskSettings:
     samples: Samples
     temperature: float
     top_p: float
+    max_response_tokens: int | None = None
 
 
 class _Function(str):
@@ -76,7 +78,7 @@ def task(benchmark: str, longest_prompt: int, settings: TaskSettings) -> dict[st
             "do_sample": sampled,
             # transformers would otherwise keep the 50 likeliest tokens, or what the checkpoint says.
             **(sampling | {"top_k": 0} if sampled else {}),
-            "max_gen_toks": settings.context - longest_prompt,
+            "max_gen_toks": min(settings.max_response_tokens or settings.context, settings.context - longest_prompt),
         },
         "repeats": samples,
         "filter_list": [{"name": "all", "filter": [{"function": "take_first_k", "k": samples}]}],

@@ -12,7 +12,7 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
-from elastic_core.engines.base import drive
+from elastic_core.engines.base import Limited, drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
 from elastic_core.markers import Markers
 from elastic_core.seeds import cell_seed, sample_seed
@@ -117,6 +117,7 @@ def bound(
     markers: Markers,
     context: int,
     strategies: Mapping[str, Strategy] = STRATEGIES,
+    max_response_tokens: int | None = None,
 ) -> Bound:
     """Upper bound of the tokens that a plan draws, found by running its cells on an engine that never stops by itself.
 
@@ -126,6 +127,7 @@ def bound(
     Args:
         prompt_ids: of a problem under a strategy and budget.
         context: of the model in tokens.
+        max_response_tokens: where a phase without a limit ends; None is the context's end.
     """
     known: dict[tuple[tuple[Cell, ...], int], Bound] = {}
     shared = independent = 0
@@ -135,7 +137,8 @@ def bound(
         key = unit.cells, len(prompt_ids(unit.problem, first.strategy, first.budget))
         if key not in known:
             prompts = {cell: prompt_ids(unit.problem, cell.strategy, cell.budget) for cell in unit.cells}
-            known[key] = asyncio.run(_bound(unit.cells, prompts, markers, context, strategies))
+            given = markers, context, strategies, max_response_tokens
+            known[key] = asyncio.run(_bound(unit.cells, prompts, *given))
         shared += known[key].shared
         independent += known[key].independent
     return Bound(shared, independent)
@@ -147,6 +150,7 @@ async def _bound(
     markers: Markers,
     context: int,
     strategies: Mapping[str, Strategy],
+    max_response_tokens: int | None,
 ) -> Bound:
     shared, independent = MemoCounts(), MemoCounts()
     memos: dict[str, ContinuationMemo] = {}
@@ -158,7 +162,8 @@ async def _bound(
         memo = memos.setdefault(group, ContinuationMemo(endless, shared))
         for engine in (memo, ContinuationMemo(endless, independent)):
             rollout = strategy.decode(prompts[cell], cell.budget, markers, Sampling())
-            await drive(rollout, {"policy": engine}, seed=0)
+            limited = engine if max_response_tokens is None else Limited(engine, max_response_tokens)
+            await drive(rollout, {"policy": limited}, seed=0)
     return Bound(shared.generated, independent.generated)
 
 

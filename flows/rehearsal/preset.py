@@ -28,6 +28,8 @@ BUDGET, SMALLER = "24+16", "8+16"
 PROMPT_TOKENS = 512
 CONTEXT = 2048
 """Of engines: what a problem of Codeforces takes with a tokenizer that has few merges, and room for templates."""
+RESPONSE_TOKENS = CONTEXT // 4
+"""Where a preset limits a response that has no budget."""
 STEPS = 2
 """One before a training is killed, and one after it has resumed."""
 _LARGEST_BYTES = 8 << 20
@@ -239,6 +241,7 @@ def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path]
         "samples": 2,
         "problems": 2,
         "max_samples": 2,
+        **({} if sweep.max_response_tokens is None else {"max_response_tokens": RESPONSE_TOKENS}),
         # Two problems cannot reach what the preset's can.
         **({} if sweep.until_ci is None else {"until_ci": 50}),
     }

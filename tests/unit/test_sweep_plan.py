@@ -67,6 +67,13 @@ def test_independent_cells_are_units_of_their_own_with_seeds_of_their_own() -> N
     assert {unit.seed for unit in apart.work} <= {unit.seed for unit in again.work}
 
 
+def test_the_bound_of_a_response_without_a_budget_is_its_limit() -> None:
+    grid = build_cells(["base"], ["easy"], ["unconstrained"], [])
+    plan = plan_sweep(grid, PROBLEMS, num_samples=1, seed=1, finished=NOTHING)
+    assert bound(plan, lambda *_: (1,) * 10, MARKERS, 100).independent == 3 * 90
+    assert bound(plan, lambda *_: (1,) * 10, MARKERS, 100, max_response_tokens=20).independent == 3 * 20
+
+
 @given(st.lists(CELLS, min_size=1, max_size=8, unique=True), st.integers(0, 99), st.integers(1, 6))
 def test_no_model_draws_more_than_the_bound(cells: list[Wanted], seed: int, wordiness: int) -> None:
     def token(prefix: tuple[int, ...], seed: int) -> int:

@@ -54,6 +54,8 @@ def again(before: dict[str, Path], after: dict[str, Path]) -> set[str]:
         ("train.mask_truncated_samples", True, {"train", "report"}),
         ("train.mask_truncated_samples", False, set()),
         ("sweep.strategies_of", {}, set()),
+        ("sweep.max_response_tokens", 64, {"sweep", "report"}),
+        ("sweep.max_response_tokens", None, set()),
         ("warm_start.learning_rate", 2e-4, {"warm-start", "report"}),
         ("train.learning_rate", 2e-4, {"train", "report"}),
         ("train.budget", "16+16", {"train", "report"}),
