@@ -13,6 +13,7 @@ from elastic_core.data.miniature import MiniatureParameters
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError, nearest
 from elastic_core.ray_cluster import RayCluster
+from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.reasonflux_zero import TemplateParameters
 from elastic_core.sweep.grid import (
     build_cells,
@@ -341,6 +342,11 @@ class Settings(Section):
             if missing := [name for name in benchmarks if name not in samples and OTHERS not in samples]:
                 raise ValueError(f"sweep.samples: no number for {missing[0]}; give it, or {OTHERS} for all others")
         return self
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the models need think markers: training does, and every strategy that puts a budget on a thought."""
+        return self.train is not None or any(STRATEGIES[name].thinks for name in self.sweep.every_strategy)
 
     @property
     def training(self) -> TrainSettings:

@@ -83,9 +83,10 @@ def sweep_models(
         for checkpoint in names:
             if checkpoint not in paths:
                 raise ValueError(f'no model "{checkpoint}"; expected one of {", ".join(paths)}')
-        tokenizer, markers = load_markers(paths[names[0]])
+        thinks = any(STRATEGIES[cell.strategy].thinks for cell in cells)
+        tokenizer, markers = load_markers(paths[names[0]], thinks)
         # By what the tokenizers do: their files differ as soon as another release of transformers has saved one.
-        if any(load_markers(paths[other])[0].get_vocab() != tokenizer.get_vocab() for other in names[1:]):
+        if any(load_markers(paths[other], thinks)[0].get_vocab() != tokenizer.get_vocab() for other in names[1:]):
             raise ValueError(
                 f'"{name}": thinker and solver must share one tokenizer, as tokens pass from one to the other'
             )

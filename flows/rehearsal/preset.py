@@ -73,7 +73,9 @@ def make_twins(settings: Settings, directory: Path) -> tuple[dict[str, Path], st
         if origin.model is not None:
             trained = settings.train is not None and model == settings.base
             device = settings.engine.device
-            require_usable(origin.model, name=model, device=device, trained=trained, weights=False)
+            require_usable(
+                origin.model, name=model, device=device, trained=trained, weights=False, thinks=settings.thinks
+            )
         make_twin(model, origin, twins[model], seed=number)
         told.append(f"{model}: {origin}")
     return twins, "; ".join(told) or "none needed: the miniature is its own, or made by an earlier attempt"

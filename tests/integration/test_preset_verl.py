@@ -16,7 +16,9 @@ SETTINGS = {name: presets.resolve(name) for name in presets.names()}
 EVALUATED = [name for name in SETTINGS if name.startswith("evaluate-")]
 EMBEDDED = SETTINGS["ablation-embedded"]
 TRAINED = {name: settings.training for name, settings in SETTINGS.items() if settings.train} | {
-    f"ablation-embedded, {name}": GrpoParameters.model_validate({**EMBEDDED.training.model_dump(), **variant.train})
+    f"ablation-embedded, {name}": GrpoParameters.model_validate(
+        {**EMBEDDED.training.model_dump(exclude={"seeds"}), **variant.train}
+    )
     for name, variant in EMBEDDED.ablation.items()
 }
 """Parameters of every preset that trains, and of every kind of variant."""
