@@ -16,6 +16,7 @@ from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.data.problems import Problem
 from elastic_core.statistics.cost import CostModel
 from elastic_core.sweep.grid import Cell
+from elastic_core.sweep.samples import Samples
 from reports.codeforces import RATINGS
 from reports.parameters import ReportParameters
 
@@ -75,13 +76,13 @@ class Asked:
 
     Attributes:
         num_problems: of each benchmark.
-        num_samples: per problem and cell.
+        num_samples: per problem and cell, by benchmark where they differ.
         chosen: whether these are not all problems of the benchmarks.
     """
 
     cells: list[Cell]
     num_problems: Mapping[str, int]
-    num_samples: int
+    num_samples: Samples
     chosen: bool = False
 
 

@@ -15,6 +15,7 @@ from elastic_core.statistics.budgets import cheapest_budgets
 from elastic_core.statistics.estimates import Estimate, pooled, seed_columns
 from elastic_core.statistics.responses import ResponseKind
 from elastic_core.statistics.simultaneous import NonInferiority
+from elastic_core.sweep.samples import samples_of, within
 from elastic_core.trajectory import BUDGET, CELL, ThinkFinish
 from reports.claims import BASE, TRAINED, VANILLA
 from reports.content import Asked, Claim, Verdict
@@ -235,9 +236,12 @@ def coverage(rows: pl.DataFrame, asked: Asked) -> str:
     Args:
         rows: of the trajectory table, of no other problems than were asked for.
     """
-    counts = rows.filter(pl.col("sample") < asked.num_samples).group_by(CELL).len()
+    counts = rows.filter(within(asked.num_samples)).group_by(CELL).len()
     there = {tuple(row[:-1]): row[-1] for row in counts.select(*CELL, "len").iter_rows()}
-    wanted = {cell.key: asked.num_problems[cell.benchmark] * asked.num_samples for cell in asked.cells}
+    wanted = {
+        cell.key: asked.num_problems[cell.benchmark] * samples_of(asked.num_samples, cell.benchmark)
+        for cell in asked.cells
+    }
     found = {key: min(there.get(key, 0), number) for key, number in wanted.items()}
     numbers = ", ".join(f"{num} of {name}" for name, num in asked.num_problems.items())
     of = f" It measures part of the problems, drawn by a hash of their names: {numbers}." if asked.chosen else ""

@@ -230,7 +230,13 @@ def _chosen(
 def _asked(sweep: Mapping[str, Any], rows: pl.LazyFrame, problems: Mapping[tuple[str, str], Problem]) -> Asked:
     request, benchmarks = sweep["request"], list(sweep["inputs"]["benchmarks"])
     return Asked(
-        build_cells(request["models"], benchmarks, request["strategies"], parse_grid(request["budgets"])),
+        build_cells(
+            request["models"],
+            benchmarks,
+            request["strategies"],
+            parse_grid(request["budgets"]),
+            request.get("strategies_of"),
+        ),
         {name: len(_known(rows, problems, name)) for name in benchmarks},
         request["samples"],
         chosen="problems" in request,
