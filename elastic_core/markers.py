@@ -12,12 +12,16 @@ WAIT = "Wait"
 """What s1 writes in place of a think-end to prolong the thought."""
 
 
+ABSENT = -1
+"""No token's id: that of a think marker which a model does not have."""
+
+
 @dataclass(frozen=True)
 class Markers:
     """Token ids of one model.
 
     Attributes:
-        think_start: the token that opens a thought.
+        think_start: the token that opens a thought; ABSENT where there is none, as of think_end.
         think_end: the token that closes it.
         end_of_text: every id that ends a response (tokenizer and generation configuration).
         final_answer_before: FINAL_ANSWER_BEFORE.
@@ -34,20 +38,31 @@ class Markers:
     wait: tuple[int, ...]
     template_opens_thinking: bool
 
+    @property
+    def thinks(self) -> bool:
+        """Whether a thought has a beginning and an end."""
+        return self.think_end != ABSENT
 
-def resolve_markers(tokenizer: Any, end_of_text: tuple[int, ...] = ()) -> Markers:
+
+def resolve_markers(tokenizer: Any, end_of_text: tuple[int, ...] = (), thinks: bool = True) -> Markers:
     """Markers of a Hugging Face tokenizer.
 
     Args:
         tokenizer: a transformers tokenizer with a chat template.
         end_of_text: further end-of-text ids, such as those of the generation configuration.
+        thinks: whether think markers must be there; else a tokenizer without them has none.
 
     Raises:
         ValueError: when a marker is not a single known token, there is no end-of-text token or chat template, or the
             tokenizer does not give back the text it encoded.
     """
     _require_lossless(tokenizer, FINAL_ANSWER_AFTER)
-    start, end = (_single_token(tokenizer, marker) for marker in ("<think>", "</think>"))
+    try:
+        start, end = (_single_token(tokenizer, marker) for marker in ("<think>", "</think>"))
+    except ValueError:
+        if thinks:
+            raise
+        start = end = ABSENT
     ends = dict.fromkeys(i for i in (tokenizer.eos_token_id, *end_of_text) if i is not None)
     if not ends:
         raise ValueError(f"{tokenizer.name_or_path}: the tokenizer has no end-of-text token")
@@ -62,8 +77,11 @@ def resolve_markers(tokenizer: Any, end_of_text: tuple[int, ...] = ()) -> Marker
     )
 
 
-def load_markers(model: str | Path) -> tuple[Any, Markers]:
+def load_markers(model: str | Path, thinks: bool = True) -> tuple[Any, Markers]:
     """Tokenizer and markers of a checkpoint directory or hub name.
+
+    Args:
+        thinks: as of `resolve_markers`.
 
     Raises:
         ValueError: as `resolve_markers`.
@@ -78,7 +96,7 @@ def load_markers(model: str | Path) -> tuple[Any, Markers]:
         ends = None
     if not isinstance(ends, list):
         ends = [] if ends is None else [ends]
-    return tokenizer, resolve_markers(tokenizer, end_of_text=tuple(ends))
+    return tokenizer, resolve_markers(tokenizer, end_of_text=tuple(ends), thinks=thinks)
 
 
 def chat_prompt(tokenizer: Any, question: str) -> tuple[int, ...]:

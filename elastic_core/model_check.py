@@ -28,6 +28,7 @@ def require_usable(
     device: Literal["cpu", "cuda"] = "cpu",
     trained: bool = False,
     weights: bool = True,
+    thinks: bool = True,
 ) -> str:
     """What the markers of a usable checkpoint are, in a sentence.
 
@@ -37,6 +38,7 @@ def require_usable(
         device: what its engine runs on.
         trained: whether verl trains it, too.
         weights: whether these have to be there.
+        thinks: whether think markers have to.
 
     Raises:
         UserError: with the first reason why it cannot be used, and what to do.
@@ -50,7 +52,7 @@ def require_usable(
     _require_tokenizer(checkpoint, text.vocab_size, name)
     _require_special_ids(checkpoint, raw, text.vocab_size, name)
     try:
-        tokenizer, markers = load_markers(checkpoint)
+        tokenizer, markers = load_markers(checkpoint, thinks)
     except (ValueError, OSError) as error:
         reason = first_line(error).rstrip(".").removeprefix(f"{checkpoint}: ")
         if reason.endswith("no chat template"):
@@ -63,7 +65,7 @@ def require_usable(
         _require_cpu_kernel(text, name)
     if trained:
         _require_plain_logits(config, name)
-    ids = (markers.think_start, markers.think_end, *markers.end_of_text)
+    ids = (*((markers.think_start, markers.think_end) if markers.thinks else ()), *markers.end_of_text)
     return ", ".join(f"{tokenizer.decode([i])} is token {i}" for i in ids)
 
 

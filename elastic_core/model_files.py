@@ -12,8 +12,9 @@ from typing import TypedDict
 
 from elastic_core.errors import UserError
 
-MODEL_FILES = ("*.json", "*.jinja", "*.safetensors", "*.model", "*.txt")
-"""Of a repository: weights in one format, tokenizer, configuration."""
+CARD = "README.md"
+MODEL_FILES = ("*.json", "*.jinja", "*.safetensors", "*.model", "*.txt", CARD)
+"""Of a repository: weights in one format, tokenizer, configuration, and the card that names the licence."""
 TOKENIZER_FILES = ("config.json", "generation_config.json", "tokenizer*", "chat_template*", "vocab*", "merges*")
 ONE_THREAD = 10_000_000
 """Parameters up to which a second thread costs training more in waiting than it brings in arithmetic, on a machine that
@@ -55,6 +56,19 @@ def locate(model: str, files: tuple[str, ...] = MODEL_FILES) -> Path:
             f"download {model}` (gated: `hf auth login` first) where there is internet, and copy it to "
             f"{constants.HF_HUB_CACHE}, or give a directory"
         ) from None
+
+
+def licence(model: Path) -> str | None:
+    """The licence that a checkpoint directory's card names in its head, as the hub writes it ("apache-2.0"); None where
+    there is no card, or it names none."""
+    from huggingface_hub.repocard import metadata_load
+
+    card = model / CARD
+    try:
+        named = (metadata_load(card) or {}).get("license") if card.exists() else None
+    except ValueError:
+        return None
+    return named if isinstance(named, str) else None
 
 
 class Tensor(TypedDict):

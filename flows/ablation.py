@@ -38,7 +38,7 @@ def ablation(preset: str = "ablation-embedded", overrides: dict[str, Any] | None
     if not variants:
         raise UserError(f"preset {preset} has no section ablation; ablation-embedded has one to begin with")
     # What follows is one variant, or has the trained ones as checkpoints: the section would be checked against that.
-    given = {**(overrides or {}), "ablation": {}, "report.pairs": []}
+    given = {**(overrides or {}), "ablation": {}, "report.pairs": [], "sweep.strategies_of": {}}
     with run.recorded("ablation") as parent:
         prepare_data(preset, overrides, parent)
         Inputs(run).require_reachable()
@@ -56,6 +56,7 @@ def ablation(preset: str = "ablation-embedded", overrides: dict[str, Any] | None
             **given,
             "sweep.checkpoints": {**run.settings.sweep.checkpoints, **trained},
             "sweep.models": [*run.settings.sweep.models, *trained],
+            "sweep.strategies_of": run.settings.sweep.strategies_of,
             "report.pairs": run.settings.report.pairs,
         }
         sweep(preset, measured, parent)

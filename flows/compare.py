@@ -94,7 +94,7 @@ def log_comparison(
     table: pl.DataFrame, shown: str, sides: tuple[Side, Side], runs: Path, tracking_uri: str | None
 ) -> str:
     """Id of the comparison's run: its table as an artifact that MLflow shows, and the differences over tokens. The same
-    two have one run, however often they are compared."""
+    two have one run, however often they are compared, unless their rows have changed."""
     first, second = sides
     tracker = Tracker(first.preset, runs, tracking_uri)
     named = (f"{side.table.directory.resolve()} {sorted((side.cell or {}).items())}" for side in sides)
@@ -104,14 +104,13 @@ def log_comparison(
         **{f"compared.{k}": side.run_id for k, side in zip("ab", sides, strict=True) if side.run_id},
     }
     name = f"compare {first.name} {second.name}"[:250]
-    run_id = tracker.ensure(f"{first.preset}/compare/{identity}", name, tags=tags)
+    rows = table.iter_rows(named=True)
+    points = [(metric_name("difference", row), round(row["tokens_a"]), row["difference"]) for row in rows]
+    run_id = tracker.keep_points(f"{first.preset}/compare/{identity}", name, points, None, tags)
     with tracker.running(run_id):
         tracker.log(run_id, params={"a": first.table.directory, "b": second.table.directory})
         tracker.log_table(run_id, "comparison.json", table.to_dicts())
         tracker.client.log_text(run_id, shown, "comparison.txt")
-        rows = table.iter_rows(named=True)
-        points = [(metric_name("difference", row), round(row["tokens_a"]), row["difference"]) for row in rows]
-        tracker.log_points(run_id, points)
     return run_id
 
 
@@ -131,11 +130,11 @@ def find_side(name: str, runs: Path, tracking_uri: str | None = None) -> Side:
     run = _swept(client, _run(client, name))
     label = run.data.tags.get(LABEL, "")
     preset, _, rest = label.partition("/sweep/")
-    key, _, cell = rest.partition("/")
+    key = rest.partition("/")[0]
     if not key:
         raise UserError(f"{name}: run {run.info.run_id} is no sweep, has none below it, and is no cell of one")
     found = _side(name, runs / preset / "sweep" / key / TABLE)
-    return Side(name, found.table, run.info.run_id, _cell(run) if cell else None)
+    return Side(name, found.table, run.info.run_id, _cell(run) if "t" in run.data.tags else None)
 
 
 def _side(name: str, table: Path) -> Side:

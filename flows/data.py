@@ -89,6 +89,8 @@ class DataInputs:
                 "trained": sorted(settings.train),
                 "max_prompt_tokens": self._max_prompt_tokens,
                 "common_ngrams": settings.common_ngrams,
+                **({} if settings.decontaminate else {"decontaminate": False}),
+                **({} if settings.max_tests is None else {"max_tests": settings.max_tests}),
                 "miniature": settings.miniature.model_dump() if generated and settings.miniature else None,
                 "tokenizer": _tokenizer_fingerprint(self.tokenizer),
                 "code": code_fingerprint(),
@@ -118,6 +120,8 @@ class DataInputs:
             max_prompt_tokens=self._max_prompt_tokens,
             trained=frozenset(self.run.settings.data.train),
             common_ngrams=self.run.settings.data.common_ngrams,
+            decontaminate=self.run.settings.data.decontaminate,
+            max_tests=self.run.settings.data.max_tests,
             miniature=self.run.settings.data.miniature,
         )
 

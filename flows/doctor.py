@@ -95,12 +95,14 @@ class Use(NamedTuple):
         model: "shipped", a directory, or OWNER/NAME on the hub.
         device: of its engine.
         trained: whether verl trains it, with its fused loss.
+        thinks: whether it needs think markers.
     """
 
     setting: str
     model: str
     device: Literal["cpu", "cuda"]
     trained: bool = False
+    thinks: bool = True
 
 
 def main(preset: str, overrides: Mapping[str, Any]) -> int:
@@ -520,7 +522,8 @@ def models_in_use(settings: Settings) -> list[Use]:
         uses = [Use("warm_start.initial", "shipped" if initial == "random" else initial, device, trained=True)]
     known = {use.model for use in uses}
     further = {name: model for name, model in settings.sweep.checkpoints.items() if model not in known}
-    return uses + [Use(f"sweep.checkpoints.{name}", model, settings.engine.device) for name, model in further.items()]
+    uses += [Use(f"sweep.checkpoints.{name}", model, settings.engine.device) for name, model in further.items()]
+    return [use._replace(thinks=settings.thinks) for use in uses]
 
 
 def look(uses: list[Use], started: subprocess.Popen[str] | None = None) -> list[Finding]:
@@ -560,7 +563,7 @@ def probe_models() -> None:
             checkpoint = BASE if use.model == "shipped" else locate(use.model, TOKENIZER_FILES)
             here = use.model == "shipped" or Path(use.model).exists()
             return True, require_usable(
-                checkpoint, name=use.model, device=use.device, trained=use.trained, weights=here
+                checkpoint, name=use.model, device=use.device, trained=use.trained, weights=here, thinks=use.thinks
             )
         except UserError as error:
             return False, str(error)

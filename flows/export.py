@@ -91,7 +91,8 @@ def export_lm_eval(preset: str, overrides: Mapping[str, Any], to: Path) -> str:
     longest = {
         name: max(len(chat_prompt(tokens, problem.question)) for problem in asked) for name, asked in problems.items()
     }
-    settings = lm_eval.TaskSettings(engine.context(str(directory)), sweep.samples, sweep.temperature, sweep.top_p)
+    context = engine.context(str(directory))
+    settings = lm_eval.TaskSettings(context, sweep.samples, sweep.temperature, sweep.top_p, sweep.max_response_tokens)
     devices = {"tensor_parallel_size": engine.tensor_parallel_size, "data_parallel_size": engine.data_parallel_size}
     arguments = {"dtype": engine.dtype, **{name: number for name, number in devices.items() if number > 1}}
     text = lm_eval.readme(

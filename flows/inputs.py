@@ -32,6 +32,8 @@ _ASSETS = {".js", ".css", ".j2", ".mplstyle", ".csv"}
 """Of reports, beside their code: scripts, styles, templates and published numbers."""
 _NOT_WRITING = ("elastic_core.rewards", "tasks.artifacts", "tasks.data", "tasks.tracking")
 """What grades, what builds data and what records runs has no part in how a report is written."""
+_SAMPLING = {"temperature", "top_p", "seed", "sharing", "max_response_tokens"}
+"""Settings of a sweep that a sample depends on."""
 _TRAINING = ("elastic_core.training.sft",)
 """What runs a warm start has no part in its corpus, its architecture and its schedule."""
 
@@ -175,7 +177,7 @@ class Inputs:
             UserError: when the library is not there, or broken.
         """
         settings = self.run.settings.sweep
-        if REASONFLUX_ZERO not in settings.strategies:
+        if REASONFLUX_ZERO not in settings.every_strategy:
             return None
         return load_templates(settings.templates, self.run.runs, self.data.mirror)
 
@@ -191,10 +193,12 @@ class Inputs:
                 "models": {name: self.fingerprint(path) for name, path in self.checkpoints.items()},
                 "benchmarks": {name: hash_files([file]) for name, file in self.benchmark_files.items()},
                 "engine": self.run.settings.engine.fingerprint,
-                "sampling": settings.model_dump(include={"temperature", "top_p", "seed", "sharing"}),
+                "sampling": settings.model_dump(include=_SAMPLING, exclude_none=True),
                 **({"templates": {REASONFLUX_ZERO: templates.fingerprint}} if templates else {}),
             },
-            settings.model_dump(include={"strategies", "budgets", "samples", "until_ci", "max_samples"})
+            settings.model_dump(
+                include={"strategies", "strategies_of", "budgets", "samples", "until_ci", "max_samples"}
+            )
             | {"models": self.run.settings.models}
             | ({} if settings.problems is None else {"problems": settings.problems}),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,10 +11,20 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.miniature import MiniatureParameters
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, nearest
 from elastic_core.ray_cluster import RayCluster
+from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.reasonflux_zero import TemplateParameters
-from elastic_core.sweep.grid import build_cells, checkpoint_names, checkpoints, seed_name, split_model, without_seed
+from elastic_core.sweep.grid import (
+    build_cells,
+    checkpoint_names,
+    checkpoints,
+    every_strategy,
+    seed_name,
+    split_model,
+    without_seed,
+)
+from elastic_core.sweep.samples import OTHERS
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.sft_parameters import SftParameters
 from reports.parameters import ReportParameters
@@ -43,6 +54,11 @@ class DataSettings(Section):
     common_ngrams: int | None = Field(None, ge=1)
     """Training rows that a 13-gram may occur in before it counts as a common phrase and no longer as overlap with an
     evaluation set (GPT-3 used 10); none counts every 13-gram."""
+    decontaminate: bool = Field(True, exclude_if=operator.truth)
+    """Leave out training rows that overlap with an evaluation set; false only counts them."""
+    max_tests: int | None = Field(None, ge=1)
+    """Tests of a program that training rewards, the longest inputs first, of the sets of which DeepCoder takes 15; none
+    is all of them."""
     miniature: MiniatureParameters | None = None
     """Sizes and seeds of the miniature's data sets."""
 
@@ -115,13 +131,20 @@ class SweepSettings(Section):
     @NUMBER at their end, "mine@1" and "mine@2", are seeds of one training, and one model in a report."""
     strategies: list[str] = Field(min_length=1)
     """Decoding strategies by name; `unconstrained` gives one cell, the others one per budget."""
+    strategies_of: dict[str, list[str]] = Field({}, exclude_if=operator.not_)
+    """Strategies of single models, by a name in `models` (or of the ablation), where they are not `strategies`: so that
+    models are compared which keep to a budget in ways of their own."""
     budgets: list[str] = Field(min_length=1)
     """THINK+SOLUTION in tokens, like "48+32" or "1k+1k"."""
-    samples: int = Field(gt=0)
-    """Samples per problem and cell: the k of avg@k."""
+    samples: int | dict[str, int]
+    """Samples per problem and cell, the k of avg@k: a number, or one for each benchmark, like { codeforces = 8,
+    default = 16 }, where those that are not named take `default`."""
     problems: int | None = Field(None, gt=0)
     """Problems of each benchmark to measure, drawn by a hash of their names: a smaller number is a subset of a larger
     one. None is all of them."""
+    max_response_tokens: int | None = Field(None, ge=1)
+    """Where a response without a budget, or a phase without one, ends: so many tokens after a prompt of any length.
+    None is where the context ends (`engine.max_model_len`, prompt included)."""
     temperature: float = Field(0.6, ge=0, le=2)
     """Sampling temperature."""
     top_p: float = Field(0.95, gt=0, le=1)
@@ -150,9 +173,21 @@ class SweepSettings(Section):
             checkpoints(model)
         return models
 
+    @field_validator("samples", mode="before")
+    @classmethod
+    def _positive(cls, samples: Any) -> Any:
+        # Before the union is tried: of what fits neither, pydantic would speak twice.
+        named = samples.items() if isinstance(samples, dict) else [("", samples)]
+        for name, number in named:
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise ValueError(f"input should be an integer{_for(name)}, or one for each benchmark")
+            if number < 1:
+                raise ValueError(f"input should be greater than 0{_for(name)}")
+        return samples
+
     @model_validator(mode="after")
     def _grid(self) -> SweepSettings:
-        build_cells(self.models, ["benchmark"], self.strategies, self.grid)
+        build_cells(self.models, ["benchmark"], self.strategies, self.grid, self.strategies_of)
         known = {"base", *TRAINED, *self.checkpoints}
         for name in checkpoint_names(self.models):
             if name not in known:
@@ -163,8 +198,9 @@ class SweepSettings(Section):
                 raise ValueError(f'"{name}" is a seed of "{model}", which is a model of its own; rename one of them')
         if reserved := {"base", *TRAINED} & self.checkpoints.keys():
             raise ValueError(f'"{reserved.pop()}" is a name of its own; call the checkpoint something else')
-        if self.until_ci is not None and self.max_samples < self.samples:
-            raise ValueError(f"max_samples is {self.max_samples}, fewer than the {self.samples} samples to begin with")
+        most = self.samples if isinstance(self.samples, int) else max(self.samples.values(), default=0)
+        if self.until_ci is not None and self.max_samples < most:
+            raise ValueError(f"max_samples is {self.max_samples}, fewer than the {most} samples to begin with")
         return self
 
     @field_validator("strategies")
@@ -174,8 +210,17 @@ class SweepSettings(Section):
         return strategies
 
     @property
+    def every_strategy(self) -> list[str]:
+        """Those of all models and those of single ones, each once."""
+        return every_strategy(self.strategies, self.strategies_of)
+
+    @property
     def grid(self) -> list[Budget]:
         return parse_grid(self.budgets)
+
+
+def _for(name: str) -> str:
+    return f" for {name}" if name else ""
 
 
 class Variant(Section):
@@ -278,7 +323,30 @@ class Settings(Section):
         for name in [name for pair in self.report.pairs for name in pair]:
             if name not in measured:
                 raise ValueError(f'report.pairs: no model "{name}" is measured; expected {", ".join(measured)}')
+        for name in self.sweep.strategies_of:
+            if name not in measured and name not in [without_seed(model)[0] for model in measured]:
+                raise ValueError(f'sweep.strategies_of: no model "{name}" is measured; expected {", ".join(measured)}')
         return self
+
+    @model_validator(mode="after")
+    def _samples_of_benchmarks(self) -> Settings:
+        samples, benchmarks = self.sweep.samples, self.data.benchmarks
+        if isinstance(samples, dict):
+            for name in samples:
+                if name not in [*benchmarks, OTHERS]:
+                    hint = nearest(name, benchmarks)
+                    raise ValueError(
+                        f'sweep.samples: no benchmark "{name}" is measured{hint}; expected {", ".join(benchmarks)}, or '
+                        f"{OTHERS} for all others"
+                    )
+            if missing := [name for name in benchmarks if name not in samples and OTHERS not in samples]:
+                raise ValueError(f"sweep.samples: no number for {missing[0]}; give it, or {OTHERS} for all others")
+        return self
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the models need think markers: training does, and every strategy that puts a budget on a thought."""
+        return self.train is not None or any(STRATEGIES[name].thinks for name in self.sweep.every_strategy)
 
     @property
     def training(self) -> TrainSettings:

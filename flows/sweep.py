@@ -33,7 +33,14 @@ def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
     Returns:
         The directory of the trajectory table.
     """
-    run = FlowRun.begin(preset, overrides, parent_run)
+    inputs = measure_grid(FlowRun.begin(preset, overrides, parent_run), preset, overrides)
+    write_cards(inputs)
+    print(render_comparison(seeds_as_one(measured_cells(inputs))))
+    return inputs.sweep.directory / TABLE
+
+
+def measure_grid(run: FlowRun, preset: str, overrides: dict[str, Any] | None) -> Inputs:
+    """Have the grid of a run's settings measured, and its data built, as `preset` and `overrides` say it."""
     build_if_missing(run, preset, overrides)
     inputs, settings = Inputs(run), run.settings
     inputs.data.require_graders(settings.data.benchmarks)
@@ -42,8 +49,10 @@ def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
         measure, inputs.sweep, settings.engine, settings.ray.running, inputs.checkpoints, inputs.benchmark_files,
         inputs.templates,
     )  # fmt: skip
-    write_cards(inputs)
-    table = inputs.sweep.directory / TABLE
-    asked = pl.col("model").is_in(settings.models) & inputs.measured_rows
-    print(render_comparison(seeds_as_one(SweepTable(table).scan().filter(asked).select(COLUMNS).collect())))
-    return table
+    return inputs
+
+
+def measured_cells(inputs: Inputs) -> pl.DataFrame:
+    """Rows of the table that the settings ask for: it may hold more."""
+    asked = pl.col("model").is_in(inputs.run.settings.models) & inputs.measured_rows
+    return SweepTable(inputs.sweep.directory / TABLE).scan().filter(asked).select(COLUMNS).collect()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import polars as pl
 from rich.table import Table
 
-from elastic_core.sweep.grid import rows_of
+from elastic_core.sweep.grid import every_strategy, rows_of
 from elastic_core.sweep.models import SweepModel
 from elastic_core.sweep.plan import Bound, bound
+from elastic_core.sweep.samples import samples_of, samples_text, within
 from elastic_core.sweep.stopping import beyond_reach, projection, reach, widest
 from elastic_core.sweep.table import measured
 from elastic_core.trajectory import CELL
@@ -35,7 +35,10 @@ def costs(preset: str, overrides: Mapping[str, Any]) -> str:
     remarks = set()
     for model in asked.models:
         plan = asked.plan(model)
-        most = bound(plan, model.prompts.ids, model.rows.markers, model.context, model.prompts.strategies)
+        most = bound(
+            *(plan, model.prompts.ids, model.rows.markers, model.context, model.prompts.strategies),
+            run.settings.sweep.max_response_tokens,
+        )
         time, disk, remark = _time_and_disk(run, model, most)
         remarks.update(remark)
         table.add_row(
@@ -47,8 +50,8 @@ def costs(preset: str, overrides: Mapping[str, Any]) -> str:
         remarks.add("sweep.sharing is independent: this sweep will take the tokens without sharing.")
     if settings.until_ci is not None:
         remarks.add(
-            f"until_ci may take up to {settings.max_samples} samples instead of {settings.samples}: the figures grow "
-            "in proportion."
+            f"until_ci may take up to {settings.max_samples} samples instead of {samples_text(settings.samples)}: the "
+            "figures grow in proportion."
         )
         remarks.update(narrowest(asked, settings.until_ci, settings.max_samples))
     return "\n".join([*_cells(asked), render(table), *sorted(remarks), f"next: elastic run sweep --preset {preset}"])
@@ -62,14 +65,14 @@ def status(preset: str, overrides: Mapping[str, Any]) -> str:
     """
     _, asked = _asked(preset, overrides)
     problems = {name: [problem.id for problem in given] for name, given in asked.problems.items()}
-    wanted_rows = rows_of(problems) & (pl.col("sample") < asked.samples)
+    wanted_rows = rows_of(problems) & within(asked.samples)
     per_cell = asked.store.finished().filter(wanted_rows).group_by(CELL).len()
     counts = {tuple(row[:-1]): row[-1] for row in per_cell.iter_rows()}
     table = Table("model", "benchmark", "strategy", "budget", "rows", "of", "")
     done = total = 0
     for model in asked.models:
         for cell in model.cells:
-            wanted = len(asked.problems[cell.benchmark]) * asked.samples
+            wanted = len(asked.problems[cell.benchmark]) * samples_of(asked.samples, cell.benchmark)
             there = counts.get(cell.key, 0)
             done, total = done + there, total + wanted
             bar = "█" * round(20 * there / wanted)
@@ -108,10 +111,14 @@ def narrowest(asked: Sweep, target: float, cap: int) -> list[str]:
 def _cells(asked: Sweep) -> list[str]:
     """Benchmarks with their problems, strategies with their budgets."""
     benchmarks = ", ".join(f"{name} ({len(problems)} problems)" for name, problems in asked.problems.items())
-    lines = [f"{benchmarks} × {asked.stage.request['samples']} samples"]
-    for strategy in asked.stage.request["strategies"]:
-        budgets = [str(cell.budget) for model in asked.models for cell in model.cells if cell.strategy == strategy]
-        lines.append(f"  {strategy}: {', '.join(dict.fromkeys(budgets))}")
+    request = asked.stage.request
+    lines = [f"{benchmarks} × {samples_text(request['samples'])}"]
+    own = request.get("strategies_of", {})
+    for strategy in every_strategy(request["strategies"], own):
+        running = [model for model in asked.models if any(cell.strategy == strategy for cell in model.cells)]
+        budgets = [str(cell.budget) for model in running for cell in model.cells if cell.strategy == strategy]
+        of = f" of {', '.join(model.name for model in running)}" if own else ""
+        lines.append(f"  {strategy}{of}: {', '.join(dict.fromkeys(budgets))}")
     return lines
 
 

@@ -21,8 +21,10 @@ from elastic_core.sweep.grid import without_seed
 from reports.claims import BASE, TRAINED, VANILLA, evaluate_claims
 from reports.content import ReportContent, ReportSources, ReportTable, Verdict
 from reports.figures import Sheet, accuracy, differences, frontier, model_colours, strategy_styles, tokens, training
+from reports.headline import headline
+from reports.published import published
 from reports.rendering import render_markdown, write_page
-from reports.summary import COLUMNS, cell_problems, published, summarize_problems, write_summary_json
+from reports.summary import COLUMNS, cell_problems, summarize_problems, write_summary_json
 from reports.tables import SEPARATE, comparisons
 from reports.tables import budgets as budget_tables
 from reports.tables import costs as cost_tables
@@ -53,7 +55,7 @@ def build_report(sources: ReportSources, directory: Path) -> ReportContent:
     for table in content.tables:
         with replacing(table_file(directory, table)) as temporary:
             write_csv(table.frame, temporary, float_precision=4)
-    write_summary_json(content.summary, content.anytime, directory / "summary.json")
+    write_summary_json(content.summary, content.anytime, sources.ratings, directory / "summary.json")
     write_text(directory / "report.md", render_markdown(content))
     write_page(content, directory / "report.html")
     _replace_earlier(content, earlier)
@@ -129,7 +131,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     if all(each.num_answered == 0 for each in responses):
         claims = [claim._replace(verdict=Verdict.NOT_MEASURED, evidence=_UNREAD) for claim in claims]
     idle = [sentence for name, training in sources.trainings.items() if (sentence := training.idle(name))]
-    theirs = published(summary["benchmark"].unique().to_list())
+    theirs = published(summary["benchmark"].unique(), [*summary["model"].unique(), sources.preset])
     first_model, first_strategy = ordered(summary["model"], BASE)[0], ordered(summary["strategy"], VANILLA)[0]
     by_model = paired_differences(rows, "model", first_model)
     by_strategy = paired_differences(rows, "strategy", first_strategy)
@@ -157,7 +159,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         tokens.sufficient_budgets(spent, drawn),
     ]
     shown = [
-        comparisons.model_comparison(summary, theirs),
+        comparisons.model_comparison(summary, sources.ratings, theirs),
         budget_tables.advice(advised, costs[unit], unit),
         cost_tables.frontier(priced, chosen, unit),
         budget_tables.falls(hurt),
@@ -169,8 +171,8 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         ),
         comparisons.variance(rows, BASE),
         comparisons.templates(by_strategy, summary),
-        comparisons.trainings_side_by_side(summary, trainings),
-        comparisons.swap_ablation(summary),
+        comparisons.trainings_side_by_side(summary, trainings, theirs),
+        comparisons.swap_ablation(summary, theirs),
         budget_tables.thinking(spent),
         budget_tables.responses(response_kinds(rows)),
         budget_tables.marginal(gains),
@@ -184,6 +186,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         coverage=None if sources.asked is None else coverage(asked_for, sources.asked),
         summary=summary,
         anytime=anytime,
+        headline=headline(problems, summary, anytime, trainings),
         claims=claims,
         tables=[table for table in shown if table is not None],
         figures=[figure for figure in figures if figure is not None],

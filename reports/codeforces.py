@@ -1,9 +1,9 @@
-"""The Codeforces rating of every cell, as CodeElo defines it, and what others published."""
+"""The Codeforces rating of every cell, as CodeElo defines it, beside what others published."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -17,24 +17,41 @@ from elastic_core.codeforces.rating import (
     split_id,
 )
 from elastic_core.escaping import escaped
-from elastic_core.trajectory import CELL
-from reports.summary import published, sources, stated_budget
+from elastic_core.trajectory import CELL, SCHEMA
+from reports.published import sources, stated_budget
 from reports.wording import with_bounds
 
 BENCHMARK = "codeforces"
+
+
+RATINGS = pl.Schema(
+    {
+        **{name: SCHEMA[name] for name in CELL},
+        **{name + end: pl.Float64() for name in ("rating", "percentile") for end in ("", "_low", "_high")},
+        "num_contests": pl.Int64(),
+    }
+)
+"""A row per cell that has a rating: with its percentile among users (0 to 100), both with their 95 % intervals, and the
+number of contests that it is the mean of. The section "ratings" of `summary.json`."""
 
 
 class RatedCell(NamedTuple):
     """A cell of the benchmark.
 
     Attributes:
+        cell: the values of CELL.
         partial: it has fewer trajectories than the fullest.
         rating: None where none of its contests can be used.
     """
 
-    name: str
+    cell: tuple[Any, ...]
     partial: bool
     rating: CodeforcesRating | None
+
+    @property
+    def name(self) -> str:
+        model, _, strategy, think, solution = self.cell
+        return f"{model}, {strategy}, {Budget(think, solution)}"
 
 
 def ratings(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mapping[int, int]) -> list[RatedCell]:
@@ -48,38 +65,54 @@ def ratings(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mappi
     cells = rows.filter(benchmark=BENCHMARK).sort("sample").partition_by(CELL, as_dict=True, maintain_order=True)
     fullest = max(cell.height for cell in cells.values())
     found = []
-    for (model, _, strategy, think, solution), cell in sorted(cells.items(), key=lambda item: str(item[0])):
+    for key, cell in sorted(cells.items(), key=lambda item: str(item[0])):
         solved = cell.group_by("problem", maintain_order=True).agg(pl.col("score") == 1)
-        name = f"{model}, {strategy}, {Budget(think, solution)}"
-        found.append(RatedCell(name, cell.height < fullest, rating(dict(solved.iter_rows()), standings, users)))
+        found.append(RatedCell(key, cell.height < fullest, rating(dict(solved.iter_rows()), standings, users)))
     return found
 
 
-def section(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mapping[int, int]) -> str:
+def rating_table(cells: Iterable[RatedCell]) -> pl.DataFrame:
+    """The cells that have a rating, in schema RATINGS."""
+    lines = [
+        (
+            *each.cell,
+            *(each.rating.rating, each.rating.low, each.rating.high),
+            *(each.rating.percentile, each.rating.percentile_low, each.rating.percentile_high),
+            len(each.rating.contests),
+        )
+        for each in cells
+        if each.rating
+    ]
+    return pl.DataFrame(lines, schema=RATINGS, orient="row")
+
+
+def section(rows: pl.DataFrame, found: list[RatedCell] | None, theirs: pl.DataFrame) -> str:
     """Markdown for the benchmark's part of the report: ratings, which contests they could not use, published ones.
 
     Args:
-        rows, standings, users: as in `ratings`; standings and users may be empty.
+        rows: the trajectory table.
+        found: of `ratings`; None where the number of users at each rating is not known.
+        theirs: what others published, in schema `reports.published.PUBLISHED`.
     """
     contests = {split_id(problem)[0] for problem in rows.filter(benchmark=BENCHMARK)["problem"].unique()}
-    found = ratings(rows, standings, users) if users else []
-    used = {contest for cell in found if cell.rating for contest in cell.rating.contests}
-    if used:
+    used = {contest for cell in found or () if cell.rating for contest in cell.rating.contests}
+    if found and used:
         ours = _measured(found, contests - used)
-    elif users:
+    elif found is not None:
         ours = (
             f"Not measured: none of {len(contests)} contests has standings of {MIN_PARTICIPANTS} rated participants or "
             f"more. Contests without standings: {_listed(sorted(contests))}. `elastic run report` fetches what it can."
         )
     else:
         ours = "Not measured: the data set with the number of users at each rating is not at hand."
-    return "\n\n".join([f"**Codeforces rating** (CodeElo). {SAMPLE_TESTS_NOTE}", ours, _published()])
+    parts = [f"**Codeforces rating** (CodeElo). {SAMPLE_TESTS_NOTE}", ours, _published(theirs)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _measured(cells: list[RatedCell], missing: set[int]) -> str:
     lines = ["| cell | rating | percentile among users | contests |", "|---|---|---|---|"]
-    for name, partial, found in cells:
-        shown = f"{escaped(name)}{' †' if partial else ''}"
+    for each in cells:
+        found, shown = each.rating, f"{escaped(each.name)}{' †' if each.partial else ''}"
         if found is None:
             lines.append(f"| {shown} | not measured | | 0 |")
             continue
@@ -101,13 +134,17 @@ def _measured(cells: list[RatedCell], missing: set[int]) -> str:
     return "\n".join(lines)
 
 
-def _published() -> str:
-    theirs = published([BENCHMARK]).filter(pl.col("metric").is_in(["rating", "percentile"]))
-    frame = theirs.with_columns(budget=stated_budget()).pivot("metric", index=["model", "budget"], values="value")
+def _published(theirs: pl.DataFrame) -> str:
+    theirs = theirs.filter(pl.col("metric").is_in(["rating", "percentile"]), benchmark=BENCHMARK)
+    if theirs.is_empty():
+        return ""
+    index = ["model", "budget", "source"]
+    frame = theirs.with_columns(budget=stated_budget()).pivot("metric", index=index, values="value")
     lines = [f"Published, not measured here ({sources(theirs)}):", ""]
-    lines += ["| published cell | rating | percentile |", "|---|---|---|"]
+    lines += ["| published cell | rating | percentile | source |", "|---|---|---|---|"]
     lines += [
-        f"| published: {row['model']}, {row['budget']} | {row['rating']:.0f} | {row['percentile']:.1f} |"
+        f"| published: {row['model']}, {row['budget']} | {row['rating']:.0f} | {row['percentile']:.1f} "
+        f"| {row['source']} |"
         for row in frame.iter_rows(named=True)
     ]
     return "\n".join(lines)

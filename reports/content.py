@@ -16,6 +16,8 @@ from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.data.problems import Problem
 from elastic_core.statistics.cost import CostModel
 from elastic_core.sweep.grid import Cell
+from elastic_core.sweep.samples import Samples
+from reports.codeforces import RATINGS
 from reports.parameters import ReportParameters
 
 LOW, HIGH = " low", " high"
@@ -74,13 +76,13 @@ class Asked:
 
     Attributes:
         num_problems: of each benchmark.
-        num_samples: per problem and cell.
+        num_samples: per problem and cell, by benchmark where they differ.
         chosen: whether these are not all problems of the benchmarks.
     """
 
     cells: list[Cell]
     num_problems: Mapping[str, int]
-    num_samples: int
+    num_samples: Samples
     chosen: bool = False
 
 
@@ -99,6 +101,8 @@ class ReportSources:
         documents: longer documents, name → anything that JSON can say: the configuration, the manifests of table and
             data.
         remarks: Markdown for the part of a benchmark, by its name.
+        ratings: of the Codeforces cells, in schema `reports.codeforces.RATINGS`.
+        preset: the preset that the table belongs to, by which published numbers are found; "" where nobody knows.
     """
 
     rows: pl.LazyFrame
@@ -110,6 +114,8 @@ class ReportSources:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     documents: Mapping[str, Any] = field(default_factory=dict)
     remarks: Mapping[str, str] = field(default_factory=dict)
+    ratings: pl.DataFrame = field(default_factory=RATINGS.to_frame)
+    preset: str = ""
 
 
 class Verdict(StrEnum):
@@ -206,6 +212,7 @@ class ReportContent:
         coverage: how much of the sweep is there, in one sentence; None where nobody knows how much was asked for.
         summary: a row per cell, in schema `reports.summary.SUMMARY`.
         anytime: a row per ladder of thinking budgets, of `anytime_accuracy`.
+        headline: the metrics of `reports.headline`.
         claims: what the paper leads us to expect, and whether it holds.
         tables: in the order of the report; each lies in `tables/` as CSV.
         figures: in the order of the report.
@@ -218,6 +225,7 @@ class ReportContent:
     coverage: str | None
     summary: pl.DataFrame
     anytime: pl.DataFrame
+    headline: dict[str, float]
     claims: list[Claim]
     tables: list[ReportTable]
     figures: list[ReportFigure]

@@ -1,5 +1,4 @@
-"""The numbers every figure, table and claim is drawn from: a row per cell, as in `summary.json`; and what others
-published, to be held against ours and marked as theirs wherever it is shown.
+"""The numbers every figure, table and claim is drawn from: a row per cell, as in `summary.json`.
 
 A cell is (model, benchmark, strategy, think_budget, solution_budget); a null budget is unlimited. Its columns:
 
@@ -29,7 +28,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +48,6 @@ from elastic_core.statistics.estimates import (
 )
 from elastic_core.statistics.seeds import by_seed, seed_keys
 from elastic_core.trajectory import CELL, KEY, SCHEMA
-from reports.wording import budget_text
 
 COLUMNS: tuple[str | pl.Expr, ...] = (
     *KEY, "think_tokens", "forced_tokens", "solution_tokens", "navigator_tokens", "think_finish", "answer", "score",
@@ -85,25 +82,6 @@ SUMMARY = pl.Schema(
 )
 
 
-PUBLISHED = pl.Schema(
-    {
-        "model": pl.String,
-        "benchmark": pl.String,
-        "metric": pl.String,
-        "think_budget": pl.String,
-        "solution_budget": pl.String,
-        "tokens": pl.Int64,
-        "value": pl.Float64,
-        "source": pl.String,
-    }
-)
-"""One published number per row. Budgets in tokens, or "unlimited"; tokens are a mean per response; both are null where
-the source does not say. The value is in percent, but for the metric "rating"."""
-
-ACCURACY = ("accuracy", "avg@16", "pass@1")
-"""Metrics that are a share of right answers, in percent: what an accuracy of ours may be shown beside."""
-
-
 def summarize(rows: pl.DataFrame) -> pl.DataFrame:
     """The cells of a trajectory table, in schema SUMMARY, sorted by CELL with unlimited budgets last.
 
@@ -130,10 +108,11 @@ def is_partial(summary: pl.DataFrame) -> bool:
     return bool(summary.select(partial().any()).item())
 
 
-def write_summary_json(summary: pl.DataFrame, anytime: pl.DataFrame, path: Path) -> None:
-    """A JSON object: "cells", a list with one object per cell, keys as in SUMMARY, and "anytime", one with an object
-    per ladder of thinking budgets (`anytime_accuracy`). Floats to six decimals. Atomic."""
-    lists = {"cells": summary, "anytime": anytime}
+def write_summary_json(summary: pl.DataFrame, anytime: pl.DataFrame, ratings: pl.DataFrame, path: Path) -> None:
+    """A JSON object: "cells", a list with one object per cell, keys as in SUMMARY; "anytime", one with an object per
+    ladder of thinking budgets (`anytime_accuracy`); and "ratings", one with an object per Codeforces cell, keys as in
+    `reports.codeforces.RATINGS`. Floats to six decimals. Atomic."""
+    lists = {"cells": summary, "anytime": anytime, "ratings": ratings}
     rounded = (cs.float().round(6), cs.list().list.eval(pl.element().round(6)))
     text = json.dumps({name: table.with_columns(rounded).to_dicts() for name, table in lists.items()}, indent=1)
     write_text(path, text + "\n")
@@ -193,19 +172,3 @@ def _cell(problems: pl.DataFrame) -> dict[str, Any]:
     if len(scores) > 1:
         cell |= {by_seed("avg_at_k"): scores, by_seed("tokens_mean"): tokens}
     return cell
-
-
-def published(benchmarks: list[str]) -> pl.DataFrame:
-    """What was published about these benchmarks, in schema PUBLISHED; often nothing."""
-    with files("reports").joinpath("assets/published.csv").open("rb") as stream:
-        return pl.read_csv(stream, schema=PUBLISHED).filter(pl.col("benchmark").is_in(benchmarks))
-
-
-def stated_budget() -> pl.Expr:
-    """The budget of a published number, as `Budget` is written where the source states one."""
-    return pl.when(pl.col("think_budget").is_null()).then(pl.lit("not stated")).otherwise(budget_text())
-
-
-def sources(rows: pl.DataFrame) -> str:
-    """Where published numbers come from, for the caption that they are under."""
-    return "; ".join(rows["source"].unique().sort())

@@ -15,6 +15,7 @@ from elastic_core.statistics.budgets import cheapest_budgets
 from elastic_core.statistics.estimates import Estimate, pooled, seed_columns
 from elastic_core.statistics.responses import ResponseKind
 from elastic_core.statistics.simultaneous import NonInferiority
+from elastic_core.sweep.samples import samples_of, within
 from elastic_core.trajectory import BUDGET, CELL, ThinkFinish
 from reports.claims import BASE, TRAINED, VANILLA
 from reports.content import Asked, Claim, Verdict
@@ -135,7 +136,7 @@ def _compared(problems: pl.DataFrame, closed: bool) -> str:
     separate, vanilla = limited.filter(strategy="separate"), limited.filter(strategy=VANILLA)
     models = ordered(problems["model"], BASE)
     base = separate.filter(model=BASE)
-    over_base = {name: _by_benchmark(separate.filter(model=name), base) for name in models if name != BASE}
+    over_base = {name: over_budgets(separate.filter(model=name), base) for name in models if name != BASE}
     others = {name: found for name, found in over_base.items() if found}
     if TRAINED in others:
         seeds = len(seed_columns(separate.filter(model=TRAINED), "score"))
@@ -146,14 +147,15 @@ def _compared(problems: pl.DataFrame, closed: bool) -> str:
     for name, found in others.items():
         return _sentence(name, f"{name} over base, separate budgeting", found, closed)
     for name in models:
-        if found := _by_benchmark(separate.filter(model=name), vanilla.filter(model=name)):
+        if found := over_budgets(separate.filter(model=name), vanilla.filter(model=name)):
             return _sentence("Separate budgeting", f"over vanilla truncation of {name}", found, closed)
     cells = problems.select(CELL).n_unique()
     return f"Nothing can be held against anything else in the {cells} cells of {', '.join(models)}."
 
 
-def _by_benchmark(ours: pl.DataFrame, theirs: pl.DataFrame) -> Found:
-    """Over the problems and budgets that both have."""
+def over_budgets(ours: pl.DataFrame, theirs: pl.DataFrame) -> Found:
+    """The first minus the second, over the problems and budgets that both have. Of rows of `cell_problems` of one model
+    and strategy each."""
     place = ["benchmark", "problem", *BUDGET]
     shared = ours.select(place).join(theirs.select(place), on=place, nulls_equal=True)
     found = {}
@@ -235,9 +237,12 @@ def coverage(rows: pl.DataFrame, asked: Asked) -> str:
     Args:
         rows: of the trajectory table, of no other problems than were asked for.
     """
-    counts = rows.filter(pl.col("sample") < asked.num_samples).group_by(CELL).len()
+    counts = rows.filter(within(asked.num_samples)).group_by(CELL).len()
     there = {tuple(row[:-1]): row[-1] for row in counts.select(*CELL, "len").iter_rows()}
-    wanted = {cell.key: asked.num_problems[cell.benchmark] * asked.num_samples for cell in asked.cells}
+    wanted = {
+        cell.key: asked.num_problems[cell.benchmark] * samples_of(asked.num_samples, cell.benchmark)
+        for cell in asked.cells
+    }
     found = {key: min(there.get(key, 0), number) for key, number in wanted.items()}
     numbers = ", ".join(f"{num} of {name}" for name, num in asked.num_problems.items())
     of = f" It measures part of the problems, drawn by a hash of their names: {numbers}." if asked.chosen else ""

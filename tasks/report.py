@@ -35,11 +35,13 @@ from elastic_core.statistics.cost import CostModel
 from elastic_core.sweep.grid import build_cells, first_ids, rows_of
 from elastic_core.sweep.store import Manifest
 from elastic_core.sweep.table import Throughput, throughput_file
-from elastic_core.trajectory import KEY
+from elastic_core.trajectory import BUDGET, KEY
 from reports import codeforces
+from reports.comparison import metric_name
 from reports.content import Asked, ReportSources, Training
 from reports.figures.training import VALIDATION
 from reports.parameters import ReportParameters
+from reports.published import published
 from tasks.artifacts import link_run
 from tasks.stage import (
     METRICS,
@@ -78,6 +80,14 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
     content = build_report(replace(sources, documents=documents, parameters=parameters), directory)
     run_id = tracker.ensure(stage.label, "report", parent)
     with tracker.running(run_id):
+        ratings = {
+            f"{metric_name(f'codeforces_{name}', cell)}/{_budget(cell)}": cell[name]
+            for cell in sources.ratings.to_dicts()
+            for name in ("rating", "percentile")
+        }
+        tracker.log(run_id, metrics=ratings)
+        for recorded in filter(None, (run_id, parent)):
+            tracker.log(recorded, metrics=content.headline)
         for file in files_of(content):
             folder = file.parent.relative_to(directory).as_posix()
             tracker.client.log_artifact(run_id, str(file), None if folder == "." else folder)
@@ -88,6 +98,11 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
         create_link_artifact(file.as_uri(), file.name, key=key, description=str(file))
     link_run(tracker, run_id, "report-mlflow")
     return str(markdown)
+
+
+def _budget(cell: Mapping[str, Any]) -> str:
+    """A cell's budget in characters that MLflow takes."""
+    return "-".join("unlimited" if cell[name] is None else str(cell[name]) for name in BUDGET)
 
 
 @task(name="fetch-standings", cache_policy=NO_CACHE)
@@ -156,6 +171,9 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
         documents["sweep"] = sweep
     documents |= {f"training of {name}": inputs for name, inputs in trained_by.items()}
     documents |= {f"data of {file.parent.name}": _read(file.parent / MANIFEST) for file in files.values()}
+    attempts = rows.filter(pl.col("benchmark") == codeforces.BENCHMARK).select(*KEY, "score").collect()
+    rated = _rated(attempts, files, preset.parent)
+    theirs = published([codeforces.BENCHMARK], [*manifest.models, preset.name])
     return ReportSources(
         rows=rows,
         trainings=trainings,
@@ -171,7 +189,9 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
             "table": str(place),
         },
         documents=documents,
-        remarks=_remarks(rows, files, preset.parent),
+        remarks={} if attempts.is_empty() else {codeforces.BENCHMARK: codeforces.section(attempts, rated, theirs)},
+        ratings=codeforces.rating_table(rated or []),
+        preset=preset.name,
     )
 
 
@@ -185,18 +205,18 @@ def _latency(sweep: Path, models: Iterable[str]) -> dict[str, CostModel]:
     return found
 
 
-def _remarks(rows: pl.LazyFrame, files: Mapping[str, Path], runs: Path) -> dict[str, str]:
-    """The part of a benchmark that its trajectories alone do not tell, by its name."""
-    attempts = rows.filter(pl.col("benchmark") == codeforces.BENCHMARK).select(*KEY, "score").collect()
-    if attempts.is_empty():
-        return {}
+def _rated(attempts: pl.DataFrame, files: Mapping[str, Path], runs: Path) -> list[codeforces.RatedCell] | None:
+    """The Codeforces cells of a table with their ratings; None where the number of users at each is not known."""
+    problems = files.get(codeforces.BENCHMARK)
+    if attempts.is_empty() or problems is None:
+        return None
+    built = problems.with_name(f"{codeforces.BENCHMARK}-ratings.parquet")  # The data stage builds both together.
+    if not built.exists():
+        return None
     contests = {split_id(problem)[0] for problem in attempts["problem"].unique()}
     standings, _ = load(runs / STANDINGS, contests)
-    users: dict[int, int] = {}
-    if problems := files.get(codeforces.BENCHMARK):
-        built = problems.with_name(f"{codeforces.BENCHMARK}-ratings.parquet")  # The data stage builds both together.
-        users = dict(pl.read_parquet(built, columns=["rating", "users"]).iter_rows()) if built.exists() else {}
-    return {codeforces.BENCHMARK: codeforces.section(attempts, standings, users)}
+    users = dict(pl.read_parquet(built, columns=["rating", "users"]).iter_rows())
+    return codeforces.ratings(attempts, standings, users)
 
 
 def _chosen(
@@ -210,7 +230,13 @@ def _chosen(
 def _asked(sweep: Mapping[str, Any], rows: pl.LazyFrame, problems: Mapping[tuple[str, str], Problem]) -> Asked:
     request, benchmarks = sweep["request"], list(sweep["inputs"]["benchmarks"])
     return Asked(
-        build_cells(request["models"], benchmarks, request["strategies"], parse_grid(request["budgets"])),
+        build_cells(
+            request["models"],
+            benchmarks,
+            request["strategies"],
+            parse_grid(request["budgets"]),
+            request.get("strategies_of"),
+        ),
         {name: len(_known(rows, problems, name)) for name in benchmarks},
         request["samples"],
         chosen="problems" in request,

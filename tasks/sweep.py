@@ -25,13 +25,15 @@ from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
 from elastic_core.sweep.grid import first_problems, rows_of
 from elastic_core.sweep.models import SweepModel, sweep_models
 from elastic_core.sweep.plan import SweepPlan, plan_sweep
+from elastic_core.sweep.samples import Samples, samples_text, within
 from elastic_core.sweep.stopping import next_samples, projection, widest
 from elastic_core.sweep.store import Manifest
 from elastic_core.sweep.table import SweepTable, Throughput, bytes_per_token, with_stores
 from elastic_core.trajectory import CELL
 from reports.summary import COLUMNS, cell_problems, summarize_problems
 from reports.verdict import readable, unreadable
-from tasks.artifacts import Progress, progress, record_cells
+from tasks.artifacts import Progress, progress
+from tasks.cells import record_cells
 from tasks.stage import STORES, TABLE, Stage, seconds_to_queue, worth_retrying
 from tasks.tracking import Tracker, flatten
 
@@ -71,7 +73,8 @@ def measure(
             after = time.monotonic()
             rows = sweep.store.scan().select(COLUMNS).collect()
             means = cell_problems(rows)
-            record_cells(tracker, run_id, stage.label, summarize_problems(means), anytime_accuracy(means))
+            summary, anytime = summarize_problems(means), anytime_accuracy(means)
+            record_cells(tracker, run_id, parent, stage, checkpoints, summary, anytime)
             for model in readable(rows):
                 for sentence in unreadable(model):
                     get_run_logger().warning(sentence)
@@ -107,7 +110,8 @@ class Sweep:
     """What a stage asks for, and how far it is.
 
     Attributes:
-        samples: of each problem and cell; more, as it runs, where narrow intervals take them.
+        samples: of each problem and cell, by benchmark where they differ; more, as it runs, where narrow intervals take
+            them.
     """
 
     stage: Stage
@@ -115,7 +119,7 @@ class Sweep:
     engine: EngineParameters
     models: Sequence[SweepModel]
     problems: Mapping[str, Sequence[Problem]]
-    samples: int
+    samples: Samples
     results: list[SweepResult] = field(default_factory=list)
     failures: list[SweepIncomplete] = field(default_factory=list)
 
@@ -132,7 +136,8 @@ class Sweep:
         UserError: when the request cannot be run, or rows were made by another version of vLLM.
         """
         try:
-            models = sweep_models(stage.request, stage.inputs["models"], checkpoints, problems, engine, templates)
+            given = {**stage.request, **stage.inputs["sampling"]}
+            models = sweep_models(given, stage.inputs["models"], checkpoints, problems, engine, templates)
         except ValueError as error:
             raise UserError(str(error)) from None
         return cls(stage, _table(stage, engine), engine, models, problems, stage.request["samples"])
@@ -174,12 +179,13 @@ class Sweep:
         found = widest(rows, cells)
         narrow = found.half_width <= target
         following = next_samples(self.samples, cap)
-        goes_on = "narrow enough" if narrow else "the cap" if self.samples >= cap else f"going on to {following}"
+        at_cap = following == self.samples
+        goes_on = "narrow enough" if narrow else "the cap" if at_cap else f"going on to {samples_text(following)}"
         get_run_logger().info(
-            "%d samples: the widest interval is ±%.1f points of %g asked, %s: %s",
-            self.samples, found.half_width, target, found.cell, goes_on,
+            "%s: the widest interval is ±%.1f points of %g asked, %s: %s",
+            samples_text(self.samples), found.half_width, target, found.cell, goes_on,
         )  # fmt: skip
-        if narrow or self.samples >= cap:
+        if narrow or at_cap:
             return []
         if (then := widest(rows, cells, cap)).half_width > target:
             get_run_logger().warning("%s", projection(then, cap))
@@ -190,7 +196,7 @@ class Sweep:
         """Scores of this round's rows. What is beyond it is of a run that asked for more, or was killed: it decides
         nothing here."""
         ids = {name: [problem.id for problem in given] for name, given in self.problems.items()}
-        asked = rows_of(ids) & (pl.col("sample") < self.samples)
+        asked = rows_of(ids) & within(self.samples)
         return self.store.scan().filter(asked).select("problem", "score", *CELL)
 
     async def run_model(self, model: SweepModel, shown: Progress) -> None:
@@ -215,6 +221,7 @@ class Sweep:
                         replicas=replicas,
                         rows=model.rows,
                         store=self.store,
+                        max_response_tokens=sampling.get("max_response_tokens"),
                         max_in_flight=2 * self.engine.max_num_seqs,
                         on_progress=update,
                     )

@@ -12,14 +12,20 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from datetime import datetime
+from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlencode
 
 import polars as pl
 
 from elastic_core.data.problems import Manifest
+from elastic_core.files import replacing_directory
 from elastic_core.fingerprint import model_fingerprint
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
 
 _log = logging.getLogger(__name__)
 
@@ -29,17 +35,28 @@ _TABLES = "mlflow.loggedArtifacts"
 """Tag that tells MLflow's pages which artifacts are tables."""
 _LARGEST_BATCH, _MOST_PARAMETERS = 1000, 100
 """Metrics, and parameters, that MLflow takes in one request."""
+_LONGEST_TAG = 8000
+"""Characters."""
+_KIND = {"mlflow.experimentKind": "custom_model_development"}
+"""Tag that has MLflow's page of an experiment open on its runs."""
+Point = tuple[str, int, float]
+"""Of a metric: its name, a step, its value there."""
 _WEIGHTS = "elastic.weights"
 """Tag of a model version: the fingerprint of its weights, configuration and tokenizer."""
 _CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 
 
 class Result(NamedTuple):
-    """What a run that is only recorded consists of."""
+    """What a run that is only recorded consists of.
+
+    Attributes:
+        tags: may change from one record to the next.
+        params: are those of the first record, as MLflow changes none.
+    """
 
     label: str
     name: str
-    tags: Mapping[str, str]
+    tags: Mapping[str, Any]
     params: Mapping[str, Any]
     metrics: Mapping[str, float]
 
@@ -61,14 +78,14 @@ class Tracker:
         found = self.client.get_experiment_by_name(preset)
         # A server decides where its artifacts go; beside a bare database MLflow would choose the current directory.
         local = None if self.tracking_uri.startswith("http") else (runs / "mlartifacts").as_uri()
-        self.experiment_id = found.experiment_id if found else self.client.create_experiment(preset, local)
+        self.experiment_id = found.experiment_id if found else self.client.create_experiment(preset, local, _KIND)
 
     def find(self, label: str) -> str | None:
         """Id of the run with this label."""
         runs = self.client.search_runs([self.experiment_id], f"tags.`{LABEL}` = '{label}'", max_results=1)
         return runs[0].info.run_id if runs else None
 
-    def ensure(self, label: str, name: str, parent: str | None = None, tags: Mapping[str, str] | None = None) -> str:
+    def ensure(self, label: str, name: str, parent: str | None = None, tags: Mapping[str, Any] | None = None) -> str:
         """Id of the run with this label, created when there is none; (re)attached to `parent`. Its tag `stage` is its
         name unless `tags` say otherwise: what the runs of an experiment are filtered by."""
         tags = {"stage": name, **(tags or {}), **({_PARENT: parent} if parent else {})}
@@ -82,27 +99,66 @@ class Tracker:
         """A finished run below `parent` for each result, made when there is none: few requests, as there are many."""
         known = self._below(parent)
         for result in results:
-            run_id = known.get(result.label) or self._create(
-                result.label, result.name, {**result.tags, _PARENT: parent}
-            )
-            self.log(run_id, metrics=result.metrics, params=result.params)
+            tags, run = {**result.tags, _PARENT: parent}, known.get(result.label)
+            run_id = run.info.run_id if run else self._create(result.label, result.name, tags)
+            there = run.data.params if run else {}
+            params = {name: value for name, value in result.params.items() if name not in there}
+            self.log(run_id, metrics=result.metrics, params=params, tags=tags)
             self.client.set_terminated(run_id, "FINISHED")
 
-    def _below(self, parent: str) -> dict[str, str]:
-        """Ids of the runs of a parent, by label."""
+    def keep_points(
+        self, label: str, name: str, points: Sequence[Point], parent: str | None, tags: Mapping[str, Any]
+    ) -> str:
+        """Id of a finished run with this label that holds these points and no others. MLflow takes no point back: a run
+        that holds another one is deleted, and made anew."""
+        run_id, wanted = self.find(label), set(points)
+        held = set(self.history(run_id).select("name", "step", "value").iter_rows()) if run_id else set()
+        if run_id and held - wanted:
+            self.client.delete_run(run_id)
+            held = set()
+        run_id = self.ensure(label, name, parent, tags)
+        self.log_points(run_id, sorted(wanted - held))
+        self.client.set_terminated(run_id, "FINISHED")
+        return run_id
+
+    def chart(self, run_ids: Sequence[str], metric: str, over: str = "step") -> str:
+        """The page of MLflow that draws a metric of several runs, relative to any other of its pages.
+
+        Args:
+            over: "step", or "wall" for the time of every point.
+        """
+        asked: dict[str, Any] = {"runs": list(run_ids), "metric": metric, "experiments": [self.experiment_id]}
+        asked |= {"plot_metric_keys": [metric], "x_axis": over, "show_point": True}
+        values = {
+            name: value if name == "x_axis" else json.dumps(value, separators=(",", ":"))
+            for name, value in asked.items()
+        }
+        return f"#/metric?{urlencode(values, safe=',/')}"
+
+    def describe(self, run_id: str, text: str, charts: Sequence[str]) -> None:
+        """The run's description, in Markdown: `text` with a line for each of the charts in the place of {charts}, as
+        many as MLflow has room for."""
+        room = _LONGEST_TAG - len(text)
+        lengths = accumulate(len(chart) + 3 for chart in charts)
+        fitting = [f"- {chart}" for chart, length in zip(charts, lengths, strict=True) if length <= room]
+        self.client.set_tag(run_id, "mlflow.note.content", text.format(charts="\n".join(fitting)))
+
+    def _below(self, parent: str) -> dict[str, Run]:
+        """The runs of a parent, by label."""
         from mlflow.store.entities import PagedList
 
-        found: dict[str, str] = {}
+        found: dict[str, Run] = {}
         page: PagedList[Any] | None = None
         while page is None or page.token:
             page = self.client.search_runs(
                 [self.experiment_id], f"tags.`{_PARENT}` = '{parent}'", page_token=page.token if page else None
             )
-            found |= {run.data.tags[LABEL]: run.info.run_id for run in page if LABEL in run.data.tags}
+            found |= {run.data.tags[LABEL]: run for run in page if LABEL in run.data.tags}
         return found
 
-    def _create(self, label: str, name: str, tags: Mapping[str, str]) -> str:
-        run = self.client.create_run(self.experiment_id, run_name=name, tags={LABEL: label, **tags})
+    def _create(self, label: str, name: str, tags: Mapping[str, Any]) -> str:
+        named = {LABEL: label, **{key: str(value) for key, value in tags.items()}}
+        run = self.client.create_run(self.experiment_id, run_name=name, tags=named)
         return str(run.info.run_id)
 
     @contextmanager
@@ -144,12 +200,12 @@ class Tracker:
             )
             rest = {}
 
-    def log_points(self, run_id: str, points: Sequence[tuple[str, int, float]]) -> None:
-        """Metrics as (name, step, value), of any number of steps."""
+    def log_points(self, run_id: str, points: Sequence[Point], at: datetime | None = None) -> None:
+        """Metrics of any number of steps, of this moment unless another is given."""
         from mlflow.entities import Metric
 
-        now = int(time.time() * 1000)
-        metrics = [Metric(name, value, now, step) for name, step, value in points]
+        moment = int(1000 * (at.timestamp() if at else time.time()))
+        metrics = [Metric(name, value, moment, step) for name, step, value in points]
         for start in range(0, len(metrics), _LARGEST_BATCH):
             self.client.log_batch(run_id, metrics=metrics[start : start + _LARGEST_BATCH])
 
@@ -207,6 +263,28 @@ class Tracker:
             version = made.version
         self.client.set_registered_model_alias(name, alias, version)
         return str(version)
+
+    def newest(self, name: str, runs: Path) -> tuple[str, Path] | None:
+        """Version and directory of the newest weights of a registered model, None when there are none: where training
+        left them, or below `runs` a copy of the server's.
+
+        Raises:
+            MlflowException: when MLflow does not answer.
+        """
+        from mlflow.exceptions import MlflowException
+
+        try:
+            found = self.client.get_model_version_by_alias(name, "last")
+        except MlflowException as error:
+            if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):  # No model, or no alias.
+                return None
+            raise
+        left = runs / found.tags["elastic.stage"] / Path(str(found.source)).name
+        copy = left.parents[2] / "registered" / str(found.version)
+        if not left.is_dir() and not copy.is_dir():
+            with replacing_directory(copy) as temporary:
+                self.client.download_artifacts(str(found.run_id), left.name, str(temporary))
+        return str(found.version), left if left.is_dir() else copy / left.name
 
     def renew(self, run_id: str, file: Path) -> None:
         """Replace the run's copy of a file of a registered model, if it has one: beside a database it has none."""

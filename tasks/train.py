@@ -14,6 +14,7 @@ from prefect.logging.handlers import APILogHandler
 from elastic_core.data.problems import MANIFEST
 from elastic_core.errors import UserError
 from elastic_core.files import LockHeld, exclusive, replacing
+from elastic_core.model_files import licence
 from elastic_core.ray_cluster import RayCluster, running_cluster
 from elastic_core.training import model_card
 from elastic_core.training.checkpoints import (
@@ -138,6 +139,7 @@ def publish(stage: Stage, tracker: Tracker, run_id: str, checkpoints: Path, base
             "accuracy": validation.accuracy if validation else None,
             "samples": validation.samples if validation else None,
             "base": f"{base} ({stage.inputs['base']})",
+            "licence": licence(base),
             "train": stage.inputs["train"],
             "data": {name: stage.inputs[name] for name in ("train_data", "validation_data")},
             "data_manifest": str(data / MANIFEST),

@@ -49,6 +49,7 @@ def rollout(
     budget: str = "6+8",
     strategy: str = "separate",
     l1: dict[str, Any] | None = None,
+    masks: dict[str, bool] | None = None,
     split: str = "train",
     step: int = 1,
     session: int = 0,
@@ -56,10 +57,11 @@ def rollout(
     **lengths: int,
 ) -> Any:
     rollouts = {"prompt_length": 32, "response_length": 15} | lengths
+    of_loss = {"mask_truncated_samples": False, "train_on_forced_end": False} | (masks or {})
     config = OmegaConf.create(
         {
             "actor_rollout_ref": {"model": {"path": str(BASE)}, "rollout": rollouts},
-            "elastic": {"strategy": strategy, "budget": budget, "l1": l1, "seed": 3},
+            "elastic": {"strategy": strategy, "budget": budget, "l1": l1, "seed": 3} | of_loss,
             "data": {},
         }
     )

@@ -57,6 +57,9 @@ class DataBuild:
         trained: names of the sets that training reads; over-long prompts are dropped from them.
         max_prompt_tokens: longest prompt that training takes; None when there is no training.
         common_ngrams: 13-grams of more training rows than this do not count as overlap; None counts all.
+        decontaminate: leave out what overlaps; else it is only counted.
+        max_tests: of each problem that training reads, of sets that were trained on with fewer (`Dataset.cuts_tests`):
+            those with the longest inputs; None is all of them.
         tokenizer: directory of the tokenizer that prompts are measured with.
     """
 
@@ -66,6 +69,8 @@ class DataBuild:
     max_prompt_tokens: int | None
     trained: frozenset[str] = frozenset()
     common_ngrams: int | None = None
+    decontaminate: bool = True
+    max_tests: int | None = None
     miniature: MiniatureParameters | None = None
 
 
@@ -113,6 +118,8 @@ def build(
         tokenizer=tokenizer_fingerprint(plan.tokenizer),
         max_prompt_tokens=plan.max_prompt_tokens,
         common_ngrams=plan.common_ngrams,
+        decontaminated=plan.decontaminate,
+        max_tests=plan.max_tests,
         templates={name: template.record() for name, template in used.items()},
         datasets=records,
     )
@@ -194,7 +201,9 @@ class Sets:
         if _is_trained(entry):
             measured = [[other.name, self._clean_keys[other.name]] for other in self._measured]
             longest = plan.max_prompt_tokens if entry.name in plan.trained else None
-            return _short([*inputs, measured, plan.common_ngrams, longest])
+            chosen = [] if plan.decontaminate else ["whole"]
+            chosen += [f"{max_tests} tests"] if (max_tests := self._max_tests(entry)) else []
+            return _short([*inputs, measured, plan.common_ngrams, longest, *chosen])
         return _short(inputs)
 
     @property
@@ -218,10 +227,12 @@ class Sets:
         asked = self._asked(entry) if entry.form in _ASKING else None
         if asked is not None and _is_trained(entry):
             measured = {other.name: self._questions[other.name] for other in self._measured}
-            left_out, overlap = decontaminate.overlaps(entry.name, asked, measured, self.plan.common_ngrams)
+            found, overlap = decontaminate.overlaps(entry.name, asked, measured, self.plan.common_ngrams)
+            if self.plan.decontaminate:
+                left_out = found
             if entry.name in self.plan.trained and self.plan.max_prompt_tokens is not None:
                 left_out.extend(decontaminate.too_long(entry.name, asked, self.plan.max_prompt_tokens))
-        write_final(entry, clean, target, left_out["id"].unique())
+        write_final(entry, clean, target, left_out["id"].unique(), self._max_tests(entry))
         with replacing(target.with_name(REMOVED)) as temporary:
             left_out.write_parquet(temporary)
         duplicates, near_empty = asked.counts() if asked else (0, 0)
@@ -235,6 +246,9 @@ class Sets:
             removed=decontaminate.by_reason(left_out),
             prompt_tokens=summarize_lengths(asked.lengths) if asked else None,
         )
+
+    def _max_tests(self, entry: Dataset) -> int | None:
+        return self.plan.max_tests if entry.cuts_tests and entry.name in self.plan.trained else None
 
     @cached_property
     def _questions(self) -> dict[str, Questions]:

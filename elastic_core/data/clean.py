@@ -16,6 +16,7 @@ from elastic_core.data.problems import VERL_SCHEMA
 from elastic_core.data.prompts import TEMPLATES
 from elastic_core.data.readers import read_batches
 from elastic_core.errors import UserError
+from elastic_core.rewards.truth import longest_tests
 
 MESSAGES = pl.Schema({"messages": CONVERSATIONS["messages"]})
 """What verl's supervised fine-tuning reads."""
@@ -79,11 +80,17 @@ def write_clean(entry: Dataset, batches: Batches, target: Path, ids: pl.Series |
     return table.rows
 
 
-def write_final(entry: Dataset, clean: Path, target: Path, left_out: pl.Series) -> None:
-    """What training and benchmarks read, from the clean table without the rows with these ids."""
+def write_final(entry: Dataset, clean: Path, target: Path, left_out: pl.Series, max_tests: int | None = None) -> None:
+    """What training and benchmarks read, from the clean table without the rows with these ids.
+
+    Args:
+        max_tests: of a problem that are kept; None keeps all.
+    """
     with writing(target, VERL_SCHEMA if entry.form is Form.PROBLEMS else MESSAGES) as table:
         for rows in read_pieces(clean):
             kept = rows.filter(~pl.col("id").is_in(left_out.implode())) if left_out.len() else rows
+            if max_tests is not None:
+                kept = kept.with_columns(truth=pl.Series([longest_tests(text, max_tests) for text in kept["truth"]]))
             if entry.form is Form.PROBLEMS:
                 kept = verl_rows(entry, kept, table.rows)
             elif entry.form is Form.CONVERSATIONS:

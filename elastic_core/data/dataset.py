@@ -207,6 +207,7 @@ class Dataset:
             conversation whose first message is the question alone.
         ids: name of a reference data set whose n-th row holds the `id` of the n-th problem.
         needs: names of further reference data sets that its results are read with.
+        cuts_tests: whether those who trained on it took some of each problem's tests (`data.max_tests`).
         chosen: what the mapping depends on that is neither in the files nor in the code.
     """
 
@@ -224,6 +225,7 @@ class Dataset:
     prompt: str | None = None
     ids: str | None = None
     needs: tuple[str, ...] = ()
+    cuts_tests: bool = False
     chosen: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 

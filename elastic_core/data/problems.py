@@ -131,12 +131,16 @@ class Manifest(TypedDict):
         tokenizer: fingerprint of the tokenizer that prompts are measured with.
         max_prompt_tokens: longest prompt that is kept in the sets that are trained on; None when none is.
         common_ngrams: training rows beyond which a 13-gram is a common phrase and no overlap; None counts all.
+        decontaminated: whether rows that overlap were left out of what is trained on, or only counted.
+        max_tests: tests that are kept of a problem that is trained on, where its set is cut; None keeps all.
         templates: hash, wording and origin of each prompt template, by name.
     """
 
     tokenizer: str
     max_prompt_tokens: int | None
     common_ngrams: int | None
+    decontaminated: bool
+    max_tests: int | None
     templates: dict[str, dict[str, str | None]]
     datasets: dict[str, DatasetRecord]
 

@@ -75,12 +75,14 @@ _ENTRIES = (
         description="DeepCoder-Preview: verified problems of SYNTHETIC-1",
         files=_file("primeintellect/train-*.parquet"),
         map=code.primeintellect,
+        cuts_tests=True,
     ),
     _deepcoder(
         name="deepcoder-taco",
         description="DeepCoder-Preview: verified problems of TACO",
         files=_file("taco/train-*.parquet"),
         map=code.taco,
+        cuts_tests=True,
     ),
     _deepcoder(
         name="deepcoder-lcbv5",
@@ -154,7 +156,7 @@ _ENTRIES = (
     ),
     _code(
         name="livecodebench",
-        description="LiveCodeBench v5, contests from 2024-08-01 to 2025-02-01",
+        description="LiveCodeBench v5, contests from 2024-08-01 to 2025-01-31",
         source=Hub("livecodebench/code_generation_lite"),
         files=tuple(SourceFile(f"test{part}.jsonl") for part in ("", 2, 3, 4, 5)),
         licence="CC",
@@ -182,6 +184,14 @@ _ENTRIES = (
         rows=164,
         map=code.humaneval_plus,
         prompt="evalplus-v1",
+    ),
+    _code(
+        name="humaneval-plus-bare",
+        description="HumanEval+ as DeepCoder and E1 have it: bare prompts, without problem 32",
+        source=Hub("evalplus/humanevalplus"),
+        files=_file("data/test-*.parquet"),
+        licence="Apache-2.0",
+        map=code.humaneval_plus_bare,
     ),
     _code(
         name="leetcode",

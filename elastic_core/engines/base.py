@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from elastic_core.retry import ProcessLost
@@ -32,6 +33,21 @@ class Engine(Protocol):
             EngineLost: when no request can be any more.
         """
         ...
+
+
+@dataclass(frozen=True)
+class Limited:
+    """An engine that ends after `max_tokens` what no budget ends: an unlimited phase does not go on to the context's
+    end, which is another for every prompt."""
+
+    engine: Engine
+    max_tokens: int
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        """See `Engine`."""
+        if request.max_tokens is None:
+            request = replace(request, max_tokens=self.max_tokens)
+        return await self.engine.generate(request, seed)
 
 
 async def drive(rollout: StrategyRun, engines: Mapping[str, Engine], seed: int) -> Trajectory:

@@ -17,6 +17,7 @@ import yaml
 from elastic_core.data.problems import Problem
 from elastic_core.files import write_text
 from elastic_core.rewards.grade import THINK_END
+from elastic_core.sweep.samples import Samples, samples_of, samples_text
 
 VERSION = "0.4.13"
 """Of lm_eval, that the tasks were tried with."""
@@ -30,13 +31,15 @@ class TaskSettings:
 
     Attributes:
         context: prompt and response together, in tokens.
-        samples: responses per problem, the k of avg@k.
+        max_response_tokens: of a response, where that is less than the context leaves.
+        samples: responses per problem, the k of avg@k, by benchmark where they differ.
     """
 
     context: int
-    samples: int
+    samples: Samples
     temperature: float
     top_p: float
+    max_response_tokens: int | None = None
 
 
 class _Function(str):
@@ -58,7 +61,7 @@ def task(benchmark: str, longest_prompt: int, settings: TaskSettings) -> dict[st
     Args:
         longest_prompt: of the benchmark, in tokens. The harness cuts a prompt that leaves less than max_gen_toks.
     """
-    sampled = settings.temperature > 0
+    sampled, samples = settings.temperature > 0, samples_of(settings.samples, benchmark)
     sampling: dict[str, Any] = {"temperature": settings.temperature, "top_p": settings.top_p}
     return {
         "task": task_name(benchmark),
@@ -75,13 +78,13 @@ def task(benchmark: str, longest_prompt: int, settings: TaskSettings) -> dict[st
             "do_sample": sampled,
             # transformers would otherwise keep the 50 likeliest tokens, or what the checkpoint says.
             **(sampling | {"top_k": 0} if sampled else {}),
-            "max_gen_toks": settings.context - longest_prompt,
+            "max_gen_toks": min(settings.max_response_tokens or settings.context, settings.context - longest_prompt),
         },
-        "repeats": settings.samples,
-        "filter_list": [{"name": "all", "filter": [{"function": "take_first_k", "k": settings.samples}]}],
+        "repeats": samples,
+        "filter_list": [{"name": "all", "filter": [{"function": "take_first_k", "k": samples}]}],
         "process_results": _Function("process_results"),
         "metric_list": [{"metric": "avg_at_k", "aggregation": "mean", "higher_is_better": True}],
-        "metadata": {"version": 1, "samples": settings.samples},
+        "metadata": {"version": 1, "samples": samples},
     }
 
 
@@ -157,7 +160,7 @@ project is checked out, DIR this directory):
 
 ## Compare
 
-`avg_at_k` is the mean over problems of the mean score of {settings.samples} responses; its standard error is over
+`avg_at_k` is the mean over problems of the mean score of {samples_text(settings.samples)}; its standard error is over
 problems, so that ± 1.96 of it is comparable with our interval. Beside it belongs the row `unconstrained` of the same
 benchmark and model in our report. Two draws agree when the difference is within 1.96 · √(SE₁² + SE₂²).
 

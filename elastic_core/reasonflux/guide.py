@@ -62,7 +62,7 @@ class Script:
 
 
 def load_script(name: str) -> Script:
-    """A script by name: "reasonflux" or "miniature"."""
+    """A script by name: "reasonflux", "published" or "miniature"."""
     return Script(**tomllib.loads((SCRIPTS / f"{name}.toml").read_text(encoding="utf-8")))
 
 
@@ -99,7 +99,10 @@ class Guide:
 
     @cached_property
     def opening(self) -> Ids:
-        """After the first turn: the thought that its generation prompt opens is closed."""
+        """After the first turn: the thought that its generation prompt opens is closed; nothing of a model that has
+        no think markers."""
+        if not self._markers.thinks:
+            return ()
         start = () if self._markers.template_opens_thinking else (self._markers.think_start,)
         return (*start, self._markers.think_end)
 

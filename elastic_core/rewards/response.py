@@ -42,7 +42,7 @@ def response_texts(tokenizer: Any, markers: Markers, trajectories: Iterable[Traj
     responses: dict[tuple[tuple[int, ...], int | None], int] = {}
     places = [responses.setdefault((t.response_ids, t.solution_start), len(responses)) for t in trajectories]
     parts = [_parts(markers, *response) for response in responses]
-    marker = (markers.think_end,)
+    marker = (markers.think_end,) if markers.thinks else ()
     distinct = list(dict.fromkeys([marker, *(ids for pair in parts for ids in pair if ids is not None)]))
     decoded = dict(zip(distinct, _decode(tokenizer, distinct), strict=True))
     texts = [
@@ -56,11 +56,13 @@ def _parts(
     markers: Markers, ids: tuple[int, ...], solution_start: int | None
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
     """Tokens before think-end and, when a solution was begun, from think-end on: some tokenizers drop the space before
-    the first token that they decode, so that the marker's text has to go and not the marker."""
+    the first token that they decode, so that the marker's text has to go and not the marker. Without markers what comes
+    before the solution is what it begins after."""
     end = len(ids) - bool(ids and ids[-1] in markers.end_of_text)
     if solution_start is None:
         return ids[:end], None
-    return ids[: solution_start - 1], ids[solution_start - 1 : end]
+    before = solution_start - markers.thinks
+    return ids[:before], ids[before:end]
 
 
 def _decode(tokenizer: Any, sequences: Sequence[tuple[int, ...]]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 import orjson
@@ -151,6 +151,20 @@ class CodeTruth:
         if not isinstance(values, dict) or values.keys() != expected:
             raise ValueError(f"not an encoded code truth (expected the keys {sorted(expected)}): {text[:80]}")
         return cls(**{**values, "tests": _decode_tests(values.pop("tests"))})
+
+
+def longest_tests(truth: str, num: int) -> str:
+    """An encoded code truth with at most `num` of its tests: those with the longest inputs, in characters, as
+    DeepCoder's reward takes them. One that has no more, or a test program, is as it was.
+
+    Raises:
+        ValueError: when the text is not an encoded truth.
+    """
+    decoded = CodeTruth.decode(truth)
+    if len(decoded.tests) <= num:
+        return truth
+    longest = sorted(decoded.tests, key=lambda test: len(test.input), reverse=True)[:num]
+    return replace(decoded, tests=tuple(longest)).encode()
 
 
 def _decode_tests(pairs: Any) -> tuple[CodeTest, ...]:

@@ -79,6 +79,7 @@ class Strategy:
         shares: whether its sampled tokens are draws that the continuation memo may hand to others.
         redraws: whether it draws from one prefix several times, and keeps some. A row does not tell which it kept, so a
             resumed sweep learns nothing from it: what was chosen has another law than what is drawn.
+        thinks: whether it needs think markers; one that does runs with no model that lacks them.
         max_forced_tokens: most tokens that it writes itself; they need room in the context beside the budget.
     """
 
@@ -89,6 +90,7 @@ class Strategy:
     prolongs: bool = False
     shares: bool = True
     redraws: bool = False
+    thinks: bool = True
     max_forced_tokens: Callable[[Markers], int] = lambda markers: 0
 
     def prompt(self, question: str, budget: Budget) -> str:

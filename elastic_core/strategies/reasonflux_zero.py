@@ -53,8 +53,10 @@ class TemplateParameters(BaseModel):
     trust_remote_code: bool = Field(
         False, description="Run the code that comes with an embedder; jina-embeddings-v3 needs it."
     )
-    wording: Literal["reasonflux", "miniature"] = Field(
-        "reasonflux", description="In which words navigator and solver are asked; miniature is for the miniature alone."
+    wording: Literal["reasonflux", "published", "miniature"] = Field(
+        "reasonflux",
+        description="In which words navigator and solver are asked: ours, those of the published program as far as "
+        "they are published, or miniature, for the miniature alone.",
     )
 
 
@@ -75,6 +77,7 @@ def reasonflux_zero(guide: Guide) -> Strategy:
         decode,
         instruction=lambda budget: guide.plan_request,
         roles=(NAVIGATOR, SOLVER),
+        thinks=False,
         max_forced_tokens=lambda markers: guide.max_forced_tokens,
     )
 
@@ -117,7 +120,7 @@ def _no_library(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, s
     raise TypeError("reasonflux_zero needs a library of templates: make it with reasonflux_zero(guide)")
 
 
-WITHOUT_LIBRARY = Strategy(_no_library, roles=(NAVIGATOR, SOLVER), shares=False)
+WITHOUT_LIBRARY = Strategy(_no_library, roles=(NAVIGATOR, SOLVER), shares=False, thinks=False)
 """Stands for the strategy where only its name and roles count. What its rows drew followed a prompt unknown here."""
 
 

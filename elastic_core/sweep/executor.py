@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from elastic_core.engines.base import Engine, RequestFailed, drive
+from elastic_core.engines.base import Engine, Limited, RequestFailed, drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
 from elastic_core.strategies import Completion, Generate, Sampling
 from elastic_core.sweep.grid import checkpoints
@@ -89,6 +89,7 @@ async def run_sweep(
     replicas: Sequence[Replica],
     rows: RowBuilder,
     store: Table,
+    max_response_tokens: int | None = None,
     max_in_flight: int = 512,
     on_progress: Callable[[SweepResult], None] | None = None,
 ) -> SweepResult:
@@ -96,6 +97,7 @@ async def run_sweep(
 
     Args:
         replicas: engines that do the same work side by side; a sample stays with one, whose prefix cache holds it.
+        max_response_tokens: where a phase without a limit ends; None is the context's end.
         max_in_flight: samples under way at once per replica; twice an engine's max_num_seqs keeps its batch full.
         on_progress: called after every shard, from the event loop.
 
@@ -103,7 +105,8 @@ async def run_sweep(
         SweepIncomplete: at the end, when samples failed.
         EngineLost: when an engine is gone; what was finished is stored.
     """
-    return await _Run(plan, sampling, prompts, rows, store, on_progress).run(replicas, max_in_flight)
+    run = _Run(plan, sampling, prompts, rows, store, max_response_tokens, on_progress)
+    return await run.run(replicas, max_in_flight)
 
 
 @dataclass
@@ -113,6 +116,7 @@ class _Run:
     prompts: Prompts
     rows: RowBuilder
     store: Table
+    max_response_tokens: int | None
     on_progress: Callable[[SweepResult], None] | None
     finished: list[tuple[Sample, Trajectory]] = field(default_factory=list)
     finished_tokens: int = 0
@@ -174,6 +178,8 @@ class _Run:
     async def attempt(self, sample: Sample, engines: Mapping[str, Engine]) -> Trajectory | None:
         strategy = self.prompts.strategies[sample.cell.strategy]
         prompt = self.prompts.ids(sample.problem, sample.cell.strategy, sample.cell.budget)
+        if self.max_response_tokens is not None:
+            engines = {role: Limited(engine, self.max_response_tokens) for role, engine in engines.items()}
         reason = ""
         for _ in range(ATTEMPTS):
             rollout = strategy.decode(prompt, sample.cell.budget, self.rows.markers, self.sampling)

@@ -89,7 +89,11 @@ def checkpoint_names(models: Iterable[str]) -> list[str]:
 
 
 def build_cells(
-    models: Sequence[str], benchmarks: Sequence[str], strategies: Sequence[str], budgets: Sequence[Budget]
+    models: Sequence[str],
+    benchmarks: Sequence[str],
+    strategies: Sequence[str],
+    budgets: Sequence[Budget],
+    strategies_of: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Cell]:
     """Every combination, largest budget first; `unconstrained` takes the unlimited budget alone, and a pair of models
     the strategies that ask thinker and solver apart.
@@ -99,13 +103,17 @@ def build_cells(
 
     Args:
         budgets: as of `parse_grid`; `unconstrained` alone needs none.
+        strategies_of: of models that do not run under `strategies`, by name; that of a training is its seeds' too.
 
     Raises:
         ValueError: on an unknown strategy, a budget that a strategy refuses, a repeated entry or an empty list.
     """
-    for name, entries in (("models", models), ("benchmarks", benchmarks), ("strategies", strategies)):
+    chosen = strategies_of or {}
+    lists = {"models": models, "benchmarks": benchmarks, "strategies": strategies}
+    lists |= {f"strategies of {model}": own for model, own in chosen.items()}
+    for name, entries in lists.items():
         _check_distinct(name, entries)
-    for strategy in strategies:
+    for strategy in every_strategy(strategies, chosen):
         if strategy not in STRATEGIES:
             hint = nearest(strategy, STRATEGIES)
             raise ValueError(f'no strategy "{strategy}"{hint}; expected one of {", ".join(STRATEGIES)}')
@@ -113,7 +121,7 @@ def build_cells(
         Cell(model, benchmark, strategy, budget)
         for model in models
         for benchmark in benchmarks
-        for strategy in _strategies(model, strategies)
+        for strategy in _possible(model, chosen.get(model, chosen.get(without_seed(model)[0], strategies)))
         for budget in ([UNLIMITED_BUDGET] if strategy == "unconstrained" else budgets)
     ]
     for cell in cells:
@@ -122,7 +130,12 @@ def build_cells(
     return sorted(cells, key=lambda cell: (_size(cell.budget), _in_one_go(cell)), reverse=True)
 
 
-def _strategies(model: str, strategies: Sequence[str]) -> list[str]:
+def every_strategy(strategies: Sequence[str], strategies_of: Mapping[str, Sequence[str]]) -> list[str]:
+    """Those of all models and those of single ones, each once."""
+    return list(dict.fromkeys([*strategies, *(name for own in strategies_of.values() for name in own)]))
+
+
+def _possible(model: str, strategies: Sequence[str]) -> list[str]:
     if "policy" in checkpoints(model):
         return list(strategies)
     possible = [strategy for strategy in strategies if len(STRATEGIES[strategy].roles) > 1]

@@ -66,7 +66,8 @@ def sweep_models(
     """The models that a request names.
 
     Args:
-        request: models, strategies, budgets.
+        request: models, strategies, budgets; strategies_of where models have some of their own; max_response_tokens
+            where phases without a limit end before the context.
         fingerprints, paths: of the checkpoints, by name.
         templates: for the strategy that needs them.
 
@@ -76,21 +77,23 @@ def sweep_models(
     """
     found = []
     for name in request["models"]:
-        cells = build_cells([name], list(problems), request["strategies"], parse_grid(request["budgets"]))
+        grid = request["strategies"], parse_grid(request["budgets"]), request.get("strategies_of")
+        cells = build_cells([name], list(problems), *grid)
         names = list(dict.fromkeys(checkpoints(name).values()))
         for checkpoint in names:
             if checkpoint not in paths:
                 raise ValueError(f'no model "{checkpoint}"; expected one of {", ".join(paths)}')
-        tokenizer, markers = load_markers(paths[names[0]])
+        thinks = any(STRATEGIES[cell.strategy].thinks for cell in cells)
+        tokenizer, markers = load_markers(paths[names[0]], thinks)
         # By what the tokenizers do: their files differ as soon as another release of transformers has saved one.
-        if any(load_markers(paths[other])[0].get_vocab() != tokenizer.get_vocab() for other in names[1:]):
+        if any(load_markers(paths[other], thinks)[0].get_vocab() != tokenizer.get_vocab() for other in names[1:]):
             raise ValueError(
                 f'"{name}": thinker and solver must share one tokenizer, as tokens pass from one to the other'
             )
         strategies = STRATEGIES | ({REASONFLUX_ZERO: templates.strategy(tokenizer, markers)} if templates else {})
         prompts = Prompts(tokenizer, strategies)
         context = min(engine.context(str(paths[checkpoint])) for checkpoint in names)
-        _check_context(cells, problems, prompts, markers, context)
+        _check_context(cells, problems, prompts, markers, context, request.get("max_response_tokens"))
         fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
         found.append(
             SweepModel(
@@ -111,14 +114,19 @@ def _check_context(
     prompts: Prompts,
     markers: Markers,
     context: int,
+    max_response_tokens: int | None,
 ) -> None:
     for cell in cells:
         longest = max(len(prompts.ids(problem, cell.strategy, cell.budget)) for problem in problems[cell.benchmark])
         forced = prompts.strategies[cell.strategy].max_forced_tokens(markers)
-        if longest + forced + cell.budget.limited > context:
+        taken, limit = cell.budget.limited, ""
+        if cell.budget.total is None and max_response_tokens is not None:
+            taken = max_response_tokens + (cell.budget.think or 0) + (cell.budget.solution or 0)
+            limit = f" with {max_response_tokens} where it has none"
+        if longest + forced + taken > context:
             written = f", {forced} that the strategy writes itself" if forced else ""
             raise ValueError(
-                f"{cell}: {longest} tokens of the longest prompt{written} and a budget of {cell.budget} do not fit the "
-                f"model's context of {context} tokens; lower sweep.budgets, or raise engine.max_model_len where the "
-                "model can"
+                f"{cell}: {longest} tokens of the longest prompt{written} and a budget of {cell.budget}{limit} do not "
+                f"fit the model's context of {context} tokens; lower sweep.budgets, or raise engine.max_model_len "
+                "where the model can"
             )

@@ -12,12 +12,13 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
-from elastic_core.engines.base import drive
+from elastic_core.engines.base import Limited, drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
 from elastic_core.markers import Markers
 from elastic_core.seeds import cell_seed, sample_seed
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell
+from elastic_core.sweep.samples import Samples, samples_of
 
 Sharing = Literal["memo", "independent"]
 """Whether the cells of a sample share what they draw (`elastic_core.engines.memo`), or each draws its own."""
@@ -64,7 +65,7 @@ def plan_sweep(
     cells: Sequence[Cell],
     problems: Mapping[str, Sequence[Problem]],
     *,
-    num_samples: int,
+    num_samples: Samples,
     seed: int,
     finished: pl.DataFrame,
     sharing: Sharing = "memo",
@@ -85,9 +86,10 @@ def plan_sweep(
     present = {cell: _present(finished, cell) for cell in cells}
     of_benchmark = {name: tuple(cell for cell in cells if cell.benchmark == name) for name in problems}
     work = []
-    for number in range(num_samples):
+    counts = {name: samples_of(num_samples, name) for name, wanted in of_benchmark.items() if wanted}
+    for number in range(max(counts.values(), default=0)):
         for name, wanted in of_benchmark.items():
-            for problem in problems[name] if wanted else ():
+            for problem in problems[name] if number < counts.get(name, 0) else ():
                 missing = tuple(cell for cell in wanted if (problem.id, number) not in present[cell])
                 missing = wanted if len(missing) == len(wanted) else missing  # One tuple for all that miss everything.
                 if missing:
@@ -97,7 +99,7 @@ def plan_sweep(
                     )
     if sharing == "independent":
         work = list(_apart(work, cells))
-    num_rows = sum(len(problems[cell.benchmark]) for cell in cells) * num_samples
+    num_rows = sum(len(problems[cell.benchmark]) * counts[cell.benchmark] for cell in cells)
     return SweepPlan(cells[0].model, tuple(work), num_rows, sharing)
 
 
@@ -115,6 +117,7 @@ def bound(
     markers: Markers,
     context: int,
     strategies: Mapping[str, Strategy] = STRATEGIES,
+    max_response_tokens: int | None = None,
 ) -> Bound:
     """Upper bound of the tokens that a plan draws, found by running its cells on an engine that never stops by itself.
 
@@ -124,6 +127,7 @@ def bound(
     Args:
         prompt_ids: of a problem under a strategy and budget.
         context: of the model in tokens.
+        max_response_tokens: where a phase without a limit ends; None is the context's end.
     """
     known: dict[tuple[tuple[Cell, ...], int], Bound] = {}
     shared = independent = 0
@@ -133,7 +137,8 @@ def bound(
         key = unit.cells, len(prompt_ids(unit.problem, first.strategy, first.budget))
         if key not in known:
             prompts = {cell: prompt_ids(unit.problem, cell.strategy, cell.budget) for cell in unit.cells}
-            known[key] = asyncio.run(_bound(unit.cells, prompts, markers, context, strategies))
+            given = markers, context, strategies, max_response_tokens
+            known[key] = asyncio.run(_bound(unit.cells, prompts, *given))
         shared += known[key].shared
         independent += known[key].independent
     return Bound(shared, independent)
@@ -145,6 +150,7 @@ async def _bound(
     markers: Markers,
     context: int,
     strategies: Mapping[str, Strategy],
+    max_response_tokens: int | None,
 ) -> Bound:
     shared, independent = MemoCounts(), MemoCounts()
     memos: dict[str, ContinuationMemo] = {}
@@ -156,7 +162,8 @@ async def _bound(
         memo = memos.setdefault(group, ContinuationMemo(endless, shared))
         for engine in (memo, ContinuationMemo(endless, independent)):
             rollout = strategy.decode(prompts[cell], cell.budget, markers, Sampling())
-            await drive(rollout, {"policy": engine}, seed=0)
+            limited = engine if max_response_tokens is None else Limited(engine, max_response_tokens)
+            await drive(rollout, {"policy": limited}, seed=0)
     return Bound(shared.generated, independent.generated)
 
 

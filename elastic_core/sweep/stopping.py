@@ -19,6 +19,7 @@ from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.estimates import column_of, problem_table
 from elastic_core.sweep.grid import Cell
+from elastic_core.sweep.samples import Samples
 from elastic_core.trajectory import CELL
 
 GROWTH = 1.5
@@ -56,9 +57,11 @@ def widest(rows: pl.LazyFrame, cells: Iterable[Cell], num_samples: int | None = 
     return max((_widest(cell, num_samples) for cell in mine.partition_by(CELL)), key=lambda found: found.half_width)
 
 
-def next_samples(now: int, cap: int) -> int:
-    """Samples per problem and cell of the next round."""
-    return min(cap, math.ceil(now * GROWTH))
+def next_samples(now: Samples, cap: int) -> Samples:
+    """Samples per problem and cell of the next round, the same when all are at the cap."""
+    if isinstance(now, int):
+        return min(cap, math.ceil(now * GROWTH))
+    return {benchmark: min(cap, math.ceil(number * GROWTH)) for benchmark, number in now.items()}
 
 
 class Reach(NamedTuple):

@@ -1,4 +1,5 @@
-"""The model card of an exported checkpoint: what it is, how it was trained, and what was measured of it."""
+"""The model card of an exported checkpoint: what it is, how it was trained, what was measured of it and at which
+budgets, what that does not tell, and whose licence holds."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from elastic_core.budget import Budget
 from elastic_core.escaping import escaped
 from elastic_core.files import write_text
+from elastic_core.model_files import CARD
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
 
-CARD = "README.md"
 RECORD = "training.json"
 
 
@@ -26,6 +27,7 @@ class TrainingRecord(TypedDict):
         step: training steps behind it.
         accuracy: avg@`samples` on the validation sets at that step, in [0, 1]; None when it was not validated then.
         base: name of the model that training started from.
+        licence: what the base's card names, None where it names none.
         train: `GrpoParameters`.
         data: contents of the training and validation files, as hashes.
         data_manifest: path of the manifest of the built data.
@@ -38,6 +40,7 @@ class TrainingRecord(TypedDict):
     accuracy: float | None
     samples: int | None
     base: str
+    licence: str | None
     train: dict[str, Any]
     data: dict[str, str]
     data_manifest: str
@@ -54,6 +57,7 @@ def write_card(model: Path, cells: Sequence[Mapping[str, Any]]) -> Path:
     """The card of an exported model, with its cells of `reports.summary`; without any it says that there are none. A
     card that would be the same is left alone."""
     record: TrainingRecord = json.loads((model / RECORD).read_text())
+    record.setdefault("licence", None)
     card, text = model / CARD, render(record, cells)
     if not card.exists() or card.read_text() != text:
         write_text(card, text)
@@ -69,6 +73,7 @@ def render(record: TrainingRecord, cells: Sequence[Mapping[str, Any]]) -> str:
         library_name="transformers",
         pipeline_tag="text-generation",
         tags=["elastic-reasoning", "grpo"],
+        license=record["licence"],
         model_name=name if cells else None,
         eval_results=[_result(cell) for cell in cells] if cells else None,
     )
@@ -85,6 +90,14 @@ def render(record: TrainingRecord, cells: Sequence[Mapping[str, Any]]) -> str:
         "",
         *(_table(cells) if cells else ["Nothing yet: no finished sweep has measured these weights."]),
         "",
+        "## Limitations",
+        "",
+        *_limitations(record, cells),
+        "",
+        "## Licence",
+        "",
+        _licence(record),
+        "",
         "## Training",
         "",
         *(f"- {name}: {value}" for name, value in train.items()),
@@ -93,6 +106,30 @@ def render(record: TrainingRecord, cells: Sequence[Mapping[str, Any]]) -> str:
         f"- MLflow run: {record['mlflow_run']}",
     ]
     return "\n".join([*lines, ""])
+
+
+def _limitations(record: TrainingRecord, cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    budgets = dict.fromkeys(str(_budget(cell)) for cell in cells)
+    benchmarks = dict.fromkeys(escaped(cell["benchmark"]) for cell in cells)
+    known = f"of {', '.join(benchmarks)} at {', '.join(budgets)} tokens" if cells else "of no benchmark at any budget"
+    lines = [
+        f"- Its accuracy is known {known}, by our prompts and graders. Other tasks, prompts, languages and budgets "
+        "were not measured, nor were safety and fairness.",
+        f"- It was trained under {record['train']['budget']} tokens. A thought that is cut is not a finished thought: "
+        "the answer after it may be wrong where an uncut one would be right.",
+        "- It is one training with one seed. Intervals tell of problems and samples, not of training again.",
+        "- No reward looked at what a thought says: it need not be what the answer rests on.",
+        "- Whatever limits the base limits it too.",
+    ]
+    if record["checkpoint"] == "best":
+        lines.append("- It was chosen by its validation accuracy, which therefore flatters it.")
+    return lines
+
+
+def _licence(record: TrainingRecord) -> str:
+    if record["licence"] is None:
+        return "The base's card names none, or has not been found: find it out before these weights are passed on."
+    return f"The base's, `{record['licence']}`: these weights are made from it."
 
 
 def _validation(record: TrainingRecord) -> str:

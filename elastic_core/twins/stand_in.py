@@ -157,6 +157,7 @@ _ROWS: dict[Any, Callable[[str, int], Row]] = {
         "tests": _tests(i),
     },
     code.humaneval_plus: _check,
+    code.humaneval_plus_bare: _check,
     reference.alpaca: _conversation,
     reference.ids: lambda name, i: {"id": f"{1900 + i}A"},
     reference.ratings: lambda name, i: {"rating": str(800 + 100 * i), "users": 10},

@@ -15,12 +15,12 @@ import click
 
 from elastic_core.errors import UserError
 from flows.cli.data import data
-from flows.cli.models import export, model, playground, train
+from flows.cli.models import ask, export, model, playground, train
 from flows.cli.options import PORT, changes_of, settings_options
 from flows.cli.sweeps import compare, plan, regrade, report, sweep
 from flows.cli.templates import templates
 
-FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline", "ablation")
+FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline", "ablation", "nightly")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -36,7 +36,8 @@ def cli() -> None:
     "--until", metavar="ci=POINTS", help="Add samples until every cell's 95 % interval is within ±POINTS percent."
 )
 def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, until: str | None) -> None:
-    """Run FLOW here and now: prepare-data, warm-start, train, sweep, report, pipeline (all of them), or ablation.
+    """Run FLOW here and now: prepare-data, warm-start, train, sweep, report, pipeline (all of them), ablation or
+    nightly.
 
     The same command after a crash finishes what is missing; after success it does nothing and says so.
     """
@@ -150,7 +151,7 @@ def up(host: str, prefect_port: int, mlflow_port: int, database: str | None) -> 
     services.up(services.ServicesParameters(host, prefect_port, mlflow_port, database))
 
 
-for _command in (data, templates, model, train, export, playground, plan, sweep, report, compare, regrade):
+for _command in (data, templates, model, train, export, ask, playground, plan, sweep, report, compare, regrade):
     cli.add_command(_command)
 
 

@@ -1,4 +1,4 @@
-"""Models: made ready, looked at before training, exported, tried on a page."""
+"""Models: made ready, looked at before training, exported, tried in the terminal or on a page."""
 
 from __future__ import annotations
 
@@ -89,6 +89,50 @@ def export(
     changes = changes_of(overrides)
     click.echo(
         export_model(preset, changes, model, to, push) if tasks is None else export_lm_eval(preset, changes, tasks)
+    )
+
+
+@click.command()
+@click.argument("question")
+@settings_options("Whose models, engine and sampling to take.")
+@click.option(
+    "--model",
+    metavar="MODEL",
+    help="One of the preset's, a checkpoint directory, or OWNER/NAME on the hub; without it the preset's base.",
+)
+@click.option("--strategy", default="separate", show_default=True, help="How the budget is spent: docs/strategies.md.")
+@click.option("--budget", metavar="T+S", help='Like "512+256" or "1k+1k"; without it what the preset trains under.')
+@click.option("--sample", default=0, show_default=True, help="Another number draws another response.")
+def ask(
+    question: str,
+    preset: str,
+    overrides: tuple[str, ...],
+    model: str | None,
+    strategy: str,
+    budget: str | None,
+    sample: int,
+) -> None:
+    """Ask a model QUESTION under a token budget, here in the terminal.
+
+    The thought is dimmed, what was cut is marked, what we wrote is in ⟦brackets⟧; tokens are counted at the end.
+    """
+    import os
+
+    # vLLM's own tidings would stand in the response; read when it is imported.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    from rich.console import Console
+
+    from flows.ask import ask as answer
+
+    answer(
+        question,
+        preset=preset,
+        overrides=changes_of(overrides),
+        model=model,
+        strategy=strategy,
+        budget=budget,
+        sample=sample,
+        console=Console(),
     )
 
 

@@ -88,10 +88,7 @@ def serve(choices: Choices, parameters: PlaygroundParameters, password: str | No
     from flows.playground.session import Session
 
     with Session(choices, parameters) as session:
-        # No KeyboardInterrupt: a module that is being imported may swallow it, or raise something else for it.
-        # Uvicorn, once it runs, ends open requests first and then hands the signal on to here.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: _leave(session))
+        end_with_signals(session)  # Uvicorn, once it runs, ends open requests first and then hands the signal on.
         session.preload(next(iter(choices.models)))
         token = None if password else secrets.token_urlsafe(32)
         config = uvicorn.Config(
@@ -107,6 +104,13 @@ def serve(choices: Choices, parameters: PlaygroundParameters, password: str | No
         login = f"{address}{token}/" if token else f"{address} (user {USER}, password as given)"
         click.echo(f"playground: {login}; Ctrl-C stops it")
         asyncio.run(uvicorn.Server(config).serve())
+
+
+def end_with_signals(session: Session) -> None:
+    """SIGINT and SIGTERM end the session and this process. No KeyboardInterrupt: a module that is being imported may
+    swallow it, or raise something else for it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: _leave(session))
 
 
 def _leave(session: Session) -> NoReturn:

@@ -51,6 +51,7 @@ class Follower:
         self._request: Generate | None = None
         self._sequence = prompt_ids
         self._forced: list[bool] = []
+        self._dropped: tuple[tuple[int, int], ...] = ()
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         """See `Engine`."""
@@ -66,13 +67,13 @@ class Follower:
         ids = (*self._sequence, *coming)[len(self._prompt) :]
         start = ids.index(self._think_end) + 1 if self._think_end in ids else None
         forced = (*self._forced, *(False for _ in coming))
-        return Trajectory(
-            self._prompt, ids, forced, start, ThinkFinish.NOT_APPLICABLE, SolutionFinish.NOT_APPLICABLE
-        )  # fmt: skip
+        finishes = ThinkFinish.NOT_APPLICABLE, SolutionFinish.NOT_APPLICABLE
+        return Trajectory(self._prompt, ids, forced, start, *finishes, dropped=self._dropped)
 
     def _note(self, request: Generate) -> None:
         """Whatever the strategy asks to be continued beyond what it was given is its own."""
         same = _common(self._sequence, request.prefix)
+        self._dropped += tuple((same - len(self._prompt), token) for token in self._sequence[same:])
         kept = self._forced[: same - len(self._prompt)]
         self._forced = kept + [True] * (len(request.prefix) - same)
         self._sequence, self._request = request.prefix, request

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -23,13 +22,12 @@ from flows.playground.choices import (
     shown_reference,
     taken_problem,
 )
-from flows.playground.session import Run, Session
+from flows.playground.session import Session
 from flows.playground.view import message, render
 
 _log = logging.getLogger(__name__)
 
 _TITLE = "Elastic Reasoning playground"
-_UPDATE_SECONDS = 0.15
 _SLIDER_STEPS = 512
 _WELCOME = "Take a problem or type one, set the budget, and run: t tokens to think, s tokens for the solution."
 _DEFECT = "This run failed for a reason that is not yours; the terminal of the playground says which."
@@ -167,23 +165,11 @@ async def _run(
             read_budget(*budget),
             read_sample(sample),
         )
-        async for html in _answers(session, session.begin(asked)):
-            yield html
+        run = session.begin(asked)
+        async for finished in session.follow(run):
+            yield render(run, finished)
     except UserError as error:
         yield message(str(error), "error")
     except Exception:
         _log.exception("a run of the playground failed")
         yield message(_DEFECT, "error")
-
-
-async def _answers(session: Session, run: Run) -> AsyncIterator[str]:
-    work = asyncio.ensure_future(session.call(session.perform(run)))
-    try:
-        while not (await asyncio.wait({work}, timeout=_UPDATE_SECONDS))[0]:
-            if run.loaded is not None:  # Before that the session's loop may be busy with an engine that starts.
-                await session.call(session.look(run))
-            yield render(run, finished=False)
-        work.result()
-        yield render(run, finished=True)
-    finally:
-        work.cancel()

@@ -34,6 +34,7 @@ _log = logging.getLogger(__name__)
 
 MAX_SEQUENCES = 16
 """Sequences an engine decodes together: a page needs few, and warms up the faster."""
+_UPDATE_SECONDS = 0.15
 REMEMBERED = 16
 """Thoughts that are kept to be cut elsewhere."""
 
@@ -151,8 +152,25 @@ class Session:
         except TimeoutError:
             raise UserError(f"stopped after {self.parameters.run_seconds:g} s; ask for smaller budgets") from None
 
-    async def look(self, run: Run) -> None:
-        """Note in the run how far its attempts are."""
+    async def follow(self, run: Run) -> AsyncIterator[bool]:
+        """Perform the run, for another thread's loop: again and again False, when the run's attempts tell how far they
+        are, and True at the end. It is cancelled with whoever iterates.
+
+        Raises:
+            UserError: as `perform`.
+        """
+        work = asyncio.ensure_future(self.call(self.perform(run)))
+        try:
+            while not (await asyncio.wait({work}, timeout=_UPDATE_SECONDS))[0]:
+                if run.loaded is not None:  # Before that this loop may be busy with an engine that starts.
+                    await self.call(self._look(run))
+                yield False
+            work.result()
+            yield True
+        finally:
+            work.cancel()
+
+    async def _look(self, run: Run) -> None:
         for attempt in run.attempts:
             if attempt.state == "running" and attempt.follower is not None:
                 attempt.trajectory = attempt.follower.so_far()

@@ -70,6 +70,7 @@ _SOLUTION = {
     SolutionFinish.LENGTH: "solution cut after {solution} tokens",
     SolutionFinish.NOT_APPLICABLE: "no solution",
 }
+CUT = "✂ cut here"
 _CUT_THOUGHT = (ThinkFinish.FORCED, ThinkFinish.LENGTH)
 
 
@@ -144,7 +145,7 @@ def _card(attempt: Attempt, run: Run, scale: int) -> str:
             _bar(attempt, attempt.trajectory, scale)
             + _counts(attempt, attempt.trajectory)
             + _text(attempt, attempt.trajectory, run.loaded.tokenizer, run.loaded.markers)
-            + f'<p class="pg-finish">{escape(_finish(attempt, attempt.trajectory))}</p>'
+            + f'<p class="pg-finish">{escape(finish(attempt, attempt.trajectory))}</p>'
         )
     place = f'class="pg-card pg-{attempt.state}" data-strategy="{escape(attempt.strategy)}"'
     return f"<section {place}>{head}{body}</section>"
@@ -182,49 +183,82 @@ def _bar(attempt: Attempt, trajectory: Trajectory, scale: int) -> str:
     return f'<div class="pg-bar" role="img" aria-label="{len(origins)} tokens of {scale}">{parts}{line}</div>'
 
 
-def _counts(attempt: Attempt, trajectory: Trajectory) -> str:
-    """Tokens by phase, and of how many where the budget says so."""
+def counts(attempt: Attempt, trajectory: Trajectory) -> list[tuple[str, int, int | None]]:
+    """Tokens by phase, by name, and of how many where the budget says so; both together where it binds only these."""
     think, solution = trajectory.think_tokens, trajectory.solution_tokens
-    counts = {"thinking": think, "solution": solution, "forced": trajectory.forced_tokens}
-    limits = {"thinking": attempt.budget.think, "solution": attempt.budget.solution} if _by_phase(attempt) else {}
-    shown = [
-        f'<span class="pg-key pg-{name}">{name} <b data-count="{name}">{count}</b>{_of(limits.get(name))}</span>'
-        for name, count in counts.items()
+    apart = _by_phase(attempt)
+    found = [
+        ("thinking", think, attempt.budget.think if apart else None),
+        ("solution", solution, attempt.budget.solution if apart else None),
+        ("forced", trajectory.forced_tokens, None),
     ]
-    if not _by_phase(attempt) and attempt.budget.total is not None:
-        shown.append(f"<span>together {think + solution}{_of(attempt.budget.total)}</span>")
+    if not apart and attempt.budget.total is not None:
+        found.append(("together", think + solution, attempt.budget.total))
+    return found
+
+
+def _counts(attempt: Attempt, trajectory: Trajectory) -> str:
+    shown = [
+        f"<span>together {count}{of(limit)}</span>"
+        if name == "together"
+        else f'<span class="pg-key pg-{name}">{name} <b data-count="{name}">{count}</b>{of(limit)}</span>'
+        for name, count, limit in counts(attempt, trajectory)
+    ]
     return f'<p class="pg-counts">{"".join(shown)}</p>'
 
 
-def _of(limit: int | None) -> str:
+def of(limit: int | None) -> str:
+    """ " of 512", or nothing where there is no limit."""
     return "" if limit is None else f" of {limit}"
 
 
-def _text(attempt: Attempt, trajectory: Trajectory, tokenizer: Any, markers: Markers) -> str:
-    """Thinking and solution below each other; the cut where the budget ended one of them."""
+def phases(
+    attempt: Attempt, trajectory: Trajectory, tokenizer: Any, markers: Markers
+) -> tuple[list[Piece | None], list[Piece | None]]:
+    """The pieces of thinking and of solution, None where the budget ended one of them."""
     found = pieces(tokenizer, markers, trajectory)
-    cut_thought = attempt.state == "done" and trajectory.think_finish in _CUT_THOUGHT
-    cut_solution = attempt.state == "done" and trajectory.solution_finish is SolutionFinish.LENGTH
-    thinking = _marked([piece for piece in found if not piece.solution], cut_thought)
-    solution = _marked([piece for piece in found if piece.solution], cut_solution)
+    thinking = [piece for piece in found if not piece.solution]
+    solution = [piece for piece in found if piece.solution]
+    cut = attempt.state == "done" and trajectory.solution_finish is SolutionFinish.LENGTH
+    return _with_cut(thinking, _is_cut(attempt, trajectory, markers, thinking)), _with_cut(solution, cut)
+
+
+def _is_cut(attempt: Attempt, trajectory: Trajectory, markers: Markers, thinking: Sequence[Piece]) -> bool:
+    """Whether the budget ended the thinking. Before the end that shows where all of t is sampled and we wrote on."""
+    if attempt.state == "done":
+        return trajectory.think_finish in _CUT_THOUGHT
+    spent = trajectory.think_tokens + len(trajectory.dropped) == attempt.budget.think
+    stopped = bool(trajectory.dropped) and trajectory.dropped[-1][1] in markers.end_of_text
+    return _by_phase(attempt) and spent and not stopped and bool(thinking) and thinking[-1].forced
+
+
+def _with_cut(found: list[Piece], cut: bool) -> list[Piece | None]:
+    """The cut comes after the last sampled piece: what follows is ours."""
+    after = 1 + max((i for i, piece in enumerate(found) if not piece.forced), default=-1)
+    return [*found[:after], *([None] if cut else []), *found[after:]]
+
+
+def _text(attempt: Attempt, trajectory: Trajectory, tokenizer: Any, markers: Markers) -> str:
+    """Thinking and solution below each other."""
+    thinking, solution = map(_marked, phases(attempt, trajectory, tokenizer, markers))
     if trajectory.solution_start is None:
         return f'<div class="pg-text pg-thought">{thinking}</div>'
     return f'<div class="pg-text pg-thought">{thinking}</div><div class="pg-text pg-answer">{solution}</div>'
 
 
-def _marked(found: Sequence[Piece], cut: bool) -> str:
-    """The cut comes after the last sampled piece: what follows is ours."""
-    last = max((i for i, piece in enumerate(found) if not piece.forced), default=-1)
-    mark = '<span class="pg-cut">✂ cut here</span>' if cut else ""
-    parts = [] if last >= 0 else [mark]
-    for i, piece in enumerate(found):
-        text = escape(piece.text)
-        parts.append(f'<mark title="forced">{text}</mark>' if piece.forced else text)
-        parts += [mark] if i == last else []
+def _marked(found: Sequence[Piece | None]) -> str:
+    parts = []
+    for piece in found:
+        if piece is None:
+            parts.append(f'<span class="pg-cut">{CUT}</span>')
+        else:
+            text = escape(piece.text)
+            parts.append(f'<mark title="forced">{text}</mark>' if piece.forced else text)
     return "".join(parts)
 
 
-def _finish(attempt: Attempt, trajectory: Trajectory) -> str:
+def finish(attempt: Attempt, trajectory: Trajectory) -> str:
+    """How thinking and solution ended, in words."""
     if attempt.state != "done":
         return attempt.sentence or "drawing"
     used = {

@@ -98,7 +98,7 @@ def _sweep(settings: Settings, stage: Path) -> str:
     cells = rows.select("model", "strategy", "benchmark").unique().collect()
     for column, expected in (
         ("model", settings.models),
-        ("strategy", sweep.strategies),
+        ("strategy", sweep.every_strategy),
         ("benchmark", settings.data.benchmarks),
     ):
         missing = set(expected) - set(cells[column])
@@ -107,7 +107,7 @@ def _sweep(settings: Settings, stage: Path) -> str:
     swap = f", {pairs[0]} among them ({_drawn(stage, pairs[0])})," if pairs else ""
     engines = settings.engine.data_parallel_size
     return (
-        f"{len(settings.models)} models{swap} × {', '.join(sweep.strategies)} × "
+        f"{len(settings.models)} models{swap} × {', '.join(sweep.every_strategy)} × "
         f"{len(settings.data.benchmarks)} benchmarks; engines of a model side by side: {engines}"
     )
 

@@ -28,6 +28,8 @@ BUDGET, SMALLER = "24+16", "8+16"
 PROMPT_TOKENS = 512
 CONTEXT = 2048
 """Of engines: what a problem of Codeforces takes with a tokenizer that has few merges, and room for templates."""
+RESPONSE_TOKENS = CONTEXT // 4
+"""Where a preset limits a response that has no budget."""
 STEPS = 2
 """One before a training is killed, and one after it has resumed."""
 _LARGEST_BYTES = 8 << 20
@@ -71,7 +73,9 @@ def make_twins(settings: Settings, directory: Path) -> tuple[dict[str, Path], st
         if origin.model is not None:
             trained = settings.train is not None and model == settings.base
             device = settings.engine.device
-            require_usable(origin.model, name=model, device=device, trained=trained, weights=False)
+            require_usable(
+                origin.model, name=model, device=device, trained=trained, weights=False, thinks=settings.thinks
+            )
         make_twin(model, origin, twins[model], seed=number)
         told.append(f"{model}: {origin}")
     return twins, "; ".join(told) or "none needed: the miniature is its own, or made by an earlier attempt"
@@ -109,7 +113,7 @@ def prepare_rows(settings: Settings, runs: Path) -> tuple[Inputs, str]:
     for entry in select(names, known):
         if entry.files and not (users / f"{entry.name}.json").exists():
             take(entry)
-    if REASONFLUX_ZERO in settings.sweep.strategies and settings.sweep.templates.library == PUBLISHED:
+    if REASONFLUX_ZERO in settings.sweep.every_strategy and settings.sweep.templates.library == PUBLISHED:
         take(known[DATASET])
     kinds = {"real rows": real, "made in upstream's format": made}
     told = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
@@ -239,6 +243,7 @@ def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path]
         "samples": 2,
         "problems": 2,
         "max_samples": 2,
+        **({} if sweep.max_response_tokens is None else {"max_response_tokens": RESPONSE_TOKENS}),
         # Two problems cannot reach what the preset's can.
         **({} if sweep.until_ci is None else {"until_ci": 50}),
     }

@@ -38,7 +38,8 @@ from reports.figures import (
     log2_axis,
     place_on,
 )
-from reports.summary import ACCURACY, is_partial, sources
+from reports.published import ACCURACY, sources
+from reports.summary import is_partial
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +55,7 @@ def accuracy_vs_tokens(
     """avg@k over the mean sampled tokens of both phases, a panel per benchmark; the trained budget is ringed.
 
     Args:
-        published: in schema `reports.summary.PUBLISHED`; those with tokens and an accuracy are drawn.
+        published: in schema `reports.published.PUBLISHED`; those with tokens and an accuracy are drawn.
     """
     summary, left_out = distinct(summary)
     ringed = summary.filter(_trained_at(trained_budget))

@@ -13,44 +13,94 @@ from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.trajectory import BUDGET
 from reports.claims import SWAP
 from reports.content import HIGH, LOW, ReportTable, Training
-from reports.summary import ACCURACY, stated_budget
+from reports.published import ACCURACY, ITERATIVE, SWAPS, sources, stated_budget
+from reports.summary import partial
 from reports.tables import CI, DIFFERENCE, SEPARATE, estimate, readable, shown_cells
-from reports.wording import budget_text, plain
+from reports.wording import budget_text, plain, sampled
 
 EQUAL_TOKENS = "At equal tokens"
 
 
-def model_comparison(summary: pl.DataFrame, published: pl.DataFrame) -> ReportTable | None:
-    """Models side by side under separate budgeting and without a budget (Table 1). None without such cells."""
-    ours = shown_cells(summary.filter(pl.col("strategy").is_in(["separate", FREE])))
-    if ours.is_empty():
+def model_comparison(summary: pl.DataFrame, ratings: pl.DataFrame, published: pl.DataFrame) -> ReportTable | None:
+    """Models and budgets down, benchmarks across, under separate budgeting and without a budget (Table 1). None without
+    such cells. Pairs of models have a table of their own.
+
+    Args:
+        ratings: of the Codeforces cells, in schema `reports.codeforces.RATINGS`.
+        published: in schema `reports.published.PUBLISHED`.
+    """
+    single = ~pl.col("model").str.contains(SWAP, literal=True)
+    cells = summary.filter(single, pl.col("strategy").is_in([SEPARATE, FREE]))
+    if cells.is_empty():
         return None
-    caption = (
-        "Separate budgeting and unconstrained responses. 95 % intervals: Wilson's of accuracy and of forced, "
-        "Student's t of tokens."
+    frame, names = _across(cells, ratings)
+    counted = "; ".join(
+        f"{name}: {sampled(cells.filter(benchmark=name))}" for name in sorted(cells["benchmark"].unique())
     )
-    theirs = published.filter(pl.col("metric").is_in(ACCURACY))
+    caption = (
+        "Accuracy in percent, separate budgeting and unconstrained responses. 95 % intervals: Wilson's"
+        f"{'' if ratings.is_empty() else '; of ratings and percentiles a bootstrap over contests'}. {counted}."
+    )
+    theirs = _published_across(published.filter(single))
     if not theirs.is_empty():
-        beside = theirs.select(
-            "benchmark",
-            "model",
-            budget=stated_budget(),
-            **{"accuracy (%)": pl.col("value"), "tokens": pl.col("tokens").cast(pl.Float64)},
-            source=pl.format("published ({}): {}", "metric", "source"),
-        )
-        ours = pl.concat([ours.with_columns(source=pl.lit("measured")), beside], how="diagonal")
-        caption += " Published numbers are others', and none was measured here."
-    return ReportTable("model_comparison", "Models side by side", caption, ours)
+        order = [name + end for name in dict.fromkeys([*names, *theirs.columns[3:]]) for end in ("", LOW, HIGH)]
+        both = pl.concat([frame, theirs], how="diagonal")
+        frame = both.select(cs.by_name("model", "budget", "source", *order, require_all=False))
+        caption += f" Published numbers are others', and none was measured here: {sources(published)}."
+    return ReportTable("model_comparison", "Models side by side", caption, frame)
 
 
-def swap_ablation(summary: pl.DataFrame) -> ReportTable | None:
+def _across(cells: pl.DataFrame, ratings: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """A line per model and budget, and the names of its estimates: accuracy on each benchmark, and what `ratings` has
+    of the cell. A line is marked where one of its cells is partial."""
+    key = ["model", "strategy", *BUDGET]
+    cells = cells.with_columns(partial=partial())
+    frame = cells.group_by(key).agg(pl.col("partial").any())
+    names = []
+    for name in sorted(cells["benchmark"].unique()):
+        of = cells.filter(benchmark=name).select(*key, **estimate(f"{name} (%)", "avg_at_k", CI))
+        frame = frame.join(of, on=key, how="left", nulls_equal=True)
+        names.append(f"{name} (%)")
+        rated = ratings.filter(pl.col("strategy").is_in([SEPARATE, FREE]), benchmark=name)
+        for quantity in ("rating", "percentile") if rated.height else ():
+            of = rated.select(*key, **estimate(f"{name} {quantity}", quantity, scale=1))
+            frame = frame.join(of, on=key, how="left", nulls_equal=True)
+            names.append(f"{name} {quantity}")
+    source = pl.when("partial").then(pl.lit("measured †")).otherwise(pl.lit("measured"))
+    estimates = [name + end for name in names for end in ("", LOW, HIGH)]
+    lines = frame.sort(*BUDGET, "model", "strategy", nulls_last=True).select(
+        "model", budget_text().alias("budget"), source.alias("source"), *estimates
+    )
+    return lines, names
+
+
+def _published_across(published: pl.DataFrame) -> pl.DataFrame:
+    """A line per model, budget and source, the columns named as those of `_across`."""
+    what = pl.when(pl.col("metric").is_in(ACCURACY)).then(pl.lit("(%)")).otherwise("metric")
+    index = ["model", "budget", "source"]
+    frame = published.select(
+        "model",
+        "value",
+        budget=stated_budget(),
+        source=pl.format("published: {}", "source"),
+        of=pl.format("{} {}", "benchmark", what),
+    )
+    return frame.pivot("of", index=index, values="value", maintain_order=True)
+
+
+def swap_ablation(summary: pl.DataFrame, published: pl.DataFrame) -> ReportTable | None:
     """Who thinks and who solves (Table 2): pairs of models, and each of their models alone. None without a pair."""
     pairs = [model for model in summary["model"].unique() if SWAP in model]
     if not pairs:
         return None
     involved = {name for pair in pairs for name in (pair, *pair.split(SWAP))}
-    roles = pl.col("model").str.split(SWAP)
     frame = shown_cells(summary.filter(pl.col("model").is_in(involved), strategy="separate"))
+    frame, caption = _beside(
+        frame,
+        published.filter(pl.col("place") == SWAPS),
+        "Separate budgeting: one model thinks, the other goes on from its thought and solves.",
+    )
+    roles = pl.col("model").str.split(SWAP)
     frame = frame.select(
         "benchmark",
         "budget",
@@ -58,11 +108,27 @@ def swap_ablation(summary: pl.DataFrame) -> ReportTable | None:
         roles.list.last().alias("solves"),
         pl.exclude("benchmark", "budget", "model"),
     )
-    caption = "Separate budgeting: one model thinks, the other goes on from its thought and solves."
     return ReportTable("swap_ablation", "Who thinks, who solves", caption, frame.sort("benchmark", maintain_order=True))
 
 
-def trainings_side_by_side(summary: pl.DataFrame, trainings: Mapping[str, Training]) -> ReportTable | None:
+def _beside(cells: pl.DataFrame, published: pl.DataFrame, caption: str) -> tuple[pl.DataFrame, str]:
+    """The lines of `shown_cells` and then those of others, which are told by a column `source`, and the caption."""
+    if published.is_empty():
+        return cells, caption
+    theirs = published.select(
+        "benchmark",
+        "model",
+        budget=stated_budget(),
+        **{"accuracy (%)": pl.col("value")},
+        source=pl.format("published: {}, {}", "source", "place"),
+    )
+    both = pl.concat([cells.with_columns(source=pl.lit("measured")), theirs], how="diagonal")
+    return both, f"{caption} Published numbers are others', and none was measured here."
+
+
+def trainings_side_by_side(
+    summary: pl.DataFrame, trainings: Mapping[str, Training], published: pl.DataFrame
+) -> ReportTable | None:
     """What each training led to, under separate budgeting: other budgets (Figure 6), iterative training (Table 3). None
     without a measured training."""
     under = {model: training.shown for model, training in trainings.items()}
@@ -70,14 +136,15 @@ def trainings_side_by_side(summary: pl.DataFrame, trainings: Mapping[str, Traini
     cells = shown_cells(summary.filter(pl.col("model").is_in(list(trainings)), strategy="separate"))
     if cells.is_empty():
         return None
-    frame = cells.select(
+    caption = "Separate budgeting. A training that begins with another's model is iterative training."
+    lines, caption = _beside(cells, published.filter(pl.col("place") == ITERATIVE), caption)
+    frame = lines.select(
         "benchmark",
         "model",
-        pl.col("model").replace_strict(under, default=None).alias("trained under"),
+        pl.col("model").replace_strict(under, default=None, return_dtype=pl.String).alias("trained under"),
         pl.col("model").replace_strict(base, default=None, return_dtype=pl.String).alias("from"),
         pl.exclude("benchmark", "model"),
     )
-    caption = "Separate budgeting. A training that begins with another's model is iterative training."
     return ReportTable("trainings", "What each training led to", caption, frame)
 
 

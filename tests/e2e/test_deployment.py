@@ -23,6 +23,8 @@ from tests.elastic_command import ELASTIC, environment
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[2]
+NIGHTLY, SWEEP = "nightly/embedded", "sweep/evaluate-l1-max-1.5b"
+"""Deployments; each takes any preset."""
 FINISHED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
@@ -119,48 +121,9 @@ def test_a_deployment_run_produces_the_same_table(
     assert {label.split("/")[1] for label in recorded} >= {"pipeline", "sweep", "report"}
 
 
-def test_the_nightly_sweep_is_scheduled(server: Server) -> None:
-    deployment = server.api.get("/deployments/name/sweep/nightly").json()
-    assert [schedule["schedule"]["cron"] for schedule in deployment["schedules"]] == ["0 3 * * *"]
-
-
-def test_a_scheduled_sweep_runs_and_appears_in_mlflow(
-    server: Server, runs_with_models: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    began = time.time()
-    nightly = server.api.get("/deployments/name/sweep/nightly").json()["id"]
-    soon = datetime.now(UTC) + timedelta(seconds=60)  # A busy server plans late, and nothing that has passed.
-    schedule = {
-        # Prefect plans every run of the next hour at once.
-        "schedule": {"interval": 1800, "anchor_date": soon.isoformat()},
-        "active": True,
-        "parameters": {"preset": "smoke", "overrides": {"sweep.samples": 3}},
-    }
-    added = server.api.post(f"/deployments/{nightly}/schedules", json=[schedule])
-    assert added.status_code == 201, added.text
-
-    def started() -> list[dict[str, Any]]:
-        deployment = {"id": {"any_": [nightly]}}
-        state = {"type": {"any_": ["RUNNING", *FINISHED]}}
-        return server.api.post(
-            "/flow_runs/filter", json={"deployments": deployment, "flow_runs": {"state": state}}
-        ).json()
-
-    wait_for(started, 240, "a run of the schedule")
-    # Those already due go with it.
-    server.api.delete(f"/deployments/{nightly}/schedules/{added.json()[0]['id']}")
-    (run,) = started()
-    assert "auto-scheduled" in run["tags"]
-    state = server.finish(run["id"])
-    assert state["type"] == "COMPLETED", state["message"]
-    assert set(read_table(runs_with_models)["sample"]) == {0, 1, 2}
-    sweeps = [run for label, run in server.mlflow_runs(monkeypatch).items() if label.startswith("smoke/sweep/")]
-    assert any(run.info.end_time > began * 1000 and run.data.metrics.get("rows_written") for run in sweeps)
-
-
 def test_two_sweeps_of_one_table_queue(server: Server, runs_with_models: Path) -> None:
     parameters = {"preset": "smoke", "overrides": {"sweep.samples": 4}}
-    both = [server.start("sweep/nightly", **parameters) for _ in range(2)]
+    both = [server.start(SWEEP, **parameters) for _ in range(2)]
     waited = []
     wait_for(
         lambda: waited.extend(run for run in both if server.state(run)["name"] == "AwaitingConcurrencySlot") or waited,
@@ -192,3 +155,43 @@ def test_cancelling_stops_the_ray_job(server: Server, runs_with_models: Path) ->
         assert server.finish(run, 300)["type"] == "CANCELLED"
         (job,) = [job for job in jobs if job]
         wait_for(lambda: cluster.client().get_job_status(job) == "STOPPED", 300, "the job to stop")
+
+
+def test_the_nightly_measurement_is_scheduled(server: Server) -> None:
+    deployment = server.api.get(f"/deployments/name/{NIGHTLY}").json()
+    assert [schedule["schedule"]["cron"] for schedule in deployment["schedules"]] == ["0 3 * * *"]
+
+
+def test_a_scheduled_night_measures_base_and_appears_in_mlflow(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    nightly = server.api.get(f"/deployments/name/{NIGHTLY}").json()["id"]
+    soon = datetime.now(UTC) + timedelta(seconds=60)  # A busy server plans late, and nothing that has passed.
+    schedule = {
+        # Prefect plans every run of the next hour at once.
+        "schedule": {"interval": 1800, "anchor_date": soon.isoformat()},
+        "active": True,
+        "parameters": {"preset": "smoke", "overrides": {"sweep.samples": 1, "sweep.strategies": ["separate"]}},
+    }
+    added = server.api.post(f"/deployments/{nightly}/schedules", json=[schedule])
+    assert added.status_code == 201, added.text
+
+    def started() -> list[dict[str, Any]]:
+        deployment = {"id": {"any_": [nightly]}}
+        state = {"type": {"any_": ["RUNNING", *FINISHED]}}
+        return server.api.post(
+            "/flow_runs/filter", json={"deployments": deployment, "flow_runs": {"state": state}}
+        ).json()
+
+    wait_for(started, 240, "a run of the schedule")
+    # Those already due go with it.
+    server.api.delete(f"/deployments/{nightly}/schedules/{added.json()[0]['id']}")
+    (run,) = started()
+    assert "auto-scheduled" in run["tags"]
+    state = server.finish(run["id"])
+    assert state["type"] == "COMPLETED", state["message"]
+    recorded = server.mlflow_runs(monkeypatch)
+    (history,) = [
+        run for label, run in recorded.items() if label.startswith("smoke/nightly/") and label.endswith("/base")
+    ]
+    assert "accuracy/miniature-easy/separate/48-32" in history.data.metrics
+    nights = {recorded[label].data.tags["mlflow.parentRunId"] for label in recorded if label.startswith("smoke/sweep/")}
+    assert history.data.tags["mlflow.parentRunId"] in nights

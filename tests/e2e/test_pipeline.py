@@ -76,9 +76,19 @@ def test_mlflow_holds_pipeline_stages_and_cells(table: pl.DataFrame, runs: Path)
         assert runs_by_name[stage].info.status == "FINISHED"
     # verl goes on in silence when MLflow fails, so its metrics are looked for here.
     assert "critic/score/mean" in runs_by_name["train"].data.metrics
-    cells = [r for r in everything if r.data.tags.get("mlflow.parentRunId") == runs_by_name["sweep"].info.run_id]
+    below = [r for r in everything if r.data.tags.get("mlflow.parentRunId") == runs_by_name["sweep"].info.run_id]
+    cells = [run for run in below if run.data.tags["stage"] == "cell"]
     assert len(cells) == table.select(CELL).n_unique()
     assert all({"avg_at_k", "avg_at_k_low", "avg_at_k_high"} <= set(cell.data.metrics) for cell in cells)
+    (trained,) = [cell for cell in cells if cell.info.run_name == "trained · miniature-easy · separate 48+32"]
+    assert (trained.data.params["train_budget"], trained.data.params["train_steps"]) == ("48+32", "2")
+    curves = {run.info.run_name: run.data for run in below if run.data.tags["stage"] == "curve"}
+    assert curves.keys() == {"base · over tokens", "trained · over tokens"}
+    assert all("accuracy/miniature-easy/separate" in curve.metrics for curve in curves.values())
+    headline = {"star/miniature-easy/trained/separate", "gain/miniature-easy/trained/separate_low"}
+    headline |= {"anytime/miniature-easy/base/separate", "free_tokens/miniature-easy/trained/unconstrained"}
+    assert headline <= runs_by_name["report"].data.metrics.keys() & parent.data.metrics.keys()
+    assert len(runs_by_name["train"].data.params) < 40, "verl's thousand are an artifact"
 
 
 def test_running_it_again_does_nothing_and_says_so(table: pl.DataFrame, runs: Path) -> None:

@@ -30,26 +30,30 @@ RECORD = """
 
     from elastic_core.statistics.budgets import anytime_accuracy
     from elastic_core.sweep.store import Manifest, TrajectoryStore
-    from reports.summary import cell_problems, summarize
+    from reports.summary import cell_problems, summarize_problems
     from tasks.artifacts import progress
+    from tasks.cells import record_cells
     from tasks.report import write_report
     from tasks.stage import Stage
-    from tasks.artifacts import record_cells
     from tasks.tracking import Tracker
     from tests.unit.test_report_summary import make_rows
 
-    LABEL = "embedded/sweep/tiny"
     RUNS = Path(os.environ["ELASTIC_RUNS"])
-    TABLE = RUNS / LABEL / "table"
+    SAMPLING = {"temperature": 0.6, "top_p": 0.95}
+    SWEEP = Stage(RUNS, "embedded", "sweep", {"models": {"base": "b0", "trained": "t0"}, "sampling": SAMPLING})
+    TABLE = SWEEP.directory / "table"
 
     @task
     def measure() -> None:
         tracker = Tracker("embedded", RUNS)
-        run_id = tracker.ensure(LABEL, "sweep")
+        run_id = tracker.ensure(SWEEP.label, "sweep")
         with tracker.running(run_id), progress("sweep", 8, "rows") as shown:
             shown.reach(8)
             rows = make_rows(benchmarks=["easy"], budgets=[16, 48], num_problems=6, num_samples=2)
-            record_cells(tracker, run_id, LABEL, summarize(rows), anytime_accuracy(cell_problems(rows)))
+            problems = cell_problems(rows)
+            checkpoints = {name: RUNS / name for name in ("base", "trained")}
+            summary, anytime = summarize_problems(problems), anytime_accuracy(problems)
+            record_cells(tracker, run_id, None, SWEEP, checkpoints, summary, anytime)
         store = TrajectoryStore(TABLE)
         with store.writing(Manifest({}, {}, {}, {})):
             store.append(rows)
@@ -130,17 +134,30 @@ def sweep_run(servers: Servers) -> tuple[str, str]:
     return experiment.experiment_id, run.info.run_id
 
 
-def test_mlflow_charts_accuracy_over_tokens(
+def test_three_clicks_lead_from_mlflows_start_to_accuracy_over_tokens_of_two_models(
     mlflow_page: Page, servers: Servers, sweep_run: tuple[str, str], tmp_path: Path
 ) -> None:
-    page, run = mlflow_page, f"{servers.mlflow}/#/experiments/{sweep_run[0]}/runs/{sweep_run[1]}"
-    page.goto(run)
+    """The path that docs/operate.md describes."""
+    page = mlflow_page
+    page.goto(servers.mlflow)
+    page.get_by_role("link", name="embedded", exact=True).first.click()
+    page.get_by_role("link", name="sweep", exact=True).first.click()
     expect(page.get_by_text("Accuracy over tokens")).to_be_visible()
-    page.goto(f"{run}/model-metrics")
-    expect(page.get_by_text("accuracy/easy/base").first).to_be_visible()
-    expect(page.locator(".js-plotly-plot").first).to_be_visible()
-    page.screenshot(path=tmp_path / "charts.png")
-    page.goto(f"{run}/artifacts/cells.json")
+    chart = page.get_by_role("link", name="easy, separate", exact=True)
+    chart.evaluate("link => link.removeAttribute('target')")  # It would open in a tab of its own.
+    chart.click()
+    plot = page.locator(".js-plotly-plot").first
+    expect(plot).to_be_visible()
+    for model in ("base", "trained"):
+        expect(page.get_by_text(f"{model} · over tokens").first).to_be_visible()
+    page.screenshot(path=tmp_path / "chart.png")
+    lines = plot.evaluate("plot => plot.data.map(line => Array.from(line.x))")
+    assert sum(len(set(tokens)) == 2 for tokens in lines) >= 2, "a line per model, a point per budget"
+
+
+def test_mlflow_shows_the_cells_as_a_table(mlflow_page: Page, servers: Servers, sweep_run: tuple[str, str]) -> None:
+    page = mlflow_page
+    page.goto(f"{servers.mlflow}/#/experiments/{sweep_run[0]}/runs/{sweep_run[1]}/artifacts/cells.json")
     expect(page.get_by_text("View as table")).to_be_visible()
     expect(page.get_by_text("budget_forcing").first).to_be_visible()
 

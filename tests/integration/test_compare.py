@@ -1,6 +1,7 @@
 """`elastic compare` on sweeps on disk and in a real MLflow: what it takes, what it keeps, what it refuses."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,6 +83,19 @@ def test_mlflow_keeps_the_table_and_the_differences_over_tokens(runs: Path) -> N
         round(row["tokens_a"])
         for row in paired_cells(rows(), rows()).filter(model="trained", strategy="separate").to_dicts()
     }
+
+
+def test_a_comparison_of_sweeps_that_have_grown_holds_their_new_points_only(runs: Path) -> None:
+    first, second = (sweep(runs, key, num_samples=2) for key in "gh")
+    before = compare(str(first), str(second), runs).rpartition(" ")[2]
+    shutil.rmtree(second)
+    sweep(runs, "h", num_samples=4)
+    after = compare(str(first), str(second), runs).rpartition(" ")[2]
+    assert after != before and MlflowClient().get_run(before).info.lifecycle_stage == "deleted"
+    table = paired_cells(rows(num_samples=2), rows(num_samples=4)).filter(model="trained", strategy="separate")
+    history = MlflowClient().get_metric_history(after, "difference/easy/trained/separate")
+    expected = {(round(row["tokens_a"]), row["difference"]) for row in table.to_dicts()}
+    assert {(point.step, point.value) for point in history} == expected
 
 
 def refusal(*arguments: str) -> str:

@@ -100,7 +100,7 @@ def test_what_is_seen_on_the_way_is_what_comes(session: Session, choices: Choice
         work = asyncio.ensure_future(session.perform(run))
         seen: list[list[tuple[int, ...]]] = [[] for _ in run.attempts]
         while not work.done():
-            await session.look(run)
+            await session._look(run)
             for attempt, views in zip(run.attempts, seen, strict=True):
                 if attempt.state == "running" and attempt.trajectory is not None:
                     views.append(attempt.trajectory.response_ids)

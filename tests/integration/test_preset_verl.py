@@ -13,7 +13,7 @@ from elastic_core.training.grpo.parameters import GrpoParameters
 from flows import presets
 
 SETTINGS = {name: presets.resolve(name) for name in presets.names()}
-EVALUATED = [name for name in SETTINGS if name.startswith("evaluate-")]
+EVALUATED = [name for name in SETTINGS if name.startswith("evaluate-") and not name.endswith("-greedy")]
 EMBEDDED = SETTINGS["ablation-embedded"]
 TRAINED = {name: settings.training for name, settings in SETTINGS.items() if settings.train} | {
     f"ablation-embedded, {name}": GrpoParameters.model_validate(
@@ -141,9 +141,13 @@ def test_a_released_checkpoint_is_measured_as_the_papers_do(name: str) -> None:
     sampling = settings.sweep.model_dump(include={"samples", "temperature", "top_p"})
     assert sampling == {"samples": 16, "temperature": 0.6, "top_p": 0.95}
     assert settings.engine == EngineParameters(
-        device="cuda", dtype="bfloat16", max_model_len=32768, enforce_eager=False,
-        **settings.engine.model_dump(include={"tensor_parallel_size", "data_parallel_size"}),
+        device="cuda", dtype="bfloat16", enforce_eager=False,
+        **settings.engine.model_dump(include={"tensor_parallel_size", "data_parallel_size", "max_model_len"}),
     )  # fmt: skip
-    assert settings.engine.tensor_parallel_size * settings.engine.data_parallel_size == 8
-    released = [model for model in settings.sweep.models if model != "base"]
-    assert len(released) == 1 and "/" in settings.sweep.checkpoints[released[0]]
+    assert (settings.sweep.max_response_tokens or settings.engine.max_model_len) == 32768
+    swapped = any(">" in model for model in settings.sweep.models)
+    engines = settings.engine.data_parallel_size * (2 if swapped else 1)
+    assert settings.engine.tensor_parallel_size * engines == 8
+    released = [model for model in settings.sweep.models if model != "base" and ">" not in model]
+    assert all("/" in settings.sweep.checkpoints[model] for model in released)
+    assert len(released) == (3 if name == "evaluate-length-control-1.5b" else 1)

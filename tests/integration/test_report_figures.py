@@ -29,12 +29,13 @@ from reports.figures import (
     tokens,
     training,
 )
-from reports.summary import cell_problems, published, summarize
+from reports.published import PUBLISHED, published
+from reports.summary import cell_problems, summarize
 from tests.unit.test_report_summary import make_rows
 
 pytestmark = pytest.mark.filterwarnings("error::UserWarning")
 PNG = b"\x89PNG\r\n\x1a\n"
-NOTHING = published([])
+NOTHING = PUBLISHED.to_frame()
 METRICS = pl.DataFrame(
     [
         {"step": step, "name": name, "value": step / 10}
@@ -120,10 +121,11 @@ def test_of_many_models_one_strategy_is_drawn_and_the_caption_says_so(texts: lis
 
 def test_published_numbers_are_called_published_and_name_their_source(texts: list[str], tmp_path: Path) -> None:
     rows = make_rows(num_problems=3).with_columns(benchmark=pl.col("benchmark").replace({"hard": "aime-2024"}))
-    figure = accuracy.accuracy_vs_tokens(summarize(rows), sheet(tmp_path, rows), None, published(["aime-2024", "easy"]))
+    theirs = published(["aime-2024", "easy"], ["E1-Math-1.5B"])
+    figure = accuracy.accuracy_vs_tokens(summarize(rows), sheet(tmp_path, rows), None, theirs)
     assert "published: E1-Math-1.5B" in texts
     assert "not measured here" in figure.caption
-    assert "arXiv 2505.05315" in figure.caption
+    assert "Salesforce/E1-Math-1.5B, model card" in figure.caption
     data = pl.read_csv(figure.data)
     theirs = data.filter(pl.col("source") != "measured")
     assert theirs["source"].str.starts_with("published: ").all()

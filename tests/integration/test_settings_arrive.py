@@ -62,6 +62,17 @@ GRPO: dict[str, list[Arrival]] = {
         ),
     ],
     "l1": [Arrival("elastic.l1", lambda p: p.l1 and p.l1.model_dump(), LOOP, "settings.l1")],
+    "mask_truncated_samples": [
+        Arrival(
+            "elastic.mask_truncated_samples",
+            same("mask_truncated_samples"),
+            LOOP,
+            "settings.mask_truncated_samples",
+        )
+    ],
+    "train_on_forced_end": [
+        Arrival("elastic.train_on_forced_end", same("train_on_forced_end"), LOOP, "settings.train_on_forced_end")
+    ],
     "steps": [
         Arrival("trainer.total_training_steps", same("steps"), TRAINER, "self.config.trainer.total_training_steps")
     ],

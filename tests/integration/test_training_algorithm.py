@@ -87,6 +87,18 @@ def test_forced_tokens_are_masked_out_of_policy_and_kl_loss(config: Any) -> None
     assert not grad[: len(output.prompt_ids) - 1].any()
 
 
+def test_what_is_trained_on_enters_the_loss_and_nothing_else(config: Any) -> None:
+    trained = rollout(Server(*FORCED), masks={"train_on_forced_end": True})
+    grad = gradient(config, [trained])
+    assert grad[len(trained.prompt_ids) - 1 : -1].all(), "the forced think-end too"
+    cut = rollout(Server(*[WORD] * 99), masks={"mask_truncated_samples": True})
+    both = [cut, rollout(Server(*CLOSED))]
+    grad = gradient(config, both)
+    length = len(cut.prompt_ids) + len(cut.response_ids)
+    assert not any(cut.response_mask) and not grad[:length].any()
+    assert torch.equal(grad[length:], gradient(config, both[1:])), "the mean is over what is left"
+
+
 def test_what_the_old_policy_thought_of_a_forced_token_changes_nothing(config: Any) -> None:
     output = rollout(Server(*FORCED))
     count = len(output.prompt_ids) + len(output.response_ids)

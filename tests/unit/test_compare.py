@@ -6,8 +6,6 @@ import pytest
 from elastic_core.statistics.accuracy import paired_difference
 from elastic_core.statistics.estimates import sampled_tokens
 from reports.comparison import metric_name, paired_cells, render_pairs
-from reports.summary import summarize
-from tasks.artifacts import _result
 from tests.unit.test_report_summary import make_rows
 
 BUDGETS = (16, 48)
@@ -65,10 +63,3 @@ def test_a_metrics_name_has_no_character_that_mlflow_refuses() -> None:
     assert metric_name("difference", row) == "difference/easy/a-then-b-to-b-then-a/vanilla"
     seed = {"benchmark": "easy", "model": "trained@2", "strategy": "vanilla"}
     assert metric_name("accuracy", seed) == "accuracy/easy/trained-seed-2/vanilla"
-
-
-def test_a_cell_carries_the_seed_that_its_model_was_trained_with() -> None:
-    (cell, *_) = summarize(rows(models=["trained"])).to_dicts()
-    assert "train_seed" not in _result("sweep", cell).params
-    found = _result("sweep", {**cell, "model": "trained@2>base"})
-    assert (found.params["train_seed"], found.params["model"]) == (2, "trained@2>base")

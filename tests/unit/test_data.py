@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from elastic_core.data.build import CLEAN, REMOVED, STORE, DataBuild, build
-from elastic_core.data.dataset import Dataset
+from elastic_core.data.dataset import Dataset, SourceFile
 from elastic_core.data.decontaminate import REMOVED as REMOVED_SCHEMA
 from elastic_core.data.fetch import fetch
 from elastic_core.data.miniature import TRAIN, MiniatureParameters
@@ -15,6 +15,7 @@ from elastic_core.data.problems import MANIFEST, VERL_SCHEMA, read_manifest, rea
 from elastic_core.data.registry import REGISTRY, select
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
+from elastic_core.rewards.truth import CodeTruth
 from tests.miniature_data import build_miniature
 from tests.upstream import UPSTREAM, needs_upstream
 
@@ -80,6 +81,42 @@ def test_common_phrases_may_be_left_aside(tmp_path: Path, entries: tuple[Dataset
     lenient = build(plan(tmp_path, train, entries[1], common_ngrams=10), tmp_path / "lenient")["datasets"]["math-train"]
     assert strict["kept_rows"] == 0 and lenient["kept_rows"] == 12
     assert strict["overlap"] == {"math500": {"exact": 0, "ngram": 12, "ngram_rare": 0}}
+
+
+def test_decontamination_that_is_off_counts_and_leaves_out_nothing(
+    tmp_path: Path, entries: tuple[Dataset, Dataset]
+) -> None:
+    strict, whole = (
+        build(plan(tmp_path, *entries, decontaminate=on), tmp_path / f"data-{on}", store=tmp_path / "store")
+        for on in (True, False)
+    )
+    assert (strict["decontaminated"], whole["decontaminated"]) == (True, False)
+    before, after = strict["datasets"]["math-train"], whole["datasets"]["math-train"]
+    assert (before["kept_rows"], after["kept_rows"], after["removed"]) == (4, 6, {})
+    assert after["overlap"] == before["overlap"]
+    assert pl.read_parquet(tmp_path / "data-False" / REMOVED).is_empty()
+
+
+def test_the_longest_tests_are_kept_of_what_is_trained_on_where_its_trainers_cut_them(tmp_path: Path) -> None:
+    inputs = ["1", "333", "22", "4444", "55"]
+    rows = [{"problem": "Say it.", "tests": json.dumps({"inputs": inputs, "outputs": [text[0] for text in inputs]})}]
+    taco = replace(REGISTRY["deepcoder-taco"], files=(SourceFile("taco.json"),))
+    taco = local(taco, tmp_path, rows)
+
+    def tests(**changes: Any) -> list[str]:
+        target = tmp_path / f"data-{len(list(tmp_path.iterdir()))}"
+        manifest = build(plan(tmp_path, taco, **changes), target, store=tmp_path / "store")
+        assert manifest["max_tests"] == changes.get("max_tests")
+        (problem,) = read_problems(target / "deepcoder-taco.parquet")
+        return [test.input for test in CodeTruth.decode(problem.truth).tests]
+
+    trained = frozenset({"deepcoder-taco"})
+    assert tests(trained=trained) == tests(max_tests=3) == tests(trained=trained, max_tests=5) == inputs
+    assert tests(trained=trained, max_tests=3) == ["4444", "333", "22"], "of equal ones the first"
+    assert [name for name, entry in REGISTRY.items() if entry.cuts_tests] == [
+        "deepcoder-primeintellect",
+        "deepcoder-taco",
+    ]
 
 
 def test_too_long_prompts_are_dropped_from_what_is_trained_on_and_from_nothing_else(

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from elastic_core.data.dataset import BadRow, Mapper
 from elastic_core.data.mapping import code
+from elastic_core.data.prompts import TEMPLATES
+from elastic_core.data.registry import REGISTRY
 from elastic_core.rewards.truth import CodeTest, CodeTruth
 from tests.upstream import UPSTREAM
 
@@ -301,8 +303,8 @@ def test_livecodebench_reads_functions() -> None:
     [
         ("2024-07-31T23:59:59", False),
         ("2024-08-01T00:00:00", True),
-        ("2025-02-01T00:00:00", True),
-        ("2025-02-02T00:00:00", False),
+        ("2025-01-31T23:59:59", True),
+        ("2025-02-01T00:00:00", False),
     ],
 )
 def test_only_contests_of_the_window_are_kept_and_decoded(date: str, kept: bool) -> None:
@@ -516,6 +518,12 @@ def test_unusable_humaneval_plus_rows(change: dict[str, Any], reason: str) -> No
     refused(code.humaneval_plus, HUMANEVAL | change, HUMANEVAL, reason)
 
 
+def test_the_bare_humaneval_plus_is_the_same_without_the_problem_that_its_harness_cannot_run() -> None:
+    rows = raw(code.humaneval_plus_bare, HUMANEVAL, HUMANEVAL | {"task_id": "HumanEval/32", "test": f"_poly(){CHECK}"})
+    assert code.humaneval_plus_bare(rows).rows() == code.humaneval_plus(rows).head(1).rows()
+    assert TEMPLATES[REGISTRY["humaneval-plus-bare"].prompt or ""].text == "{question}"
+
+
 GOOD: dict[Callable[[pl.DataFrame], pl.DataFrame], dict[str, Any]] = {
     code.codeforces: CODEFORCES,
     code.leetcode: LEETCODE,
@@ -524,6 +532,7 @@ GOOD: dict[Callable[[pl.DataFrame], pl.DataFrame], dict[str, Any]] = {
     code.primeintellect: problem([STDIN]),
     code.taco: problem({"inputs": ["1"], "outputs": ["2"]}),
     code.humaneval_plus: HUMANEVAL,
+    code.humaneval_plus_bare: HUMANEVAL,
 }
 
 

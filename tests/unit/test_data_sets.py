@@ -95,6 +95,8 @@ def test_a_data_set_that_changes_is_built_alone(workplace: Workplace, tmp_path: 
     ("changes", "written"),
     [
         ({"common_ngrams": 3}, {"math-train"}),
+        ({"decontaminate": False}, {"math-train"}),
+        ({"trained": frozenset({"math-train"}), "max_tests": 3}, {"math-train"}),
         ({"trained": frozenset({"math-train"})}, {"math-train"}),
         ({"max_prompt_tokens": 5}, set()),  # Of what is not trained on.
     ],

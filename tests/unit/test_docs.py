@@ -3,15 +3,22 @@
 import asyncio
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
+import click
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
+from elastic_core.data.registry import REGISTRY
 from elastic_core.engines.base import drive
 from elastic_core.strategies import STRATEGIES, Sampling
+from flows import presets
+from flows.cli import cli
+from flows.cli.options import changes_of
 from tests.scripted import ScriptedEngine
 from tests.unit.test_strategies import END, MARKERS, PROMPT, WORD
 
@@ -78,3 +85,99 @@ def test_the_readme_says_wherever_training_lowers_accuracy_beyond_doubt_and_wher
     easy = [cells["base", "miniature-easy", "separate", t, 32] for t in (0, 48)]
     assert round(100 * (easy[0]["avg_at_k"] - easy[1]["avg_at_k"]), 1) == 34.8
     assert all(cell["text"] in hurt for cell in easy)
+
+
+COMING_FROM = REPOSITORY / "docs" / "coming-from.md"
+THEIRS = {
+    "eval_model.sh": "--model --datasets --output-dir --n --max-length --tp --e1-mode --e1-thinking-length "
+    "--e1-solution-length",
+    "cf_elo_calc.py": "--results_path --pass_n",
+    "e1_math_1.5b_1k_1k.sh": "data.train_batch_size data.max_prompt_length data.max_response_length optim.lr "
+    "ppo_mini_batch_size ppo_max_token_len_per_gpu kl_loss_coef param_offload rollout.tensor_model_parallel_size "
+    "rollout.temperature rollout.val_temperature rollout.gpu_memory_utilization rollout.n= rollout.n_val "
+    "rollout.e1_thinking_length rollout.e1_solution_length trainer.logger trainer.val_before_train "
+    "trainer.n_gpus_per_node trainer.nnodes trainer.save_freq trainer.test_freq trainer.total_training_steps "
+    "adv_estimator val_batch_size use_remove_padding use_dynamic_bsz use_kl_loss kl_loss_type kl_ctrl.kl_coef "
+    "ulysses_sequence_parallel_size enable_gradient_checkpointing rollout.e1_mode critic_warmup project_name "
+    "experiment_name default_hdfs_dir total_epochs",
+    "llamafactory-cli train": "--stage --do_train --model_name_or_path --preprocessing_num_workers --finetuning_type "
+    "--template --flash_attn --dataset_dir --dataset --cutoff_len --learning_rate --num_train_epochs --max_samples "
+    "--per_device_train_batch_size --gradient_accumulation_steps --lr_scheduler_type --max_grad_norm --logging_steps "
+    "--save_steps --warmup_steps --packing --report_to --output_dir --bf16 --plot_loss --trust_remote_code "
+    "--ddp_timeout --include_num_input_tokens_seen --optim --deepspeed",
+    "lm_eval": "OPENAI_API_KEY --model_args --tasks --batch_size --apply_chat_template --output_path --log_samples "
+    "--gen_kwargs",
+    "ReasonFlux(…)": "navigator_path template_matcher_path inference_path template_path",
+    "": "download_datasets.py deepscaler_dataset.py deepcoder_dataset.py e1_math_1.5b_1k_1k.sh eval_model.sh "
+    "cf_elo_calc.py llamafactory-cli lm_eval --local_dir --hdfs_dir",
+}
+"""Commands and flags of the authors' READMEs and scripts, by the section that gives ours, at the commits in
+elastic_core/data/registry.py. "" is the whole page."""
+
+
+def sections() -> dict[str, str]:
+    """The page's parts by the command that they are of."""
+    parts = re.split(r"^### `(.+)`\n", COMING_FROM.read_text(), flags=re.MULTILINE)
+    return {"": COMING_FROM.read_text(), **dict(zip(parts[1::2], parts[2::2], strict=True))}
+
+
+@pytest.mark.parametrize("section", THEIRS)
+def test_every_command_and_flag_of_the_authors_code_has_ours_beside_it(section: str) -> None:
+    missing = [name for name in THEIRS[section].split() if name not in sections()[section]]
+    assert missing == []
+    for line in sections()[section].splitlines():
+        if line.startswith("| ") and not line.startswith("| theirs"):
+            theirs, ours = line.strip("| ").split(" | ")
+            assert theirs and ours
+
+
+def ours() -> list[str]:
+    """Every command of ours on the page; settings follow the command at their table's head."""
+    found, head = [], ""
+    for line in COMING_FROM.read_text().splitlines():
+        for code in re.findall(r"`([^`]+)`", line):
+            if code.startswith("elastic "):
+                head = code if line.startswith("| theirs") else head
+                found.append(code)
+            elif code.startswith("--set "):
+                found.append(f"{head} {code}")
+    return found
+
+
+def parsed(command: str) -> click.Context:
+    """The command as click reads it, without running it; raises ClickException on what it does not know."""
+    _, *arguments = shlex.split(command)
+    context, at = click.Context(cli), cli
+    while isinstance(at, click.Group):
+        name, at, arguments = at.resolve_command(context, arguments)  # type: ignore[assignment]
+        context = at.make_context(name, arguments, parent=context) if not isinstance(at, click.Group) else context
+    return context
+
+
+@pytest.mark.parametrize("command", ours())
+def test_our_commands_on_that_page_are_commands_and_their_settings_are_settings(command: str) -> None:
+    given = parsed(command.replace(" …", "")).params
+    if "preset" in given:
+        presets.resolve(given["preset"], changes_of(given["overrides"]))
+    assert set(given.get("names", ())) <= set(REGISTRY)
+
+
+@pytest.mark.parametrize("preset", ["e1-math-1.5b", "reasonflux-f1-7b"])
+def test_the_authors_values_are_those_of_our_presets(preset: str) -> None:
+    """But for memory, of which our trainer and its sampler share a device otherwise."""
+    settings = presets.resolve(preset)
+    for command in ours():
+        given = parsed(command.replace(" …", "")).params
+        if given.get("preset") == preset and "OWNER" not in command and "reasonflux_zero" not in command:
+            changed = changes_of(given["overrides"])
+            for name in ("train.memory_fraction", "warm_start.sft.offload"):
+                changed.pop(name, None)
+            assert presets.resolve(preset, changed) == settings, command
+
+
+def test_a_command_that_does_not_exist_would_be_noticed() -> None:
+    assert len(ours()) > 50
+    with pytest.raises(click.ClickException):
+        parsed("elastic run sweeps")
+    with pytest.raises(click.ClickException):
+        parsed("elastic run sweep --presets x")

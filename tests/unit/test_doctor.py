@@ -89,7 +89,7 @@ CLUSTER = {"ray.address": "head:6379", "ray.dashboard": "http://head:8265"}
 
 
 def test_engines_take_gpus_as_training_does() -> None:
-    (engines,) = doctor.gpu_demands(presets.resolve("evaluate-e1-math-1.5b", {"engine.tensor_parallel_size": 2}))
+    (engines,) = doctor.gpu_demands(presets.resolve("evaluate-e1-math-7b", {"engine.tensor_parallel_size": 2}))
     assert engines == doctor.GpuDemand("engine.data_parallel_size", 8, gpus=2)
     (pair,) = doctor.gpu_demands(presets.resolve("evaluate-e1-math-1.5b", {"sweep.models": ["base>E1-Math-1.5B"]}))
     assert pair.gpus == 2, "one that thinks and one that solves"

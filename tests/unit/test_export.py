@@ -11,6 +11,8 @@ from huggingface_hub import ModelCard
 import elastic_core.miniature
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import model_fingerprint
+from elastic_core.miniature.warm_start import BASE
+from elastic_core.model_files import licence
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.training import model_card
 from elastic_core.training.model_card import TrainingRecord
@@ -26,6 +28,7 @@ RECORD: TrainingRecord = {
     "accuracy": 0.65625,
     "samples": 8,
     "base": "/models/base (0a1408e115a62fbb)",
+    "licence": "apache-2.0",
     "train": {"strategy": "separate", "budget": "48+32", "steps": 40},
     "data": {"train_data": "aa", "validation_data": "bb"},
     "data_manifest": "/runs/data/manifest.json",
@@ -62,6 +65,29 @@ def test_a_card_says_what_it_is_and_that_nothing_was_measured(model: Path) -> No
     for link in ("/runs/data/manifest.json", "MLflow run: 1234", "- steps: 40", "train_data: sha256 aa"):
         assert link in card
     assert json.loads((model / "training.json").read_text()) == RECORD
+
+
+def test_a_card_has_limitations_the_bases_licence_and_the_budgets_it_was_measured_at(model: Path) -> None:
+    unmeasured = (model / "README.md").read_text()
+    assert "known of no benchmark at any budget" in unmeasured
+    card = model_card.write_card(model, [CELL, {**CELL, "think_budget": 96, "solution_budget": 32}]).read_text()
+    assert "known of miniature-hard at 48+unlimited, 96+32 tokens" in card
+    assert "trained under 48+32 tokens" in card and "one training with one seed" in card
+    assert "chosen by its validation accuracy" in card
+    assert "chosen by" not in model_card.render({**RECORD, "checkpoint": "last"}, [CELL])
+    assert "The base's, `apache-2.0`" in card and ModelCard(card).data.license == "apache-2.0"
+    unknown = model_card.render({**RECORD, "licence": None}, [])
+    assert "The base's card names none" in unknown and ModelCard(unknown).data.license is None
+
+
+def test_the_bases_licence_is_what_its_card_names(tmp_path: Path) -> None:
+    assert licence(BASE) == "apache-2.0"
+    assert licence(tmp_path) is None
+    for head, found in (("license: mit", "mit"), ("tags: [a]", None), ("license: [a]", None)):
+        (tmp_path / "README.md").write_text(f"---\n{head}\n---\n# A model\n")
+        assert licence(tmp_path) == found
+    (tmp_path / "README.md").write_text("# A model without a head\n")
+    assert licence(tmp_path) is None
 
 
 def test_a_measured_card_gives_samples_and_intervals(model: Path) -> None:

@@ -174,7 +174,10 @@ def test_prefect_takes_the_deployments() -> None:
         flow = load_flow_from_entrypoint(str(REPOSITORY / str(deployment.entrypoint)))
         parameters = flow.validate_parameters(deployment.parameters)
         assert presets.resolve(parameters["preset"], parameters.get("overrides"))
-    assert {deployment["parameters"]["preset"] for deployment in text["deployments"]} == set(presets.names())
+    deployed = {(each["entrypoint"], each["parameters"]["preset"]) for each in text["deployments"]}
+    assert {preset for _, preset in deployed} == set(presets.names())
+    released = {name for name in presets.names() if name.startswith("evaluate-")}
+    assert {preset for entrypoint, preset in deployed if entrypoint == "flows/sweep.py:sweep"} == released
 
 
 CLUSTER_PAGE = (REPOSITORY / "docs" / "cluster.md").read_text().replace("\\\n", " ")

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from elastic_core.errors import UserError
-from flows import presets
+from elastic_core.sweep.grid import build_cells
+from flows import doctor, presets
 from flows.inputs import Inputs
 from flows.run import FlowRun
 from reports.parameters import Expectations
@@ -65,6 +66,19 @@ def test_what_is_no_assignment_is_refused() -> None:
         ({"train.seeds": [1, 2], "ablation.a.train.seed": 3}, r"ablation\.a\.train\.seed has no effect beside"),
         ({"ablation.a.train.seeds": [1, 2]}, r"ablation\.a\.train\.seeds: unknown key"),
         ({"sweep.checkpoints": {"mine": "a/b", "mine@1": "a/c"}}, r'"mine@1" is a seed of "mine", which is a model'),
+        (
+            {"sweep.strategies_of": {"other": ["separate"]}},
+            r'strategies_of: no model "other" is measured; expected base',
+        ),
+        ({"sweep.strategies_of": {"base": ["separat"]}}, r'no strategy "separat", did you mean "separate"'),
+        ({"sweep.samples": True}, r"--set sweep\.samples: .*integer.*found True"),
+        (
+            {"sweep.samples": {"miniature-easy": 0, "default": 1}},
+            r"samples: input .* greater than 0 for miniature-easy$",
+        ),
+        ({"sweep.samples": {"miniature-easy": 2}}, r"samples: no number for miniature-hard; give it, or default"),
+        ({"sweep.samples": {"miniature-esy": 2}}, r'no benchmark "miniature-esy" .* did you mean "miniature-easy"'),
+        ({"sweep.samples": {"default": 9}, "sweep.until_ci": 9, "sweep.max_samples": 8}, r"fewer than the 9 samples"),
         ({"preset.x": 1}, r"--set preset\.x: preset is a value, not a section"),
     ],
 )
@@ -80,6 +94,37 @@ def test_a_preset_that_extends_another_is_that_one_but_for_what_it_says() -> Non
     assert second.sweep == first.sweep and second.data == first.data
     changed = second.training.model_dump().items() - first.training.model_dump().items()
     assert changed == {("tokens_per_device", 16384)}
+
+
+def test_ways_to_keep_to_a_length_are_compared_with_each_model_in_its_own() -> None:
+    """Elastic Reasoning, Figure 4."""
+    sweep = presets.resolve("evaluate-length-control-1.5b").sweep
+    cells = build_cells(sweep.models, ["aime-2024"], sweep.strategies, sweep.grid, sweep.strategies_of)
+    assert {(cell.model, cell.strategy) for cell in cells} == {
+        ("base", "budget_forcing"),
+        ("E1-Math-1.5B", "separate"),
+        ("L1-Exact-1.5B", "l1_exact"),
+        ("L1-Max-1.5B", "l1_max"),
+    }
+
+
+def test_the_released_models_think_and_solve_for_each_other() -> None:
+    """Elastic Reasoning, Table 2. Engines of both fit the 8 GPUs of a node."""
+    settings = presets.resolve("evaluate-e1-math-1.5b")
+    assert settings.sweep.models[2:] == ["E1-Math-1.5B>base", "base>E1-Math-1.5B"]
+    assert [demand.total for demand in doctor.gpu_demands(settings)] == [8]
+    for extending in ("evaluate-e1-math-7b", "evaluate-e1-acereason-14b", "evaluate-l1-max-1.5b"):
+        other = presets.resolve(extending)
+        assert len(other.sweep.models) == 2 and [demand.total for demand in doctor.gpu_demands(other)] == [8]
+
+
+def test_what_a_preset_does_not_say_leaves_no_trace_in_what_is_asked_for(tmp_path: Path) -> None:
+    settings = presets.resolve("embedded")
+    assert not settings.sweep.strategies_of and "strategies_of" not in settings.sweep.model_dump()
+    assert settings.sweep.model_dump()["samples"] == 8
+    own = presets.resolve("embedded", {"sweep.strategies_of": {"trained": ["separate"]}}).sweep
+    assert own.model_dump()["strategies_of"] == {"trained": ["separate"]}
+    assert own.every_strategy == settings.sweep.strategies
 
 
 def test_a_model_of_several_seeds_is_measured_once_for_each() -> None:

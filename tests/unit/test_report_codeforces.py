@@ -4,7 +4,9 @@ import numpy as np
 import polars as pl
 
 from elastic_core.codeforces.rating import SAMPLE_TESTS_NOTE, CodeforcesRating, Standings
-from reports.codeforces import ratings, section
+from reports.codeforces import RATINGS, rating_table, ratings
+from reports.codeforces import section as section_of
+from reports.published import published
 
 USERS = {800: 50, 1500: 40, 2500: 10}
 
@@ -41,6 +43,11 @@ TABLE = rows(
     ("base", "100A", [1, 0]), ("base", "100B", [0, 0]), ("base", "101A", [1, 1]), ("base", "102A", [0, 0]),
     ("trained", "100A", [0, 1]), ("trained", "100B", [1, 1]), ("trained", "101A", [1, 1]), ("trained", "102A", [1, 0]),
 )  # fmt: skip
+
+
+def section(table: pl.DataFrame, contests: dict[int, Standings], users: dict[int, int], model: str = "base") -> str:
+    found = ratings(table, contests, users) if users else None
+    return section_of(table, found, published(["codeforces"], [model]))
 
 
 def rated(table: pl.DataFrame) -> dict[str, CodeforcesRating]:
@@ -90,9 +97,25 @@ def test_in_a_half_done_table_every_cell_counts_and_those_behind_are_marked() ->
     assert "†" not in section(TABLE, {100: standings(100)}, USERS)
 
 
-def test_published_ratings_are_listed_as_published_with_or_without_ours() -> None:
-    for text in (section(TABLE, {100: standings(100)}, USERS), section(TABLE, {}, USERS)):
-        assert "arXiv 2505.05315" in text
-        assert "| published: E1-Code-14B, 1024+1024 | 1457 | 78.1 |" in text
-        assert "| published: E1-Code-14B, unlimited | 1987 | 96.0 |" in text
-        assert text.count("| published: ") == 5
+def test_published_ratings_are_listed_as_published_where_their_models_belong_to_the_report() -> None:
+    for text in (section(TABLE, {100: standings(100)}, USERS, "E1-Code-14B"), section(TABLE, {}, {}, "E1-Code-14B")):
+        paper = "Elastic Reasoning, arXiv 2505.05315"
+        assert f"| published: E1-Code-14B, 1024+1024 | 1457 | 78.1 | {paper} |" in text
+        assert f"| published: E1-Code-14B, unlimited | 1987 | 96.0 | {paper} |" in text
+        assert f"| published: DeepCoder-14B, unlimited | 1945 | 95.4 | {paper} |" in text
+        assert (
+            "| published: DeepCoder-14B, not stated | 1936 | 95.3 | agentica-project/rllm on GitHub, README |" in text
+        )
+        assert text.count("| published: ") == 12
+    assert "ublished" not in section(TABLE, {100: standings(100)}, USERS)
+
+
+def test_ratings_are_a_table_that_other_programs_read() -> None:
+    found = ratings(TABLE, {100: standings(100), 101: standings(101)}, USERS)
+    table = rating_table(found)
+    assert table.schema == RATINGS and table["model"].to_list() == ["base", "trained"]
+    for line, cell in zip(table.to_dicts(), found, strict=True):
+        assert cell.rating is not None
+        assert line["rating"] == cell.rating.rating and line["percentile_high"] == cell.rating.percentile_high
+        assert (line["think_budget"], line["solution_budget"], line["num_contests"]) == (None, 32, 2)
+    assert rating_table(ratings(TABLE, {}, USERS)).is_empty(), "without standings there is no rating"

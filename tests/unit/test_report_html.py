@@ -208,6 +208,7 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> str:
         coverage=bad,
         summary=summarize(rows),
         anytime=anytime_accuracy(cell_problems(rows)),
+        headline={},
         claims=[Claim(bad, bad, Verdict.HOLDS, bad)],
         tables=[ReportTable("table", bad, bad, pl.DataFrame({bad: [bad]}))],
         figures=[ReportFigure("figure", bad, bad, png=figure, svg=figure, data=directory / "figure.csv")],

@@ -11,6 +11,7 @@ from polars.testing import assert_frame_equal
 
 from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.trajectory import SCHEMA
+from reports.codeforces import RATINGS
 from reports.summary import SUMMARY, cell_problems, summarize, write_summary_json
 
 BUDGETS = (0, 16, 32, 48, 64, 96, 128, 192)
@@ -143,9 +144,11 @@ def test_an_empty_table_is_refused() -> None:
 def test_summary_json_has_cells_with_null_for_unlimited_and_anytime_accuracy(tmp_path: Path) -> None:
     rows = make_rows(models=["base"], benchmarks=["easy"], strategies=["separate", "unconstrained"])
     problems = cell_problems(rows)
-    write_summary_json(summarize(rows), anytime_accuracy(problems), tmp_path / "report" / "summary.json")
-    written = json.loads((tmp_path / "report" / "summary.json").read_text())
+    path = tmp_path / "report" / "summary.json"
+    write_summary_json(summarize(rows), anytime_accuracy(problems), RATINGS.to_frame(), path)
+    written = json.loads(path.read_text())
     cells, (ladder,) = written["cells"], written["anytime"]
+    assert written["ratings"] == []
     assert ladder["anytime_low"] < ladder["anytime"] < ladder["anytime_high"]
     assert [set(cell) for cell in cells] == [set(SUMMARY)] * len(cells)
     assert cells[-1]["strategy"] == "unconstrained"

@@ -1,25 +1,26 @@
 """The tables of a report, how their places read, and the numbers that others published."""
 
-import csv
-from pathlib import Path
-
 import polars as pl
 import pytest
 
-import reports
 from elastic_core.budget import TrainingBudget
 from elastic_core.statistics.accuracy import paired_differences
 from elastic_core.statistics.budgets import anytime_accuracy, budget_advice, cheapest_budgets, falls, marginal_accuracy
 from elastic_core.statistics.cost import TOKENS, CostModel, cell_costs
 from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.thinking import thinking_spent
+from reports.codeforces import RATINGS
 from reports.content import ReportTable, Shown, Training
 from reports.parameters import ReportParameters
-from reports.summary import COLUMNS, PUBLISHED, cell_problems, published, summarize
+from reports.published import ACCURACY, PUBLISHED, everything, published
+from reports.summary import COLUMNS, cell_problems, summarize
 from reports.tables import budgets as budget_tables
 from reports.tables import comparisons
 from reports.tables import costs as cost_tables
 from tests.unit.test_report_summary import make_rows
+
+UNRATED, NOTHING = RATINGS.to_frame(), PUBLISHED.to_frame()
+TABLE_1 = ["livecodebench", "codeforces", "humaneval-plus", "aime-2024"]
 
 
 @pytest.fixture(scope="module")
@@ -47,17 +48,52 @@ def test_a_published_number_has_no_interval_and_no_brackets() -> None:
     assert [line[0].text for line in ReportTable("t", "T", "", frame).lines] == ["12.0 [10.0, 14.0]", "35.0"]
 
 
-def test_models_side_by_side_with_what_was_published(summary: pl.DataFrame) -> None:
+def test_models_and_budgets_down_benchmarks_across_and_what_was_published_beside_them(summary: pl.DataFrame) -> None:
     summary = summary.with_columns(benchmark=pl.col("benchmark").replace({"hard": "aime-2024"}))
-    table = comparisons.model_comparison(summary, published(["aime-2024", "easy"]))
+    table = comparisons.model_comparison(summary, UNRATED, published(["aime-2024", "easy"], ["e1-code-14b"]))
     assert table is not None
-    sources = table.frame["source"]
-    assert (sources == "measured").sum() == 2 * (3 * 2 + 3)
+    assert table.header == ["model", "budget", "source", "aime-2024 (%)", "easy (%)"]
+    ours = table.frame.filter(source="measured")
     theirs = table.frame.filter(pl.col("source") != "measured")
-    assert theirs["source"].str.starts_with("published (").all()
-    assert theirs["accuracy (%) low"].null_count() == theirs.height
-    assert {"not stated", "1024+1024", "unlimited"} <= set(theirs["budget"])
-    assert "source" not in getattr(comparisons.model_comparison(summary, published([])), "header", ["source"])
+    assert set(ours.select("model", "budget").rows()) == {
+        (model, budget) for model in ("base", "trained") for budget in ("16+32", "64+32", "unlimited")
+    }
+    assert ours.null_count().sum_horizontal().item() == 0
+    (line,) = ours.filter(model="base", budget="16+32").to_dicts()
+    (cell,) = summary.filter(model="base", benchmark="easy", strategy="separate", think_budget=16).to_dicts()
+    assert line["easy (%)"] == 100 * cell["avg_at_k"] and line["easy (%) low"] == 100 * cell["ci_low"]
+    assert theirs["source"].str.starts_with("published: ").all()
+    assert theirs["aime-2024 (%) low"].null_count() == theirs.height
+    assert ("E1-Code-14B", "1024+1024", 17.9) in theirs.select("model", "budget", "aime-2024 (%)").rows()
+    assert "aime-2024: 6 problems × 4 samples" in table.caption and "none was measured here" in table.caption
+    assert comparisons.model_comparison(summary.filter(strategy="vanilla"), UNRATED, NOTHING) is None
+
+
+def test_table_1_is_one_line_per_model_and_budget_and_ours_stand_in_it(summary: pl.DataFrame) -> None:
+    summary = summary.with_columns(benchmark=pl.lit("codeforces")).filter(strategy="separate", model="base")
+    summary = summary.unique(["think_budget"])
+    rated = summary.filter(think_budget=16).select(
+        *RATINGS.names()[:5],
+        *(pl.lit(float(i)).alias(name) for i, name in enumerate(RATINGS.names()[5:11])),
+        num_contests=pl.lit(3, pl.Int64),
+    )
+    table = comparisons.model_comparison(summary, rated, published(TABLE_1, ["E1-Code-14B"]))
+    assert table is not None
+    (line,) = (each for each in table.lines if (each[0].text, each[1].text) == ("base", "16+32"))
+    shown = dict(zip(table.header, (place.text for place in line), strict=True))
+    assert shown["codeforces rating"] == "0.0 [1.0, 2.0]" and shown["codeforces percentile"] == "3.0 [4.0, 5.0]"
+    names = [f"{name} (%)" for name in ("livecodebench", "humaneval-plus", "aime-2024")]
+    paper = table.frame.filter(pl.col("source") == "published: Elastic Reasoning, arXiv 2505.05315")
+    found = {row[:2]: row[2:] for row in paper.select("model", "budget", "codeforces rating", *names).rows()}
+    assert found["E1-Code-14B", "4096+1024"] == (1771, 47.0, 92.0, 41.9)
+    assert found["E1-Code-14B", "unlimited"] == (1987, 58.4, 91.4, 70.6)
+    assert found["DeepCoder-14B", "unlimited"] == (1945, 58.1, 90.8, 71.7)
+    assert found["R1-Distill-Qwen-14B", "not stated"] == (1791, 53.0, 92.0, 69.7)
+    assert found["O1-2024-12-17 (Low)", "not stated"] == (1991, 59.5, 90.8, 74.4)
+    assert found["O3-Mini-2025-1-31 (Low)", "not stated"] == (1918, 60.9, 92.6, 60.0)
+    assert found["O1-Preview", "not stated"] == (1658, 42.7, 89.0, 40.0)
+    assert found["DeepSeek-R1", "not stated"] == (1948, 62.8, 92.6, 79.8)
+    assert len(found) == 11
 
 
 def test_templates_are_held_against_separate_budgeting(rows: pl.DataFrame, summary: pl.DataFrame) -> None:
@@ -82,28 +118,60 @@ def test_templates_are_held_against_separate_budgeting(rows: pl.DataFrame, summa
 
 
 def test_pairs_say_who_thinks_and_who_solves(summary: pl.DataFrame) -> None:
-    table = comparisons.swap_ablation(summary)
+    table = comparisons.swap_ablation(summary, NOTHING)
     assert table is not None
     roles = set(table.frame.select("thinks", "solves").rows())
     assert roles == {("base", "base"), ("trained", "trained"), ("base", "trained")}
-    assert comparisons.swap_ablation(summary.filter(pl.col("model") == "base")) is None
+    assert "source" not in table.header
+    assert comparisons.swap_ablation(summary.filter(pl.col("model") == "base"), NOTHING) is None
+
+
+def test_tables_2_and_3_stand_beside_what_was_measured(summary: pl.DataFrame) -> None:
+    theirs = published(["aime-2024"], ["E1-Math-1.5B"])
+    swaps = comparisons.swap_ablation(summary, theirs)
+    trained = {"trained": Training(TrainingBudget.parse("96+32"), asks_length=False, base="base", metrics=None)}
+    trainings = comparisons.trainings_side_by_side(summary, trained, theirs)
+    assert swaps is not None and trainings is not None
+    for table, names, place in ((swaps, ["thinks", "solves"], "Table 2"), (trainings, ["model"], "Table 3")):
+        beside = table.frame.filter(pl.col("source") == f"published: Elastic Reasoning, arXiv 2505.05315, {place}")
+        found: dict[tuple[str, ...], list[float]] = {}
+        for *key, value in beside.select(*names, "accuracy (%)").rows():
+            found.setdefault(tuple(key), []).append(value)
+        base, e1 = "DeepScaleR-1.5B", "E1-Math-1.5B"
+        assert (
+            found
+            == {
+                "Table 2": {
+                    (base, base): [2.1, 4.8, 12.5, 20.0],
+                    (e1, base): [3.5, 7.9, 20.6, 24.0],
+                    (base, e1): [10.8, 14.2, 21.9, 26.4],
+                    (e1, e1): [13.5, 17.5, 24.8, 27.9],
+                },
+                "Table 3": {(e1,): [13.5, 17.5, 24.8, 27.9], (f"{e1}, iterative",): [11.5, 17.1, 22.9, 26.7]},
+            }[place]
+        )
+        assert beside["budget"].to_list()[:4] == ["512+1024", "1024+1024", "2048+1024", "3072+1024"]
+        assert (table.frame["source"] == "measured").any()
 
 
 def test_a_training_that_began_with_another_model_says_so(summary: pl.DataFrame) -> None:
     trainings = {"trained": Training(TrainingBudget.parse("96+32"), asks_length=False, base="base", metrics=None)}
-    table = comparisons.trainings_side_by_side(summary, trainings)
+    table = comparisons.trainings_side_by_side(summary, trainings, NOTHING)
     assert table is not None
     assert set(table.frame.select("model", "trained under", "from").rows()) == {("trained", "96+32", "base")}
-    assert comparisons.trainings_side_by_side(summary, {}) is None
+    assert comparisons.trainings_side_by_side(summary, {}, NOTHING) is None
 
 
 def test_cells_of_a_half_done_sweep_are_marked(rows: pl.DataFrame) -> None:
     half = summarize(rows.filter((pl.col("model") != "trained") | (pl.col("problem") < "003")))
-    table = comparisons.model_comparison(half, published([]))
+    table = comparisons.model_comparison(half, UNRATED, NOTHING)
     assert table is not None
-    counts = table.frame.select("model", "problems × samples")
-    assert set(counts.filter(model="trained")["problems × samples"]) == {"3 × 4 †"}
-    assert set(counts.filter(model="base")["problems × samples"]) == {"6 × 4"}
+    assert set(table.frame.filter(model="trained")["source"]) == {"measured †"}
+    assert set(table.frame.filter(model="base")["source"]) == {"measured"}
+    assert "hard: 3 to 6 problems × 4 samples" in table.caption
+    swaps = comparisons.swap_ablation(half, NOTHING)
+    assert swaps is not None
+    assert set(swaps.frame.filter(thinks="trained")["problems × samples"]) == {"3 × 4 †"}
 
 
 def test_differences_are_in_points_and_signed(rows: pl.DataFrame) -> None:
@@ -173,19 +241,43 @@ def test_thinking_and_marginal_tables_need_their_rows(rows: pl.DataFrame) -> Non
 
 
 def test_every_published_number_is_complete_and_stands_there_once() -> None:
-    file = Path(reports.__file__).with_name("assets") / "published.csv"
-    with file.open(newline="") as stream:
-        benchmarks = {row["benchmark"] for row in csv.DictReader(stream)}
-    rows = published(sorted(benchmarks))
-    assert rows.schema == PUBLISHED
-    for column in ("model", "benchmark", "metric", "value", "source"):
+    rows = everything()
+    assert rows.schema == PUBLISHED and rows.height == 325
+    for column in ("family", "model", "benchmark", "metric", "value", "source", "place"):
         assert rows[column].null_count() == 0
     assert not rows.is_duplicated().any()
+    stated = ["model", "benchmark", "metric", "think_budget", "solution_budget", "source", "place"]
+    assert not rows.filter(pl.col("tokens").is_null()).select("family", *stated).is_duplicated().any()
+    assert set(rows["metric"]) == {*ACCURACY, "rating", "percentile"}
     shares = rows.filter(pl.col("metric") != "rating")
     assert shares["value"].is_between(0, 100).all()
     budgets = set(rows["think_budget"].drop_nulls()) | set(rows["solution_budget"].drop_nulls())
     assert all(budget == "unlimited" or budget.isdigit() for budget in budgets)
 
 
+def test_what_a_model_card_says_is_not_what_the_paper_says() -> None:
+    rows = everything().filter(benchmark="aime-2024", model="E1-Math-1.5B")
+    card = rows.filter(source="Salesforce/E1-Math-1.5B, model card")
+    assert card.select("tokens", "value").rows() == [
+        (6825, 35.0), (1340, 13.5), (1799, 17.5), (2650, 24.8), (3377, 27.9),
+    ]  # fmt: skip
+    assert card["think_budget"].null_count() == 5, "it tells tokens and no budgets"
+    assert rows.filter(source="Elastic Reasoning, arXiv 2505.05315")["think_budget"].null_count() == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["base", "evaluate-e1-math-1.5b"], {"E1-Math-1.5B"}),
+        (["ablation-e1-math-1.5b"], {"E1-Math-1.5B"}),
+        (["base", "L1-Exact-1.5B"], {"E1-Math-1.5B"}),
+        (["reasonflux-f1-7b"], {"ReasonFlux-F1-7B"}),
+        (["base", "mine", "embedded", "base>mine"], set()),
+    ],
+)
+def test_only_models_related_to_a_report_are_shown(names: list[str], shown: set[str]) -> None:
+    assert set(published(everything()["benchmark"].unique(), names)["family"]) == shown
+
+
 def test_nothing_is_published_about_a_benchmark_of_ones_own() -> None:
-    assert published(["miniature-easy"]).is_empty()
+    assert published(["miniature-easy"], ["E1-Math-1.5B"]).is_empty()

@@ -148,6 +148,16 @@ def test_coverage_counts_what_was_asked_for_and_no_more() -> None:
     assert coverage(beyond, asked).startswith("The sweep is complete: 240 ")
 
 
+def test_coverage_counts_the_samples_that_each_benchmark_was_asked_for() -> None:
+    cells = build_cells(["base"], ["easy", "hard"], ["separate"], [Budget(16, 32)])
+    table = {"models": ["base"], "strategies": ["separate"], "budgets": [16], "num_problems": 10}
+    rows = make_rows(**table)
+    asked = Asked(cells, {"easy": 10, "hard": 10}, num_samples={"easy": 1, "default": 4})
+    assert coverage(rows, asked) == "The sweep is complete: 50 trajectories in 2 cells."
+    more = Asked(cells, {"easy": 10, "hard": 10}, num_samples={"hard": 1, "easy": 5})
+    assert re.search(r"not complete: 50 of 60 ", coverage(rows, more))
+
+
 def test_more_samples_of_fewer_problems_are_not_taken_for_the_rest() -> None:
     cells = build_cells(["base"], ["easy"], ["separate"], [Budget(16, 32)])
     table = {"models": ["base"], "benchmarks": ["easy"], "strategies": ["separate"], "budgets": [16]}

@@ -181,6 +181,23 @@ def test_an_interrupted_sweep_ends_with_the_table_of_an_uninterrupted_one(
         assert table(Path(directory)).equals(whole)
 
 
+@given(limit=st.integers(1, 30), life=st.integers(1, 60))
+@settings(max_examples=20)
+def test_a_phase_without_a_budget_ends_where_responses_do_however_long_the_prompt(limit: int, life: int) -> None:
+    with tempfile.TemporaryDirectory() as interrupted, tempfile.TemporaryDirectory() as once:
+        with suppress(EngineLost):
+            sweep(Path(interrupted), Mortal(life), max_response_tokens=limit)
+        for directory in (interrupted, once):
+            sweep(Path(directory), max_response_tokens=limit)
+        found = table(Path(once))
+        assert table(Path(interrupted)).equals(found)
+    free, thinking = found.filter(strategy="unconstrained"), pl.col("think_budget").is_null()
+    assert max(row["think_tokens"] + row["solution_tokens"] for row in free.rows(named=True)) <= limit
+    # Budget forcing by "Wait" thinks several times, each of them without a budget.
+    once_only = found.filter(thinking, pl.col("strategy") == "separate")
+    assert once_only["think_tokens"].max() <= limit  # type: ignore[operator]
+
+
 def test_what_was_finished_before_a_cancellation_is_stored(tmp_path: Path) -> None:
     class Slow(Scripted):
         async def generate(self, request: Generate, seed: int) -> Completion:

@@ -51,6 +51,20 @@ def test_what_a_strategy_writes_itself_needs_room_too() -> None:
         prepare("base", max_model_len=prompt + 48 + 32)
 
 
+def test_a_response_without_a_budget_must_fit_beside_the_prompt() -> None:
+    given = {"models": ["base"], "strategies": ["unconstrained"], "budgets": ["8+8"]}
+    fingerprints, engine = {"base": model_fingerprint(BASE)}, EngineParameters(max_model_len=300)
+
+    def models(limit: int) -> list[SweepModel]:
+        return sweep_models(given | {"max_response_tokens": limit}, fingerprints, {"base": BASE}, PROBLEMS, engine)
+
+    (base,) = models(200)
+    prompt = len(base.prompts.ids(PROBLEMS["easy"][0], "unconstrained", Budget(None, None)))
+    models(300 - prompt)
+    with pytest.raises(ValueError, match=rf"unlimited with {301 - prompt} where it has none do not fit"):
+        models(301 - prompt)
+
+
 @pytest.mark.parametrize("budget", ["280+unlimited", "unlimited+280"])
 def test_the_limited_half_of_a_budget_must_fit(budget: str) -> None:
     with pytest.raises(ValueError, match="do not fit the model's context of 280 tokens"):

@@ -36,6 +36,18 @@ def test_samples_come_in_rounds_over_all_problems_and_cells_from_the_largest_dow
     assert (plan.num_missing, plan.num_present) == (24, 0)
 
 
+def test_each_benchmark_has_its_own_number_of_samples() -> None:
+    problems = PROBLEMS | {name: [Problem(name, "0", "q", "4", "math")] for name in ("few", "rare")}
+    grid = build_cells(["base"], list(problems), ["separate"], [Budget(4, 2)])
+    counts = {"few": 1, "default": 2, "rare": 3}
+    plan = plan_sweep(grid, problems, num_samples=counts, seed=1, finished=NOTHING)
+    asked = [(unit.number, unit.problem.benchmark) for unit in plan.work if unit.problem.id == "0"]
+    assert asked == [(0, "easy"), (0, "few"), (0, "rare"), (1, "easy"), (1, "rare"), (2, "rare")]
+    assert plan.num_missing == plan.num_rows == 3 * 2 + 1 + 3
+    alike = plan_sweep(grid, problems, num_samples=dict.fromkeys(problems, 2), seed=1, finished=NOTHING)
+    assert alike == plan_sweep(grid, problems, num_samples=2, seed=1, finished=NOTHING)
+
+
 def test_a_plan_holds_what_the_table_lacks() -> None:
     keys = [("base", "easy", "0", 0, "vanilla", t, 2) for t in (4, 8)] + [("base", "easy", "1", 0, "separate", 4, 2)]
     finished = pl.DataFrame(keys, schema=NOTHING.schema, orient="row")
@@ -53,6 +65,13 @@ def test_independent_cells_are_units_of_their_own_with_seeds_of_their_own() -> N
     assert len({unit.seed for unit in apart.work}) == len(apart.work)
     again = plan_sweep(GRID, PROBLEMS, num_samples=2, seed=1, finished=NOTHING, sharing="independent")
     assert {unit.seed for unit in apart.work} <= {unit.seed for unit in again.work}
+
+
+def test_the_bound_of_a_response_without_a_budget_is_its_limit() -> None:
+    grid = build_cells(["base"], ["easy"], ["unconstrained"], [])
+    plan = plan_sweep(grid, PROBLEMS, num_samples=1, seed=1, finished=NOTHING)
+    assert bound(plan, lambda *_: (1,) * 10, MARKERS, 100).independent == 3 * 90
+    assert bound(plan, lambda *_: (1,) * 10, MARKERS, 100, max_response_tokens=20).independent == 3 * 20
 
 
 @given(st.lists(CELLS, min_size=1, max_size=8, unique=True), st.integers(0, 99), st.integers(1, 6))

@@ -101,3 +101,10 @@ def test_nothing_is_projected_away_of_problems_that_were_sampled_once() -> None:
     once = rows("separate", [0.0, 1.0] * 20)
     table, asked = once.lazy(), cells("separate")
     assert widest(table, asked, 256).half_width == pytest.approx(widest(once.lazy(), asked).half_width, rel=0.02)
+
+
+@given(st.dictionaries(st.text(), st.integers(1, 99), min_size=1), st.integers(99, 300))
+def test_each_benchmark_s_samples_grow_by_themselves_up_to_the_cap(now: dict[str, int], cap: int) -> None:
+    following = next_samples(now, cap)
+    assert following == {name: next_samples(number, cap) for name, number in now.items()}
+    assert (following == now) == all(number == cap for number in now.values())

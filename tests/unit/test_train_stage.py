@@ -32,7 +32,8 @@ def test_what_a_training_runs_on_is_not_what_it_learns(monkeypatch: pytest.Monke
     assert inputs(monkeypatch, **elsewhere) == plain
     assert inputs(monkeypatch, learning_rate=2e-6) != plain
     others = GrpoParameters.model_fields.keys() - RESOURCES
-    assert others == plain["train"].keys() | {"l1", "validation_problems"}
+    unsaid = {"l1", "validation_problems", "mask_truncated_samples", "train_on_forced_end"}
+    assert others == plain["train"].keys() | unsaid
 
 
 def test_every_seed_is_a_training_of_its_own_the_same_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:

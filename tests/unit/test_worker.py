@@ -11,12 +11,12 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def test_a_deployment_is_known_by_its_name_and_its_code() -> None:
-    found = registered(REPOSITORY / "prefect.yaml", "nightly", "flows/sweep.py:sweep")
-    assert found["parameters"] == {"preset": "embedded"}
+    found = registered(REPOSITORY / "prefect.yaml", "embedded", "flows/nightly.py:nightly")
+    assert found["schedules"] == [{"cron": "0 3 * * *", "timezone": "UTC"}]
 
 
 @pytest.mark.parametrize(
-    ("name", "entrypoint"), [("nightly", "x.py:y"), ("other", "flows/sweep.py:sweep"), ("a", None)]
+    ("name", "entrypoint"), [("embedded", "x.py:y"), ("other", "flows/sweep.py:sweep"), ("a", None)]
 )
 def test_any_other_is_refused_with_those_that_there_are(name: str, entrypoint: str | None) -> None:
     with pytest.raises(

@@ -1,6 +1,6 @@
 """Rollouts of GRPO training: verl's agent loop drives the same strategy coroutine as the sweeps do, in Ray actors.
 
-Sampled tokens get mask 1, forced ones mask 0 and log-probability 0. Validation runs through the same loop.
+Sampled tokens get mask 1 (masks.py), forced ones log-probability 0. Validation runs through the same loop.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from elastic_core.engines.base import drive
 from elastic_core.markers import load_markers
 from elastic_core.seeds import group_seed, request_seed, rollout_seed
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
+from elastic_core.training.grpo.masks import loss_mask
 from elastic_core.training.grpo.parameters import L1Parameters
 from elastic_core.training.grpo.reward import LengthRequest, grade_trajectory, length, measures
 
@@ -87,6 +88,8 @@ class ElasticAgentLoop(AgentLoopBase):
         self._budget = TrainingBudget.parse(settings.budget)
         self._l1 = L1Parameters(**settings.l1) if settings.l1 else None
         self._strategy = STRATEGIES[settings.strategy]
+        self._masks_truncated = bool(settings.mask_truncated_samples)
+        self._trains_on_forced_end = bool(settings.train_on_forced_end)
         self._seed = int(settings.seed)
         self._tokenizer, self._markers = load_markers(self.config.actor_rollout_ref.model.path)
 
@@ -141,7 +144,9 @@ class ElasticAgentLoop(AgentLoopBase):
         return AgentLoopOutput(
             prompt_ids=list(prompt),
             response_ids=list(trajectory.response_ids),
-            response_mask=[int(not forced) for forced in trajectory.forced],
+            response_mask=loss_mask(
+                trajectory, forced_end=self._trains_on_forced_end, truncated=not self._masks_truncated
+            ),
             response_logprobs=None if trajectory.logprobs is None else list(trajectory.logprobs),
             reward_score=request.reward(graded.score, length(trajectory)) if request else graded.score,
             num_turns=2,

@@ -94,6 +94,8 @@ def _algorithm(p: GrpoParameters) -> dict[str, Any]:
         # Read by agent_loop.py and trainer.py; verl's own sections refuse keys they do not know.
         "+elastic.strategy": p.strategy,
         "+elastic.budget": p.budget,
+        "+elastic.mask_truncated_samples": p.mask_truncated_samples,
+        "+elastic.train_on_forced_end": p.train_on_forced_end,
         "+elastic.seed": p.seed,
         "+elastic.keep_checkpoints": p.keep_checkpoints,
         **({f"+elastic.l1.{key}": value for key, value in p.l1} if p.l1 else {"+elastic.l1": None}),
@@ -117,7 +119,7 @@ def _actor(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
         f"{actor}.ppo_mini_batch_size": p.mini_batch_size,
         f"{actor}.use_dynamic_bsz": True,
         f"{actor}.ppo_max_token_len_per_gpu": p.tokens_per_device,
-        # Over the mini-batch's sampled tokens: forced ones are masked out of sum and count.
+        # Over the mini-batch's tokens that are trained on (masks.py): others are masked out of sum and count.
         f"{actor}.loss_agg_mode": "token-mean",
         f"{actor}.clip_ratio": p.clip_low,
         f"{actor}.clip_ratio_low": p.clip_low,

@@ -1,5 +1,6 @@
 """Settings of GRPO training under a budget."""
 
+import operator
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -76,6 +77,18 @@ class GrpoParameters(BaseModel):
         description="Take the sampler's log-probabilities as those of the old policy instead of computing them again: "
         "faster, exact only where sampler and trainer agree (float32).",
     )
+    mask_truncated_samples: bool = Field(
+        False,
+        exclude_if=operator.not_,
+        description="Leave rollouts that a limit ended out of the loss, as DeepCoder does; their rewards still count "
+        "in their group's mean and deviation. A mini-batch of such rollouts alone makes no update.",
+    )
+    train_on_forced_end: bool = Field(
+        False,
+        exclude_if=operator.not_,
+        description="Train on a forced think-end as if the policy had sampled it, as the published script of Elastic "
+        "Reasoning does. The sampler gives it no probability, so it is not watched whether sampler and trainer agree.",
+    )
     prompt_tokens: int = Field(1024, ge=1, description="Longest prompt in tokens; longer problems are left out.")
     save_every: int = Field(10, ge=1, description="Steps between checkpoints: what a crash can cost.")
     keep_checkpoints: int = Field(2, ge=1, description="Checkpoints kept; older ones are deleted.")
@@ -138,6 +151,12 @@ class GrpoParameters(BaseModel):
             raise ValueError(f"tensor_parallel = {self.tensor_parallel} on a CPU; expected 1")
         if self.l1 and self.strategy != "vanilla":
             raise ValueError(f"l1 leaves the length to the model: strategy = {self.strategy}, expected vanilla")
+        if self.train_on_forced_end and self.strategy != "separate":
+            raise ValueError(f"train_on_forced_end has no effect: strategy {self.strategy} forces none")
+        if self.train_on_forced_end and self.reuse_rollout_logprobs:
+            raise ValueError(
+                "train_on_forced_end takes a probability that no sampler gives; expected reuse_rollout_logprobs = false"
+            )
         if self.tokens_per_device < self.context_tokens:
             raise ValueError(
                 f"tokens_per_device = {self.tokens_per_device} cannot hold one sequence of "

@@ -28,7 +28,7 @@ def group_advantages(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """GRPO's group advantage (Elastic Reasoning, section 3.3): rewards less their group's mean, over its deviation.
 
-    A_i = (r_i - mean(r)) / (std(r) + 1e-6) on every sampled token of rollout i, 0 on forced ones.
+    A_i = (r_i - mean(r)) / (std(r) + 1e-6) on every token of rollout i that is trained on (masks.py), 0 on others.
 
     verl's own "grpo" takes mean and deviation in single precision, where equal rewards that are no whole numbers, like
     those of L1's responses that are all cut, have a mean that differs from them: it is off by 1e-7, and divided by
@@ -36,7 +36,7 @@ def group_advantages(
 
     Args:
         token_level_rewards: (rollouts, tokens), the reward on the last token.
-        response_mask: (rollouts, tokens), 0 where forced or padding.
+        response_mask: (rollouts, tokens), 0 where not trained on or padding.
         index: (rollouts,) which group each is of.
 
     Returns:
@@ -77,7 +77,9 @@ class ElasticTrainer(PPOTrainerSync):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._watchers = (NothingLearned(), SamplerAgreement())
+        self._watchers: list[NothingLearned | SamplerAgreement] = [NothingLearned()]
+        if not self.config.elastic.train_on_forced_end:  # Else verl compares what the sampler never gave.
+            self._watchers.append(SamplerAgreement())
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         sampler = self.config.trainer.v1.sampler

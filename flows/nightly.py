@@ -1,0 +1,128 @@
+"""nightly: the newest trained model against its base, on samples that no other night drew; accuracy by date."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from prefect import flow, get_run_logger, runtime
+
+from elastic_core.budget import Budget
+from elastic_core.fingerprint import hash_value
+from elastic_core.statistics.budgets import anytime_accuracy
+from elastic_core.sweep.grid import checkpoint_names
+from flows.data import build_if_missing
+from flows.inputs import Inputs
+from flows.run import FlowRun
+from flows.settings import TRAINED, Settings
+from flows.sweep import measure_grid, measured_cells
+from reports.headline import headline
+from reports.summary import cell_problems, summarize_problems
+from reports.wording import plain
+from tasks.stage import TABLE
+from tasks.tracking import Point, Tracker
+
+NEWEST = "newest"
+"""What the sweep calls the newest registered model."""
+_NOTE = """\
+**Accuracy by date**, a line per model, at each budget:
+
+{charts}
+
+This run itself has anytime accuracy, free tokens and the newest model's gain over base, by date. A step is a day since
+1970-01-01; `model_version` of `newest · by date` says which weights a night measured."""
+
+
+@flow(name="nightly")
+def nightly(preset: str = "embedded", overrides: dict[str, Any] | None = None, day: str | None = None) -> Path:
+    """Measure base, and the newest model that MLflow has of this preset's trainings where there is one, with samples
+    drawn anew, and add a point to their history in MLflow. A day that has its point keeps it.
+
+    Args:
+        preset: settings to run with; the models of its own that it measures besides are those that no training leaves.
+        overrides: settings to replace, by dotted key.
+        day: YYYY-MM-DD, in UTC; by default that which the flow run was due on.
+
+    Returns:
+        The directory of the night's trajectory table.
+    """
+    run = FlowRun.begin(preset, overrides)
+    on = date.fromisoformat(day) if day else runtime.flow_run.scheduled_start_time.astimezone(UTC).date()
+    newest = run.tracker.newest(f"elastic-{run.settings.preset}", run.runs)
+    if newest is None:
+        get_run_logger().info("no training of %s is registered yet: base alone is measured", run.settings.preset)
+    given = {**(overrides or {}), **tonight(run.settings, on, newest[1] if newest else None)}
+    night = FlowRun.begin(preset, given)
+    build_if_missing(night, preset, given)
+    label = history_label(Inputs(night))
+    run_id = run.tracker.ensure(label, "nightly")
+    with run.tracker.running(run_id):
+        inputs = measure_grid(replace(night, parent=run_id), preset, given)
+        record_night(run.tracker, label, measured_cells(inputs), on, newest[0] if newest else None)
+    return inputs.sweep.directory / TABLE
+
+
+def tonight(settings: Settings, on: date, newest: Path | None) -> dict[str, Any]:
+    """Settings of a night, by dotted key.
+
+    Args:
+        newest: directory of the newest model, where there is one.
+    """
+    sweep = settings.sweep
+    models = [model for model in sweep.models if not {*TRAINED} & {*checkpoint_names([model])}] or ["base"]
+    return {
+        "sweep.models": [*models, NEWEST] if newest else models,
+        "sweep.checkpoints": {**sweep.checkpoints, **({NEWEST: str(newest)} if newest else {})},
+        "sweep.seed": int(f"{on:%Y%m%d}"),
+        "report.pairs": [],
+    }
+
+
+def history_label(inputs: Inputs) -> str:
+    """Nights that measure alike have one history, whatever model is the newest."""
+    made_from = inputs.sweep.inputs
+    alike = {
+        **made_from,
+        "models": {name: weights for name, weights in made_from["models"].items() if name != NEWEST},
+        "sampling": {name: value for name, value in made_from["sampling"].items() if name != "seed"},
+    }
+    return f"{inputs.run.settings.preset}/nightly/{hash_value(alike)[:12]}"
+
+
+def record_night(tracker: Tracker, label: str, rows: pl.DataFrame, on: date, version: str | None) -> None:
+    """Add a night to the history: to the run of `label` the headline, and below it for every model a run with
+    accuracy/BENCHMARK/STRATEGY/BUDGET and its bounds, the same names for every model, so that one chart has them all.
+
+    Args:
+        rows: of the night's trajectory table.
+        version: of the registered model that was measured as NEWEST.
+    """
+    problems = cell_problems(rows)
+    summary = summarize_problems(problems)
+    step, parent = (on - date(1970, 1, 1)).days, tracker.ensure(label, "nightly")
+    numbers = headline(problems, summary, anytime_accuracy(problems), {})
+    _add(tracker, parent, [(name, step, value) for name, value in numbers.items()], on)
+    histories, shown = [], {}
+    for (model,), cells in summary.sort("model").partition_by("model", as_dict=True, maintain_order=True).items():
+        points: list[Point] = [("model_version", step, float(version))] if version and model == NEWEST else []
+        for cell in cells.iter_rows(named=True):
+            budget = str(Budget(cell["think_budget"], cell["solution_budget"]))
+            metric = f"accuracy/{cell['benchmark']}/{cell['strategy']}/{budget.replace('+', '-')}"
+            ends = {"": "avg_at_k", "_low": "ci_low", "_high": "ci_high"}
+            points += [(metric + end, step, cell[column]) for end, column in ends.items()]
+            shown[metric] = f"{cell['benchmark']}, {plain(cell['strategy'])} {budget}"
+        history = tracker.ensure(f"{label}/{model}", f"{model} · by date", parent, {"stage": "history", "model": model})
+        _add(tracker, history, points, on)
+        tracker.client.set_terminated(history, "FINISHED")
+        histories.append(history)
+    charts = [f"[{name}]({tracker.chart(histories, metric, 'wall')})" for metric, name in shown.items()]
+    tracker.describe(parent, _NOTE, charts)
+
+
+def _add(tracker: Tracker, run_id: str, points: list[Point], on: date) -> None:
+    there = set(tracker.history(run_id).select("name", "step").iter_rows())
+    new = [point for point in points if point[:2] not in there]
+    tracker.log_points(run_id, new, datetime.combine(on, time(), UTC))

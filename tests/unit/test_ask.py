@@ -1,0 +1,126 @@
+"""`elastic ask` without an engine: what stands in the terminal, and what is refused before anything starts."""
+
+import asyncio
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from elastic_core.budget import Budget
+from elastic_core.errors import UserError
+from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
+from flows import ask
+from flows.ask import CUT_STYLE, FORCED, SOLUTION, THOUGHT, Segment, further, segments, settled, told
+from flows.cli import cli
+from flows.playground.session import Attempt, Loaded
+from tests.unit.test_playground import Letters, trajectory
+from tests.unit.test_playground_live import END, EOS, MARKERS, SIDE_BY_SIDE, Streaming, side_by_side
+
+LOADED = Loaded("base", None, Letters(), MARKERS)  # type: ignore[arg-type]
+CUT = Segment(" ✂ cut here ", CUT_STYLE)
+
+
+def test_the_thought_is_dim_the_cut_is_marked_and_what_we_wrote_is_in_brackets() -> None:
+    done = Attempt("separate", Budget(2, 8), "done", trajectory(9, 9, END, 9, EOS, forced=(2,), start=3))
+    assert segments(done, LOADED) == [
+        Segment("9 9", THOUGHT),
+        CUT,
+        Segment("⟦</think>⟧", FORCED),
+        Segment(" 9", SOLUTION),
+    ]
+    assert told(done, 1.25) == (
+        "tokens: thinking 2 of 2, solution 2 of 8, forced 1; 1.2 s; thinking cut after 2 tokens, closed by us; "
+        "solution ended by the model"
+    )
+
+
+def test_a_cut_solution_is_marked_and_vanilla_is_counted_together() -> None:
+    cut = Trajectory((7,), (9, END, 9, 9), (False,) * 4, 2, ThinkFinish.CLOSED, SolutionFinish.LENGTH)
+    assert segments(Attempt("separate", Budget(8, 2), "done", cut), LOADED)[-1] == CUT
+    cut = Trajectory((7,), (9, 9, 9), (False,) * 3, None, ThinkFinish.LENGTH, SolutionFinish.NOT_APPLICABLE)
+    vanilla = Attempt("vanilla", Budget(2, 1), "done", cut)
+    assert segments(vanilla, LOADED) == [Segment("9 9 9", THOUGHT), CUT]
+    assert told(vanilla, 0.0).startswith("tokens: thinking 3, solution 0, forced 0, together 3 of 3; 0.0 s; ")
+
+
+def test_a_models_text_cannot_move_the_cursor() -> None:
+    class Hostile:
+        def decode(self, ids: tuple[int, ...], **_: Any) -> str:
+            return "\x1b[2J\x07\ra\tb\nc[bold]" if ids else ""
+
+    loaded = Loaded("base", None, Hostile(), MARKERS)  # type: ignore[arg-type]
+    (segment,) = segments(Attempt("separate", Budget(8, 8), "done", trajectory(9)), loaded)
+    assert segment.text == "\N{REPLACEMENT CHARACTER}[2J" + 2 * "\N{REPLACEMENT CHARACTER}" + "a\tb\nc[bold]"
+    printed = StringIO()
+    ask._print(Console(file=printed, width=3), [segment, Segment("⟦x⟧", FORCED)])
+    assert printed.getvalue().expandtabs() == segment.text.expandtabs() + "⟦x⟧"
+
+
+@given(
+    st.integers(0, 5_000),
+    st.sampled_from(SIDE_BY_SIDE),
+    st.builds(Budget, st.integers(0, 15), st.integers(1, 8)),
+)
+def test_what_was_printed_is_never_taken_back(seed: int, name: str, budget: Budget) -> None:
+    """A thought that is prolonged and stops altogether may be printed twice from the place on where it was cut."""
+    ((whole, views, _),) = asyncio.run(side_by_side(Streaming(seed), [name], budget))
+    attempt = Attempt(name, budget, "running")
+    shown: list[Segment] = []
+    printed = ""
+    for state, view in [*(("running", view) for view in views), ("done", whole)]:
+        attempt.state, attempt.trajectory = state, view
+        response = segments(attempt, LOADED)
+        printed += "".join(added.text for added in further(shown, response))
+        shown = response
+    response = "".join(segment.text for segment in segments(attempt, LOADED))
+    assert printed == response or ("wait" in name and printed.endswith(response[-20:]))
+
+
+def test_the_end_may_still_change_and_is_held_back() -> None:
+    running = trajectory(9, 9, END, forced=(2,), start=3)
+    assert settled(running).response_ids == (9, 9) and settled(running).solution_start is None
+    assert settled(trajectory(9, 9, END, 9, 9, forced=(2,), start=3)).response_ids == (9, 9, END, 9)
+    assert settled(trajectory()).response_ids == ()
+
+
+def test_a_turn_that_was_the_solution_is_printed_again_as_one() -> None:
+    before = [Segment("plan", THOUGHT), Segment("⟦go⟧", FORCED), Segment("4", THOUGHT)]
+    now = [*before[:2], Segment("42", SOLUTION)]
+    assert further(before, now) == [Segment("\n", SOLUTION), Segment("42", SOLUTION)]
+    assert further(before, before) == [] and further([], now) == now
+    assert further([Segment("pl", THOUGHT)], before) == [Segment("an", THOUGHT), *before[1:]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["1+1?", "--model", "nowhere/at/all"], "no model checkpoint"),
+        (["1+1?", "--model", "trained"], "--model trained: the preset has base; expected one of these"),
+        (["1+1?", "--preset", "embeded"], 'did you mean "embedded"'),
+        (["1+1?", "--budget", "many"], '--budget: "many" is not a budget; expected THINK+SOLUTION'),
+        (["1+1?", "--strategy", "none"], 'no strategy "none"; expected vanilla, '),
+        (["1+1?", "--sample", "-1"], "the sample is -1"),
+        ([" "], "there is no problem yet"),
+    ],
+)
+def test_bad_input_is_refused_before_an_engine_starts(
+    arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
+    monkeypatch.setattr(ask, "Session", None)
+    result = click.testing.CliRunner().invoke(cli, ["ask", *arguments])
+    assert isinstance(result.exception, UserError) and sentence in str(result.exception), result.output
+
+
+def test_a_model_of_the_preset_is_asked_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
+    assert ask.choose("embedded", {}, None)[1] == "base" == ask.choose("embedded", {}, "base")[1]
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.safetensors").touch()
+    choices, name = ask.choose("embedded", {}, f"mine={tmp_path / 'model'}")
+    assert name == "mine" and list(choices.models) == ["mine", "base"]

@@ -1,0 +1,93 @@
+"""Which tokens of a rollout enter the loss."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from elastic_core.budget import Budget
+from elastic_core.strategies import STRATEGIES, Completion, Finish, Sampling
+from elastic_core.training.grpo.masks import is_truncated, loss_mask
+from elastic_core.training.grpo.parameters import GrpoParameters
+from elastic_core.trajectory import Trajectory
+from tests.unit.test_memo import END, EOS, MARKERS, WORD
+
+
+def decoded(stream: list[int], strategy: str = "separate") -> Trajectory:
+    """What a strategy makes, under 3+2, of a model that writes `stream`, stopping where it is asked to."""
+    left, rollout = list(stream), STRATEGIES[strategy].decode((7,), Budget(3, 2), MARKERS, Sampling())
+    request = next(rollout)
+    while True:
+        tokens: list[int] = []
+        while left and len(tokens) < (request.max_tokens or 99) and (not tokens or tokens[-1] not in request.stop):
+            tokens.append(left.pop(0))
+        stopped = bool(tokens) and tokens[-1] in request.stop
+        try:
+            request = rollout.send(Completion(tuple(tokens), Finish.STOP if stopped else Finish.LENGTH))
+        except StopIteration as stop:
+            trajectory: Trajectory = stop.value
+            return trajectory
+
+
+CLOSED = decoded([WORD, END, WORD, EOS])
+FORCED = decoded([WORD, WORD, WORD, WORD, EOS])
+STOPPED = decoded([WORD, EOS, WORD, EOS])
+CUT = decoded([WORD, END, WORD, WORD, WORD])
+FORCED_AND_CUT = decoded([WORD] * 9)
+
+
+@pytest.mark.parametrize(
+    ("trajectory", "mask", "with_forced_end", "without_truncated"),
+    [
+        (CLOSED, [1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]),
+        (FORCED, [1, 1, 1, 0, 1, 1], [1] * 6, [1, 1, 1, 0, 1, 1]),
+        (STOPPED, [1, 0, 1, 1], [1] * 4, [1, 0, 1, 1]),
+        (CUT, [1, 1, 1, 1], [1] * 4, [0] * 4),
+        (FORCED_AND_CUT, [1, 1, 1, 0, 1, 1], [1] * 6, [0] * 6),
+    ],
+)
+def test_sampled_tokens_are_trained_on_and_others_as_asked(
+    trajectory: Trajectory, mask: list[int], with_forced_end: list[int], without_truncated: list[int]
+) -> None:
+    assert loss_mask(trajectory) == mask
+    assert loss_mask(trajectory, forced_end=True) == with_forced_end
+    assert loss_mask(trajectory, truncated=False) == without_truncated
+
+
+@pytest.mark.parametrize(
+    ("stream", "truncated"),
+    [([WORD] * 5, True), ([WORD, END, WORD, WORD, WORD], True), ([WORD, END, EOS], False), ([WORD, WORD, EOS], False)],
+)
+def test_a_single_pass_is_truncated_in_its_thought_or_in_its_solution(stream: list[int], truncated: bool) -> None:
+    assert is_truncated(decoded(stream, "vanilla")) is truncated
+
+
+@given(st.lists(st.sampled_from([WORD, END, EOS]), max_size=8), st.booleans(), st.booleans())
+def test_a_mask_has_every_token_and_no_more_of_them_the_stricter_it_is(
+    stream: list[int], forced_end: bool, truncated: bool
+) -> None:
+    trajectory = decoded(stream)
+    mask = loss_mask(trajectory, forced_end=forced_end, truncated=truncated)
+    assert len(mask) == len(trajectory.response_ids)
+    assert all(one <= all_of_it for one, all_of_it in zip(mask, loss_mask(trajectory, forced_end=True), strict=True))
+    assert loss_mask(trajectory) == [int(not forced) for forced in trajectory.forced]
+
+
+def test_at_their_defaults_the_settings_are_no_part_of_a_training_s_key() -> None:
+    names = {"mask_truncated_samples", "train_on_forced_end"}
+    assert not names & GrpoParameters().model_dump(mode="json").keys()
+    assert names <= GrpoParameters(mask_truncated_samples=True, train_on_forced_end=True).model_dump(mode="json").keys()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"strategy": "vanilla"}, "strategy vanilla forces none"),
+        ({"reuse_rollout_logprobs": True}, "expected reuse_rollout_logprobs = false"),
+    ],
+)
+def test_a_forced_end_without_effect_or_probability_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        GrpoParameters(train_on_forced_end=True, **settings)
