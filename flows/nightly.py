@@ -28,12 +28,11 @@ from tasks.tracking import Point, Tracker
 NEWEST = "newest"
 """What the sweep calls the newest registered model."""
 _NOTE = """\
-**Accuracy by date**, a line per model, at each budget:
+**Accuracy by date**: {charts}
 
-{charts}
-
-This run itself has anytime accuracy, free tokens and the newest model's gain over base, by date. A step is a day since
-1970-01-01; `model_version` of `newest · by date` says which weights a night measured."""
+A line per model, at each budget. This run itself has anytime accuracy, free tokens and the newest model's gain over
+base, by date. A step is a day since 1970-01-01; `model_version` of `newest · by date` says which weights a night
+measured."""
 
 
 @flow(name="nightly")

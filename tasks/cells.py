@@ -24,9 +24,9 @@ from tasks.tracking import Point, Result, Tracker
 
 _BUDGET = {"think_budget": "t", "solution_budget": "s"}
 _NOTE = """\
-**Accuracy over tokens**, a line per model, at the mean of sampled tokens:
+**Accuracy over tokens**: {charts}
 
-{charts}
+A line per model, at the mean of sampled tokens.
 
 **Cells against each other**: filter the experiment's runs by `tags.stage = "cell"` (and, for one benchmark,
 `tags.benchmark = "NAME"`), open the sweep's row, and chart or compare them: parameters `t`, `s`, `model`, `strategy`
