@@ -19,6 +19,7 @@ from flows.inputs import Inputs
 from flows.run import FlowRun
 from flows.settings import TRAINED, Settings
 from flows.sweep import measure_grid, measured_cells
+from flows.train import warm_start
 from reports.headline import headline
 from reports.summary import cell_problems, summarize_problems
 from reports.wording import plain
@@ -56,6 +57,8 @@ def nightly(preset: str = "embedded", overrides: dict[str, Any] | None = None, d
     given = {**(overrides or {}), **tonight(run.settings, on, newest[1] if newest else None)}
     night = FlowRun.begin(preset, given)
     build_if_missing(night, preset, given)
+    if run.settings.base == "warm-start":
+        warm_start(preset, overrides)
     label = history_label(Inputs(night))
     run_id = run.tracker.ensure(label, "nightly")
     with run.tracker.running(run_id):
