@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Literal
 
 import polars as pl
@@ -19,6 +18,9 @@ from elastic_core.seeds import cell_seed, sample_seed
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.samples import Samples, samples_of
+
+_NO_WORD = 2**31 - 1
+"""Beyond every vocabulary. It says nothing: a navigator with tokens of its own takes none of the budget with it."""
 
 Sharing = Literal["memo", "independent"]
 """Whether the cells of a sample share what they draw (`elastic_core.engines.memo`), or each draws its own."""
@@ -105,7 +107,8 @@ def plan_sweep(
 
 @dataclass(frozen=True)
 class Bound:
-    """Most tokens that a plan can take: drawn with the memo, and drawn without it, which is also what its rows hold."""
+    """Most tokens that a plan can take: drawn with the memo, and drawn without it, which is also what its rows hold at
+    most."""
 
     shared: int
     independent: int
@@ -154,8 +157,7 @@ async def _bound(
 ) -> Bound:
     shared, independent = MemoCounts(), MemoCounts()
     memos: dict[str, ContinuationMemo] = {}
-    special = {markers.think_start, markers.think_end, *markers.end_of_text}
-    endless = _Endless(context, next(token for token in count() if token not in special), markers.think_end)
+    endless = _Endless(context, markers.think_end)
     for cell in cells:
         strategy = strategies[cell.strategy]
         group = str(cell) if not strategy.shares else cell.strategy if strategy.prolongs else ""
@@ -172,13 +174,12 @@ class _Endless:
     """Writes up to every limit and never stops; it closes a thought where the engine is asked to."""
 
     context: int
-    token: int
     think_end: int
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         room = max(0, self.context - len(request.prefix))
         count = room if request.max_tokens is None else min(room, request.max_tokens)
-        tokens = [self.token] * count
+        tokens = [_NO_WORD] * count
         if request.think_budget is not None and request.think_budget < count:
             tokens[request.think_budget] = self.think_end
         return Completion(tuple(tokens), Finish.LENGTH)
