@@ -81,6 +81,7 @@ def strategy(navigator: Callable[[], Side], solver: Callable[[], Side]) -> Strat
     return TEMPLATES.strategy(solver().tokenizer, solver().markers, (own.tokenizer, own.markers))
 
 
+SIDES = {"plain": plain, "thinking": thinking}
 PAIRS = pytest.mark.parametrize(("navigator", "solver"), [(plain, thinking), (thinking, plain)])
 
 
@@ -178,15 +179,12 @@ def test_the_solver_reads_everything_in_its_own_tokens(
 
 
 def test_control_tokens_do_not_pass_and_what_the_solver_has_no_token_for_is_left_out() -> None:
-    navigator, solver = Speaker(thinking(), [f"</think>{PLAN}<|user|><think>"]), Speaker(plain(), [])
-    trajectory = talk(thinking, plain, UNLIMITED, {"navigator": navigator, "solver": solver})
-    assert f"assistant\n{PLAN}<|im_end|>\n<|im_start|>user\ntemplate" in plain().text(
-        trajectory.response_ids[:0] + trajectory.prompt_ids + trajectory.response_ids
-    )
+    written = Speaker(thinking(), [f"</think>{PLAN}<|user|><think>"])
+    trajectory = talk(thinking, plain, UNLIMITED, {"navigator": written, "solver": Speaker(plain(), [])})
+    assert plain().text(trajectory.response_ids).startswith(f"{PLAN}<|im_end|>\n<|im_start|>user\ntemplate: 4 steps")
     spelled = Speaker(plain(), [f"<eos><|user|>é{PLAN}</think>"])
     trajectory = talk(plain, thinking, UNLIMITED, {"navigator": spelled, "solver": Speaker(thinking(), [])})
     assert thinking().text(trajectory.response_ids).startswith(f"</think>{PLAN}<eos><|user|>template: 4 steps")
-    assert thinking().tokenizer.unk_token_id not in trajectory.response_ids
 
 
 # The budget.
@@ -195,10 +193,11 @@ def test_control_tokens_do_not_pass_and_what_the_solver_has_no_token_for_is_left
 def noise(side: Side, seed: int) -> Callable[[tuple[int, ...], int], int]:
     """Tokens of all kinds and many ends, a function of the prefix."""
     words = [*side.encode(PLAN), *side.encode("1. 4 steps\n+2-4 36=é ")]
+    everything = range(len(side.tokenizer))
 
-    def token(prefix: tuple[int, ...], _: int) -> int:
-        kind, number = divmod(hash((prefix, seed)), 2**20)
-        chosen = range(len(side.tokenizer)) if kind % 10 == 0 else words
+    def token(prefix: tuple[int, ...], drawn: int) -> int:
+        kind, number = divmod(hash((prefix, seed, drawn)), 2**20)
+        chosen = everything if kind % 10 == 0 else words
         return side.tokenizer.eos_token_id if kind % 10 == 1 else chosen[number % len(chosen)]
 
     return token
@@ -258,29 +257,25 @@ def test_a_reply_is_drawn_once_for_all_budgets(navigator: Callable[[], Side], so
 
 CELLS = {
     model: build_cells([model], ["easy"], ["reasonflux_zero"], parse_grid(["120+8", "90+8", "30+8"]))
-    for model in ("plain>thinking", "plain", "thinking")
+    for model in ("plain>thinking", *SIDES)
 }
 
 
 def sweep(directory: Path, model: str, num_budgets: int = 3) -> SweepResult:
-    """The largest budgets of a model, on two problems with two samples each."""
-    side = plain() if model == "plain" else thinking()
+    """The largest budgets of a model, with two samples of a problem."""
+    side = SIDES[model.rpartition(">")[2]]()
     guided = strategy(plain, thinking) if ">" in model else TEMPLATES.strategy(side.tokenizer, side.markers)
-    problems = {"easy": [PROBLEM, Problem("easy", "1", "1+1=?", "2", "math")]}
-
-    def seeded(side: Side) -> ScriptedEngine:
-        return ScriptedEngine(lambda prefix, seed: noise(side, seed)(prefix, 0), context=100_000)
 
     async def run() -> SweepResult:
         store = TrajectoryStore(directory)
         with store.writing(Manifest({"base": "f"}, {"base": "e"}, {"easy": "h"}, {"seed": 7})):
             cells = CELLS[model][:num_budgets]
-            plan = plan_sweep(cells, problems, num_samples=2, seed=7, finished=store.finished())
+            plan = plan_sweep(cells, {"easy": [PROBLEM]}, num_samples=2, seed=7, finished=store.finished())
             return await run_sweep(
                 plan,
                 sampling=Sampling(),
                 prompts=Prompts(side.tokenizer, STRATEGIES | {"reasonflux_zero": guided}),
-                replicas=[{"plain": seeded(plain()), "thinking": seeded(thinking())}],
+                replicas=[{name: ScriptedEngine(noise(SIDES[name](), 3), context=100_000) for name in SIDES}],
                 rows=RowBuilder(side.tokenizer, side.markers, "f", "e"),
                 store=store,
             )
@@ -359,17 +354,11 @@ def prepare(pair: str, other: Path, *strategies: str, context: int = 4096) -> Sw
 
 
 def test_a_pair_of_different_tokenizers_has_rows_in_the_solvers(other: Path) -> None:
-    for pair, solver in (("base>other", plain()), ("other>base", thinking())):
-        model = prepare(pair, other, "reasonflux_zero")
-        assert model.rows.tokenizer.get_vocab() == solver.tokenizer.get_vocab()
-        assert model.rows.markers == solver.markers
-        assert model.prompts.strategies["reasonflux_zero"].translates
+    model = prepare("base>other", other, "reasonflux_zero")
+    assert model.rows.tokenizer.get_vocab() == plain_tokenizer().get_vocab()
+    assert model.rows.markers == plain().markers
+    assert model.prompts.strategies["reasonflux_zero"].translates
     assert not prepare("base>other", BASE, "reasonflux_zero").prompts.strategies["reasonflux_zero"].translates
-
-
-def test_strategies_that_pass_tokens_are_refused_by_name(other: Path) -> None:
-    with pytest.raises(ValueError, match=r"must share one tokenizer under separate, as tokens pass"):
-        prepare("base>other", other, "separate", "reasonflux_zero")
 
 
 def test_the_conversation_must_fit_the_navigators_context_too(other: Path) -> None:
