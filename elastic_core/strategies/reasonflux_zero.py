@@ -88,7 +88,7 @@ def reasonflux_zero(guide: Guide, navigator: Guide | None = None) -> Strategy:
         instruction=lambda budget: guide.plan_request,
         roles=(NAVIGATOR, SOLVER),
         thinks=False,
-        translates=navigator is not None,
+        max_translated_tokens=(2 * ATTEMPTS + 1 + MAX_STEPS) * REPLY_TOKENS if navigator else 0,
         max_forced_tokens=lambda markers: guide.max_forced_tokens,
     )
 

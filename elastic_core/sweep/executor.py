@@ -173,7 +173,7 @@ class _Run:
             return alone, alone
         memos = {name: ContinuationMemo(replica[name], self.counts) for name in set(names.values())}
         if unit.resumed:
-            translates = any(self.prompts.strategies[cell.strategy].translates for cell in unit.cells)
+            translates = any(self.prompts.strategies[cell.strategy].max_translated_tokens for cell in unit.cells)
             told = {names["solver"]: memos[names["solver"]]} if translates else memos
             learn(told, self.stored.rows(unit), self.prompts, unit.problem, self.sampling)
         return {role: memos[name] for role, name in names.items()}, alone

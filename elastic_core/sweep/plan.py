@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Literal
 
 import polars as pl
@@ -18,9 +19,7 @@ from elastic_core.seeds import cell_seed, sample_seed
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.samples import Samples, samples_of
-
-_NO_WORD = 2**31 - 1
-"""Beyond every vocabulary. It says nothing: a navigator with tokens of its own takes none of the budget with it."""
+from elastic_core.trajectory import NAVIGATOR
 
 Sharing = Literal["memo", "independent"]
 """Whether the cells of a sample share what they draw (`elastic_core.engines.memo`), or each draws its own."""
@@ -107,8 +106,8 @@ def plan_sweep(
 
 @dataclass(frozen=True)
 class Bound:
-    """Most tokens that a plan can take: drawn with the memo, and drawn without it, which is also what its rows hold at
-    most."""
+    """Most tokens that a plan can take: drawn with the memo, and drawn without it, which is also what its rows hold but
+    for what is translated into them."""
 
     shared: int
     independent: int
@@ -157,15 +156,20 @@ async def _bound(
 ) -> Bound:
     shared, independent = MemoCounts(), MemoCounts()
     memos: dict[str, ContinuationMemo] = {}
-    endless = _Endless(context, markers.think_end)
+    special = {markers.think_start, markers.think_end, *markers.end_of_text}
+    endless = _Endless(context, next(token for token in count() if token not in special), markers.think_end)
     for cell in cells:
         strategy = strategies[cell.strategy]
+        translated = {NAVIGATOR: _Silent()} if strategy.max_translated_tokens else {}
         group = str(cell) if not strategy.shares else cell.strategy if strategy.prolongs else ""
         memo = memos.setdefault(group, ContinuationMemo(endless, shared))
         for engine in (memo, ContinuationMemo(endless, independent)):
             rollout = strategy.decode(prompts[cell], cell.budget, markers, Sampling())
             limited = engine if max_response_tokens is None else Limited(engine, max_response_tokens)
-            await drive(rollout, {"policy": limited}, seed=0)
+            await drive(rollout, {"policy": limited} | translated, seed=0)
+        independent.generated += strategy.max_translated_tokens
+    # Drawn whole and once for all budgets.
+    shared.generated += max(strategies[cell.strategy].max_translated_tokens for cell in cells)
     return Bound(shared.generated, independent.generated)
 
 
@@ -174,15 +178,23 @@ class _Endless:
     """Writes up to every limit and never stops; it closes a thought where the engine is asked to."""
 
     context: int
+    token: int
     think_end: int
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         room = max(0, self.context - len(request.prefix))
         count = room if request.max_tokens is None else min(room, request.max_tokens)
-        tokens = [_NO_WORD] * count
+        tokens = [self.token] * count
         if request.think_budget is not None and request.think_budget < count:
             tokens[request.think_budget] = self.think_end
         return Completion(tuple(tokens), Finish.LENGTH)
+
+
+class _Silent:
+    """Takes none of the budget and leaves it to the others."""
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        return Completion((), Finish.LENGTH)
 
 
 def _apart(work: Sequence[Work], cells: Sequence[Cell]) -> Iterator[Work]:

@@ -322,17 +322,34 @@ def test_a_row_tells_a_navigator_nothing_that_it_did_not_draw() -> None:
     assert memos["small"].known(last).ids == trajectory.response_ids[trajectory.turns[-1][0] :]
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_no_pair_draws_more_than_the_bound(seed: int) -> None:
+def test_a_navigator_is_told_nothing_of_rows_that_may_be_in_tokens_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[set[str]] = []
+    monkeypatch.setattr("elastic_core.sweep.executor.learn", lambda memos, *_: told.append(set(memos)))
+    for model in CELLS:
+        sweep(tmp_path, model, num_budgets=1)
+        sweep(tmp_path, model)
+    assert {frozenset(names) for names in told} == {frozenset({"plain"}), frozenset({"thinking"})}
+
+
+@pytest.mark.parametrize("brief", [True, False])
+def test_no_pair_draws_more_than_the_bound(brief: bool) -> None:
+    """The most is drawn by a navigator of whose words nothing passes, before a solver that ends at once."""
     side, guided, cells = thinking(), strategy(plain, thinking), CELLS["plain>thinking"]
     nothing = pl.DataFrame(schema={name: SCHEMA[name] for name in KEY})
     plan = plan_sweep(cells, {"easy": [PROBLEM]}, num_samples=1, seed=1, finished=nothing)
     prompts = Prompts(side.tokenizer, STRATEGIES | {"reasonflux_zero": guided})
     most = bound(plan, prompts.ids, side.markers, 100_000, prompts.strategies)
-    memos = {role: ContinuationMemo(engine) for role, engine in noisy(plain(), side, seed).items()}
+    start, word, end = plain_tokenizer().encode("<|im_start|>")[0], side.encode("Okay")[0], side.tokenizer.eos_token_id
+    engines = {
+        "navigator": ScriptedEngine(lambda *_: start, context=100_000),
+        "solver": ScriptedEngine(lambda *_: end if brief else word, context=100_000),
+    }
+    memos = {role: ContinuationMemo(engine) for role, engine in engines.items()}
     for cell in cells:
         talk(plain, thinking, cell.budget, {**memos})
-    assert sum(memo.counts.generated for memo in memos.values()) <= most.shared <= most.independent
+    assert REPLY_TOKENS < sum(memo.counts.generated for memo in memos.values()) <= most.shared < most.independent
 
 
 # Which pairs can be measured.
@@ -357,8 +374,10 @@ def test_a_pair_of_different_tokenizers_has_rows_in_the_solvers(other: Path) -> 
     model = prepare("base>other", other, "reasonflux_zero")
     assert model.rows.tokenizer.get_vocab() == plain_tokenizer().get_vocab()
     assert model.rows.markers == plain().markers
-    assert model.prompts.strategies["reasonflux_zero"].translates
-    assert not prepare("base>other", BASE, "reasonflux_zero").prompts.strategies["reasonflux_zero"].translates
+    assert model.prompts.strategies["reasonflux_zero"].max_translated_tokens
+    assert (
+        not prepare("base>other", BASE, "reasonflux_zero").prompts.strategies["reasonflux_zero"].max_translated_tokens
+    )
 
 
 def test_the_conversation_must_fit_the_navigators_context_too(other: Path) -> None:
