@@ -12,7 +12,7 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
-from elastic_core.engines.base import Limited, drive
+from elastic_core.engines.base import Engine, Limited, drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
 from elastic_core.markers import Markers
 from elastic_core.seeds import cell_seed, sample_seed
@@ -160,13 +160,13 @@ async def _bound(
     endless = _Endless(context, next(token for token in count() if token not in special), markers.think_end)
     for cell in cells:
         strategy = strategies[cell.strategy]
-        translated = {NAVIGATOR: _Silent()} if strategy.max_translated_tokens else {}
+        others: dict[str, Engine] = {NAVIGATOR: _Silent()} if strategy.max_translated_tokens else {}
         group = str(cell) if not strategy.shares else cell.strategy if strategy.prolongs else ""
         memo = memos.setdefault(group, ContinuationMemo(endless, shared))
         for engine in (memo, ContinuationMemo(endless, independent)):
             rollout = strategy.decode(prompts[cell], cell.budget, markers, Sampling())
             limited = engine if max_response_tokens is None else Limited(engine, max_response_tokens)
-            await drive(rollout, {"policy": limited} | translated, seed=0)
+            await drive(rollout, {"policy": limited, **others}, seed=0)
         independent.generated += strategy.max_translated_tokens
     # Drawn whole and once for all budgets.
     shared.generated += max(strategies[cell.strategy].max_translated_tokens for cell in cells)
