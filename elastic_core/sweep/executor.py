@@ -165,14 +165,17 @@ class _Run:
 
     def engines(self, unit: Work, replica: Replica) -> tuple[Mapping[str, Engine], Mapping[str, Engine]]:
         """By role, for strategies that share and for those that do not. A checkpoint's memo is one, whatever roles it
-        has; it holds what its rows can tell again, so nothing of a strategy that does not share."""
+        has; it holds what its rows can tell again, so nothing of a strategy that does not share. Rows do not tell what
+        a navigator drew in tokens of its own: whole replies, which the same seeds draw again."""
         names = checkpoints(self.plan.model)
         alone = {role: _Counted(replica[name], self.counts) for role, name in names.items()}
         if self.plan.sharing == "independent":
             return alone, alone
         memos = {name: ContinuationMemo(replica[name], self.counts) for name in set(names.values())}
         if unit.resumed:
-            learn(memos, self.stored.rows(unit), self.prompts, unit.problem, self.sampling)
+            translates = any(self.prompts.strategies[cell.strategy].max_translated_tokens for cell in unit.cells)
+            told = {names["solver"]: memos[names["solver"]]} if translates else memos
+            learn(told, self.stored.rows(unit), self.prompts, unit.problem, self.sampling)
         return {role: memos[name] for role, name in names.items()}, alone
 
     async def attempt(self, sample: Sample, engines: Mapping[str, Engine]) -> Trajectory | None:

@@ -44,7 +44,7 @@ class SweepModel:
         name: as in the table.
         checkpoints: directory of each checkpoint, by name.
         cells: largest budget first.
-        context: in tokens, the shorter one of two.
+        context: in tokens, the shorter one of two that share a tokenizer, else the solver's.
     """
 
     name: str
@@ -73,7 +73,7 @@ def sweep_models(
 
     Raises:
         ValueError: on a request that cannot be run: an unknown model or strategy, a tokenizer without think markers,
-            two models that do not share one tokenizer, a budget above the context.
+            two models that pass tokens to each other and do not share one tokenizer, a budget above the context.
     """
     found = []
     for name in request["models"]:
@@ -84,16 +84,21 @@ def sweep_models(
             if checkpoint not in paths:
                 raise ValueError(f'no model "{checkpoint}"; expected one of {", ".join(paths)}')
         thinks = any(STRATEGIES[cell.strategy].thinks for cell in cells)
-        tokenizer, markers = load_markers(paths[names[0]], thinks)
+        loaded = [load_markers(paths[checkpoint], thinks) for checkpoint in names]
+        contexts = [engine.context(str(paths[checkpoint])) for checkpoint in names]
         # By what the tokenizers do: their files differ as soon as another release of transformers has saved one.
-        if any(load_markers(paths[other], thinks)[0].get_vocab() != tokenizer.get_vocab() for other in names[1:]):
-            raise ValueError(
-                f'"{name}": thinker and solver must share one tokenizer, as tokens pass from one to the other'
-            )
-        strategies = STRATEGIES | ({REASONFLUX_ZERO: templates.strategy(tokenizer, markers)} if templates else {})
-        prompts = Prompts(tokenizer, strategies)
-        context = min(engine.context(str(paths[checkpoint])) for checkpoint in names)
-        _check_context(cells, problems, prompts, markers, context, request.get("max_response_tokens"))
+        translates = loaded[0][0].get_vocab() != loaded[-1][0].get_vocab()
+        if translates:
+            _check_translatable(name, cells)
+        navigator, (tokenizer, markers) = (loaded[0], loaded[1]) if translates else (None, loaded[0])
+        guided = {REASONFLUX_ZERO: templates.strategy(tokenizer, markers, navigator)} if templates else {}
+        prompts = Prompts(tokenizer, STRATEGIES | guided)
+        context = contexts[-1] if translates else min(contexts)
+        limit = request.get("max_response_tokens")
+        _check_context(cells, problems, prompts, markers, context, limit)
+        if navigator and templates:
+            own = Prompts(navigator[0], {REASONFLUX_ZERO: templates.strategy(*navigator)})
+            _check_context(cells, problems, own, navigator[1], contexts[0], limit, "the navigator")
         fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
         found.append(
             SweepModel(
@@ -108,6 +113,15 @@ def sweep_models(
     return found
 
 
+def _check_translatable(name: str, cells: Sequence[Cell]) -> None:
+    passed = sorted({cell.strategy for cell in cells} - {REASONFLUX_ZERO})
+    if passed:
+        raise ValueError(
+            f'"{name}": thinker and solver must share one tokenizer under {", ".join(passed)}, as tokens pass from one '
+            f"to the other; under {REASONFLUX_ZERO} alone it is text"
+        )
+
+
 def _check_context(
     cells: Sequence[Cell],
     problems: Mapping[str, Sequence[Problem]],
@@ -115,6 +129,7 @@ def _check_context(
     markers: Markers,
     context: int,
     max_response_tokens: int | None,
+    model: str = "the model",
 ) -> None:
     for cell in cells:
         longest = max(len(prompts.ids(problem, cell.strategy, cell.budget)) for problem in problems[cell.benchmark])
@@ -127,6 +142,6 @@ def _check_context(
             written = f", {forced} that the strategy writes itself" if forced else ""
             raise ValueError(
                 f"{cell}: {longest} tokens of the longest prompt{written} and a budget of {cell.budget}{limit} do not "
-                f"fit the model's context of {context} tokens; lower sweep.budgets, or raise engine.max_model_len "
+                f"fit {model}'s context of {context} tokens; lower sweep.budgets, or raise engine.max_model_len "
                 "where the model can"
             )

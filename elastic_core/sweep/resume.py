@@ -69,7 +69,7 @@ def learn(
         response = tuple(row["response_ids"])
         names = checkpoints(row["model"])
         for phase, at, ids in draws(row):
-            memo = memos.get(names.get("policy") or names[phase])
+            memo = memos.get(names.get("policy") or names.get(phase, ""))
             if memo is not None:
                 memo.learn(prompt + response[:at], ids, sampling)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,23 +19,15 @@ from elastic_core.strategies.reasonflux_zero import TemplateParameters, Template
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.trajectory import ThinkFinish
-from elastic_core.twins.family import build_tokenizer, family_of
 from flows import doctor, presets
 from flows.data import DataInputs
 from flows.run import FlowRun
+from tests.guided import plain_tokenizer as tokenizer
 
 PLAN = """{'General Knowledge Category': 'Easy chain', 'Specific Direction': 'more plus', 'Applied Method':
 'five steps', 'Examined Knowledge': ['+'], 'reason_flow': ['add', 'check']}"""
 SAID = (PLAN, "add, then check", "['add', 'check']", "Add them.", "1+1=2.", "Check it.", "It is 2.", "\\boxed{2}")
 PROBLEM = Problem("amc", "0", "1+1=?", "2", "math")
-
-
-@cache
-def tokenizer() -> Any:
-    family = family_of("Qwen/Qwen2.5-32B-Instruct")
-    return build_tokenizer(
-        replace(family, tokens={i: token for i, token in family.tokens.items() if "think" not in token[0]})
-    )
 
 
 @cache
