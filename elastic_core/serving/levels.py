@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ LEVELS = "budgets.json"
 EFFORTS = ("minimal", "low", "medium", "high")
 """Names of levels from the cheapest to the dearest, as OpenAI's `reasoning_effort` has them."""
 Effort = Literal["minimal", "low", "medium", "high"]
-FORMAT = 1
+FORMAT: Literal[1] = 1
 """Version of the file's format; a file of another one is refused."""
 
 
@@ -100,7 +101,7 @@ class Levels(_Document):
     @model_validator(mode="after")
     def _ascending(self) -> Levels:
         given = [(name, self.levels[name]) for name in EFFORTS if name in self.levels]
-        for (lower, below), (name, level) in zip(given, given[1:], strict=False):
+        for (lower, below), (name, level) in pairwise(given):
             if not (below.tokens_mean < level.tokens_mean and below.accuracy < level.accuracy):
                 raise ValueError(
                     f"{name} takes {level.tokens_mean:g} tokens for an accuracy of {level.accuracy:g}, and {lower} "
