@@ -86,11 +86,15 @@ class Levels(_Document):
     weights: str
     """Its `model_fingerprint`, as in the table's manifest."""
     table: str
-    """Fingerprint of the trajectory table: sha256 over the model's rows there, as shards, and the manifest."""
+    """sha256 over the shards of the trajectory table, as a report of it records."""
     benchmarks: list[str] = Field(min_length=1)
     """What the levels were measured on; a problem of one counts as much as a problem of another."""
     strategy: str
     """That kept the budgets in the table."""
+    temperature: float | None = None
+    """That the table's responses were sampled at; None where its manifest does not say."""
+    top_p: float | None = None
+    """As `temperature`."""
     margin: float = Field(ge=0, le=1)
     """How far below the most accurate budget the highest level may be."""
     date: datetime.date
