@@ -4,10 +4,13 @@ vLLM's own."""
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import click
 
@@ -15,6 +18,7 @@ from elastic_core.budget import Budget
 from elastic_core.errors import UserError
 from elastic_core.markers import load_markers
 from elastic_core.network import reachable, require_free_port
+from elastic_core.processes import end_with_parent
 from elastic_core.serving import server
 from elastic_core.serving.law import Stops
 from elastic_core.serving.levels import LEVELS, read_levels
@@ -45,11 +49,14 @@ def serve(
     host: str,
     port: int,
     further: Sequence[str],
-) -> NoReturn:
-    """Become vLLM's server, which gets this process's signals and gives its exit status.
+) -> int:
+    """Run vLLM's server until SIGINT or SIGTERM, which it gets too.
 
     Args:
         model, budget, host, port, further: as of `command`.
+
+    Returns:
+        Its exit status.
 
     Raises:
         UserError: on wrong input.
@@ -57,8 +64,24 @@ def serve(
     require_free_port(host, port, "server", "--port")
     started = command(preset, overrides, model, budget=budget, host=host, port=port, further=further)
     click.echo(f"serving {started.name} at http://{reachable(host)}:{port}/v1; Ctrl-C stops it")
-    sys.stdout.flush()
-    os.execve(sys.executable, started.arguments, {**os.environ, **started.environment})
+    return _run(started)
+
+
+def _run(started: Command) -> int:
+    """With all its processes in a group of their own: vLLM's, ended while it starts, leaves its engine behind (0.29)."""
+    process = subprocess.Popen(
+        started.arguments,
+        env={**os.environ, **started.environment},
+        start_new_session=True,
+        preexec_fn=end_with_parent,
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda received, _: process.send_signal(received))
+    try:
+        return process.wait()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def command(

@@ -204,6 +204,8 @@ def serve(
     A request names its budget, "vllm_xargs": {"think_budget": 512, "solution_budget": 256}, or one of the levels that
     were measured, "reasoning_effort": "low". Clients have to give the key in $VLLM_API_KEY, if it is set.
     """
+    import sys
+
     from flows.serve import serve as run
 
-    run(preset, changes_of(overrides), model, budget=budget, host=host, port=port, further=vllm_arguments)
+    sys.exit(run(preset, changes_of(overrides), model, budget=budget, host=host, port=port, further=vllm_arguments))
