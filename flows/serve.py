@@ -68,7 +68,7 @@ def serve(
 
 
 def _run(started: Command) -> int:
-    """With all its processes in a group of their own: vLLM's, ended while it starts, leaves its engine behind (0.29)."""
+    """In a process group that is killed at its end: vLLM (0.29), ended while it starts, leaves its engine behind."""
     process = subprocess.Popen(
         started.arguments,
         env={**os.environ, **started.environment},
@@ -116,9 +116,7 @@ def command(
     directory, parameters, sweep = choices.models[name], choices.settings.engine, choices.settings.sweep
     stops = _stops(directory)
     levels = directory / LEVELS
-    offered = (
-        {effort: level.budget for effort, level in read_levels(levels).levels.items()} if levels.exists() else {}
-    )
+    offered = {effort: level.budget for effort, level in read_levels(levels).levels.items()} if levels.exists() else {}
     offer = Offer(stops, default, offered, f"no level of {name} was measured; to have them: {_MEASURE} {levels}")
     sampling = Sampling(sweep.temperature, sweep.top_p)
     arguments = server.arguments(directory, name, parameters, sampling, stops, host, port)

@@ -19,6 +19,7 @@ from elastic_core.network import HOST
 from elastic_core.seeds import request_seed
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
 
+
 class VllmEngine:
     """One AsyncLLM in this process; vLLM itself runs its engine core in a child.
 

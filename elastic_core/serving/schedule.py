@@ -4,7 +4,7 @@ are: a row waits in the bucket of the step in which it is to be looked at."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from elastic_core.serving.law import Progress
@@ -32,6 +32,7 @@ class Schedule:
         self._rows: dict[int, Row] = {}
         self._buckets: defaultdict[int, dict[Row, None]] = defaultdict(dict)
         self._now = 0
+        self.away: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -45,12 +46,18 @@ class Schedule:
     def remove(self, index: int) -> None:
         """Nothing happens when there is no such row."""
         row = self._rows.pop(index, None)
+        self.away.discard(index)
         if row is None or row.step is None:
             return
         bucket = self._buckets[row.step]
         del bucket[row]
         if not bucket:
             del self._buckets[row.step]
+
+    def wake(self, index: int) -> None:
+        """Look at a row that was away in the next step."""
+        self.away.remove(index)
+        self._wait(self._rows[index], self._now)
 
     def move(self, source: int, target: int) -> None:
         """What was at `source` is at `target`, and what was there is gone."""
@@ -63,14 +70,21 @@ class Schedule:
         self._place(first, other)
         self._place(second, one)
 
-    def step(self) -> list[tuple[int, int]]:
-        """One decoding step: index and token of every row that does not choose its next token itself."""
+    def step(self, is_present: Callable[[int], bool] = lambda index: True) -> list[tuple[int, int]]:
+        """One decoding step: index and token of every row that does not choose its next token itself.
+
+        Args:
+            is_present: whether the row at an index takes part. One that is due and does not is `away`, until `wake`.
+        """
         forced = []
         for row in self._buckets.pop(self._now, ()):
+            row.step = None
+            if not is_present(row.index):
+                self.away.add(row.index)
+                continue
             token, wait = row.progress.look(row.output)
             if token is not None:
                 forced.append((row.index, token))
-            row.step = None
             if wait is not None:
                 self._wait(row, self._now + wait)
         self._now += 1

@@ -10,6 +10,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDi
 from elastic_core.serving.law import Progress, thought_is_closed
 from elastic_core.serving.parameters import budget_of, stops_of, validate
 from elastic_core.serving.schedule import Schedule
+from elastic_core.serving.slots import force
 
 
 class SeparateBudgets(LogitsProcessor):
@@ -17,7 +18,7 @@ class SeparateBudgets(LogitsProcessor):
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         self._stops = stops_of(vllm_config)
-        self._device, self._pinned = device, is_pin_memory
+        self._pinned = is_pin_memory
         self._schedule = Schedule()
 
     @classmethod
@@ -53,7 +54,5 @@ class SeparateBudgets(LogitsProcessor):
         """Due rows get one possible token. `logits`: [rows, vocabulary], changed in place."""
         forced = self._schedule.step()
         if forced:
-            rows, tokens = torch.tensor(forced, pin_memory=self._pinned).to(self._device, non_blocking=True).T
-            logits[rows] = float("-inf")
-            logits[rows, tokens] = 0.0
+            force(logits, torch.tensor(forced, pin_memory=self._pinned))
         return logits

@@ -185,9 +185,7 @@ def playground(
 @click.option(
     "--budget", metavar="T+S", help='Of requests that name none, like "512+256"; without it these are unlimited.'
 )
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need $VLLM_API_KEY."
-)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need $VLLM_API_KEY.")
 @click.option("--port", type=PORT, default=8000, show_default=True)
 @click.argument("vllm_arguments", nargs=-1, metavar="[-- VLLM_ARGUMENTS...]")
 def serve(

@@ -192,7 +192,7 @@ def test_what_a_request_leaves_open_is_the_default(
 
 @pytest.mark.parametrize("value", [-1, 1.5, 2.0, True, "512", [3], float("nan")])
 def test_what_is_no_number_of_tokens_is_refused(value: object) -> None:
-    with pytest.raises(ValueError, match="think_budget is .*; expected a whole number of tokens from 0 up"):
+    with pytest.raises(ValueError, match=r"think_budget is .*; expected a whole number of tokens from 0 up"):
         read_budget({"think_budget": value})
 
 

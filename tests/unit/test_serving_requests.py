@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
-from elastic_core.serving.law import Progress, Stops
+from elastic_core.serving.law import Progress
 from elastic_core.serving.middleware import Budgets
 from elastic_core.serving.offer import VARIABLE, Offer
 from elastic_core.serving.requests import Plan, Refused, plan
@@ -151,7 +151,9 @@ def test_a_stream_says_what_the_whole_response_says(stream: list[int], budget: B
     for start in range(0, len(output), size):
         last = start + size >= len(output)
         chunk = {"index": 0, "token_ids": output[start : start + size], "finish_reason": finish if last else None}
-        assert streamed.event({"choices": [chunk], "prompt_token_ids": list(PROMPT)} if not start else {"choices": [chunk]})
+        assert streamed.event(
+            {"choices": [chunk], "prompt_token_ids": list(PROMPT)} if not start else {"choices": [chunk]}
+        )
         ids += chunk["token_ids"]
     assert ids == choice["token_ids"]
     assert (chunk["elastic"], chunk["finish_reason"]) == (choice["elastic"], choice["finish_reason"])
