@@ -116,7 +116,8 @@ def command(
     directory, parameters, sweep = choices.models[name], choices.settings.engine, choices.settings.sweep
     stops = _stops(directory)
     levels = directory / LEVELS
-    offered = {effort: level.budget for effort, level in read_levels(levels).levels.items()} if levels.exists() else {}
+    measured = read_levels(levels).levels if levels.exists() else {}
+    offered = {str(effort): level.budget for effort, level in measured.items()}
     offer = Offer(stops, default, offered, f"no level of {name} was measured; to have them: {_MEASURE} {levels}")
     sampling = Sampling(sweep.temperature, sweep.top_p)
     arguments = server.arguments(directory, name, parameters, sampling, stops, host, port)

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,10 +56,13 @@ def model_with_levels(directory: Path) -> Path:
 
 
 @contextmanager
-def running(command: Sequence[str], port: int, log: Path, seconds: float = 900) -> Iterator[psutil.Process]:
+def running(
+    command: Sequence[str], port: int, log: Path, *, environment: Mapping[str, str] | None = None, seconds: float = 900
+) -> Iterator[psutil.Process]:
     """A server that answers at /health; ended with SIGTERM, and it has to end by itself."""
+    variables = {**os.environ, **(environment or {})}
     with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ})
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=variables)
     try:
         deadline = time.monotonic() + seconds
         while not _answers(port):

@@ -7,7 +7,6 @@ import random
 from collections import Counter
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -351,5 +350,5 @@ def test_drawn_thoughts_are_those_of_separate_and_solutions_are_as_long(server: 
     common = [length for length in range(1, 13) if sum(count[length] for count in lengths) >= 10]
     counts = [[count[length] for length in common] for count in lengths]
     rest = [count.total() - sum(row) for count, row in zip(lengths, counts, strict=True)]
-    table = [row + [other] for row, other in zip(counts, rest, strict=True)] if any(rest) else counts
+    table = [[*row, other] for row, other in zip(counts, rest, strict=True)] if any(rest) else counts
     assert chi2_contingency(table).pvalue > 1e-3
