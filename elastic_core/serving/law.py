@@ -8,6 +8,7 @@ at when something may be due at the earliest, and nobody reads it in between.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -76,10 +77,8 @@ class Progress:
         """
         length, think, solution = len(output), self.budget.think, self.budget.solution
         if self.solution_start is None:
-            for i in range(self.read, length):
-                if output[i] == self.stops.think_end:
-                    self.solution_start = i + 1
-                    break
+            with suppress(ValueError):
+                self.solution_start = output.index(self.stops.think_end, self.read, length) + 1
             self.read = length
         if self.solution_start is not None:
             if solution is None:

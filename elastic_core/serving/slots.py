@@ -6,6 +6,7 @@ says that one has left: its slot is given to another.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, overload
 
@@ -107,6 +108,13 @@ class _Output(Sequence[int]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[int]: ...
     def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        return self._tokens()[index]
+
+    def index(self, value: Any, start: int = 0, stop: int = sys.maxsize) -> int:
+        """As of a list."""
+        return self._tokens().index(value, start, stop)
+
+    def _tokens(self) -> list[int]:
         if len(self._known) < len(self):
             self._known += self._budgets._read(self._slot, len(self._known))
-        return self._known[index]
+        return self._known
