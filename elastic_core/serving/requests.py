@@ -96,15 +96,12 @@ def _limit(kind: Kind, body: dict[str, Any], budget: Budget, offer: Offer) -> No
     """Have the engine keep the budget."""
     limits = {key: limit for key, limit in ((THINK, budget.think), (SOLUTION, budget.solution)) if limit is not None}
     keys = ("max_completion_tokens", "max_tokens") if kind == "chat" else ("max_tokens",)
-    given = next((body[key] for key in keys if body.get(key) is not None), None)
-    most = given if isinstance(given, int) and not isinstance(given, bool) else None
+    most = next((body[key] for key in keys if body.get(key) is not None), None)
     room = budget.limited + 1  # Think-end, where we write it.
-    if most is not None:
+    if isinstance(most, int):
         room = min(room, most)
-    if given is None or most is not None:
-        for key in keys:
-            body.pop(key, None)
-        body[keys[0]] = most if budget.total is None else room
+    elif kind == "completions":
+        body.setdefault("max_tokens", None)  # Else vLLM's default is 16.
     body["vllm_xargs"] = {**(body.get("vllm_xargs") or {}), **limits, ROOM: room}
     stops = body.get("stop_token_ids") or []
     if isinstance(stops, list):

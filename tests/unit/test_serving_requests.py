@@ -33,7 +33,6 @@ def test_a_level_becomes_its_budget() -> None:
     assert planned.body == {
         "model": "m",
         "vllm_xargs": {"think_budget": 8, "solution_budget": 4, "elastic_room": 13},
-        "max_completion_tokens": 13,
         "stop_token_ids": [EOS, OTHER_EOS],
         "return_token_ids": True,
     }
@@ -55,19 +54,23 @@ def test_a_client_can_go_without_the_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "limits"),
+    ("kind", "body", "most", "room"),
     [
-        ({"max_tokens": 5}, {"max_tokens": 5}),
-        ({"max_tokens": 500}, {"max_tokens": 25}),
-        ({}, {"max_tokens": 25}),
-        ({"vllm_xargs": {"think_budget": "unlimited"}}, {"max_tokens": None}),
-        ({"vllm_xargs": {"think_budget": "unlimited"}, "max_tokens": 500}, {"max_tokens": 500}),
-        ({"max_tokens": "many"}, {"max_tokens": "many"}),
+        ("completions", {"max_tokens": 5}, {"max_tokens": 5}, 5),
+        ("completions", {"max_tokens": 500}, {"max_tokens": 500}, 25),
+        ("completions", {}, {"max_tokens": None}, 25),
+        ("completions", {"vllm_xargs": {"think_budget": "unlimited"}}, {"max_tokens": None}, 10),
+        ("completions", {"max_tokens": "many"}, {"max_tokens": "many"}, 25),
+        ("chat", {}, {}, 25),
+        ("chat", {"max_tokens": 7, "max_completion_tokens": 5}, {"max_tokens": 7, "max_completion_tokens": 5}, 5),
     ],
 )
-def test_the_smaller_of_two_limits_holds(body: dict[str, Any], limits: dict[str, Any]) -> None:
-    found = plan("completions", body, DEFAULT).body
-    assert {key: found[key] for key in limits} == limits
+def test_a_limit_of_the_clients_own_holds_beside_the_budget(
+    kind: Any, body: dict[str, Any], most: dict[str, Any], room: int
+) -> None:
+    found = plan(kind, body, DEFAULT).body
+    assert {key: value for key, value in found.items() if key.startswith("max_")} == most
+    assert found["vllm_xargs"]["elastic_room"] == room
 
 
 @pytest.mark.parametrize(
