@@ -26,7 +26,12 @@ SEPARATE = "separate"
 """The strategy that a server keeps budgets by."""
 
 
-def measured_models(table: SweepTable, rows: pl.LazyFrame) -> list[str]:
+def table_fingerprint(table: SweepTable) -> str:
+    """As `Levels.table`."""
+    return hash_files(table.shards())
+
+
+def measured_models(rows: pl.LazyFrame) -> list[str]:
     """Models of a table that can be served and have rows of `separate` with limits on both phases."""
     names = _limited(rows).select("model").unique().collect()["model"].sort().to_list()
     return [name for name in names if len(split_model(name)) == 1]
@@ -66,7 +71,7 @@ def measured_levels(
     levels = Levels(
         model=model,
         weights=table.manifest.models.get(model, model),  # A store on its own calls a model by its fingerprint.
-        table=hash_files(table.shards()),
+        table=table_fingerprint(table),
         benchmarks=chosen,
         strategy=SEPARATE,
         temperature=sampling.get("temperature"),
@@ -151,7 +156,7 @@ def _limited(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _one_model(table: SweepTable, rows: pl.LazyFrame, model: str | None) -> str:
-    known = measured_models(table, rows)
+    known = measured_models(rows)
     if not known:
         strategies = rows.select("strategy").unique().collect()["strategy"].sort().to_list()
         raise UserError(

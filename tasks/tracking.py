@@ -285,9 +285,9 @@ class Tracker:
         return str(found.version), left if left.is_dir() else copy / left.name
 
     def renew(self, run_id: str, file: Path) -> None:
-        """Replace the run's copy of a file of a registered model, if it has one: beside a database it has none."""
+        """Put a file of a registered model into the run's copy of it, if it has one: beside a database it has none."""
         folder = file.parent.name
-        if any(Path(known.path).name == file.name for known in self.client.list_artifacts(run_id, folder)):
+        if self.client.list_artifacts(run_id, folder):
             self.client.log_artifact(run_id, str(file), folder)
 
     def job_environment(self, run_id: str) -> dict[str, str]:
