@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.miniature import MiniatureParameters
+from elastic_core.engines.endpoint import Address, EndpointParameters, is_endpoint, parse_addresses
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError, nearest
 from elastic_core.ray_cluster import RayCluster
@@ -126,9 +127,13 @@ class SweepSettings(Section):
     models: list[str] = Field(["base", "trained"], min_length=1)
     """Which models to measure: "base", "trained" (the last checkpoint), "best" (the one with the highest validation
     accuracy), a name of `checkpoints`, or a pair "A>B", where A thinks and B solves."""
-    checkpoints: dict[str, str] = {}
-    """Further models by name: directories of Hugging Face checkpoints, or OWNER/NAME on the hub. Names that differ in
-    @NUMBER at their end, "mine@1" and "mine@2", are seeds of one training, and one model in a report."""
+    checkpoints: dict[str, str | list[str]] = {}
+    """Further models by name: directories of Hugging Face checkpoints, OWNER/NAME on the hub, or a server's address and
+    the model that it serves, "http://host:8000/v1#model"; a list of these are replicas. Names that differ in @NUMBER at
+    their end, "mine@1" and "mine@2", are seeds of one training, and one model in a report."""
+    tokenizers: dict[str, str] = Field({}, exclude_if=operator.not_)
+    """The tokenizer of each model behind a server, by its name in `checkpoints`: a directory, or OWNER/NAME on the hub.
+    The server must have the same one."""
     strategies: list[str] = Field(min_length=1)
     """Decoding strategies by name; `unconstrained` gives one cell, the others one per budget."""
     strategies_of: dict[str, list[str]] = Field({}, exclude_if=operator.not_)
@@ -192,6 +197,7 @@ class SweepSettings(Section):
         for name in checkpoint_names(self.models):
             if name not in known:
                 raise ValueError(f'no model "{name}"; expected {", ".join(sorted(known))}, or a pair of them "A>B"')
+        self._endpoints_can_be_measured()
         for name in self.checkpoints:
             model, seed = without_seed(name)
             if seed is not None and model in known:
@@ -203,11 +209,46 @@ class SweepSettings(Section):
             raise ValueError(f"max_samples is {self.max_samples}, fewer than the {most} samples to begin with")
         return self
 
+    def _endpoints_can_be_measured(self) -> None:
+        for name, place in self.checkpoints.items():
+            if isinstance(place, list) or is_endpoint(place):
+                try:
+                    parse_addresses(place)
+                except ValueError as error:
+                    raise ValueError(f"checkpoints.{name}: {error}") from None
+                if name not in self.tokenizers:
+                    raise ValueError(
+                        f"tokenizers.{name} is missing; expected the directory of the tokenizer that the server has "
+                        f"for {name}, or OWNER/NAME on the hub"
+                    )
+        if idle := [name for name in self.tokenizers if name not in self.endpoints]:
+            raise ValueError(f"tokenizers.{idle[0]} has no effect: checkpoints has no server of that name")
+        for model in self.models:
+            behind = [name in self.endpoints for name in checkpoints(model).values()]
+            if any(behind) and not all(behind):
+                raise ValueError(f'"{model}" is a model behind a server and one that is not; expected two of a kind')
+
     @field_validator("strategies")
     @classmethod
     def _strategies(cls, strategies: list[str]) -> list[str]:
         build_cells(["model"], ["benchmark"], strategies, [Budget(1, 1)])  # It knows what a strategy is.
         return strategies
+
+    @property
+    def endpoints(self) -> dict[str, tuple[Address, ...]]:
+        """Those of `checkpoints` that are behind servers."""
+        return {
+            name: parse_addresses(place)
+            for name, place in self.checkpoints.items()
+            if not isinstance(place, str) or is_endpoint(place)
+        }
+
+    @property
+    def directories(self) -> dict[str, str]:
+        """Those that are not: directories and names on the hub."""
+        return {
+            name: place for name, place in self.checkpoints.items() if isinstance(place, str) and not is_endpoint(place)
+        }
 
     @property
     def every_strategy(self) -> list[str]:
@@ -277,6 +318,8 @@ class Settings(Section):
     """Trainings that differ in a setting, by name: `elastic run ablation` trains them one after the other, and measures
     them side by side."""
     engine: EngineParameters
+    endpoint: EndpointParameters = Field(EndpointParameters(), exclude_if=lambda given: given == EndpointParameters())
+    """How servers of models that are not run here are asked."""
     sweep: SweepSettings
     report: ReportParameters = ReportParameters()
     ray: RaySettings = RaySettings()

@@ -127,13 +127,13 @@ def _asked(preset: str, overrides: Mapping[str, Any]) -> tuple[FlowRun, Sweep]:
     run = FlowRun.begin(preset, overrides)
     inputs = Inputs(run)
     inputs.data.require_built()
-    return run, Sweep.of(inputs.sweep, run.settings.engine, inputs.checkpoints, inputs.problems, inputs.templates)
+    given = inputs.sweep, run.settings.engine, inputs.checkpoints, inputs.problems, inputs.templates, inputs.endpoints
+    return run, Sweep.of(*given)
 
 
 def _time_and_disk(run: FlowRun, model: SweepModel, most: Bound) -> tuple[str, str, list[str]]:
     """Both as text, and what has to be said about them."""
-    engine = run.settings.engine
-    found = measured(run.runs.glob("*/sweep/*"), model.rows.model_fingerprint, engine.fingerprint)
+    found = measured(run.runs.glob("*/sweep/*"), model.rows.model_fingerprint, model.rows.engine_fingerprint)
     if found is None:
         disk = _bytes(most.independent * _BYTES_PER_TOKEN)
         remark = (
@@ -141,7 +141,7 @@ def _time_and_disk(run: FlowRun, model: SweepModel, most: Bound) -> tuple[str, s
         )
         return "unknown", disk, [remark]
     drawn = most.independent if run.settings.sweep.sharing == "independent" else most.shared
-    seconds = drawn / found.tokens_per_second * found.replicas / engine.data_parallel_size
+    seconds = drawn / found.tokens_per_second * found.replicas / model.replicas(run.settings.engine)
     remark = (
         f"Time from {found.tokens_per_second:,.0f} tokens/s, measured on {found.replicas} engine(s) by an earlier "
         "sweep; start-up is not in it."

@@ -11,6 +11,7 @@ from typing import Any
 
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.problems import Problem
+from elastic_core.engines.endpoint import Endpoint
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.markers import Markers, chat_prompt, load_markers
 from elastic_core.strategies import STRATEGIES, Strategy
@@ -42,7 +43,8 @@ class SweepModel:
 
     Attributes:
         name: as in the table.
-        checkpoints: directory of each checkpoint, by name.
+        checkpoints: directory of each checkpoint, by name; of a model behind servers there is none.
+        endpoints: what is behind servers, by name.
         cells: largest budget first.
         context: in tokens, the shorter one of two.
     """
@@ -53,6 +55,11 @@ class SweepModel:
     rows: RowBuilder
     prompts: Prompts
     context: int
+    endpoints: Mapping[str, Endpoint]
+
+    def replicas(self, engine: EngineParameters) -> int:
+        """Engines, or servers, side by side."""
+        return max((len(each.addresses) for each in self.endpoints.values()), default=engine.data_parallel_size)
 
 
 def sweep_models(
@@ -62,6 +69,7 @@ def sweep_models(
     problems: Mapping[str, Sequence[Problem]],
     engine: EngineParameters,
     templates: Templates | None = None,
+    endpoints: Mapping[str, Endpoint] | None = None,
 ) -> list[SweepModel]:
     """The models that a request names.
 
@@ -70,39 +78,48 @@ def sweep_models(
             where phases without a limit end before the context.
         fingerprints, paths: of the checkpoints, by name.
         templates: for the strategy that needs them.
+        endpoints: models behind servers, by name; they have a fingerprint and no path.
 
     Raises:
         ValueError: on a request that cannot be run: an unknown model or strategy, a tokenizer without think markers,
             two models that do not share one tokenizer, a budget above the context.
     """
     found = []
+    behind = endpoints or {}
+    tokenizers = {**paths, **{name: each.tokenizer for name, each in behind.items() if each.tokenizer is not None}}
     for name in request["models"]:
         grid = request["strategies"], parse_grid(request["budgets"]), request.get("strategies_of")
         cells = build_cells([name], list(problems), *grid)
         names = list(dict.fromkeys(checkpoints(name).values()))
         for checkpoint in names:
-            if checkpoint not in paths:
-                raise ValueError(f'no model "{checkpoint}"; expected one of {", ".join(paths)}')
+            if checkpoint not in tokenizers:
+                raise ValueError(f'no model "{checkpoint}"; expected one of {", ".join(tokenizers)}')
+        served = {checkpoint: behind[checkpoint] for checkpoint in names if checkpoint in behind}
         thinks = any(STRATEGIES[cell.strategy].thinks for cell in cells)
-        tokenizer, markers = load_markers(paths[names[0]], thinks)
+        tokenizer, markers = load_markers(tokenizers[names[0]], thinks)
         # By what the tokenizers do: their files differ as soon as another release of transformers has saved one.
-        if any(load_markers(paths[other], thinks)[0].get_vocab() != tokenizer.get_vocab() for other in names[1:]):
+        if any(load_markers(tokenizers[other], thinks)[0].get_vocab() != tokenizer.get_vocab() for other in names[1:]):
             raise ValueError(
                 f'"{name}": thinker and solver must share one tokenizer, as tokens pass from one to the other'
             )
         strategies = STRATEGIES | ({REASONFLUX_ZERO: templates.strategy(tokenizer, markers)} if templates else {})
         prompts = Prompts(tokenizer, strategies)
-        context = min(engine.context(str(paths[checkpoint])) for checkpoint in names)
+        context = min(
+            served[checkpoint].context if checkpoint in served else engine.context(str(paths[checkpoint]))
+            for checkpoint in names
+        )
         _check_context(cells, problems, prompts, markers, context, request.get("max_response_tokens"))
         fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
+        engine_fingerprint = served[names[0]].engine_fingerprint if served else engine.fingerprint
         found.append(
             SweepModel(
                 name,
-                {checkpoint: str(paths[checkpoint]) for checkpoint in names},
+                {checkpoint: str(paths[checkpoint]) for checkpoint in names if checkpoint not in served},
                 tuple(cells),
-                RowBuilder(tokenizer, markers, fingerprint, engine.fingerprint),
+                RowBuilder(tokenizer, markers, fingerprint, engine_fingerprint),
                 prompts,
                 context,
+                served,
             )
         )
     return found

@@ -104,7 +104,7 @@ def _models_of(inputs: Inputs, required: bool) -> dict[str, Path]:
         for name in (name for kind in TRAINED for name in settings.of_seeds(kind)):
             with suppress(UserError):
                 found[name] = inputs.trained(name)
-    named = {name: Path(place) for name, place in settings.sweep.checkpoints.items()}
+    named = {name: Path(place) for name, place in settings.sweep.directories.items()}
     return found | {name: place.resolve() for name, place in named.items() if place.is_dir()}
 
 
