@@ -38,6 +38,7 @@ class ApiServer:
         key: that every request must have; None for none.
         drawn: bodies of the requests that were answered.
         arrivals: when each request for something drawn came, by the monotonic clock.
+        away_after: how many requests are answered before every connection is hung up on; None for no end.
         at_once: most requests that were under way together.
     """
 
@@ -46,6 +47,7 @@ class ApiServer:
     key: str | None = None
     version: str = "1.2.3"
     seconds: float = 0.0
+    away_after: int | None = None
     drawn: list[dict[str, Any]] = field(default_factory=list)
     arrivals: list[float] = field(default_factory=list)
     at_once: int = 0
@@ -81,6 +83,10 @@ class ApiServer:
         digest = hashlib.blake2b(f"{seed}/{list(prefix)}".encode(), digest_size=4).digest()
         return int.from_bytes(digest) % len(self.tokenizer)
 
+    @property
+    def is_away(self) -> bool:
+        return self.away_after is not None and len(self.drawn) >= self.away_after
+
     @contextmanager
     def under_way(self) -> Iterator[Fault | None]:
         """A request, and the fault that it meets."""
@@ -88,7 +94,7 @@ class ApiServer:
             self.arrivals.append(time.monotonic())
             self._under_way += 1
             self.at_once = max(self.at_once, self._under_way)
-            fault = self.faults.pop(0) if self.faults else None
+            fault = Fault(0) if self.is_away else self.faults.pop(0) if self.faults else None
         try:
             yield fault
         finally:
@@ -101,6 +107,9 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Listening
 
     def do_GET(self) -> None:
+        if self.server.api.is_away:
+            self.close_connection = True
+            return
         found = self.server.api.described(self.path)
         self._answer(404 if found is None else 200, found or {"error": {"message": "not found"}})
 

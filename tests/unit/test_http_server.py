@@ -96,7 +96,7 @@ def test_a_key_that_is_refused_names_its_variable_and_is_not_repeated(
     api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.key = "right"
-    with pytest.raises(UserError, match="refused no key .* set ELASTIC_API_KEY_SERVED in the environment"):
+    with pytest.raises(UserError, match=r"refused no key .* set ELASTIC_API_KEY_SERVED in the environment"):
         ask(parse_address(api.address))
     monkeypatch.setenv("ELASTIC_API_KEY_SERVED", "s3cret")
     with pytest.raises(UserError, match=r"refused a key \(HTTP 401: no such key: Bearer \*\*\*\)") as refused:
@@ -179,7 +179,9 @@ class Other:
 
 def test_a_server_with_another_tokenizer_is_refused_before_anything_is_drawn(api: ApiServer) -> None:
     api.tokenizer = Other(api.tokenizer)
-    with pytest.raises(UserError, match=r"does not have the tokenizer .*base: token \d+ of a text is \[\d+\] there and"):
+    with pytest.raises(
+        UserError, match=r"does not have the tokenizer .*base: token \d+ of a text is \[\d+\] there and"
+    ):
         open_pool(described(api))
     assert all(body["max_tokens"] == 1 for body in api.drawn)
 
