@@ -39,7 +39,11 @@ def find_endpoints(
     known = _Known(runs / _KNOWN)
     return {
         name: Endpoint(
-            name, addresses, _served(name, addresses[0], parameters, known), _tokenizer(name, tokenizers), parameters
+            name,
+            addresses,
+            _served(name, addresses[0], parameters, known),
+            None if addresses[0].chat else _tokenizer(name, tokenizers),
+            parameters,
         )
         for name, addresses in behind.items()
     }

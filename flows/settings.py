@@ -10,11 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.miniature import MiniatureParameters
-from elastic_core.engines.endpoint import Address, EndpointParameters, is_endpoint, parse_addresses
+from elastic_core.engines.endpoint import CHAT, EXAMPLE, Address, EndpointParameters, is_endpoint, parse_addresses
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError, nearest
 from elastic_core.ray_cluster import RayCluster
 from elastic_core.strategies import STRATEGIES
+from elastic_core.strategies.chat import CHAT_STRATEGIES
+from elastic_core.strategies.effort import EFFORT, EFFORTS, STRATEGY
 from elastic_core.strategies.reasonflux_zero import TemplateParameters
 from elastic_core.sweep.grid import (
     build_cells,
@@ -135,7 +137,8 @@ class SweepSettings(Section):
     """The tokenizer of each model behind a server, by its name in `checkpoints`: a directory, or OWNER/NAME on the hub.
     The server must have the same one."""
     strategies: list[str] = Field(min_length=1)
-    """Decoding strategies by name; `unconstrained` gives one cell, the others one per budget."""
+    """Decoding strategies by name; `unconstrained` gives one cell, the others one per budget. "effort", of models
+    behind a chat API, is its four levels, one cell each."""
     strategies_of: dict[str, list[str]] = Field({}, exclude_if=operator.not_)
     """Strategies of single models, by a name in `models` (or of the ablation), where they are not `strategies`: so that
     models are compared which keep to a budget in ways of their own."""
@@ -216,21 +219,43 @@ class SweepSettings(Section):
                     parse_addresses(place)
                 except ValueError as error:
                     raise ValueError(f"checkpoints.{name}: {error}") from None
-                if name not in self.tokenizers:
+                if name not in self.tokenizers and not self.endpoints[name][0].chat:
                     raise ValueError(
                         f"tokenizers.{name} is missing; expected the directory of the tokenizer that the server has "
                         f"for {name}, or OWNER/NAME on the hub"
                     )
-        if idle := [name for name in self.tokenizers if name not in self.endpoints]:
-            raise ValueError(f"tokenizers.{idle[0]} has no effect: checkpoints has no server of that name")
+        chat = {name for name, addresses in self.endpoints.items() if addresses[0].chat}
+        if idle := [name for name in self.tokenizers if name not in self.endpoints.keys() - chat]:
+            raise ValueError(
+                f"tokenizers.{idle[0]} has no effect: checkpoints has no server of that name that takes ids"
+            )
         for model in self.models:
-            behind = [name in self.endpoints for name in checkpoints(model).values()]
-            if any(behind) and not all(behind):
-                raise ValueError(f'"{model}" is a model behind a server and one that is not; expected two of a kind')
+            names = set(checkpoints(model).values())
+            if names & self.endpoints.keys() not in (set(), names) or (len(names) > 1 and names & chat):
+                raise ValueError(
+                    f'"{model}" is two models of different kinds; expected both behind servers that take ids'
+                )
+            chosen = self.strategies_of.get(model, self.strategies)
+            if names & chat and (refused := [name for name in chosen if name not in CHAT_STRATEGIES]):
+                raise ValueError(
+                    f"{refused[0]} works on token ids, and {model} is asked in text; expected vanilla, unconstrained "
+                    f"or {EFFORT}: give it its own in strategies_of.{model}"
+                )
+            if not names & chat and (refused := [name for name in chosen if name.startswith(f"{EFFORT}_")]):
+                raise ValueError(
+                    f"{refused[0]} is for models behind a chat API ({CHAT}{EXAMPLE}), and {model} is none; give those "
+                    "that are strategies_of of their own"
+                )
+
+    @field_validator("strategies_of")
+    @classmethod
+    def _levels_of(cls, strategies_of: dict[str, list[str]]) -> dict[str, list[str]]:
+        return {model: _with_levels(strategies) for model, strategies in strategies_of.items()}
 
     @field_validator("strategies")
     @classmethod
     def _strategies(cls, strategies: list[str]) -> list[str]:
+        strategies = _with_levels(strategies)
         build_cells(["model"], ["benchmark"], strategies, [Budget(1, 1)])  # It knows what a strategy is.
         return strategies
 
@@ -258,6 +283,11 @@ class SweepSettings(Section):
     @property
     def grid(self) -> list[Budget]:
         return parse_grid(self.budgets)
+
+
+def _with_levels(strategies: list[str]) -> list[str]:
+    levels = [STRATEGY.format(level) for level in EFFORTS]
+    return [each for name in strategies for each in (levels if name == EFFORT else [name])]
 
 
 def _for(name: str) -> str:

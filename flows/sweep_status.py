@@ -8,8 +8,9 @@ from typing import Any
 from rich.table import Table
 
 from elastic_core.sweep.grid import every_strategy, rows_of
-from elastic_core.sweep.models import SweepModel
+from elastic_core.sweep.models import Prompts, SweepModel
 from elastic_core.sweep.plan import Bound, bound
+from elastic_core.sweep.rows import RowBuilder
 from elastic_core.sweep.samples import samples_of, samples_text, within
 from elastic_core.sweep.stopping import beyond_reach, projection, reach, widest
 from elastic_core.sweep.table import measured
@@ -35,6 +36,11 @@ def costs(preset: str, overrides: Mapping[str, Any]) -> str:
     remarks = set()
     for model in asked.models:
         plan = asked.plan(model)
+        if not isinstance(model.prompts, Prompts) or not isinstance(model.rows, RowBuilder) or model.context is None:
+            rows = f"{plan.num_missing:,} of {plan.num_rows:,}"
+            table.add_row(model.name, str(len(model.cells)), rows, *["unknown"] * 4)
+            remarks.add(f"{model.name} is asked in text: only its server knows what tokens it takes.")
+            continue
         most = bound(
             *(plan, model.prompts.ids, model.rows.markers, model.context, model.prompts.strategies),
             run.settings.sweep.max_response_tokens,

@@ -271,8 +271,9 @@ class Sweep:
         return ray_pool(model.checkpoints, self.engine)
 
     async def latency(self, model: SweepModel, engines: Mapping[str, RayEngine | HttpEngine]) -> Latency | None:
-        """Before anything else is asked of the engine. None of two models that share a response."""
-        if len(engines) > 1:
+        """Before anything else is asked of the engine. None of two models that share a response, nor of one that is
+        asked in text, whose server thinks for as long as it likes."""
+        if len(engines) > 1 or model.chat:
             return None
         cell = model.cells[0]
         prompts = [model.prompts.ids(each, cell.strategy, cell.budget) for each in self.problems[cell.benchmark]]

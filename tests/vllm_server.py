@@ -27,10 +27,12 @@ class VllmServer:
     Args:
         port: it listens on, on loopback.
         log: file of its output.
-        arguments: further ones.
+        context: in tokens.
+        num_seqs: sequences decoded together.
+        key: that it wants; None for none.
     """
 
-    def __init__(self, port: int, log: Path, context: int, *arguments: str, key: str | None = None) -> None:
+    def __init__(self, port: int, log: Path, context: int, num_seqs: int = 64, key: str | None = None) -> None:
         self.url = f"http://{HOST}:{port}/v1"
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
@@ -44,10 +46,10 @@ class VllmServer:
         self._command: Sequence[str] = (
             *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
             *("--model", str(BASE), "--served-model-name", MODEL, "--host", HOST, "--port", str(port)),
-            *("--dtype", "float32", "--max-model-len", str(context), "--max-num-seqs", "64", "--enforce-eager"),
+            *("--dtype", "float32", "--max-model-len", str(context), "--enforce-eager"),
             # As elastic_core.engines.vllm says why.
             *("--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192", "--block-size", "32"),
-            *("--disable-uvicorn-access-log", *arguments),
+            *("--max-num-seqs", str(num_seqs), "--disable-uvicorn-access-log"),
         )
 
     @property

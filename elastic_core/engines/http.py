@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from elastic_core.engines.base import RequestFailed
+from elastic_core.engines.chat import ChatEngine
 from elastic_core.engines.endpoint import CHAT, Address, Endpoint, Served
 from elastic_core.engines.http_server import HttpServer, look
 from elastic_core.engines.latency import Latency, measure_latency
@@ -98,15 +99,16 @@ def read_completion(answer: Mapping[str, Any], request: Generate) -> Completion:
 
 
 @asynccontextmanager
-async def http_pool(endpoints: Mapping[str, Endpoint]) -> AsyncIterator[list[dict[str, HttpEngine]]]:
-    """Replicas of endpoints, each checked first. Where there are fewer of one than of another they take turns.
+async def http_pool(endpoints: Mapping[str, Endpoint]) -> AsyncIterator[list[dict[str, Any]]]:
+    """Replicas of endpoints, each checked first: an `HttpEngine` of every one by name, or a `ChatEngine`. Where there
+    are fewer of one than of another they take turns.
 
     Raises:
         UserError: when a server is another one than before, or does not serve the model's tokenizer.
         ServerLost: when one does not answer.
     """
     async with AsyncExitStack() as stack:
-        opened: dict[str, list[HttpEngine]] = {}
+        opened: dict[str, list[HttpEngine | ChatEngine]] = {}
         for name, endpoint in endpoints.items():
             servers = [await stack.enter_async_context(_server(endpoint, each)) for each in endpoint.addresses]
             # A failed check is raised after the others have ended.
@@ -117,7 +119,7 @@ async def http_pool(endpoints: Mapping[str, Endpoint]) -> AsyncIterator[list[dic
             for each in checked:
                 if isinstance(each, BaseException):
                     raise each
-            opened[name] = [each for each in checked if isinstance(each, HttpEngine)]
+            opened[name] = [each for each in checked if not isinstance(each, BaseException)]
         count = max(map(len, opened.values()))
         yield [{name: engines[i % len(engines)] for name, engines in opened.items()} for i in range(count)]
 
@@ -126,7 +128,7 @@ def _server(endpoint: Endpoint, address: Address) -> HttpServer:
     return HttpServer(endpoint.name, address, endpoint.parameters)
 
 
-async def _checked(endpoint: Endpoint, server: HttpServer, address: Address) -> HttpEngine:
+async def _checked(endpoint: Endpoint, server: HttpServer, address: Address) -> HttpEngine | ChatEngine:
     served = await look(server, address.model)
     if served != endpoint.served:
         raise UserError(
@@ -134,6 +136,8 @@ async def _checked(endpoint: Endpoint, server: HttpServer, address: Address) -> 
             f"sweep.checkpoints.{endpoint.name} must be made by one: run the same command again if it was changed, or "
             "take this replica out"
         )
+    if address.chat:
+        return ChatEngine(server, address.model)
     assert endpoint.tokenizer is not None, "only chat is asked without"
     await check_tokenizer(server, address, str(endpoint.tokenizer), served.context)
     assert served.context is not None, "look refuses it"

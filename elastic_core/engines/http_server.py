@@ -221,6 +221,8 @@ async def look(server: HttpServer, model: str) -> Served:
         listed = (await server.get("/models"))["data"]
         found = {str(each["id"]): each for each in listed}
     except (RequestFailed, KeyError, TypeError) as error:
+        if address.chat:  # Not every gateway lists what is behind it.
+            return Served("unknown", "unknown", "", None)
         raise UserError(f"{address.url}/models gave no list of models ({error}); is this the API's address?") from None
     if model not in found:
         raise UserError(

@@ -15,9 +15,20 @@ from elastic_core.engines.endpoint import Endpoint
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.markers import Markers, chat_prompt, load_markers
 from elastic_core.strategies import STRATEGIES, Strategy
+from elastic_core.strategies.chat import CHAT_STRATEGIES
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, Templates
 from elastic_core.sweep.grid import Cell, build_cells, checkpoints, split_model
-from elastic_core.sweep.rows import RowBuilder
+from elastic_core.sweep.rows import ChatRows, RowBuilder
+
+
+class Questions:
+    """What a model is asked that is asked in text."""
+
+    strategies: Mapping[str, Strategy] = CHAT_STRATEGIES
+
+    def ids(self, problem: Problem, strategy: str, budget: Budget) -> Any:
+        """The user's message of a cell's request."""
+        return self.strategies[strategy].prompt(problem.question, budget)
 
 
 class Prompts:
@@ -46,16 +57,21 @@ class SweepModel:
         checkpoints: directory of each checkpoint, by name; of a model behind servers there is none.
         endpoints: what is behind servers, by name.
         cells: largest budget first.
-        context: in tokens, the shorter one of two.
+        context: in tokens, the shorter one of two; None of a model that is asked in text.
     """
 
     name: str
     checkpoints: dict[str, str]
     cells: tuple[Cell, ...]
-    rows: RowBuilder
-    prompts: Prompts
-    context: int
+    rows: RowBuilder | ChatRows
+    prompts: Prompts | Questions
+    context: int | None
     endpoints: Mapping[str, Endpoint]
+
+    @property
+    def chat(self) -> bool:
+        """Whether it is asked in text."""
+        return any(each.chat for each in self.endpoints.values())
 
     def replicas(self, engine: EngineParameters) -> int:
         """Engines, or servers, side by side."""
@@ -92,9 +108,15 @@ def sweep_models(
         cells = build_cells([name], list(problems), *grid)
         names = list(dict.fromkeys(checkpoints(name).values()))
         for checkpoint in names:
-            if checkpoint not in tokenizers:
-                raise ValueError(f'no model "{checkpoint}"; expected one of {", ".join(tokenizers)}')
+            if checkpoint not in fingerprints:
+                raise ValueError(f'no model "{checkpoint}"; expected one of {", ".join(fingerprints)}')
         served = {checkpoint: behind[checkpoint] for checkpoint in names if checkpoint in behind}
+        fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
+        engine_fingerprint = served[names[0]].engine_fingerprint if served else engine.fingerprint
+        if served and served[names[0]].chat:
+            rows = ChatRows(fingerprint, engine_fingerprint)
+            found.append(SweepModel(name, {}, tuple(cells), rows, Questions(), None, served))
+            continue
         thinks = any(STRATEGIES[cell.strategy].thinks for cell in cells)
         tokenizer, markers = load_markers(tokenizers[names[0]], thinks)
         # By what the tokenizers do: their files differ as soon as another release of transformers has saved one.
@@ -109,8 +131,6 @@ def sweep_models(
             for checkpoint in names
         )
         _check_context(cells, problems, prompts, markers, context, request.get("max_response_tokens"))
-        fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
-        engine_fingerprint = served[names[0]].engine_fingerprint if served else engine.fingerprint
         found.append(
             SweepModel(
                 name,

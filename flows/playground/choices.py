@@ -16,6 +16,7 @@ from elastic_core.errors import UserError
 from elastic_core.miniature.problems import DATA_SOURCE, LEVELS, generate
 from elastic_core.rewards.truth import MathTruth
 from elastic_core.strategies import STRATEGIES
+from elastic_core.strategies.effort import EFFORTS
 from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.strategies.separate import SEPARATE_NATIVE
 from flows.inputs import Inputs, load_templates
@@ -25,8 +26,10 @@ from flows.settings import TRAINED, Settings
 
 NUM_GENERATED = 100
 """Problems of each level of the miniature that are offered where no benchmark is built."""
-STRATEGY_NAMES = tuple(name for name, strategy in STRATEGIES.items() if strategy is not SEPARATE_NATIVE)
-"""All but the cross-check of one of them."""
+STRATEGY_NAMES = tuple(
+    name for name, strategy in STRATEGIES.items() if strategy not in (SEPARATE_NATIVE, *EFFORTS.values())
+)
+"""All but the cross-check of one of them, and what only models that are asked in text know."""
 FIRST_STRATEGIES = ("vanilla", "budget_forcing", "separate")
 """Those that are side by side at first."""
 TYPED = "typed"

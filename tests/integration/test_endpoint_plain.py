@@ -78,7 +78,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plain]:
 @pytest.fixture(scope="module")
 def interrupted(plain: Plain) -> tuple[subprocess.CompletedProcess[str], int]:
     """A sweep whose server goes away in the middle, and how many rows it left."""
-    plain.api.away_after = 150
+    plain.api.away_after = 40
     ended = plain.run("run", "sweep", "--preset", "mine.toml")
     plain.api.away_after = None
     return ended, plain.table.read().height
