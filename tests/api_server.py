@@ -79,6 +79,18 @@ class ApiServer:
         choice = {"token_ids": drawn, "prompt_token_ids": ids, "finish_reason": finish, "stop_reason": stop}
         return {"choices": [choice]}
 
+    def talk(self, body: dict[str, Any]) -> dict[str, Any]:
+        """As a chat API that tells thinking apart: as many words as the effort has letters, and an answer."""
+        limit = body.get("max_completion_tokens", CONTEXT)
+        thought, answer = ["hm"] * len(body.get("reasoning_effort", "")), ["\\boxed{42}", "."]
+        words = [*thought, *answer][:limit]
+        content = " ".join(words[len(thought) :])
+        message = {"role": "assistant", "content": content or None, "reasoning": " ".join(words[: len(thought)])}
+        details = {"reasoning_tokens": min(limit, len(thought))}
+        usage = {"prompt_tokens": 9, "completion_tokens": len(words), "completion_tokens_details": details}
+        finish = "length" if limit < len(thought) + len(answer) else "stop"
+        return {"choices": [{"message": message, "finish_reason": finish}], "usage": usage}
+
     def _next(self, prefix: Sequence[int], seed: int) -> int:
         digest = hashlib.blake2b(f"{seed}/{list(prefix)}".encode(), digest_size=4).digest()
         return int.from_bytes(digest) % len(self.tokenizer)
@@ -122,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
         with api.under_way() as fault:
             if fault is None:
                 time.sleep(api.seconds)
-                found = api.draw(body)
+                found = api.talk(body) if "messages" in body else api.draw(body)
                 api.drawn.append(body)
                 return self._answer(200, found)
             time.sleep(fault.seconds)

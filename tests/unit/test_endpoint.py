@@ -89,7 +89,7 @@ def test_settings_tell_servers_from_directories() -> None:
         ({"sweep.tokenizers": {}}, "tokenizers.served is missing; expected the directory"),
         ({"sweep.tokenizers.other": "OWNER/NAME"}, "tokenizers.other has no effect"),
         ({"sweep.checkpoints.served": "http://host:8000/v1"}, 'checkpoints.served: "http://host:8000/v1" names no mod'),
-        ({"sweep.models": ["served>base"]}, '"served>base" is a model behind a server and one that is not'),
+        ({"sweep.models": ["served>base"]}, '"served>base" is two models of different kinds'),
         ({"endpoint.max_requests": 0}, "--set endpoint.max_requests: input should be greater than or equal to 1"),
     ],
 )
