@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from elastic_core import model_files
-from elastic_core.engines.endpoint import Address, Endpoint, EndpointParameters, Served
+from elastic_core.engines.endpoint import Address, Endpoint, EndpointParameters, Served, parse_address
 from elastic_core.engines.http_server import HttpServer, ServerLost, look
 from elastic_core.errors import UserError
 from elastic_core.files import write_text
@@ -47,6 +47,29 @@ def find_endpoints(
         )
         for name, addresses in behind.items()
     }
+
+
+def named_endpoint(name: str, text: str, parameters: EndpointParameters, runs: Path) -> Endpoint:
+    """The endpoint of an address alone, whose tokenizer lies where the server says that its model does.
+
+    Raises:
+        UserError: as `find_endpoints`, or when that is not here and not to be had.
+    """
+    try:
+        address = parse_address(text)
+    except ValueError as error:
+        raise UserError(f"--model {text}: {error}") from None
+    if address.chat:
+        raise UserError(f"--model {text}: asked in text, it shows no token ids; only a sweep measures such a model")
+    served = _served(name, address, parameters, _Known(runs / _KNOWN))
+    try:
+        tokenizer = _tokenizer(name, {name: served.root or "none"})
+    except UserError as error:
+        raise UserError(
+            f"--model {text}: the server does not say where its tokenizer is to be had here ({error}); name it with "
+            f"--set sweep.checkpoints.NAME={text} --set sweep.tokenizers.NAME=DIR, and give --model NAME"
+        ) from None
+    return Endpoint(name, (address,), served, tokenizer, parameters)
 
 
 def _served(name: str, address: Address, parameters: EndpointParameters, known: _Known) -> Served:

@@ -10,13 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.miniature import MiniatureParameters
-from elastic_core.engines.endpoint import CHAT, EXAMPLE, Address, EndpointParameters, is_endpoint, parse_addresses
+from elastic_core.engines.endpoint import Address, EndpointParameters
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError, nearest
 from elastic_core.ray_cluster import RayCluster
 from elastic_core.strategies import STRATEGIES
-from elastic_core.strategies.chat import CHAT_STRATEGIES
-from elastic_core.strategies.effort import EFFORT, EFFORTS, STRATEGY
 from elastic_core.strategies.reasonflux_zero import TemplateParameters
 from elastic_core.sweep.grid import (
     build_cells,
@@ -30,6 +28,7 @@ from elastic_core.sweep.grid import (
 from elastic_core.sweep.samples import OTHERS
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.sft_parameters import SftParameters
+from flows.served_models import check_endpoints, endpoints_of, with_levels
 from reports.parameters import ReportParameters
 
 TRAINED = ("trained", "best")
@@ -200,7 +199,9 @@ class SweepSettings(Section):
         for name in checkpoint_names(self.models):
             if name not in known:
                 raise ValueError(f'no model "{name}"; expected {", ".join(sorted(known))}, or a pair of them "A>B"')
-        self._endpoints_can_be_measured()
+        own = self.strategies_of
+        chosen = {name: own.get(name, own.get(without_seed(name)[0], self.strategies)) for name in self.models}
+        check_endpoints(self.endpoints, self.tokenizers, chosen)
         for name in self.checkpoints:
             model, seed = without_seed(name)
             if seed is not None and model in known:
@@ -212,68 +213,28 @@ class SweepSettings(Section):
             raise ValueError(f"max_samples is {self.max_samples}, fewer than the {most} samples to begin with")
         return self
 
-    def _endpoints_can_be_measured(self) -> None:
-        for name, place in self.checkpoints.items():
-            if isinstance(place, list) or is_endpoint(place):
-                try:
-                    parse_addresses(place)
-                except ValueError as error:
-                    raise ValueError(f"checkpoints.{name}: {error}") from None
-                if name not in self.tokenizers and not self.endpoints[name][0].chat:
-                    raise ValueError(
-                        f"tokenizers.{name} is missing; expected the directory of the tokenizer that the server has "
-                        f"for {name}, or OWNER/NAME on the hub"
-                    )
-        chat = {name for name, addresses in self.endpoints.items() if addresses[0].chat}
-        if idle := [name for name in self.tokenizers if name not in self.endpoints.keys() - chat]:
-            raise ValueError(
-                f"tokenizers.{idle[0]} has no effect: checkpoints has no server of that name that takes ids"
-            )
-        for model in self.models:
-            names = set(checkpoints(model).values())
-            if names & self.endpoints.keys() not in (set(), names) or (len(names) > 1 and names & chat):
-                raise ValueError(
-                    f'"{model}" is two models of different kinds; expected both behind servers that take ids'
-                )
-            chosen = self.strategies_of.get(model, self.strategies)
-            if names & chat and (refused := [name for name in chosen if name not in CHAT_STRATEGIES]):
-                raise ValueError(
-                    f"{refused[0]} works on token ids, and {model} is asked in text; expected vanilla, unconstrained "
-                    f"or {EFFORT}: give it its own in strategies_of.{model}"
-                )
-            if not names & chat and (refused := [name for name in chosen if name.startswith(f"{EFFORT}_")]):
-                raise ValueError(
-                    f"{refused[0]} is for models behind a chat API ({CHAT}{EXAMPLE}), and {model} is none; give those "
-                    "that are strategies_of of their own"
-                )
-
     @field_validator("strategies_of")
     @classmethod
     def _levels_of(cls, strategies_of: dict[str, list[str]]) -> dict[str, list[str]]:
-        return {model: _with_levels(strategies) for model, strategies in strategies_of.items()}
+        return {model: with_levels(strategies) for model, strategies in strategies_of.items()}
 
     @field_validator("strategies")
     @classmethod
     def _strategies(cls, strategies: list[str]) -> list[str]:
-        strategies = _with_levels(strategies)
+        strategies = with_levels(strategies)
         build_cells(["model"], ["benchmark"], strategies, [Budget(1, 1)])  # It knows what a strategy is.
         return strategies
 
     @property
     def endpoints(self) -> dict[str, tuple[Address, ...]]:
         """Those of `checkpoints` that are behind servers."""
-        return {
-            name: parse_addresses(place)
-            for name, place in self.checkpoints.items()
-            if not isinstance(place, str) or is_endpoint(place)
-        }
+        return endpoints_of(self.checkpoints)
 
     @property
     def directories(self) -> dict[str, str]:
         """Those that are not: directories and names on the hub."""
-        return {
-            name: place for name, place in self.checkpoints.items() if isinstance(place, str) and not is_endpoint(place)
-        }
+        behind = self.endpoints
+        return {name: str(place) for name, place in self.checkpoints.items() if name not in behind}
 
     @property
     def every_strategy(self) -> list[str]:
@@ -283,11 +244,6 @@ class SweepSettings(Section):
     @property
     def grid(self) -> list[Budget]:
         return parse_grid(self.budgets)
-
-
-def _with_levels(strategies: list[str]) -> list[str]:
-    levels = [STRATEGY.format(level) for level in EFFORTS]
-    return [each for name in strategies for each in (levels if name == EFFORT else [name])]
 
 
 def _for(name: str) -> str:

@@ -8,7 +8,7 @@ who ends a completion elsewhere, or returns no ids, is refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -35,8 +35,14 @@ class HttpEngine:
         self._model = model
         self.max_model_len = context
 
-    async def generate(self, request: Generate, seed: int) -> Completion:
-        """See `Engine`. A prefix that fills the context gives an empty completion, finish LENGTH."""
+    async def generate(
+        self, request: Generate, seed: int, on_tokens: Callable[[list[int]], None] | None = None
+    ) -> Completion:
+        """See `Engine`. A prefix that fills the context gives an empty completion, finish LENGTH.
+
+        Args:
+            on_tokens: as of `VllmEngine.generate`.
+        """
         room = self.max_model_len - len(request.prefix)
         max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
         if max_tokens <= 0:
@@ -44,7 +50,16 @@ class HttpEngine:
         if request.think_budget is not None:
             raise RequestFailed("a server is not asked to close thoughts itself; use separate")
         body = completion_request(self._model, request, max_tokens, request_seed(seed, request))
-        return read_completion(await self._server.post("/completions", body), request)
+        if on_tokens is None:
+            return read_completion(await self._server.post("/completions", body), request)
+        whole: dict[str, Any] = {"token_ids": []}
+        async for answer in self._server.stream("/completions", body):
+            for choice in answer.get("choices", ()):
+                new = choice.get("token_ids") or []
+                whole |= {name: value for name, value in choice.items() if value is not None and name != "token_ids"}
+                whole["token_ids"] += new
+                on_tokens(new)
+        return read_completion({"choices": [whole]}, request)
 
     async def latency(self, prompts: Sequence[Sequence[int]]) -> Latency:
         """See `measure_latency`; the way to the server is in the figures. Nothing else may be asked meanwhile."""

@@ -8,8 +8,10 @@ as long as told; it may be restarted meanwhile, and a request's seed makes its a
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -94,6 +96,31 @@ class HttpServer:
             ServerLost: when it answers none any more.
         """
         return await self._asked("POST", self.address.url + path, body)
+
+    async def stream(self, path: str, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """The answer to a request, object by object as it comes. It is requested once: somebody is watching.
+
+        Raises:
+            RequestFailed: when the server refuses this request, or breaks off.
+            ServerLost: when it cannot be reached.
+        """
+        url = self.address.url + path
+        try:
+            async with self._under_way, self._client.stream("POST", url, json=body | {"stream": True}) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise RequestFailed(
+                        f"{self.address} refused a request, HTTP {response.status_code}: "
+                        f"{self._without_key(_said(response))}"
+                    )
+                async for line in response.aiter_lines():
+                    data = line.removeprefix("data:").strip()
+                    if line.startswith("data:") and data != "[DONE]":
+                        yield json.loads(data)
+        except httpx.ConnectError as error:
+            raise ServerLost(f"{self.address} cannot be reached: {error}") from None
+        except (httpx.HTTPError, ValueError) as error:
+            raise RequestFailed(f"{self.address} broke off: {type(error).__name__}: {error}") from None
 
     async def get(self, path: str) -> dict[str, Any]:
         """As `post`.

@@ -29,6 +29,7 @@ from elastic_core.sweep.rows import RowBuilder
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import KEY
 from flows.endpoints import find_endpoints
+from tests.elastic_command import elastic
 from tests.exactness import broken_rules
 from tests.vllm_server import VllmServer
 
@@ -177,6 +178,15 @@ def test_completions_end_as_those_of_an_engine_of_ours(endpoint: Endpoint) -> No
     assert full == Completion((), Finish.LENGTH)
     assert ended == Completion(free.tokens[: free.tokens.index(stop) + 1], Finish.STOP)
     assert len(nearly.tokens) == 3 and nearly.logprobs is not None and all(each <= 0 for each in nearly.logprobs)
+
+
+def test_a_question_in_the_terminal_is_answered_by_a_server(
+    server: VllmServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ELASTIC_API_KEY_MINIATURE", API_KEY)
+    answered = elastic("ask", "36+6=?", "--model", server.address, "--budget", "16+24", runs=tmp_path)
+    assert answered.returncode == 0, answered.stdout
+    assert "tokens: " in answered.stdout and " of 16" in answered.stdout
 
 
 def test_a_thought_that_the_engine_would_close_is_not_asked_of_a_server(endpoint: Endpoint) -> None:
