@@ -266,10 +266,10 @@ async def look(server: HttpServer, model: str) -> Served:
 
 
 async def _version(server: HttpServer) -> str:
-    """As vLLM (/version) or SGLang (/get_server_info) tell it. A closed API has neither."""
+    """As vLLM (/version) or SGLang (/server_info) tell it. A closed API has neither."""
     if server.address.chat:
         return "unknown"
-    for path in ("//version", "//get_server_info"):
+    for path in ("//version", "//server_info", "//get_server_info"):
         try:
             found = (await server.get(path)).get("version")
         except (RequestFailed, UserError):
