@@ -9,7 +9,6 @@ from elastic_core.strategies.chat import CHAT_STRATEGIES
 from elastic_core.strategies.effort import EFFORT, EFFORTS, STRATEGY
 from elastic_core.sweep.grid import checkpoints
 
-
 _NATIVE = "separate_native"
 
 
