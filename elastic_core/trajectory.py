@@ -147,7 +147,7 @@ SCHEMA = pl.Schema(
         "grade_status": pl.String(),
         "thinking": pl.String(),
         "solution": pl.String(),
-        "response_ids": pl.List(pl.UInt32()),
+        "response_ids": pl.List(pl.UInt32()),  # null of a model that is asked in text; its counts are the server's
         "forced": pl.List(pl.Boolean()),
         # Sampled tokens that are not in the response: without them the memo could not be rebuilt from the table.
         "dropped": pl.List(pl.Struct({"at": pl.UInt32(), "id": pl.UInt32()})),

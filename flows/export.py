@@ -139,7 +139,7 @@ def _places(inputs: Inputs) -> dict[str, str | None]:
     """The checkpoints that the sweep measures, as --model_args takes them; None where one has not been made yet.
     Nothing is downloaded."""
     settings = inputs.run.settings
-    given = dict(settings.sweep.checkpoints)
+    given = settings.sweep.directories
     if settings.base not in ("shipped", "warm-start"):
         given["base"] = settings.base
     return {name: given.get(name) or _made(inputs, name) for name in checkpoint_names(settings.models)}

@@ -13,10 +13,10 @@ from elastic_core.engines.base import Engine, Limited, RequestFailed, drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
 from elastic_core.strategies import Completion, Generate, Sampling
 from elastic_core.sweep.grid import checkpoints
-from elastic_core.sweep.models import Prompts
+from elastic_core.sweep.models import Prompts, Questions
 from elastic_core.sweep.plan import SweepPlan, Work
 from elastic_core.sweep.resume import StoredRows, learn
-from elastic_core.sweep.rows import RowBuilder, Sample
+from elastic_core.sweep.rows import Rows, Sample
 from elastic_core.sweep.table import Table
 from elastic_core.trajectory import Trajectory
 
@@ -85,9 +85,9 @@ async def run_sweep(
     plan: SweepPlan,
     *,
     sampling: Sampling,
-    prompts: Prompts,
+    prompts: Prompts | Questions,
     replicas: Sequence[Replica],
-    rows: RowBuilder,
+    rows: Rows,
     store: Table,
     max_response_tokens: int | None = None,
     max_in_flight: int = 512,
@@ -113,8 +113,8 @@ async def run_sweep(
 class _Run:
     plan: SweepPlan
     sampling: Sampling
-    prompts: Prompts
-    rows: RowBuilder
+    prompts: Prompts | Questions
+    rows: Rows
     store: Table
     max_response_tokens: int | None
     on_progress: Callable[[SweepResult], None] | None
@@ -196,7 +196,7 @@ class _Run:
     async def finish(self, sample: Sample, trajectory: Trajectory) -> None:
         """Hand a row to the writer; waits while the writer is behind."""
         self.finished.append((sample, trajectory))
-        self.finished_tokens += len(trajectory.response_ids)
+        self.finished_tokens += len(trajectory.forced)
         if self.shards_waiting() >= 1:
             self.full.set()
         while self.shards_waiting() >= MAX_WAITING:

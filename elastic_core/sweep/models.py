@@ -11,12 +11,24 @@ from typing import Any
 
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.problems import Problem
+from elastic_core.engines.endpoint import Endpoint
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.markers import Markers, chat_prompt, load_markers
 from elastic_core.strategies import STRATEGIES, Strategy
+from elastic_core.strategies.chat import CHAT_STRATEGIES
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, Templates
 from elastic_core.sweep.grid import Cell, build_cells, checkpoints, split_model
-from elastic_core.sweep.rows import RowBuilder
+from elastic_core.sweep.rows import ChatRows, RowBuilder
+
+
+class Questions:
+    """What a model is asked that is asked in text."""
+
+    strategies: Mapping[str, Strategy] = CHAT_STRATEGIES
+
+    def ids(self, problem: Problem, strategy: str, budget: Budget) -> Any:
+        """The user's message of a cell's request."""
+        return self.strategies[strategy].prompt(problem.question, budget)
 
 
 class Prompts:
@@ -42,17 +54,29 @@ class SweepModel:
 
     Attributes:
         name: as in the table.
-        checkpoints: directory of each checkpoint, by name.
+        checkpoints: directory of each checkpoint, by name; of a model behind servers there is none.
+        endpoints: what is behind servers, by name.
         cells: largest budget first.
-        context: in tokens, the shorter one of two that share a tokenizer, else the solver's.
+        context: in tokens, the shorter one of two that share a tokenizer, else the solver's; None of a model that is
+            asked in text.
     """
 
     name: str
     checkpoints: dict[str, str]
     cells: tuple[Cell, ...]
-    rows: RowBuilder
-    prompts: Prompts
-    context: int
+    rows: RowBuilder | ChatRows
+    prompts: Prompts | Questions
+    context: int | None
+    endpoints: Mapping[str, Endpoint]
+
+    @property
+    def chat(self) -> bool:
+        """Whether it is asked in text."""
+        return any(each.chat for each in self.endpoints.values())
+
+    def replicas(self, engine: EngineParameters) -> int:
+        """Engines, or servers, side by side."""
+        return max((len(each.addresses) for each in self.endpoints.values()), default=engine.data_parallel_size)
 
 
 def sweep_models(
@@ -62,6 +86,7 @@ def sweep_models(
     problems: Mapping[str, Sequence[Problem]],
     engine: EngineParameters,
     templates: Templates | None = None,
+    endpoints: Mapping[str, Endpoint] | None = None,
 ) -> list[SweepModel]:
     """The models that a request names.
 
@@ -70,22 +95,35 @@ def sweep_models(
             where phases without a limit end before the context.
         fingerprints, paths: of the checkpoints, by name.
         templates: for the strategy that needs them.
+        endpoints: models behind servers, by name; they have a fingerprint and no path.
 
     Raises:
         ValueError: on a request that cannot be run: an unknown model or strategy, a tokenizer without think markers,
             two models that pass tokens to each other and do not share one tokenizer, a budget above the context.
     """
     found = []
+    behind = endpoints or {}
+    tokenizers = {**paths, **{name: each.tokenizer for name, each in behind.items() if each.tokenizer is not None}}
     for name in request["models"]:
         grid = request["strategies"], parse_grid(request["budgets"]), request.get("strategies_of")
         cells = build_cells([name], list(problems), *grid)
         names = list(dict.fromkeys(checkpoints(name).values()))
         for checkpoint in names:
-            if checkpoint not in paths:
-                raise ValueError(f'no model "{checkpoint}"; expected one of {", ".join(paths)}')
+            if checkpoint not in fingerprints:
+                raise ValueError(f'no model "{checkpoint}"; expected one of {", ".join(fingerprints)}')
+        served = {checkpoint: behind[checkpoint] for checkpoint in names if checkpoint in behind}
+        fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
+        engine_fingerprint = served[names[0]].engine_fingerprint if served else engine.fingerprint
+        if served and served[names[0]].chat:
+            rows = ChatRows(fingerprint, engine_fingerprint)
+            found.append(SweepModel(name, {}, tuple(cells), rows, Questions(), None, served))
+            continue
         thinks = any(STRATEGIES[cell.strategy].thinks for cell in cells)
-        loaded = [load_markers(paths[checkpoint], thinks) for checkpoint in names]
-        contexts = [engine.context(str(paths[checkpoint])) for checkpoint in names]
+        loaded = [load_markers(tokenizers[checkpoint], thinks) for checkpoint in names]
+        contexts = [
+            served[checkpoint].context if checkpoint in served else engine.context(str(paths[checkpoint]))
+            for checkpoint in names
+        ]
         # By what the tokenizers do: their files differ as soon as another release of transformers has saved one.
         translates = loaded[0][0].get_vocab() != loaded[-1][0].get_vocab()
         if translates:
@@ -99,15 +137,15 @@ def sweep_models(
         if navigator and templates:
             own = Prompts(navigator[0], {REASONFLUX_ZERO: templates.strategy(*navigator)})
             _check_context(cells, problems, own, navigator[1], contexts[0], limit, "the navigator")
-        fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
         found.append(
             SweepModel(
                 name,
-                {checkpoint: str(paths[checkpoint]) for checkpoint in names},
+                {checkpoint: str(paths[checkpoint]) for checkpoint in names if checkpoint not in served},
                 tuple(cells),
-                RowBuilder(tokenizer, markers, fingerprint, engine.fingerprint),
+                RowBuilder(tokenizer, markers, fingerprint, engine_fingerprint),
                 prompts,
                 context,
+                served,
             )
         )
     return found

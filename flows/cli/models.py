@@ -98,7 +98,8 @@ def export(
 @click.option(
     "--model",
     metavar="MODEL",
-    help="One of the preset's, a checkpoint directory, or OWNER/NAME on the hub; without it the preset's base.",
+    help="One of the preset's, a checkpoint directory, OWNER/NAME on the hub, or a server's address, "
+    "http://host:8000/v1#MODEL; without it the preset's base.",
 )
 @click.option("--strategy", default="separate", show_default=True, help="How the budget is spent: docs/strategies.md.")
 @click.option("--budget", metavar="T+S", help='Like "512+256" or "1k+1k"; without it what the preset trains under.')
@@ -143,7 +144,8 @@ def ask(
     "models",
     multiple=True,
     metavar="[NAME=]DIR",
-    help="A further model, and the first to be chosen: a checkpoint directory, or OWNER/NAME on the hub.",
+    help="A further model, and the first to be chosen: a checkpoint directory, OWNER/NAME on the hub, or a server's "
+    "address, http://host:8000/v1#MODEL.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need a password.")
 @click.option("--port", type=PORT, default=7860, show_default=True)
