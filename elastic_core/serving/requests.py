@@ -100,8 +100,10 @@ def _limit(kind: Kind, body: dict[str, Any], budget: Budget, offer: Offer) -> No
     room = budget.limited + 1  # Think-end, where we write it.
     if isinstance(most, int):
         room = min(room, most)
-    elif kind == "completions":
-        body.setdefault("max_tokens", None)  # Else vLLM's default is 16.
+    elif kind == "completions" and most is None:  # Where vLLM would take 16.
+        if budget.total is None:
+            raise Refused(f"max_tokens is missing; give it beside the budget {budget}, which does not end by itself")
+        body["max_tokens"] = room
     body["vllm_xargs"] = {**(body.get("vllm_xargs") or {}), **limits, ROOM: room}
     stops = body.get("stop_token_ids") or []
     if isinstance(stops, list):
