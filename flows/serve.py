@@ -16,16 +16,18 @@ import click
 
 from elastic_core.budget import Budget
 from elastic_core.errors import UserError
+from elastic_core.fingerprint import model_fingerprint
 from elastic_core.markers import load_markers
 from elastic_core.network import reachable, require_free_port
 from elastic_core.processes import end_with_parent
 from elastic_core.serving import server
 from elastic_core.serving.law import Stops
-from elastic_core.serving.levels import LEVELS, read_levels
+from elastic_core.serving.levels import LEVELS, Levels, read_levels
 from elastic_core.serving.offer import Offer
 from elastic_core.strategies.base import Sampling
 from flows.ask import choose
 from flows.playground.access import is_loopback
+from flows.settings import SweepSettings
 
 KEY_VARIABLE = "VLLM_API_KEY"
 """vLLM's own: the key that clients have to give."""
@@ -115,11 +117,11 @@ def command(
     choices, name = choose(preset, overrides, model)
     directory, parameters, sweep = choices.models[name], choices.settings.engine, choices.settings.sweep
     stops = _stops(directory)
-    levels = directory / LEVELS
-    measured = read_levels(levels).levels if levels.exists() else {}
-    offered = {str(effort): level.budget for effort, level in measured.items()}
-    offer = Offer(stops, default, offered, f"no level of {name} was measured; to have them: {_MEASURE} {levels}")
-    sampling = Sampling(sweep.temperature, sweep.top_p)
+    levels = _levels(directory)
+    unmeasured = f"no level of {name} was measured; to have them: {_MEASURE} {directory / LEVELS}"
+    offered = {str(effort): level.budget for effort, level in levels.levels.items()} if levels else {}
+    offer = Offer(stops, default, offered, unmeasured)
+    sampling = _sampling(levels, sweep)
     arguments = server.arguments(directory, name, parameters, sampling, stops, host, port)
     return Command(
         name,
@@ -129,6 +131,27 @@ def command(
 
 
 _MEASURE = "elastic budgets --from runs/PRESET/sweep/KEY/table --output"
+
+
+def _levels(directory: Path) -> Levels | None:
+    """The levels beside the model, which were measured of it; None when there is no file."""
+    path = directory / LEVELS
+    if not path.exists():
+        return None
+    found = read_levels(path)
+    weights = model_fingerprint(directory)
+    if found.weights != weights:
+        raise UserError(
+            f"{path}: its levels are of other weights ({found.weights}, {found.model}) than those beside it "
+            f"({weights}); delete it, or measure again: {_MEASURE} {path}"
+        )
+    return found
+
+
+def _sampling(levels: Levels | None, sweep: SweepSettings) -> Sampling:
+    """Of a request that says nothing: as the levels were measured, as far as they say, else as the preset's sweeps."""
+    temperature, top_p = (levels.temperature, levels.top_p) if levels else (None, None)
+    return Sampling(sweep.temperature if temperature is None else temperature, sweep.top_p if top_p is None else top_p)
 
 
 def _stops(directory: Path) -> Stops:

@@ -16,6 +16,7 @@ import httpx
 import psutil
 
 import elastic_core.miniature
+from elastic_core.fingerprint import model_fingerprint
 from elastic_core.network import free_ports
 from elastic_core.serving.levels import LEVELS, Level, Levels
 
@@ -44,7 +45,7 @@ def model_with_levels(directory: Path) -> Path:
     today = datetime.date(2026, 11, 23)
     Levels(
         model="base",
-        weights="0" * 16,
+        weights=model_fingerprint(directory),
         table="0" * 64,
         benchmarks=["miniature"],
         strategy="separate",

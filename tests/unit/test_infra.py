@@ -172,8 +172,9 @@ def test_the_dashboard_shows_metrics_that_vllm_has() -> None:
 
 
 def test_the_dashboard_shows_every_counter_of_ours() -> None:
-    counters = pytest.importorskip("elastic_core.serving.counters")
     from prometheus_client import Counter
+
+    from elastic_core.serving import counters
 
     ours = [each for each in vars(counters).values() if isinstance(each, Counter)]
     known = {f"{metric.name}_total" for each in ours for metric in each.collect()}
@@ -203,7 +204,6 @@ def test_what_serves_a_model_starts_only_when_asked_for(compose: dict[str, Any])
 
 
 def test_kubernetes_and_compose_serve_by_a_command_of_ours(compose: dict[str, Any]) -> None:
-    pytest.importorskip("flows.serve")
     deployment, _ = yaml.safe_load_all((INFRA / "kubernetes" / "serve.yaml").read_text())
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     for given in (container["command"], compose["services"]["serve"]["command"]):

@@ -15,7 +15,9 @@ from elastic_core.budget import Budget
 from elastic_core.errors import UserError
 from elastic_core.markers import load_markers
 from elastic_core.serving.law import Stops
+from elastic_core.serving.levels import read_levels
 from elastic_core.serving.offer import VARIABLE, Offer
+from flows import presets
 from flows.serve import Command, command
 from tests.elastic_command import elastic_here
 from tests.served import BASE, BUDGETS, model_with_levels
@@ -71,6 +73,22 @@ def test_levels_that_cannot_be_read_stop_the_server(tmp_path: Path) -> None:
     model = model_with_levels(tmp_path / "model")
     (model / "budgets.json").write_text("{}")
     with pytest.raises(UserError, match=r"budgets\.json: "):
+        composed(model)
+
+
+def test_requests_that_say_nothing_are_sampled_as_the_levels_were(tmp_path: Path) -> None:
+    model = model_with_levels(tmp_path / "model")
+    levels = read_levels(model / "budgets.json")
+    levels.model_copy(update={"temperature": 0.3}).write(model / "budgets.json")
+    sampling = json.loads(value(composed(model).arguments, "--override-generation-config"))
+    assert sampling["temperature"] == 0.3 and sampling["top_p"] == presets.resolve("embedded").sweep.top_p
+
+
+def test_levels_of_other_weights_are_refused(tmp_path: Path) -> None:
+    model = model_with_levels(tmp_path / "model")
+    config = model / "config.json"
+    config.write_text(config.read_text() + "\n")
+    with pytest.raises(UserError, match=r"budgets\.json: its levels are of other weights .* measure again"):
         composed(model)
 
 
