@@ -141,6 +141,9 @@ def rehearsal_values(settings: Settings, twins: Mapping[str, Path], inputs: Inpu
         values["warm_start"]["sft"] |= _SFT
     if settings.ablation:
         values["ablation"] = _ablation(settings, values["ablation"])
+        measured = {*settings.sweep.models, *values["ablation"]}
+        if settings.report.pairs:
+            values["report"] |= {"pairs": [pair for pair in settings.report.pairs if measured.issuperset(pair)]}
     values["engine"] = _engine(settings)
     values["sweep"] = _sweep(settings, values["sweep"], twins)
     if inputs.library:
