@@ -21,4 +21,6 @@ def _refusal(budget: Budget) -> str | None:
     return None if budget == Budget(None, None) else "the budget unlimited"
 
 
-EFFORTS = {level: Strategy(_decode, _refusal, thinks=False) for level in ("minimal", "low", "medium", "high")}
+EFFORTS = {
+    level: Strategy(_decode, _refusal, shares=False, thinks=False) for level in ("minimal", "low", "medium", "high")
+}

@@ -15,6 +15,7 @@ from elastic_core.markers import Markers, chat_prompt, resolve_markers
 from elastic_core.reasonflux.guide import load_script, parse_plan
 from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
+from elastic_core.strategies.effort import EFFORTS, STRATEGY
 from elastic_core.strategies.reasonflux_zero import TemplateParameters, Templates
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.rows import RowBuilder, Sample
@@ -50,7 +51,8 @@ def test_only_where_it_is_allowed_has_a_tokenizer_no_think_markers() -> None:
     with pytest.raises(ValueError, match=r"<think> is \d+ tokens; expected one known token"):
         resolve_markers(tokenizer())
     assert not markers().thinks and not markers().template_opens_thinking
-    assert {name for name, strategy in STRATEGIES.items() if not strategy.thinks} == {"reasonflux_zero"}
+    in_text = set(map(STRATEGY.format, EFFORTS))
+    assert {name for name, strategy in STRATEGIES.items() if not strategy.thinks} == {"reasonflux_zero"} | in_text
 
 
 @pytest.mark.parametrize("wording", ["reasonflux", "published"])
