@@ -149,6 +149,7 @@ class Killing:
         return completion
 
 
+@pytest.mark.slow  # A second start of the server; what a client does meanwhile is test_http_server's.
 def test_a_server_that_is_killed_and_started_again_costs_no_row_and_repeats_none(
     local: Swept, endpoint: Endpoint, server: VllmServer, tmp_path: Path
 ) -> None:
