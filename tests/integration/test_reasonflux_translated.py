@@ -4,7 +4,7 @@ numbered the other way round. Decoded greedily, the pair says what the model say
 import asyncio
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -20,7 +20,7 @@ from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
 from elastic_core.strategies import Sampling
 from elastic_core.strategies.reasonflux_zero import TemplateParameters, Templates
 from elastic_core.sweep.executor import run_sweep
-from elastic_core.sweep.models import sweep_models
+from elastic_core.sweep.models import SweepModel, sweep_models
 from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import KEY
@@ -71,24 +71,30 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, pl.Da
     paths = {"base": BASE, "other": renumbered(tmp_path_factory.mktemp("models") / "other")}
     request = REQUEST | {"models": ["other", "base>other"]}
     models = sweep_models(request, dict.fromkeys(paths, "f"), paths, PROBLEMS, PARAMETERS, TEMPLATES)
+    directories = [tmp_path_factory.mktemp("table") for _ in models]
     ray.init(address="local", num_cpus=3, num_gpus=0, include_dashboard=False, log_to_driver=False)
-    yield {model.name: asyncio.run(measure(model, tmp_path_factory.mktemp("table"))) for model in models}
+    yield asyncio.run(measure(models, {name: str(path) for name, path in paths.items()}, directories))
     ray.shutdown()
 
 
-async def measure(model, directory: Path) -> pl.DataFrame:
-    store = TrajectoryStore(directory)
-    async with ray_pool(model.checkpoints, PARAMETERS) as replicas:
-        with store.writing(Manifest({}, {}, {}, {})):
-            await run_sweep(
-                plan_sweep(model.cells, PROBLEMS, num_samples=1, seed=3, finished=store.finished()),
-                sampling=Sampling(temperature=0.0),
-                prompts=model.prompts,
-                replicas=replicas,
-                rows=model.rows,
-                store=store,
-            )
-    return store.read().sort(KEY)
+async def measure(
+    models: Sequence[SweepModel], checkpoints: Mapping[str, str], directories: Sequence[Path]
+) -> dict[str, pl.DataFrame]:
+    tables = {}
+    async with ray_pool(checkpoints, PARAMETERS) as replicas:
+        for model, directory in zip(models, directories, strict=True):
+            store = TrajectoryStore(directory)
+            with store.writing(Manifest({}, {}, {}, {})):
+                await run_sweep(
+                    plan_sweep(model.cells, PROBLEMS, num_samples=1, seed=3, finished=store.finished()),
+                    sampling=Sampling(temperature=0.0),
+                    prompts=model.prompts,
+                    replicas=replicas,
+                    rows=model.rows,
+                    store=store,
+                )
+            tables[model.name] = store.read().sort(KEY)
+    return tables
 
 
 def test_the_pair_says_what_the_model_says_alone(tables: dict[str, pl.DataFrame]) -> None:
