@@ -10,7 +10,6 @@ aiohttp, as httpx takes the time of a core for 400 requests a second, and loses 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import aiohttp
+import orjson
 import tenacity
 
 from elastic_core.engines.base import EngineLost, RequestFailed
@@ -38,6 +38,7 @@ _LINE_BYTES = 1 << 22
 """Of a streamed answer, at most; the first line holds the prompt's ids."""
 _SHOWN = 300
 """Characters of what a server says that are passed on."""
+_JSON = {"Content-Type": "application/json"}
 _AWAY = {429, 502, 503, 504}
 
 _log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class _Response(NamedTuple):
 
     status_code: int
     headers: Mapping[str, str]
-    text: str
+    content: bytes
 
 
 class _Away(Exception):
@@ -122,12 +123,12 @@ class HttpServer:
         try:
             async with self._under_way, self._request("POST", url, body | {"stream": True}) as response:
                 if response.status != 200:
-                    said = self._without_key(_said(await response.text()))
+                    said = self._without_key(_said(await response.read()))
                     raise RequestFailed(f"{self.address} refused a request, HTTP {response.status}: {said}")
                 async for line in response.content:
                     data = line.removeprefix(b"data:").strip()
                     if line.startswith(b"data:") and data != b"[DONE]":
-                        yield json.loads(data)
+                        yield orjson.loads(data)
         except aiohttp.ClientConnectorError as error:
             raise ServerLost(f"{self.address} cannot be reached: {error}") from None
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
@@ -170,12 +171,13 @@ class HttpServer:
 
     def _request(self, method: str, url: str, body: dict[str, Any] | None) -> Any:
         # A key goes to the address that was named, and to none that it points to.
-        return self._client.request(method, url, json=body, allow_redirects=False)
+        data = None if body is None else orjson.dumps(body)
+        return self._client.request(method, url, data=data, headers=_JSON, allow_redirects=False)
 
     async def _send(self, method: str, url: str, body: dict[str, Any] | None) -> dict[str, Any]:
         try:
             async with self._request(method, url, body) as answer:
-                response = _Response(answer.status, answer.headers, await answer.text(errors="replace"))
+                response = _Response(answer.status, answer.headers, await answer.read())
         except TimeoutError:
             raise _Away(f"no answer of {url} in {self.parameters.timeout_seconds:g} s") from None
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
@@ -184,8 +186,8 @@ class HttpServer:
             raise RequestFailed(f"{url}: {type(error).__name__}: {error}") from None
         if response.status_code == 200:
             self.last_answer, self._said = time.monotonic(), False
-            return _object(url, response.text)
-        reason = f"HTTP {response.status_code}: {self._without_key(_said(response.text))}"
+            return _object(url, response.content)
+        reason = f"HTTP {response.status_code}: {self._without_key(_said(response.content))}"
         if response.status_code in _AWAY:
             raise _Away(reason, response)
         if response.status_code >= 500:
@@ -226,30 +228,34 @@ class _Patience:
             return True
         left = self.silent_since + self.server.parameters.wait_seconds - now
         state.upcoming_sleep = max(0.0, min(state.upcoming_sleep, left))
-        if left > 0:
+        if left > 0 and state.attempt_number > 1:  # A connection that was closed meanwhile is no tidings.
             self.server.say(error)
         return left <= 0
 
 
-def _object(url: str, text: str) -> dict[str, Any]:
+def _object(url: str, content: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        found = orjson.loads(content)
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise RequestFailed(f"{url} answered with no JSON object, but {text[:_SHOWN]!r}")
+        raise RequestFailed(f"{url} answered with no JSON object, but {_text(content)!r}")
     return found
 
 
-def _said(text: str) -> str:
+def _said(content: bytes) -> str:
     """Why a server refused, as far as it says."""
     try:
-        found = json.loads(text)
+        found = orjson.loads(content)
         error = found.get("error", found)
-        text = error.get("message", error) if isinstance(error, dict) else error
+        return _text(error.get("message", error) if isinstance(error, dict) else error)
     except (ValueError, AttributeError):
-        pass
-    return " ".join(str(text).split())[:_SHOWN]
+        return _text(content)
+
+
+def _text(said: Any) -> str:
+    text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+    return " ".join(text.split())[:_SHOWN]
 
 
 async def look(server: HttpServer, model: str) -> Served:
