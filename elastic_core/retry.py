@@ -11,12 +11,11 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    import httpx
     from tenacity import RetryCallState, Retrying
 
 LONGEST_WAIT = 300.0
@@ -124,7 +123,17 @@ def as_asked_or_growing(first_wait: float, longest: float = LONGEST_WAIT) -> Cal
     return wait
 
 
-def retry_after(response: httpx.Response | None) -> float | None:
+class Answer(Protocol):
+    """A server's, of whatever client."""
+
+    @property
+    def status_code(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+
+def retry_after(response: Answer | None) -> float | None:
     """Seconds that a server asks to wait, in Retry-After (seconds or a date) or in the hub's RateLimit header."""
     if response is None:
         return None

@@ -3,20 +3,22 @@
 A server that is away (no connection, no answer in time, 429, 502, 503, 504) is asked again until it has been silent for
 as long as told; it may be restarted meanwhile, and a request's seed makes its answer the same. A request that breaks it
 (any other 5xx) is asked a few times, and one that it refuses (4xx) once.
+
+aiohttp, as httpx takes the time of a core for 400 requests a second, and loses connections when hundreds are under way.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
-import httpx
+import aiohttp
+import orjson
 import tenacity
 
 from elastic_core.engines.base import EngineLost, RequestFailed
@@ -29,8 +31,14 @@ _ATTEMPTS = 3
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
 """Seconds between attempts at a server that is away; more only when it asks for more."""
 _CONNECT_SECONDS = 10.0
+_KEPT_SECONDS = 2.0
+"""How long a connection is kept for the next request: less than servers keep it (uvicorn 5), or one closes as it is
+used."""
+_LINE_BYTES = 1 << 22
+"""Of a streamed answer, at most; the first line holds the prompt's ids."""
 _SHOWN = 300
 """Characters of what a server says that are passed on."""
+_JSON = {"Content-Type": "application/json"}
 _AWAY = {429, 502, 503, 504}
 
 _log = logging.getLogger(__name__)
@@ -40,13 +48,20 @@ class ServerLost(EngineLost):
     """A server has been silent for as long as it was waited for."""
 
 
+class _Response(NamedTuple):
+    """As `elastic_core.retry` reads one."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
 class _Away(Exception):
     """The server did not answer, or takes no requests now."""
 
-    def __init__(self, reason: str, response: httpx.Response | None = None) -> None:
+    def __init__(self, reason: str, response: _Response | None = None) -> None:
         super().__init__(reason)
         self.response = response
-        self.status = None if response is None else response.status_code
 
 
 class _Broken(_Away):
@@ -71,19 +86,19 @@ class HttpServer:
         self._key = api_key(name, address)
         self._under_way = asyncio.Semaphore(parameters.max_requests)
         self._said = False
-        self._client = httpx.AsyncClient(
+        self._client = aiohttp.ClientSession(
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
-            timeout=httpx.Timeout(parameters.timeout_seconds, connect=_CONNECT_SECONDS, pool=None),
-            limits=httpx.Limits(
-                max_connections=parameters.max_requests, max_keepalive_connections=parameters.max_requests
-            ),
+            timeout=aiohttp.ClientTimeout(parameters.timeout_seconds, sock_connect=_CONNECT_SECONDS),
+            connector=aiohttp.TCPConnector(limit=parameters.max_requests, keepalive_timeout=_KEPT_SECONDS),
+            read_bufsize=_LINE_BYTES,
+            trust_env=True,  # Proxies.
         )
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._client.aclose()
+        await self._client.close()
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request, a JSON object.
@@ -106,20 +121,17 @@ class HttpServer:
         """
         url = self.address.url + path
         try:
-            async with self._under_way, self._client.stream("POST", url, json=body | {"stream": True}) as response:
-                if not response.is_success:
-                    await response.aread()
-                    raise RequestFailed(
-                        f"{self.address} refused a request, HTTP {response.status_code}: "
-                        f"{self._without_key(_said(response))}"
-                    )
-                async for line in response.aiter_lines():
-                    data = line.removeprefix("data:").strip()
-                    if line.startswith("data:") and data != "[DONE]":
-                        yield json.loads(data)
-        except httpx.ConnectError as error:
+            async with self._under_way, self._request("POST", url, body | {"stream": True}) as response:
+                if response.status != 200:
+                    said = self._without_key(_said(await response.read()))
+                    raise RequestFailed(f"{self.address} refused a request, HTTP {response.status}: {said}")
+                async for line in response.content:
+                    data = line.removeprefix(b"data:").strip()
+                    if line.startswith(b"data:") and data != b"[DONE]":
+                        yield orjson.loads(data)
+        except aiohttp.ClientConnectorError as error:
             raise ServerLost(f"{self.address} cannot be reached: {error}") from None
-        except (httpx.HTTPError, ValueError) as error:
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise RequestFailed(f"{self.address} broke off: {type(error).__name__}: {error}") from None
 
     async def get(self, path: str) -> dict[str, Any]:
@@ -157,22 +169,28 @@ class HttpServer:
             self._said = True
             _log.warning("waiting up to %g s for %s: %s", self.parameters.wait_seconds, self.address, error)
 
+    def _request(self, method: str, url: str, body: dict[str, Any] | None) -> Any:
+        # A key goes to the address that was named, and to none that it points to.
+        data = None if body is None else orjson.dumps(body)
+        return self._client.request(method, url, data=data, headers=_JSON, allow_redirects=False)
+
     async def _send(self, method: str, url: str, body: dict[str, Any] | None) -> dict[str, Any]:
         try:
-            response = await self._client.request(method, url, json=body)
-        except httpx.TimeoutException as error:
-            raise _Away(f"{type(error).__name__} of {url}") from None
-        except httpx.TransportError as error:
+            async with self._request(method, url, body) as answer:
+                response = _Response(answer.status, answer.headers, await answer.read())
+        except TimeoutError:
+            raise _Away(f"no answer of {url} in {self.parameters.timeout_seconds:g} s") from None
+        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
             raise _Away(f"{type(error).__name__} of {url}: {error}".removesuffix(": ")) from None
-        except httpx.HTTPError as error:
+        except (aiohttp.ClientError, ValueError) as error:
             raise RequestFailed(f"{url}: {type(error).__name__}: {error}") from None
-        if response.is_success:
+        if response.status_code == 200:
             self.last_answer, self._said = time.monotonic(), False
-            return _object(response)
-        reason = f"HTTP {response.status_code}: {self._without_key(_said(response))}"
+            return _object(url, response.content)
+        reason = f"HTTP {response.status_code}: {self._without_key(_said(response.content))}"
         if response.status_code in _AWAY:
             raise _Away(reason, response)
-        if response.is_server_error:
+        if response.status_code >= 500:
             raise _Broken(reason, response)
         self.last_answer = time.monotonic()
         if response.status_code in (401, 403):
@@ -202,7 +220,7 @@ class _Patience:
         """Whether to give up; else the wait that follows ends where the patience does, for one last look."""
         error, now = state.outcome.exception() if state.outcome else None, time.monotonic()
         others_answered = self.silent_since is not None and self.server.last_answer > self.silent_since
-        asked_to_wait = isinstance(error, _Away) and error.status == 429
+        asked_to_wait = isinstance(error, _Away) and error.response is not None and error.response.status_code == 429
         self.failures += isinstance(error, _Broken) or (others_answered and not asked_to_wait)
         if self.silent_since is None or others_answered:
             self.silent_since = now
@@ -210,30 +228,34 @@ class _Patience:
             return True
         left = self.silent_since + self.server.parameters.wait_seconds - now
         state.upcoming_sleep = max(0.0, min(state.upcoming_sleep, left))
-        if left > 0:
+        if left > 0 and state.attempt_number > 1:  # A connection that was closed meanwhile is no tidings.
             self.server.say(error)
         return left <= 0
 
 
-def _object(response: httpx.Response) -> dict[str, Any]:
+def _object(url: str, content: bytes) -> dict[str, Any]:
     try:
-        found = response.json()
+        found = orjson.loads(content)
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise RequestFailed(f"{response.url} answered with no JSON object, but {response.text[:_SHOWN]!r}")
+        raise RequestFailed(f"{url} answered with no JSON object, but {_text(content)!r}")
     return found
 
 
-def _said(response: httpx.Response) -> str:
+def _said(content: bytes) -> str:
     """Why a server refused, as far as it says."""
     try:
-        found = response.json()
+        found = orjson.loads(content)
         error = found.get("error", found)
-        text = error.get("message", error) if isinstance(error, dict) else error
+        return _text(error.get("message", error) if isinstance(error, dict) else error)
     except (ValueError, AttributeError):
-        text = response.text
-    return " ".join(str(text).split())[:_SHOWN]
+        return _text(content)
+
+
+def _text(said: Any) -> str:
+    text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+    return " ".join(text.split())[:_SHOWN]
 
 
 async def look(server: HttpServer, model: str) -> Served:
