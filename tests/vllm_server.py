@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -22,7 +23,7 @@ _START_SECONDS = 240
 
 
 class VllmServer:
-    """Use as a context manager; `start` and `kill` in between.
+    """Use as a context manager; `kill` or `stop`, and `start`, in between.
 
     Args:
         port: it listens on, on loopback.
@@ -35,7 +36,9 @@ class VllmServer:
     def __init__(self, port: int, log: Path, context: int, num_seqs: int = 64, key: str | None = None) -> None:
         self.url = f"http://{HOST}:{port}/v1"
         self._log = log
+        self._port = port
         self._process: subprocess.Popen[bytes] | None = None
+        self._told_to_stop: list[subprocess.Popen[bytes]] = []
         self._environment = {
             **os.environ,
             "VLLM_HOST_IP": HOST,
@@ -84,10 +87,23 @@ class VllmServer:
 
     def kill(self) -> None:
         """With its engine's process, as a machine that goes down."""
-        if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(60)
-            self._process = None
+        for process in filter(None, (self._process, *self._told_to_stop)):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(60)
+        self._process, self._told_to_stop = None, []
+
+    def stop(self) -> None:
+        """As an administrator does, until it listens no more. What it has open it keeps."""
+        assert self._process is not None
+        self._process.terminate()
+        assert wait_until(lambda: not self._listens(), 60)
+        self._told_to_stop.append(self._process)
+        self._process = None
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex((HOST, self._port)) == 0
 
     def __enter__(self) -> VllmServer:
         self.start()

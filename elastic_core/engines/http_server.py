@@ -36,6 +36,8 @@ _KEPT_SECONDS = 2.0
 used."""
 _LINE_BYTES = 1 << 22
 """Of a streamed answer, at most; the first line holds the prompt's ids."""
+_LOOK_SECONDS = 5.0
+"""How long a server with requests may say nothing before it is looked whether it is there."""
 _SHOWN = 300
 """Characters of what a server says that are passed on."""
 _JSON = {"Content-Type": "application/json"}
@@ -86,18 +88,22 @@ class HttpServer:
         self._key = api_key(name, address)
         self._under_way = asyncio.Semaphore(parameters.max_requests)
         self._said = False
+        self._exchanges: set[asyncio.Task[_Response]] = set()
         self._client = aiohttp.ClientSession(
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
             timeout=aiohttp.ClientTimeout(parameters.timeout_seconds, sock_connect=_CONNECT_SECONDS),
-            connector=aiohttp.TCPConnector(limit=parameters.max_requests, keepalive_timeout=_KEPT_SECONDS),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS),  # The semaphore is the cap.
             read_bufsize=_LINE_BYTES,
             trust_env=True,  # Proxies.
         )
 
     async def __aenter__(self) -> Self:
+        self._watching = asyncio.create_task(self._watch())
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._watching.cancel()
+        await asyncio.gather(self._watching, return_exceptions=True)
         await self._client.close()
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -175,9 +181,16 @@ class HttpServer:
         return self._client.request(method, url, data=data, headers=_JSON, allow_redirects=False)
 
     async def _send(self, method: str, url: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        exchange = asyncio.create_task(self._exchange(method, url, body))
+        self._exchanges.add(exchange)
+        exchange.add_done_callback(self._exchanges.discard)
         try:
-            async with self._request(method, url, body) as answer:
-                response = _Response(answer.status, answer.headers, await answer.read())
+            response = await exchange
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise _Away(f"{url} takes no connections any more") from None  # `_watch` gave it up.
         except TimeoutError:
             raise _Away(f"no answer of {url} in {self.parameters.timeout_seconds:g} s") from None
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
@@ -199,6 +212,29 @@ class HttpServer:
                 f"{self.address} refused {found} ({reason}); set {' or '.join(variables)} in the environment"
             )
         raise RequestFailed(f"{self.address} refused a request, {reason}")
+
+    async def _exchange(self, method: str, url: str, body: dict[str, Any] | None) -> _Response:
+        async with self._request(method, url, body) as answer:
+            return _Response(answer.status, answer.headers, await answer.read())
+
+    async def _watch(self) -> None:
+        """Give up what is under way once the server takes no connections. One that is told to stop may keep those that
+        it has, with its engine gone, until they are closed: vLLM does after SIGTERM."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            silent = time.monotonic() - self.last_answer > _LOOK_SECONDS
+            if self._exchanges and silent and await self._is_gone():
+                for exchange in tuple(self._exchanges):
+                    exchange.cancel()
+
+    async def _is_gone(self) -> bool:
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS), self._request("GET", f"{self.address.url}/models", None):
+                return False
+        except aiohttp.ClientConnectorError:
+            return True
+        except (aiohttp.ClientError, TimeoutError):
+            return False
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._key, "***") if self._key else text

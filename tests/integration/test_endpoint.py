@@ -1,7 +1,7 @@
 """A sweep of a real vLLM server is the sweep of an engine of ours: row by row, also when the server dies in between."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -133,10 +133,11 @@ def test_its_rows_are_those_of_an_engine_of_ours(local: Swept, endpoint: Endpoin
 
 @dataclass
 class Killing:
-    """Kills the server while requests are under way, and starts it anew."""
+    """Ends the server while requests are under way, and starts it anew."""
 
     engine: HttpEngine
-    server: VllmServer
+    harm: Callable[[], None]
+    start: Callable[[], None]
     after: int = 60
     completions: int = 0
 
@@ -144,16 +145,17 @@ class Killing:
         completion = await self.engine.generate(request, seed)
         self.completions += 1
         if self.completions == self.after:
-            self.server.kill()
-            self.server.start()
+            self.harm()
+            self.start()
         return completion
 
 
 @pytest.mark.slow  # A second start of the server; what a client does meanwhile is test_http_server's.
-def test_a_server_that_is_killed_and_started_again_costs_no_row_and_repeats_none(
-    local: Swept, endpoint: Endpoint, server: VllmServer, tmp_path: Path
+@pytest.mark.parametrize("harm", ["kill", "stop"])
+def test_a_server_that_ends_and_is_started_again_costs_no_row_and_repeats_none(
+    local: Swept, endpoint: Endpoint, server: VllmServer, tmp_path: Path, harm: str
 ) -> None:
-    served = asyncio.run(sweep_endpoint(endpoint, tmp_path, Killing, server))
+    served = asyncio.run(sweep_endpoint(endpoint, tmp_path, Killing, getattr(server, harm), server.start))
     assert served.rows.equals(local.rows)
     assert served.result.tokens_generated == local.result.tokens_generated
 

@@ -4,10 +4,12 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from elastic_core.engines import http_server
 from elastic_core.engines.base import RequestFailed
 from elastic_core.engines.endpoint import Address, Endpoint, EndpointParameters, parse_address
 from elastic_core.engines.http import http_pool
@@ -84,6 +86,21 @@ def test_a_server_that_comes_back_within_that_time_answers(api: ApiServer) -> No
     with listening(api, port):
         asking.join(60)
     assert answers == [api.draw(BODY)]
+
+
+def test_requests_that_a_stopped_server_keeps_open_are_given_up(
+    api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As vLLM after SIGTERM: it listens no more, and answers nothing of what it has."""
+    monkeypatch.setattr(http_server, "_LOOK_SECONDS", 0.2)
+    stopped = ApiServer(api.tokenizer, faults=[Fault(200, seconds=60)])
+    with ThreadPoolExecutor(1) as asking:
+        with listening(stopped):
+            answer = asking.submit(ask, parse_address(stopped.address), wait_seconds=1)
+            while not stopped.arrivals:
+                time.sleep(0.01)
+        with pytest.raises(ServerLost):
+            answer.result()
 
 
 def test_no_more_requests_are_under_way_than_allowed(api: ApiServer) -> None:
