@@ -51,7 +51,7 @@ class ContinuationMemo:
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         """See `Engine`."""
-        if request.think_budget is not None:  # The engine forces tokens of its own: those are no draws.
+        if request.budget is not None:  # The engine forces tokens of its own: those are no draws.
             return await self._asked(request, seed)
         async with self._one_at_a_time:
             answer, num_drawn = await self._answer(request, seed)
