@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def name_of(model: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", "-".join(parts[-2:] if taken else parts[-1:]))
 
 
-def _engine(gpus: int) -> Mapping[str, Any]:
+def _engine(gpus: int) -> dict[str, Any]:
     if gpus:
         return {"engine.data_parallel_size": gpus}
     return {"engine.device": "cpu", "engine.dtype": "float32", "engine.enforce_eager": True}
