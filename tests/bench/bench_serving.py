@@ -17,9 +17,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import httpx
+import aiohttp
 import orjson
 import psutil
 
@@ -48,6 +48,23 @@ class Timed:
     elastic: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Server:
+    url: str
+    process: psutil.Process
+
+    @property
+    def family(self) -> list[psutil.Process]:
+        return [self.process, *self.process.children(recursive=True)]
+
+    def cpu_seconds(self) -> float:
+        """Of all its processes since they began: what else the machine does is not in it."""
+        return sum(sum(each.cpu_times()[:2]) for each in self.family)
+
+    def memory_mib(self) -> float:
+        return sum(each.memory_info().rss for each in self.family) / 2**20
+
+
 def request(i: int, **arguments: Any) -> dict[str, Any]:
     """The i-th: equal numbers draw equal tokens."""
     return {
@@ -65,14 +82,13 @@ def budgeted(i: int, think: int, solution: int) -> dict[str, Any]:
     return request(i, vllm_xargs={"think_budget": think, "solution_budget": solution})
 
 
-async def streamed(client: httpx.AsyncClient, url: str, body: dict[str, Any], most: int | None = None) -> Timed:
+async def streamed(client: aiohttp.ClientSession, url: str, body: dict[str, Any], most: int | None = None) -> Timed:
     """A response, or its first `most` chunks, after which the client leaves."""
     timed, began = Timed(), time.perf_counter()
-    async with client.stream("POST", f"{url}/v1/completions", json=body) as response:
-        response.raise_for_status()
+    async with client.post(f"{url}/v1/completions", json=body, raise_for_status=True) as response:
         chunks = 0
-        async for line in response.aiter_lines():
-            if not line.startswith("data: {"):
+        async for line in response.content:
+            if not line.startswith(b"data: {"):
                 continue
             chunks += 1
             for choice in orjson.loads(line[6:])["choices"]:
@@ -86,8 +102,8 @@ async def streamed(client: httpx.AsyncClient, url: str, body: dict[str, Any], mo
 
 
 @contextmanager
-def servers(directory: Path) -> Iterator[tuple[str, str, psutil.Process]]:
-    """Ours, plain vLLM with the same engine, and our process. Both are up all the time and used in turns, so that what
+def servers(directory: Path) -> Iterator[tuple[Server, Server]]:
+    """Ours, and plain vLLM with the same engine. Both are up all the time and used in turns, so that what
     else the machine does hits both."""
     sets = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
     started = command("embedded", SETTINGS, str(BASE), budget=None, host="127.0.0.1", port=1, further=[])
@@ -96,14 +112,28 @@ def servers(directory: Path) -> Iterator[tuple[str, str, psutil.Process]]:
     plain[plain.index("--port") + 1] = str(port)
     with (
         elastic_serve(BASE, directory / "ours.log", *sets) as (ours, process),
-        running(plain, port, directory / "plain.log", environment=started.environment),
+        running(plain, port, directory / "plain.log", environment=started.environment) as other,
     ):
-        yield ours, f"http://127.0.0.1:{port}", process
+        yield Server(ours, process), Server(f"http://127.0.0.1:{port}", other)
 
 
 def _without(arguments: list[str], *flags: str) -> list[str]:
     kept = iter(arguments)
     return [argument for argument in kept if argument not in flags or next(kept) is None]
+
+
+class Round(NamedTuple):
+    """What came, and the seconds that it took, by the clock and of the server's processors."""
+
+    found: list[Timed]
+    seconds: float
+    cpu_seconds: float
+
+
+async def measured_round(server: Server, concurrent: int, count: int, one: Callable[[int], Awaitable[Any]]) -> Round:
+    before = server.cpu_seconds()
+    found, seconds = await at_once(concurrent, count, one)
+    return Round(found, seconds, server.cpu_seconds() - before)
 
 
 async def at_once(concurrent: int, count: int, one: Callable[[int], Awaitable[Any]]) -> tuple[list[Any], float]:
@@ -119,26 +149,38 @@ async def at_once(concurrent: int, count: int, one: Callable[[int], Awaitable[An
     return found, time.perf_counter() - began
 
 
-async def compared(options: argparse.Namespace, client: httpx.AsyncClient, ours: str, plain: str) -> dict[str, Any]:
+async def compared(
+    options: argparse.Namespace, client: aiohttp.ClientSession, ours: Server, plain: Server
+) -> dict[str, Any]:
     """Throughput and latency of both on requests without a budget, whose tokens are equal, and of ours on budgets."""
     figures: dict[str, Any] = {}
     length = THINK + SOLUTION
     free = {"max_tokens": length, "ignore_eos": True}
     for concurrent in options.concurrent:
         count = max(8, min(options.requests, 16 * concurrent))
-        seen: dict[str, list[tuple[list[Timed], float]]] = {"ours": [], "plain": [], "budgets": []}
-        for _ in range(options.rounds):
-            for name, url in (("ours", ours), ("plain", plain)):
+        seen: dict[str, list[Round]] = {"ours": [], "plain": [], "budgets": []}
+
+        def without(i: int) -> dict[str, Any]:
+            return request(i, **free)
+
+        ways = [
+            ("ours", ours, without),
+            ("plain", plain, without),
+            ("budgets", ours, lambda i: budgeted(i, THINK, SOLUTION)),
+        ]
+        for number in range(options.rounds):
+            for name, server, body in ways if number % 2 else reversed(ways):
                 seen[name].append(
-                    await at_once(concurrent, count, lambda i, u=url: streamed(client, u, request(i, **free)))
+                    await measured_round(
+                        server, concurrent, count, lambda i, s=server, b=body: streamed(client, s.url, b(i))
+                    )
                 )
-            seen["budgets"].append(
-                await at_once(concurrent, count, lambda i: streamed(client, ours, budgeted(i, THINK, SOLUTION)))
-            )
-        assert [t.ids for t in seen["ours"][0][0]] == [t.ids for t in seen["plain"][0][0]]
+        assert [timed.ids for timed in seen["ours"][0].found] == [timed.ids for timed in seen["plain"][0].found]
         told = {name: _told(rounds) for name, rounds in seen.items()}
         ratios = {
             "throughput_ratio": _ratio(told, "tokens_per_second"),
+            "cpu_ratio": _ratio(told, "cpu_ms_per_token"),
+            "budgets_cpu_ratio": told["budgets"]["cpu_ms_per_token"] / told["plain"]["cpu_ms_per_token"],
             **{
                 f"{gap}_{quantile}_ratio": _ratio(told, f"{gap}_{quantile}_ms")
                 for gap in ("first_token", "next_token")
@@ -146,19 +188,25 @@ async def compared(options: argparse.Namespace, client: httpx.AsyncClient, ours:
             },
         }
         figures[f"concurrent_{concurrent}"] = {"requests": count, **told, **ratios}
-        print(f"{concurrent} at once: throughput {ratios['throughput_ratio']:.3f} of plain vLLM", flush=True)
+        print(
+            f"{concurrent} at once: throughput {ratios['throughput_ratio']:.3f} of plain vLLM, processor time a token "
+            f"{ratios['cpu_ratio']:.3f} ({ratios['budgets_cpu_ratio']:.3f} with budgets)",
+            flush=True,
+        )
     return figures
 
 
-def _told(rounds: list[tuple[list[Timed], float]]) -> dict[str, float]:
+def _told(rounds: list[Round]) -> dict[str, float]:
     """Medians over rounds."""
     each = []
-    for found, seconds in rounds:
+    for found, seconds, cpu_seconds in rounds:
+        tokens = sum(len(timed.ids) for timed in found)
         first = [timed.times[0] for timed in found if timed.times]
         gaps = [b - a for timed in found for a, b in zip(timed.times, timed.times[1:], strict=False)]
         each.append(
             {
-                "tokens_per_second": sum(len(timed.ids) for timed in found) / seconds,
+                "tokens_per_second": tokens / seconds,
+                "cpu_ms_per_token": 1000 * cpu_seconds / tokens,
                 "first_token_p50_ms": 1000 * statistics.median(first),
                 "first_token_p99_ms": 1000 * _quantile(first, 0.99),
                 "next_token_p50_ms": 1000 * statistics.median(gaps),
@@ -176,36 +224,33 @@ def _ratio(told: dict[str, dict[str, float]], name: str) -> float:
     return told["ours"][name] / told["plain"][name]
 
 
-async def split(options: argparse.Namespace, client: httpx.AsyncClient, ours: str) -> dict[str, Any]:
-    """Seconds of the same number of responses from one pass, and from the two requests of `separate`."""
+async def split(options: argparse.Namespace, client: aiohttp.ClientSession, ours: Server) -> dict[str, Any]:
+    """The same number of responses from one pass, and from the two requests of `separate`."""
 
-    async def twice(i: int) -> int:
-        thought = await streamed(
-            client, ours, request(i, max_tokens=THINK, stop_token_ids=[MARKERS.think_end, *MARKERS.end_of_text])
-        )
+    async def twice(i: int) -> Timed:
+        asked = request(i, max_tokens=THINK, stop_token_ids=[MARKERS.think_end, *MARKERS.end_of_text])
+        thought = await streamed(client, ours.url, asked)
         ids = [token for token in thought.ids if token not in MARKERS.end_of_text]
         end = [] if ids and ids[-1] == MARKERS.think_end else [MARKERS.think_end]
         prompt = [*PROMPTS[i % len(PROMPTS)], *ids, *end]
-        solution = await streamed(client, ours, {**request(i, max_tokens=SOLUTION), "prompt": prompt})
-        return len(ids) + len(end) + len(solution.ids)
+        solution = await streamed(client, ours.url, {**request(i, max_tokens=SOLUTION), "prompt": prompt})
+        return Timed([*ids, *end, *solution.ids])
 
-    async def once(i: int) -> int:
-        return len((await streamed(client, ours, budgeted(i, THINK, SOLUTION))).ids)
+    async def once(i: int) -> Timed:
+        return await streamed(client, ours.url, budgeted(i, THINK, SOLUTION))
 
-    seconds: dict[str, list[float]] = {"one_pass": [], "two_requests": []}
-    tokens = {}
+    rounds: dict[str, list[Round]] = {"one_pass": [], "two_requests": []}
     for _ in range(options.rounds):
         for name, way in (("one_pass", once), ("two_requests", twice)):
-            counts, took = await at_once(SPLIT_CONCURRENT, options.requests, way)
-            seconds[name].append(took)
-            tokens[name] = sum(counts)
-    told = {f"{name}_tokens_per_second": tokens[name] / statistics.median(each) for name, each in seconds.items()}
-    return {**told, "one_pass_speedup": told["one_pass_tokens_per_second"] / told["two_requests_tokens_per_second"]}
+            rounds[name].append(await measured_round(ours, SPLIT_CONCURRENT, options.requests, way))
+    seconds = {name: statistics.median(each.seconds for each in found) for name, found in rounds.items()}
+    cpu = {name: statistics.median(each.cpu_seconds for each in found) for name, found in rounds.items()}
+    speedup, saved = (of["two_requests"] / of["one_pass"] for of in (seconds, cpu))
+    print(f"one pass: {speedup:.2f} times as fast as two requests, {saved:.2f} times less processor time", flush=True)
+    return {"seconds": seconds, "cpu_seconds": cpu, "one_pass_speedup": speedup, "one_pass_cpu_speedup": saved}
 
 
-async def soaked(
-    options: argparse.Namespace, client: httpx.AsyncClient, ours: str, process: psutil.Process
-) -> dict[str, Any]:
+async def soaked(options: argparse.Namespace, client: aiohttp.ClientSession, ours: Server) -> dict[str, Any]:
     """Random budgets, and clients that leave. Memory is looked at once a tenth of the requests has warmed it up."""
     draw = random.Random(0)
     scripts = [
@@ -215,7 +260,7 @@ async def soaked(
 
     async def one(i: int) -> str:
         think, solution, most = scripts[i]
-        timed = await streamed(client, ours, budgeted(i, think, solution), most)
+        timed = await streamed(client, ours.url, budgeted(i, think, solution), most)
         if timed.elastic:
             closed = MARKERS.think_end in timed.ids
             start = timed.ids.index(MARKERS.think_end) + 1 if closed else len(timed.ids)
@@ -226,7 +271,7 @@ async def soaked(
 
     warm = options.soak // 10
     first, _ = await at_once(max(options.concurrent), warm, one)
-    before = _memory(process)
+    before = ours.memory_mib()
     rest, seconds = await at_once(max(options.concurrent), options.soak - warm, lambda i: one(warm + i))
     found = [*first, *rest]
     return {
@@ -234,32 +279,29 @@ async def soaked(
         "requests_per_second": len(rest) / seconds,
         **{name: found.count(name) for name in ("kept", "left", "over", "lost")},
         "memory_before_mib": before,
-        "memory_after_mib": _memory(process),
-        "still_running": await _running(client, ours),
+        "memory_after_mib": ours.memory_mib(),
+        "still_running": await _running(client, ours.url),
     }
 
 
-def _memory(process: psutil.Process) -> float:
-    return sum(each.memory_info().rss for each in (process, *process.children(recursive=True))) / 2**20
-
-
-async def _running(client: httpx.AsyncClient, url: str) -> int:
+async def _running(client: aiohttp.ClientSession, url: str) -> int:
     """Requests that the engine still has, a moment after the last response."""
     await asyncio.sleep(2)
-    lines = (await client.get(f"{url}/metrics")).text.splitlines()
+    async with client.get(f"{url}/metrics") as response:
+        lines = (await response.text()).splitlines()
     names = ("vllm:num_requests_running", "vllm:num_requests_waiting{")
     return int(sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(names)))
 
 
-async def measured(options: argparse.Namespace, ours: str, plain: str, process: psutil.Process) -> dict[str, Any]:
-    limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(limits=limits, timeout=600) as client:
-        for url in (ours, plain):  # Kernels are ready.
-            await at_once(64, 64, lambda i, u=url: streamed(client, u, request(i, max_tokens=32)))
+async def measured(options: argparse.Namespace, ours: Server, plain: Server) -> dict[str, Any]:
+    connector, timeout = aiohttp.TCPConnector(limit=0, force_close=True), aiohttp.ClientTimeout(600)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=2**20) as client:
+        for server in (ours, plain):  # Kernels are ready.
+            await at_once(64, 64, lambda i, u=server.url: streamed(client, u, request(i, max_tokens=32)))
         return {
             **await compared(options, client, ours, plain),
             "split": await split(options, client, ours),
-            "soak": await soaked(options, client, ours, process),
+            "soak": await soaked(options, client, ours),
         }
 
 
@@ -270,8 +312,8 @@ def main() -> int:
     parser.add_argument("--concurrent", type=int, nargs="+", default=[1, 32, 256])
     parser.add_argument("--soak", type=int, default=10_000, help="requests with random budgets")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, servers(Path(directory)) as (ours, plain, process):
-        figures = asyncio.run(measured(options, ours, plain, process))
+    with tempfile.TemporaryDirectory() as directory, servers(Path(directory)) as (ours, plain):
+        figures = asyncio.run(measured(options, ours, plain))
     results.write("serving", figures)
     soak = figures["soak"]
     print(
