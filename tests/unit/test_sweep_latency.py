@@ -1,0 +1,93 @@
+"""How long a sweep takes on engines that are nearly empty, and on full ones: by a clock that only decoding moves."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from elastic_core.budget import Budget
+from elastic_core.engines.base import drive
+from elastic_core.engines.memo import ContinuationMemo
+from elastic_core.strategies import STRATEGIES, Sampling
+from elastic_core.sweep.executor import SweepResult, run_sweep
+from elastic_core.sweep.grid import build_cells
+from elastic_core.sweep.plan import SweepPlan, plan_sweep
+from elastic_core.sweep.store import Manifest, TrajectoryStore
+from tests import simulated
+from tests.simulated import SimulatedEngine
+
+SOLUTION = 64
+BUDGETS = [Budget(think, SOLUTION) for think in range(128, 128 * 17, 128)]
+CELLS = build_cells(["base"], ["simulated"], ["vanilla", "budget_forcing", "separate"], BUDGETS)
+
+
+def lengths(problem: int, seed: int) -> tuple[int, int]:
+    """Thoughts of which some are closed within a budget and some within none; solutions that go on to theirs."""
+    return random.Random(problem).randrange(256, 4096), SOLUTION
+
+
+def swept(directory: Path, plan: SweepPlan, engines: Sequence[SimulatedEngine], max_in_flight: int) -> SweepResult:
+    async def sweep() -> SweepResult:
+        store = TrajectoryStore(directory)
+        with store.writing(Manifest({}, {}, {}, {})):
+            return await run_sweep(
+                plan, sampling=Sampling(), prompts=simulated.prompts(), replicas=[{"base": each} for each in engines],
+                rows=simulated.rows(), store=store, max_in_flight=max_in_flight,
+            )  # fmt: skip
+
+    return simulated.run(sweep())
+
+
+def one_after_the_other(plan: SweepPlan, engine: SimulatedEngine, max_in_flight: int) -> float:
+    """Seconds when each sample has one request at a time, and so many samples are begun."""
+    prompts, work = simulated.prompts(), iter(plan.work)
+
+    async def worker() -> None:
+        for unit in work:
+            memo = ContinuationMemo(engine)
+            for cell in unit.cells:
+                prompt = prompts.ids(unit.problem, cell.strategy, cell.budget)
+                rollout = STRATEGIES[cell.strategy].decode(prompt, cell.budget, simulated.MARKERS, Sampling())
+                await drive(rollout, {"policy": memo}, unit.seed)
+
+    async def all_workers() -> None:
+        await asyncio.gather(*(worker() for _ in range(max_in_flight)))
+
+    simulated.run(all_workers())
+    return wall(engine)
+
+
+def wall(*engines: SimulatedEngine) -> float:
+    return max(end for engine in engines for _, end in engine.spans)
+
+
+def planned(directory: Path, num_problems: int) -> SweepPlan:
+    finished = TrajectoryStore(directory).finished()
+    return plan_sweep(CELLS, simulated.problems(num_problems), num_samples=1, seed=0, finished=finished)
+
+
+def test_few_samples_take_as_long_as_their_longest_response_and_one_continuation(tmp_path: Path) -> None:
+    engine, before = SimulatedEngine(lengths), SimulatedEngine(lengths)
+    plan = planned(tmp_path, 8)
+    swept(tmp_path, plan, [engine], max_in_flight=512)
+    longest = max(min(sum(lengths(i, 0)) + 2, BUDGETS[-1].limited) for i in range(8))
+    assert wall(engine) <= 1.3 * (longest + SOLUTION) * engine.step_seconds
+    assert one_after_the_other(plan, before, 512) > 1.3 * wall(engine)
+    assert engine.num_tokens == before.num_tokens
+
+
+@pytest.mark.parametrize("max_num_seqs", [1, 4])
+def test_a_full_batch_is_no_slower_for_it(tmp_path: Path, max_num_seqs: int) -> None:
+    plan = planned(tmp_path, 24)
+    engine, before = (SimulatedEngine(lengths, max_num_seqs=max_num_seqs) for _ in range(2))
+    swept(tmp_path, plan, [engine], max_in_flight=2 * max_num_seqs)
+    assert wall(engine) <= one_after_the_other(plan, before, 2 * max_num_seqs)
+    assert engine.num_tokens == before.num_tokens
+
+
+def test_few_samples_are_spread_over_all_engines(tmp_path: Path) -> None:
+    engines = [SimulatedEngine(lengths) for _ in range(4)]
+    swept(tmp_path, planned(tmp_path, 8), engines, max_in_flight=512)
+    assert all(sum(began == 0 for began, _ in engine.spans) == 2 for engine in engines)
