@@ -23,6 +23,7 @@ from elastic_core.strategies import Sampling
 from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
 from elastic_core.sweep.grid import first_problems, rows_of
+from elastic_core.sweep.lengths import known_lengths, longest_first
 from elastic_core.sweep.models import SweepModel, sweep_models
 from elastic_core.sweep.plan import SweepPlan, plan_sweep
 from elastic_core.sweep.samples import Samples, samples_text, within
@@ -215,7 +216,7 @@ class Sweep:
 
                 try:
                     result = await run_sweep(
-                        plan,
+                        longest_first(plan, known_lengths(self.store, model.name)),
                         sampling=Sampling(sampling["temperature"], sampling["top_p"]),
                         prompts=model.prompts,
                         replicas=replicas,

@@ -7,13 +7,17 @@ import asyncio
 import selectors
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from elastic_core.data.problems import Problem
 from elastic_core.markers import Markers
-from elastic_core.strategies import Completion, Finish, Generate
+from elastic_core.strategies import Completion, Finish, Generate, Sampling
+from elastic_core.sweep.executor import SweepResult, run_sweep
 from elastic_core.sweep.models import Prompts
+from elastic_core.sweep.plan import SweepPlan
 from elastic_core.sweep.rows import RowBuilder
+from elastic_core.sweep.store import Manifest, TrajectoryStore
 
 END_OF_TEXT, THINK_START, THINK_END, NEWLINE, WORD = range(1, 6)
 MARKERS = Markers(THINK_START, THINK_END, (END_OF_TEXT,), (NEWLINE,), (NEWLINE, WORD), (WORD,), True)
@@ -112,3 +116,21 @@ def rows() -> RowBuilder:
 
 def problems(count: int) -> dict[str, list[Problem]]:
     return {"simulated": [Problem("simulated", f"{i:06d}", str(i), "4", "math") for i in range(count)]}
+
+
+def swept(directory: Path, plan: SweepPlan, engines: Sequence[SimulatedEngine], max_in_flight: int) -> SweepResult:
+    """Run a plan into a table of its own, by the clock that skips."""
+    async def sweep() -> SweepResult:
+        store = TrajectoryStore(directory)
+        with store.writing(Manifest({}, {}, {}, {})):
+            return await run_sweep(
+                plan, sampling=Sampling(), prompts=prompts(), replicas=[{"base": each} for each in engines],
+                rows=rows(), store=store, max_in_flight=max_in_flight,
+            )  # fmt: skip
+
+    return run(sweep())
+
+
+def wall(*engines: SimulatedEngine) -> float:
+    """When the last request ended, in seconds."""
+    return max(end for engine in engines for _, end in engine.spans)

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,11 @@ from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.strategies import STRATEGIES, Sampling
-from elastic_core.sweep.executor import SweepResult, run_sweep
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import SweepPlan, plan_sweep
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.store import TrajectoryStore
 from tests import simulated
-from tests.simulated import SimulatedEngine
+from tests.simulated import SimulatedEngine, swept, wall
 
 SOLUTION = 64
 BUDGETS = [Budget(think, SOLUTION) for think in range(128, 128 * 17, 128)]
@@ -26,18 +24,6 @@ CELLS = build_cells(["base"], ["simulated"], ["vanilla", "budget_forcing", "sepa
 def lengths(problem: int, seed: int) -> tuple[int, int]:
     """Thoughts of which some are closed within a budget and some within none; solutions that go on to theirs."""
     return random.Random(problem).randrange(256, 4096), SOLUTION
-
-
-def swept(directory: Path, plan: SweepPlan, engines: Sequence[SimulatedEngine], max_in_flight: int) -> SweepResult:
-    async def sweep() -> SweepResult:
-        store = TrajectoryStore(directory)
-        with store.writing(Manifest({}, {}, {}, {})):
-            return await run_sweep(
-                plan, sampling=Sampling(), prompts=simulated.prompts(), replicas=[{"base": each} for each in engines],
-                rows=simulated.rows(), store=store, max_in_flight=max_in_flight,
-            )  # fmt: skip
-
-    return simulated.run(sweep())
 
 
 def one_after_the_other(plan: SweepPlan, engine: SimulatedEngine, max_in_flight: int) -> float:
@@ -57,10 +43,6 @@ def one_after_the_other(plan: SweepPlan, engine: SimulatedEngine, max_in_flight:
 
     simulated.run(all_workers())
     return wall(engine)
-
-
-def wall(*engines: SimulatedEngine) -> float:
-    return max(end for engine in engines for _, end in engine.spans)
 
 
 def planned(directory: Path, num_problems: int) -> SweepPlan:
