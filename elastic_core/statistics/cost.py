@@ -75,15 +75,15 @@ def p95(rows: pl.DataFrame, column: str) -> Estimate:
     counts = _resamples(len(sizes))
     total = counts @ sizes
     # From the top: what is below the percentile in every resample needs no weights.
-    top = len(values) // 8
+    top = 1 + len(values) // 8
     while True:
         above = np.cumsum(counts[:, place[len(values) - top :][::-1]], axis=1)
         if top == len(values) or (total - above[:, -1] < 0.95 * total).all():
             break
-        top = min(len(values), 2 * top + 1)
+        top = min(len(values), 2 * top)
     # The value at which the weights from below reach the share: the first that is not less.
     reached = (total[:, None] - above >= 0.95 * total[:, None]).sum(axis=1)
-    drawn = values[len(values) - 1 - np.minimum(reached, len(values) - 1)]
+    drawn = values[len(values) - 1 - reached]
     point = float(values[math.ceil(0.95 * len(values)) - 1])
     low, high = np.quantile(drawn, (0.025, 0.975))
     return Estimate(point, min(point, float(low)), max(point, float(high)), len(sizes), len(values))
