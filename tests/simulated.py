@@ -10,9 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from elastic_core.data.problems import Problem
+from elastic_core.engines.base import drive
+from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.markers import Markers
-from elastic_core.strategies import Completion, Finish, Generate, Sampling
+from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.sweep.executor import SweepResult, run_sweep
 from elastic_core.sweep.models import Prompts
 from elastic_core.sweep.plan import SweepPlan
@@ -120,6 +124,7 @@ def problems(count: int) -> dict[str, list[Problem]]:
 
 def swept(directory: Path, plan: SweepPlan, engines: Sequence[SimulatedEngine], max_in_flight: int) -> SweepResult:
     """Run a plan into a table of its own, by the clock that skips."""
+
     async def sweep() -> SweepResult:
         store = TrajectoryStore(directory)
         with store.writing(Manifest({}, {}, {}, {})):
@@ -134,3 +139,31 @@ def swept(directory: Path, plan: SweepPlan, engines: Sequence[SimulatedEngine], 
 def wall(*engines: SimulatedEngine) -> float:
     """When the last request ended, in seconds."""
     return max(end for engine in engines for _, end in engine.spans)
+
+
+def one_after_the_other(plan: SweepPlan, engine: SimulatedEngine, max_in_flight: int) -> float:
+    """Seconds when each sample has one request at a time, and so many samples are begun."""
+    made, work = prompts(), iter(plan.work)
+
+    async def worker() -> None:
+        for unit in work:
+            memo = ContinuationMemo(engine)
+            for cell in unit.cells:
+                prompt = made.ids(unit.problem, cell.strategy, cell.budget)
+                rollout = STRATEGIES[cell.strategy].decode(prompt, cell.budget, MARKERS, Sampling())
+                await drive(rollout, {"policy": memo}, unit.seed)
+
+    async def all_workers() -> None:
+        await asyncio.gather(*(worker() for _ in range(max_in_flight)))
+
+    run(all_workers())
+    return wall(engine)
+
+
+def tail(engines: Sequence[SimulatedEngine]) -> float:
+    """Share of the time after the last moment at which every place of every engine was taken."""
+    spans = [span for engine in engines for span in engine.spans]
+    changes = sorted([(ended, -1) for _, ended in spans] + [(began, 1) for began, _ in spans])
+    running = np.cumsum([change for _, change in changes])
+    full = max(index for index, count in enumerate(running) if count == sum(each.max_num_seqs for each in engines))
+    return 1 - changes[full + 1][0] / wall(*engines)

@@ -61,7 +61,9 @@ class Turn:
     def __enter__(self) -> Turn:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._turns.close(self)
         self._wake()
 

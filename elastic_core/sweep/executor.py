@@ -157,8 +157,8 @@ class _Run:
         return self.result()
 
     async def work(self, unit: Work, place: Place) -> None:
-        """All cells of a unit. A checkpoint's memo is one, whatever roles it has; it holds what its rows can tell again,
-        so nothing of a strategy that does not share."""
+        """All cells of a unit. A checkpoint's memo is one, whatever roles it has; it holds what its rows can tell
+        again, so nothing of a strategy that does not share."""
         names = checkpoints(self.plan.model)
         engines = {name: place.engine(name) for name in set(names.values())}
         memos = {name: ContinuationMemo(engine, self.counts) for name, engine in engines.items()}

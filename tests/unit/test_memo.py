@@ -95,7 +95,8 @@ class Delayed:
 
     def __init__(self, seed: int, delays: random.Random) -> None:
         self.engine = ScriptedEngine(
-            lambda prefix, here: random.Random(f"{prefix} {here} {seed}").choice([END, EOS, WORD, WORD, WORD, WORD]), 160
+            lambda prefix, here: random.Random(f"{prefix} {here} {seed}").choice([END, EOS, WORD, WORD, WORD, WORD]),
+            160,
         )
         self.delays = delays
 

@@ -1,20 +1,16 @@
 """How long a sweep takes on engines that are nearly empty, and on full ones: by a clock that only decoding moves."""
 
-import asyncio
 import random
 from pathlib import Path
 
 import pytest
 
 from elastic_core.budget import Budget
-from elastic_core.engines.base import drive
-from elastic_core.engines.memo import ContinuationMemo
-from elastic_core.strategies import STRATEGIES, Sampling
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import SweepPlan, plan_sweep
 from elastic_core.sweep.store import TrajectoryStore
 from tests import simulated
-from tests.simulated import SimulatedEngine, swept, wall
+from tests.simulated import SimulatedEngine, one_after_the_other, swept, wall
 
 SOLUTION = 64
 BUDGETS = [Budget(think, SOLUTION) for think in range(128, 128 * 17, 128)]
@@ -24,25 +20,6 @@ CELLS = build_cells(["base"], ["simulated"], ["vanilla", "budget_forcing", "sepa
 def lengths(problem: int, seed: int) -> tuple[int, int]:
     """Thoughts of which some are closed within a budget and some within none; solutions that go on to theirs."""
     return random.Random(problem).randrange(256, 4096), SOLUTION
-
-
-def one_after_the_other(plan: SweepPlan, engine: SimulatedEngine, max_in_flight: int) -> float:
-    """Seconds when each sample has one request at a time, and so many samples are begun."""
-    prompts, work = simulated.prompts(), iter(plan.work)
-
-    async def worker() -> None:
-        for unit in work:
-            memo = ContinuationMemo(engine)
-            for cell in unit.cells:
-                prompt = prompts.ids(unit.problem, cell.strategy, cell.budget)
-                rollout = STRATEGIES[cell.strategy].decode(prompt, cell.budget, simulated.MARKERS, Sampling())
-                await drive(rollout, {"policy": memo}, unit.seed)
-
-    async def all_workers() -> None:
-        await asyncio.gather(*(worker() for _ in range(max_in_flight)))
-
-    simulated.run(all_workers())
-    return wall(engine)
 
 
 def planned(directory: Path, num_problems: int) -> SweepPlan:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-import pytest
 
 from elastic_core.budget import Budget
 from elastic_core.sweep.grid import build_cells
@@ -15,7 +14,7 @@ from elastic_core.sweep.plan import SweepPlan, plan_sweep
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import KEY, SCHEMA
 from tests import simulated
-from tests.simulated import SimulatedEngine, swept, wall
+from tests.simulated import SimulatedEngine, swept, tail, wall
 
 CELLS = build_cells(["base"], ["simulated"], ["separate"], [Budget(8192, 16)])
 NOTHING = pl.DataFrame(schema={name: SCHEMA[name] for name in KEY})
@@ -56,15 +55,6 @@ def lengths(problem: int, seed: int) -> tuple[int, int]:
     one problem are alike within a third or so."""
     typical = np.exp(random.Random(problem).gauss(np.log(450), 0.7))
     return int(np.clip(typical * np.exp(random.Random(seed).gauss(0, 0.3)), 100, 3000)), 16
-
-
-def tail(engines: list[SimulatedEngine]) -> float:
-    """Share of the time after the last moment at which every place of every engine was taken."""
-    spans = [span for engine in engines for span in engine.spans]
-    changes = sorted([(ended, -1) for _, ended in spans] + [(began, 1) for began, _ in spans])
-    running = np.cumsum([change for _, change in changes])
-    full = max(index for index, count in enumerate(running) if count == sum(each.max_num_seqs for each in engines))
-    return 1 - changes[full + 1][0] / wall(*engines)
 
 
 def test_earlier_rows_tell_which_problems_are_long_and_the_order_changes_none(tmp_path: Path) -> None:
