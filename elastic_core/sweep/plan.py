@@ -27,10 +27,11 @@ Sharing = Literal["memo", "independent"]
 
 @dataclass(frozen=True)
 class Work:
-    """One unit of work: the cells of one sample of a problem, in the order in which they are run and stored.
+    """One unit of work: the cells of one sample of a problem, in the order in which they draw and are stored.
 
-    With the order fixed, what the memo knows before a cell is what the rows before it hold. So whoever stops in the
-    middle and rebuilds the memo from the table goes on exactly as if nothing had happened.
+    They run side by side, and draw as if one came after the other (`elastic_core.engines.turns`). With the order fixed,
+    what the memo knows before a cell is what the rows before it hold. So whoever stops in the middle and rebuilds the
+    memo from the table goes on exactly as if nothing had happened.
 
     Attributes:
         cells: still missing, of one model and benchmark.
