@@ -20,7 +20,7 @@ from elastic_core.sweep.table import SweepTable
 from elastic_core.training import model_card
 from flows.inputs import Inputs
 from flows.run import FlowRun
-from reports.summary import COLUMNS, summarize
+from reports.summary import report_rows, summarize
 from tasks.stage import BEST, MODEL, TABLE
 
 
@@ -65,7 +65,7 @@ def measured(inputs: Inputs, model: Path) -> list[dict[str, Any]]:
     if not names or not stage.marker.exists():
         return []
     wanted = (pl.col("model") == names[0]) & inputs.measured_rows
-    rows = SweepTable(stage.directory / TABLE).scan().filter(wanted).select(COLUMNS).collect()
+    rows = report_rows(SweepTable(stage.directory / TABLE).scan().filter(wanted)).collect()
     return summarize(rows).to_dicts() if rows.height else []
 
 

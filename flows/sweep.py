@@ -15,7 +15,7 @@ from flows.export import write_cards
 from flows.inputs import Inputs
 from flows.run import FlowRun
 from reports.comparison import render_comparison
-from reports.summary import COLUMNS
+from reports.summary import report_rows
 from tasks.stage import TABLE
 from tasks.sweep import measure
 
@@ -55,4 +55,4 @@ def measure_grid(run: FlowRun, preset: str, overrides: dict[str, Any] | None) ->
 def measured_cells(inputs: Inputs) -> pl.DataFrame:
     """Rows of the table that the settings ask for: it may hold more."""
     asked = pl.col("model").is_in(inputs.run.settings.models) & inputs.measured_rows
-    return SweepTable(inputs.sweep.directory / TABLE).scan().filter(asked).select(COLUMNS).collect()
+    return report_rows(SweepTable(inputs.sweep.directory / TABLE).scan().filter(asked)).collect()

@@ -27,7 +27,7 @@ from reports.figures import Sheet, accuracy, differences, frontier, model_colour
 from reports.headline import headline
 from reports.published import published
 from reports.rendering import render_markdown, write_page
-from reports.summary import COLUMNS, cell_problems, summarize_problems, write_summary_json
+from reports.summary import cell_problems, report_rows, summarize_problems, write_summary_json
 from reports.tables import SEPARATE, comparisons
 from reports.tables import budgets as budget_tables
 from reports.tables import costs as cost_tables
@@ -127,8 +127,8 @@ def _with_parallel(summary: pl.DataFrame, problems: pl.DataFrame, rows: pl.DataF
 
 def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     # The text of solutions is read in pieces, and only to tell the responses apart.
-    told = {"kind": response_kind(), "cut": is_cut()}
-    asked_for = sources.rows.select(*COLUMNS, **told).collect(engine="streaming")
+    told = response_kind().alias("kind"), is_cut().alias("cut")
+    asked_for = report_rows(sources.rows, *told).collect(engine="streaming")
     rows = seeds_as_one(asked_for)
     # Seeds of one training differ in what it went through, not in what it is.
     trainings = {

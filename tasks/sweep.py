@@ -31,7 +31,7 @@ from elastic_core.sweep.stopping import next_samples, projection, widest
 from elastic_core.sweep.store import Manifest
 from elastic_core.sweep.table import SweepTable, Throughput, bytes_per_token, with_stores
 from elastic_core.trajectory import CELL
-from reports.summary import COLUMNS, cell_problems, summarize_problems
+from reports.summary import cell_problems, report_rows, summarize_problems
 from reports.verdict import readable, unreadable
 from tasks.artifacts import Progress, progress
 from tasks.cells import record_cells
@@ -72,7 +72,7 @@ def measure(
             before = time.monotonic()
             sweep.run(cluster)
             after = time.monotonic()
-            rows = sweep.store.scan().select(COLUMNS).collect()
+            rows = report_rows(sweep.store.scan()).collect(engine="streaming")
             means = cell_problems(rows)
             summary, anytime = summarize_problems(means), anytime_accuracy(means)
             record_cells(tracker, run_id, parent, stage, checkpoints, summary, anytime)

@@ -21,7 +21,7 @@ from elastic_core.trajectory import CELL
 _DRAWS = 500
 
 WORK = ("input_tokens", "cached_tokens", "output_tokens", "turns")
-"""Columns of `work`."""
+"""Columns of `with_work`."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ def on_frontier(cost: str, value: str) -> pl.Expr:
     return better.gather(pl.int_range(pl.len()).sort_by(order).arg_sort())
 
 
-def work() -> list[pl.Expr]:
-    """The columns `WORK` of a trajectory table's rows.
+def with_work(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Rows of a trajectory table with the columns `WORK`.
 
     - input_tokens: the prompt, and forced tokens after which something was sampled.
     - cached_tokens: over all turns but the first, what stood before the text that was forced in between.
@@ -134,17 +134,19 @@ def work() -> list[pl.Expr]:
     - turns: how often decoding began. A strategy that asks anew although nothing was forced in between, as after a
       think-end of the model's own, could have gone on in the same request, and is not charged for it.
     """
-    forced = pl.col("forced").map_batches(_turns, return_dtype=_TURNS)
-    read, turns, before = (forced.struct.field(name) for name in _TURNS.to_schema())
+    read, turns, before = (pl.col(_COUNTED).struct.field(name) for name in _TURNS.to_schema())
     sampled = pl.col("think_tokens") + pl.col("solution_tokens") + pl.col("dropped").list.len()
-    return [
+    # A column of its own: polars would count anew for each expression that it is part of.
+    counted = rows.with_columns(pl.col("forced").map_batches(_turns, return_dtype=_TURNS).alias(_COUNTED))
+    return counted.with_columns(
         (pl.col("prompt_tokens") + read).alias("input_tokens"),
         ((turns - 1).clip(0) * pl.col("prompt_tokens") + before).alias("cached_tokens"),
         sampled.cast(pl.Int64).alias("output_tokens"),
         turns.alias("turns"),
-    ]
+    )
 
 
+_COUNTED = "counted"
 _TURNS = pl.Struct({"read": pl.Int64, "turns": pl.Int64, "before": pl.Int64})
 
 

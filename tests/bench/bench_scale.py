@@ -70,9 +70,9 @@ def deal(given: Path | None, num_rows: int, directory: Path) -> int:
 
 
 def summary(table: Path) -> None:
-    from reports.summary import COLUMNS, summarize
+    from reports.summary import report_rows, summarize
 
-    summarize(SweepTable(table).scan().select(COLUMNS).collect(engine="streaming"))
+    summarize(report_rows(SweepTable(table).scan()).collect(engine="streaming"))
 
 
 def report(table: Path) -> None:
