@@ -127,4 +127,4 @@ def _short(rows: pl.DataFrame, n: int, m: int) -> Iterator[tuple[str, float, flo
         votes = ((codes[:, :, None] == codes[:, None, :]) & (codes[:, :, None] > 0)).sum(axis=2)
         score = np.take_along_axis(scores, votes.argmax(axis=1)[:, None], axis=1)[:, 0]
         thought = thinking.sum(axis=1) + (n - m) * thinking[:, -1]
-        yield str(problem), *(float(chances @ each) for each in (score, thought, solving.sum(axis=1)))
+        yield str(problem), float(chances @ score), float(chances @ thought), float(chances @ solving.sum(axis=1))
