@@ -81,6 +81,8 @@ class Strategy:
             resumed sweep learns nothing from it: what was chosen has another law than what is drawn. Of others each
             request begins with the prefix of the one before, by which a sweep tells what they can no longer draw.
         thinks: whether it needs think markers; one that does runs with no model that lacks them.
+        max_translated_tokens: most tokens, beside the budget, that a navigator draws in a tokenizer of its own; 0 where
+            it has none. A row has its replies in the solver's tokens, and does not tell what was drawn.
         max_forced_tokens: most tokens that it writes itself; they need room in the context beside the budget.
     """
 
@@ -92,6 +94,7 @@ class Strategy:
     shares: bool = True
     redraws: bool = False
     thinks: bool = True
+    max_translated_tokens: int = 0
     max_forced_tokens: Callable[[Markers], int] = lambda markers: 0
 
     def prompt(self, question: str, budget: Budget) -> str:

@@ -20,10 +20,10 @@ from elastic_core.strategies import Completion, Generate, Sampling, Strategy
 from elastic_core.sweep.chain import Chain, run_chain
 from elastic_core.sweep.grid import Cell, checkpoints
 from elastic_core.sweep.lanes import Lanes, Place, Replica
-from elastic_core.sweep.models import Prompts
+from elastic_core.sweep.models import Prompts, Questions
 from elastic_core.sweep.plan import SweepPlan, Work
 from elastic_core.sweep.resume import StoredRows, learn
-from elastic_core.sweep.rows import RowBuilder, Sample
+from elastic_core.sweep.rows import Rows, Sample
 from elastic_core.sweep.table import Table
 from elastic_core.trajectory import Trajectory
 
@@ -89,9 +89,9 @@ async def run_sweep(
     plan: SweepPlan,
     *,
     sampling: Sampling,
-    prompts: Prompts,
+    prompts: Prompts | Questions,
     replicas: Sequence[Replica],
-    rows: RowBuilder,
+    rows: Rows,
     store: Table,
     max_response_tokens: int | None = None,
     max_in_flight: int = 512,
@@ -117,8 +117,8 @@ async def run_sweep(
 class _Run:
     plan: SweepPlan
     sampling: Sampling
-    prompts: Prompts
-    rows: RowBuilder
+    prompts: Prompts | Questions
+    rows: Rows
     store: Table
     max_response_tokens: int | None
     on_progress: Callable[[SweepResult], None] | None
@@ -158,12 +158,15 @@ class _Run:
 
     async def work(self, unit: Work, place: Place) -> None:
         """All cells of a unit. A checkpoint's memo is one, whatever roles it has; it holds what its rows can tell
-        again, so nothing of a strategy that does not share."""
+        again, so nothing of a strategy that does not share. Rows do not tell what a navigator drew in tokens of its
+        own: whole replies, which the same seeds draw again."""
         names = checkpoints(self.plan.model)
         engines = {name: place.engine(name) for name in set(names.values())}
         memos = {name: ContinuationMemo(engine, self.counts) for name, engine in engines.items()}
         if unit.resumed:
-            learn(memos, self.stored.rows(unit), self.prompts, unit.problem, self.sampling)
+            translates = any(self.strategy(cell).max_translated_tokens for cell in unit.cells)
+            told = {names["solver"]: memos[names["solver"]]} if translates else memos
+            learn(told, self.stored.rows(unit), self.prompts, unit.problem, self.sampling)
 
         async def attempt(cell: Cell, turn: Turn | None) -> Trajectory | None:
             mine: dict[str, Engine] = {
@@ -181,15 +184,19 @@ class _Run:
                     group.create_task(run_chain(chain, attempt, finish))
 
     def chains(self, unit: Work) -> Iterator[Chain]:
-        """Cells that share, by prompt, as only those share anything; and each other one by itself."""
+        """Cells that share, by prompt, as only those share anything; and each other one by itself. Prefixes in two
+        tokenizers tell nothing of each other, so cells that translate run one after the other: every prefix begins with
+        the empty one."""
         shared: dict[tuple[int, ...], list[Cell]] = {}
         for cell in unit.cells:
             if self.plan.sharing == "memo" and self.strategy(cell).shares:
-                shared.setdefault(self.prompts.ids(unit.problem, cell.strategy, cell.budget), []).append(cell)
+                translates = self.strategy(cell).max_translated_tokens > 0
+                prompt = () if translates else self.prompts.ids(unit.problem, cell.strategy, cell.budget)
+                shared.setdefault(prompt, []).append(cell)
             else:
                 yield Chain((cell,))
         for prompt, cells in shared.items():
-            yield Chain(tuple(cells), prompt, [self.strategy(cell).redraws for cell in cells])
+            yield Chain(tuple(cells), prompt, [not prompt or self.strategy(cell).redraws for cell in cells])
 
     def strategy(self, cell: Cell) -> Strategy:
         return self.prompts.strategies[cell.strategy]
@@ -211,7 +218,7 @@ class _Run:
     async def finish(self, sample: Sample, trajectory: Trajectory) -> None:
         """Hand a row to the writer; waits while the writer is behind."""
         self.finished.append((sample, trajectory))
-        self.finished_tokens += len(trajectory.response_ids)
+        self.finished_tokens += len(trajectory.forced)
         if self.shards_waiting() >= 1:
             self.full.set()
         while self.shards_waiting() >= MAX_WAITING:
