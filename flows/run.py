@@ -21,6 +21,7 @@ from flows.settings import Settings
 from tasks.stage import Stage, cached_task
 from tasks.tracking import Tracker, flatten
 
+DONE_BEFORE = "done before, nothing to do"
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
@@ -85,7 +86,7 @@ class FlowRun:
         state: State[Result] = cached(stage, self.tracker, self.parent, *args, **keywords, return_state=True)
         result = state.result()
         seconds = time.perf_counter() - started
-        done = "done before, nothing to do" if state.name == "Cached" else f"finished in {seconds:.0f} s"
+        done = DONE_BEFORE if state.name == "Cached" else f"finished in {seconds:.0f} s"
         get_run_logger().info("%s: %s (%s)", stage.name, done, stage.directory)
         return result
 

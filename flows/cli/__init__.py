@@ -50,17 +50,16 @@ def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, 
         changes["sweep.until_ci"] = _points(until)
     settings = presets.resolve(preset, changes)  # Bad input is refused before anything starts.
     environment.prepare()
+    from flows.finished import finished  # It imports Prefect, which reads what was just prepared.
+
+    if done := finished(flow, preset, changes):
+        click.echo(done)
+        return
     environment.end_orphaned_servers()
     # On a cluster the GPUs are elsewhere.
     gpus = 1 if settings.ray.running is None else 0
     doctor.require(*doctor.check_machine(environment.runs_directory(), gpus=gpus))
     started = time.perf_counter()
-    if flow == "prepare-data":
-        from flows.data import finished
-
-        if built := finished(preset, changes):
-            click.echo(f"data: done before, nothing to do\n{built}")
-            return
     result = _load(flow)(preset=preset, overrides=changes)
     _mute_farewell()
     click.echo(f"{flow} finished in {time.perf_counter() - started:.0f} s")
