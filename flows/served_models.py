@@ -9,8 +9,6 @@ from elastic_core.strategies.chat import CHAT_STRATEGIES
 from elastic_core.strategies.effort import EFFORT, EFFORTS, STRATEGY
 from elastic_core.sweep.grid import checkpoints
 
-_NATIVE = "separate_native"
-
 
 def endpoints_of(places: Mapping[str, str | list[str]]) -> dict[str, tuple[Address, ...]]:
     """Addresses of those places that are servers, by name.
@@ -57,10 +55,6 @@ def _check(model: str, strategies: Sequence[str], with_ids: Collection[str], cha
     if len(names) > 1 and (in_text or len(names.intersection(with_ids)) == 1):
         raise ValueError(
             f'"{model}" is two models of different kinds; expected both behind servers that take token ids'
-        )
-    if _NATIVE in strategies and names.intersection(with_ids):
-        raise ValueError(
-            f"{_NATIVE} has an engine of ours close thoughts, and {model} is behind a server; use separate"
         )
     if in_text and (refused := [name for name in strategies if name not in CHAT_STRATEGIES]):
         raise ValueError(

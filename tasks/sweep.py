@@ -266,10 +266,10 @@ class Sweep:
     def pool(self, model: SweepModel) -> AbstractAsyncContextManager[Sequence[Mapping[str, RayEngine | HttpEngine]]]:
         """Its engines, as long as the context lasts."""
         if model.endpoints:
-            return http_pool(model.endpoints)
+            return http_pool(model.endpoints, keeps_budgets=model.keeps_budgets)
         from elastic_core.engines.ray_engine import ray_pool
 
-        return ray_pool(model.checkpoints, self.engine)
+        return ray_pool(model.checkpoints, self.engine, keeps_budgets=model.keeps_budgets)
 
     async def latency(self, model: SweepModel, engines: Mapping[str, RayEngine | HttpEngine]) -> Latency | None:
         """Before anything else is asked of the engine. None of two models that share a response, nor of one that is

@@ -12,15 +12,18 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from elastic_core.budget import UNLIMITED, Budget
 from elastic_core.engines.base import RequestFailed
 from elastic_core.engines.chat import ChatEngine
 from elastic_core.engines.endpoint import CHAT, Address, Endpoint, Served
 from elastic_core.engines.http_server import HttpServer, look
 from elastic_core.engines.latency import Latency, measure_latency
 from elastic_core.errors import UserError
-from elastic_core.markers import load_markers
+from elastic_core.markers import Markers, load_markers
 from elastic_core.seeds import request_seed
-from elastic_core.strategies.base import Completion, Finish, Generate
+from elastic_core.serving.law import SOLUTION, THINK
+from elastic_core.serving.responses import KEY
+from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
 
 _PROBE_TOKENS = 256
 _PROBE_WORDS = 64
@@ -47,8 +50,6 @@ class HttpEngine:
         max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
         if max_tokens <= 0:
             return Completion((), Finish.LENGTH, () if request.sampling.logprobs else None)
-        if request.think_budget is not None:
-            raise RequestFailed("a server is not asked to close thoughts itself; use separate")
         body = completion_request(self._model, request, max_tokens, request_seed(seed, request))
         if on_tokens is None:
             return read_completion(await self._server.post("/completions", body), request)
@@ -82,12 +83,21 @@ def completion_request(model: str, request: Generate, max_tokens: int, seed: int
         "frequency_penalty": 0.0,
         "seed": seed,
         "stop_token_ids": list(request.stop),
-        "ignore_eos": True,
+        # A budget's solution ends at end-of-text, which is among the stop ids.
+        "ignore_eos": request.budget is None,
         "include_stop_str_in_output": True,
         "skip_special_tokens": False,
         "return_token_ids": True,
         **({"logprobs": 0} if request.sampling.logprobs else {}),
+        **_budget(request.budget or Budget(None, None)),
     }
+
+
+def _budget(budget: Budget) -> dict[str, Any]:
+    """What `elastic serve` keeps. A request without one says so too, as the server may have a default; other servers
+    take no notice."""
+    limits = {THINK: budget.think, SOLUTION: budget.solution}
+    return {"vllm_xargs": {name: UNLIMITED if limit is None else limit for name, limit in limits.items()}}
 
 
 def read_completion(answer: Mapping[str, Any], request: Generate) -> Completion:
@@ -105,6 +115,8 @@ def read_completion(answer: Mapping[str, Any], request: Generate) -> Completion:
     stop = choice.get("stop_reason", choice.get("matched_stop"))
     if finish == "stop" and stop in request.stop and tokens[-1:] != (stop,):
         tokens += (stop,)  # Some servers take it off.
+    if request.budget is not None and KEY not in choice:
+        raise RequestFailed("the server keeps no budgets; start it with `elastic serve`, or use separate")
     if finish == "length" or (finish == "stop" and tokens and tokens[-1] in request.stop):
         return Completion(tokens, Finish(finish), logprobs)
     raise RequestFailed(
@@ -114,12 +126,17 @@ def read_completion(answer: Mapping[str, Any], request: Generate) -> Completion:
 
 
 @asynccontextmanager
-async def http_pool(endpoints: Mapping[str, Endpoint]) -> AsyncIterator[list[dict[str, Any]]]:
+async def http_pool(
+    endpoints: Mapping[str, Endpoint], *, keeps_budgets: bool = False
+) -> AsyncIterator[list[dict[str, Any]]]:
     """Replicas of endpoints, each checked first: an `HttpEngine` of every one by name, or a `ChatEngine`. Where there
     are fewer of one than of another they take turns.
 
+    Args:
+        keeps_budgets: whether each must keep budgets, as `elastic serve` does.
+
     Raises:
-        UserError: when a server is another one than before, or does not serve the model's tokenizer.
+        UserError: when a server is another one than before, does not serve the model's tokenizer, or keeps no budgets.
         ServerLost: when one does not answer.
     """
     async with AsyncExitStack() as stack:
@@ -128,7 +145,7 @@ async def http_pool(endpoints: Mapping[str, Endpoint]) -> AsyncIterator[list[dic
             servers = [await stack.enter_async_context(_server(endpoint, each)) for each in endpoint.addresses]
             # A failed check is raised after the others have ended.
             checked = await asyncio.gather(
-                *(_checked(endpoint, *each) for each in zip(servers, endpoint.addresses, strict=True)),
+                *(_checked(endpoint, *each, keeps_budgets) for each in zip(servers, endpoint.addresses, strict=True)),
                 return_exceptions=True,
             )
             for each in checked:
@@ -143,7 +160,9 @@ def _server(endpoint: Endpoint, address: Address) -> HttpServer:
     return HttpServer(endpoint.name, address, endpoint.parameters)
 
 
-async def _checked(endpoint: Endpoint, server: HttpServer, address: Address) -> HttpEngine | ChatEngine:
+async def _checked(
+    endpoint: Endpoint, server: HttpServer, address: Address, keeps_budgets: bool
+) -> HttpEngine | ChatEngine:
     served = await look(server, address.model)
     if served != endpoint.served:
         raise UserError(
@@ -156,7 +175,19 @@ async def _checked(endpoint: Endpoint, server: HttpServer, address: Address) -> 
     assert endpoint.tokenizer is not None, "only chat is asked without"
     await check_tokenizer(server, address, str(endpoint.tokenizer), served.context)
     assert served.context is not None, "look refuses it"
-    return HttpEngine(server, address.model, served.context)
+    engine = HttpEngine(server, address.model, served.context)
+    if keeps_budgets:
+        await _check_budgets(engine, address, load_markers(endpoint.tokenizer)[1])
+    return engine
+
+
+async def _check_budgets(engine: HttpEngine, address: Address, markers: Markers) -> None:
+    """Raise UserError when the server keeps no budgets."""
+    prompt = (markers.think_start,)
+    try:
+        await engine.generate(Generate(prompt, 3, markers.end_of_text, Sampling(), budget=Budget(1, 1)), seed=0)
+    except RequestFailed as error:
+        raise UserError(f"separate_native at {address}: {error}") from None
 
 
 def _facts(served: Served) -> str:

@@ -63,7 +63,7 @@ class ContinuationMemo:
 
     async def answer(self, request: Generate, seed: int, turn: Turn) -> Completion:
         """As `generate`, for the rollout whose turn it is."""
-        if request.think_budget is not None:  # The engine forces tokens of its own: those are no draws.
+        if request.budget is not None:  # The engine forces tokens of its own: those are no draws.
             return await self._asked(request, seed)
         turn.reach(request.prefix)
         answer, num_drawn = await self._answer(request, seed, turn)

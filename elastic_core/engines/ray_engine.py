@@ -55,13 +55,15 @@ class RayEngine:
 
     Args:
         model: checkpoint directory or hub name, readable on the actor's machine.
+        keeps_budgets: as of `VllmEngine`.
 
     Raises:
         EngineLost: on entering, when the actor did not start in time or at all.
     """
 
-    def __init__(self, model: str, parameters: EngineParameters) -> None:
+    def __init__(self, model: str, parameters: EngineParameters, *, keeps_budgets: bool = False) -> None:
         self._model = model
+        self._keeps_budgets = keeps_budgets
         self._parameters = parameters
         self._actor: Any = None
         self._numbers = itertools.count()
@@ -198,7 +200,7 @@ class RayEngine:
             async with asyncio.timeout(limit):
                 self.process_id = await actor.process_id.remote()
                 waited_for = f"vLLM to load {self._model} and answer"
-                await actor.start.remote(self._model, self._parameters)
+                await actor.start.remote(self._model, self._parameters, self._keeps_budgets)
         except TimeoutError:
             ray.kill(actor)
             raise EngineLost(f"no engine after {limit:g} s: waited for {waited_for}") from None
@@ -226,18 +228,19 @@ class RayEngine:
 
 @asynccontextmanager
 async def ray_pool(
-    checkpoints: Mapping[str, str], parameters: EngineParameters
+    checkpoints: Mapping[str, str], parameters: EngineParameters, *, keeps_budgets: bool = False
 ) -> AsyncIterator[list[dict[str, RayEngine]]]:
     """`parameters.data_parallel_size` replicas, started together and stopped together.
 
     Args:
         checkpoints: directory or hub name of each model, by the name it is asked for under.
+        keeps_budgets: as of `VllmEngine`.
 
     Raises:
         EngineLost: when one did not start.
     """
     replicas = [
-        {name: RayEngine(path, parameters) for name, path in checkpoints.items()}
+        {name: RayEngine(path, parameters, keeps_budgets=keeps_budgets) for name, path in checkpoints.items()}
         for _ in range(parameters.data_parallel_size)
     ]
     async with AsyncExitStack() as stack:
@@ -270,12 +273,12 @@ class EngineActor:
         """Also tells that Ray has placed the actor."""
         return os.getpid()
 
-    async def start(self, model: str, parameters: EngineParameters) -> None:
+    async def start(self, model: str, parameters: EngineParameters, keeps_budgets: bool) -> None:
         """Load the model and warm it up."""
         from elastic_core.engines.vllm import VllmEngine
 
         self._context = parameters.max_model_len
-        self._engine = VllmEngine(model, parameters)
+        self._engine = VllmEngine(model, parameters, keeps_budgets=keeps_budgets)
         await self._engine.warm_up()
 
     async def latency(self, prompts: list[list[int]]) -> Latency:

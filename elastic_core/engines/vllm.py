@@ -14,9 +14,12 @@ from typing import Any
 
 from elastic_core.engines.base import EngineLost, RequestFailed
 from elastic_core.engines.parameters import EngineParameters, engine_environment
-from elastic_core.markers import Markers, load_markers
+from elastic_core.markers import load_markers
 from elastic_core.network import HOST
 from elastic_core.seeds import request_seed
+from elastic_core.serving.law import SOLUTION, THINK, Stops, thought_is_closed
+from elastic_core.serving.parameters import additional_config
+from elastic_core.serving.runners import installed_runner
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
 
 
@@ -26,17 +29,27 @@ class VllmEngine:
     Start it inside the event loop that will use it, from a main module guarded by `if __name__ == "__main__":`, as
     vLLM spawns its children.
 
+    Args:
+        keeps_budgets: whether it takes requests with a budget. It then runs a logits processor at every step.
+
     Raises:
         ValueError: when vLLM refuses the checkpoint or the settings.
+        UserError: when budgets are not kept with this version of vLLM.
     """
 
-    def __init__(self, model: str, parameters: EngineParameters) -> None:
+    def __init__(self, model: str, parameters: EngineParameters, *, keeps_budgets: bool = False) -> None:
         os.environ.update(engine_environment(parameters.device))
+        arguments = _engine_arguments(model, parameters)
+        self._stops = Stops.of(load_markers(model)[1]) if keeps_budgets else None
+        if self._stops is not None:
+            chosen = installed_runner(parameters.device)
+            os.environ.update(chosen.environment)
+            arguments |= {"logits_processors": [chosen.processor], "additional_config": additional_config(self._stops)}
         os.environ.setdefault("VLLM_HOST_IP", HOST)  # All processes of an engine are on this machine.
+        from vllm import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        self._markers = _native_markers(model)
-        self._llm = AsyncLLM.from_engine_args(_engine_arguments(model, parameters, self._markers))
+        self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
         self._numbers = itertools.count()
         self.parameters = parameters
         self.max_model_len: int = self._llm.model_config.max_model_len
@@ -56,18 +69,14 @@ class VllmEngine:
         max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
         if max_tokens <= 0:
             return Completion((), Finish.LENGTH, () if request.sampling.logprobs else None)
-        native = None
-        if request.think_budget is not None:
-            native = _native_budget(request.prefix, request.think_budget, self._markers)
+        self._check_budget(request)
         tokens: list[int] = []
         logprobs: list[float] = []
         finish: str | None = None
         try:
             async for result in self._llm.generate(
                 TokensPrompt(prompt_token_ids=list(request.prefix)),
-                _sampling_parameters(
-                    request, max_tokens, request_seed(seed, request), native, streamed=on_tokens is not None
-                ),
+                _sampling_parameters(request, max_tokens, request_seed(seed, request), streamed=on_tokens is not None),
                 str(next(self._numbers)),
             ):
                 output = result.outputs[0]
@@ -100,41 +109,24 @@ class VllmEngine:
         )
         await asyncio.gather(*(self.generate(request, seed) for seed, request in enumerate(requests)))
 
+    def _check_budget(self, request: Generate) -> None:
+        if request.budget is None:
+            return
+        if self._stops is None:
+            raise RequestFailed("this engine was started without budgets; use separate")
+        if thought_is_closed(request.prefix, self._stops):
+            raise RequestFailed(
+                "the prompt has closed its thought, which an engine that keeps budgets takes for the "
+                "model's; use separate"
+            )
+
     def shutdown(self) -> None:
         """Stop the engine and its child processes."""
         self._llm.shutdown()
 
 
-def _native_markers(model: str) -> Markers | str:
-    """Markers of the checkpoint, or why the engine cannot close thoughts itself. It serves every other request then."""
-    try:
-        return load_markers(model)[1]
-    except (OSError, ValueError) as error:
-        return f"the checkpoint has no markers: {error}"
-
-
-def _native_budget(prefix: tuple[int, ...], think_budget: int, markers: Markers | str) -> int:
-    """Tokens until vLLM closes the thought, as it counts them: from the last think-start of the prompt on, so that
-    what the chat template writes after it comes on top.
-
-    Raises:
-        RequestFailed: when the engine cannot close thoughts, or none is open at the prefix's end, where vLLM would
-            not begin to count.
-    """
-    if isinstance(markers, str):
-        raise RequestFailed(f"this engine cannot close thoughts itself; use separate, or mend this: {markers}")
-    for num_tokens, token in enumerate(reversed(prefix)):
-        if token == markers.think_start:
-            return think_budget + num_tokens
-        if token == markers.think_end:
-            break
-    raise RequestFailed("a native thinking budget needs a prompt that opens the thought; use separate")
-
-
-def _engine_arguments(model: str, parameters: EngineParameters, markers: Markers | str) -> Any:
-    from vllm import AsyncEngineArgs
-
-    arguments: dict[str, Any] = {
+def _engine_arguments(model: str, parameters: EngineParameters) -> dict[str, Any]:
+    return {
         **parameters.arguments(model),
         "model": model,
         "skip_tokenizer_init": True,
@@ -142,39 +134,24 @@ def _engine_arguments(model: str, parameters: EngineParameters, markers: Markers
         "generation_config": "vllm",
         "disable_log_stats": True,
     }
-    if isinstance(markers, Markers):
-        arguments["reasoning_config"] = _reasoning_config(markers)
-    return AsyncEngineArgs(**arguments)
 
 
-def _reasoning_config(markers: Markers) -> Any:
-    from vllm.config import ReasoningConfig
-
-    config = ReasoningConfig()
-    # Its public fields are strings, for a tokenizer that this engine runs without. Requests without a budget pay
-    # nothing for it. Those with one have their phase scanned at every step: for cross-checks, not for long thoughts.
-    config._reasoning_start_token_ids = [markers.think_start]
-    config._reasoning_end_token_ids = [markers.think_end]
-    config._natural_reasoning_end_token_ids = [markers.think_end]
-    return config
-
-
-def _sampling_parameters(
-    request: Generate, max_tokens: int, seed: int, think_budget: int | None, *, streamed: bool
-) -> Any:
+def _sampling_parameters(request: Generate, max_tokens: int, seed: int, *, streamed: bool) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
+    budget = request.budget
     return SamplingParams(
         temperature=request.sampling.temperature,
         top_p=request.sampling.top_p,
         seed=seed,
         max_tokens=max_tokens,
         stop_token_ids=list(request.stop),
-        ignore_eos=True,
+        # A budget's solution ends at end-of-text, which is among the stop ids.
+        ignore_eos=budget is None,
+        extra_args=budget and {THINK: budget.think, SOLUTION: budget.solution},
         logprobs=0 if request.sampling.logprobs else None,
         detokenize=False,
         # Each output holds what is new since the one before: the only one holds everything.
         output_kind=RequestOutputKind.DELTA if streamed else RequestOutputKind.FINAL_ONLY,
-        thinking_token_budget=think_budget,
     )

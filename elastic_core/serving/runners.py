@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
+from elastic_core.engines.parameters import vllm_version
 from elastic_core.errors import UserError
 
 OLDEST, V2_FROM, UNKNOWN_FROM = (0, 24), (0, 31), (0, 34)
@@ -25,6 +26,15 @@ class Runner(NamedTuple):
 
 V1 = Runner("elastic_core.serving.v1:SeparateBudgets", {"VLLM_USE_V2_MODEL_RUNNER": "0"})
 V2 = Runner("elastic_core.serving.v2:SeparateBudgets", {"VLLM_USE_V2_MODEL_RUNNER": "1"})
+
+
+def installed_runner(device: Literal["cpu", "cuda"]) -> Runner:
+    """That of the installed vLLM.
+
+    Raises:
+        UserError: as `runner`.
+    """
+    return runner(vllm_version().rpartition(" ")[2], device)
 
 
 def runner(version: str, device: Literal["cpu", "cuda"]) -> Runner:

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from elastic_core.engines.parameters import EngineParameters, engine_environment, vllm_version
+from elastic_core.engines.parameters import EngineParameters, engine_environment
 from elastic_core.serving.law import Stops
 from elastic_core.serving.offer import VARIABLE, Offer
 from elastic_core.serving.parameters import additional_config
-from elastic_core.serving.runners import runner
+from elastic_core.serving.runners import installed_runner
 from elastic_core.strategies.base import Sampling
 
 MIDDLEWARE = "elastic_core.serving.middleware.Budgets"
@@ -33,12 +33,12 @@ def arguments(
         sampling: what a request gets that does not say how to sample.
 
     Raises:
-        UserError: as `runner`.
+        UserError: as `installed_runner`.
     """
     engine = {
         **parameters.arguments(str(model)),
         "data_parallel_size": parameters.data_parallel_size,
-        "logits_processors": _runner(parameters).processor,
+        "logits_processors": installed_runner(parameters.device).processor,
         "additional_config": additional_config(stops),
         "reasoning_parser": REASONING_PARSER,
         # The checkpoint's own defaults would add to what the levels were measured with, as by top_k.
@@ -53,18 +53,14 @@ def environment(parameters: EngineParameters, offer: Offer) -> dict[str, str]:
     """Variables that the server is started with.
 
     Raises:
-        UserError: as `runner`.
+        UserError: as `installed_runner`.
     """
     return {
         **engine_environment(parameters.device),
-        **_runner(parameters).environment,
+        **installed_runner(parameters.device).environment,
         "VLLM_NO_USAGE_STATS": "1",
         VARIABLE: offer.dump(),
     }
-
-
-def _runner(parameters: EngineParameters) -> Any:
-    return runner(vllm_version().rpartition(" ")[2], parameters.device)
 
 
 def _flags(arguments: Mapping[str, Any]) -> list[str]:

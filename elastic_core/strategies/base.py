@@ -31,7 +31,7 @@ class Generate:
     Attributes:
         role: who is asked. A driver that has no engine for the role asks the one for "policy".
         draw: number of this draw from the prefix; a strategy that draws from one prefix again counts up.
-        think_budget: leave it to the engine to close the thought after so many tokens (`separate_native`).
+        budget: leave it to the engine to keep it, from the prefix on (`separate_native`).
     """
 
     prefix: tuple[int, ...]
@@ -40,7 +40,7 @@ class Generate:
     sampling: Sampling
     role: str = "policy"
     draw: int = 0
-    think_budget: int | None = None
+    budget: Budget | None = None
 
 
 class Finish(StrEnum):
@@ -80,6 +80,7 @@ class Strategy:
         redraws: whether it draws from one prefix several times, and keeps some. A row does not tell which it kept, so a
             resumed sweep learns nothing from it: what was chosen has another law than what is drawn. Of others each
             request begins with the prefix of the one before, by which a sweep tells what they can no longer draw.
+        native: whether it leaves the budget to the engine, which has to keep budgets.
         thinks: whether it needs think markers; one that does runs with no model that lacks them.
         max_translated_tokens: most tokens, beside the budget, that a navigator draws in a tokenizer of its own; 0 where
             it has none. A row has its replies in the solver's tokens, and does not tell what was drawn.
@@ -93,6 +94,7 @@ class Strategy:
     prolongs: bool = False
     shares: bool = True
     redraws: bool = False
+    native: bool = False
     thinks: bool = True
     max_translated_tokens: int = 0
     max_forced_tokens: Callable[[Markers], int] = lambda markers: 0

@@ -21,48 +21,39 @@ SEPARATE = Strategy(separate, roles=("thinker", "solver"), max_forced_tokens=lam
 
 
 def separate_native(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
-    """The same law from one request: the engine itself closes the thought at t (vLLM's `thinking_token_budget`). A
-    cross-check of `separate`, whose two requests on token ids are the reference.
+    """The same law in one request: the engine closes the thought after t tokens and ends the solution after s, as
+    `elastic serve` does. A thought is not read in again for its solution, and nothing is shared between budgets.
 
-    The engine knows one cap for both phases, so unused thinking spills into the solution; what is over s is cut off.
-    At a think-start of the model's own it would begin to count anew, in the thought or after it: the request ends
-    there, and what is left of the budget is asked for as `separate` asks.
+    Where the model ends its text inside its thought the request is over: the solution is asked for as `separate` does.
     """
     draft = Draft(prompt_ids, sampling.logprobs)
-    cap = None if budget.total is None else budget.total + 1
-    stop = (markers.think_start, *markers.end_of_text)
-    response = yield Generate(prompt_ids, cap, stop, sampling, think_budget=budget.think)
-    if markers.think_end not in response.tokens:
+    most = None if budget.total is None else budget.total + 1
+    response = yield Generate(prompt_ids, most, markers.end_of_text, sampling, budget=budget)
+    if markers.think_end in response.tokens:
+        start = response.tokens.index(markers.think_end) + 1
+        # A think-end of the model's own counts inside t; the one after t sampled tokens is the engine's.
+        forced = budget.think is not None and start == budget.think + 1
+        draft.sampled(response.part(0, start - forced))
+        if forced:
+            draft.force((markers.think_end,))
+        # What ends a solution after s tokens is no part of it.
+        end = len(response.tokens) if budget.solution is None else start + budget.solution
+        draft.sampled(response.part(start, end))
+        stopped = draft.tokens[-1] in markers.end_of_text
+        thinking = ThinkFinish.FORCED if forced else ThinkFinish.CLOSED
+        solution = SolutionFinish.STOP if stopped else SolutionFinish.LENGTH
+    else:
         draft.sampled(response)
-        if response.tokens and response.tokens[-1] in markers.end_of_text:
+        thinking = ThinkFinish.FORCED
+        if draft.tokens and draft.tokens[-1] in markers.end_of_text:
             draft.drop_last()
             thinking = ThinkFinish.END_OF_TEXT
-        else:
-            thinking = yield from think(draft, _left(budget.think, len(draft.tokens)), markers, sampling)
-        if thinking is not ThinkFinish.CLOSED:
-            draft.force((markers.think_end,))
+        draft.force((markers.think_end,))
         start = len(draft.tokens)
         solution = yield from solve(draft, budget.solution, markers, sampling)
-        return draft.finish(start, thinking, solution).check(budget)
-    start = response.tokens.index(markers.think_end) + 1
-    # A think-end of the model's own counts inside t; the one after t sampled tokens is the engine's.
-    forced = budget.think is not None and start == budget.think + 1
-    draft.sampled(response.part(0, start - forced))
-    if forced:
-        draft.force((markers.think_end,))
-    end = len(response.tokens) if budget.solution is None else start + budget.solution
-    draft.sampled(response.part(start, end))
-    left = _left(budget.solution, len(draft.tokens) - start)
-    if draft.tokens[-1] == markers.think_start and left != 0:
-        solution = yield from solve(draft, left, markers, sampling)
-    else:
-        stopped = draft.tokens[-1] in markers.end_of_text
-        solution = SolutionFinish.STOP if stopped else SolutionFinish.LENGTH
-    return draft.finish(start, ThinkFinish.FORCED if forced else ThinkFinish.CLOSED, solution).check(budget)
+    return draft.finish(start, thinking, solution).check(budget)
 
 
-def _left(limit: int | None, used: int) -> int | None:
-    return None if limit is None else max(0, limit - used)
-
-
-SEPARATE_NATIVE = Strategy(separate_native, roles=("policy",), shares=False, max_forced_tokens=lambda markers: 1)
+SEPARATE_NATIVE = Strategy(
+    separate_native, roles=("policy",), shares=False, native=True, max_forced_tokens=lambda markers: 1
+)

@@ -74,6 +74,11 @@ class SweepModel:
         """Whether it is asked in text."""
         return any(each.chat for each in self.endpoints.values())
 
+    @property
+    def keeps_budgets(self) -> bool:
+        """Whether a strategy of it leaves the budget to its engine."""
+        return any(STRATEGIES[cell.strategy].native for cell in self.cells if cell.strategy in STRATEGIES)
+
     def replicas(self, engine: EngineParameters) -> int:
         """Engines, or servers, side by side."""
         return max((len(each.addresses) for each in self.endpoints.values()), default=engine.data_parallel_size)

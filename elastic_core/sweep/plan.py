@@ -187,8 +187,9 @@ class _Endless:
         room = max(0, self.context - len(request.prefix))
         count = room if request.max_tokens is None else min(room, request.max_tokens)
         tokens = [self.token] * count
-        if request.think_budget is not None and request.think_budget < count:
-            tokens[request.think_budget] = self.think_end
+        think = None if request.budget is None else request.budget.think
+        if think is not None and think < count:
+            tokens[think] = self.think_end
         return Completion(tuple(tokens), Finish.LENGTH)
 
 

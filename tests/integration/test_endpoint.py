@@ -5,75 +5,28 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import polars as pl
 import pytest
 
-from elastic_core.budget import parse_grid
-from elastic_core.data.problems import Problem
-from elastic_core.engines.base import Engine, RequestFailed
 from elastic_core.engines.endpoint import Endpoint, EndpointParameters, parse_address
 from elastic_core.engines.http import HttpEngine, http_pool
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.engines.vllm import VllmEngine
 from elastic_core.errors import UserError
 from elastic_core.markers import load_markers
-from elastic_core.miniature.problems import generate
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.network import free_ports
 from elastic_core.strategies import Completion, Finish, Generate, Sampling
-from elastic_core.sweep.executor import SweepResult, run_sweep
-from elastic_core.sweep.grid import build_cells
-from elastic_core.sweep.models import Prompts
-from elastic_core.sweep.plan import plan_sweep
-from elastic_core.sweep.rows import RowBuilder
-from elastic_core.sweep.store import Manifest, TrajectoryStore
-from elastic_core.trajectory import KEY
 from flows.endpoints import find_endpoints
 from tests.elastic_command import elastic
 from tests.exactness import broken_rules
+from tests.swept import NUM_PROBLEMS, NUM_SAMPLES, SAMPLING, Swept, grid, sweep
 from tests.vllm_server import VllmServer
 
 CONTEXT = 320
-SAMPLING = Sampling(temperature=0.8, top_p=0.95)
-CELLS = build_cells(
-    ["base"],
-    ["miniature-easy"],
-    ["vanilla", "budget_forcing", "budget_forcing_wait1", "separate", "l1_exact", "unconstrained"],
-    parse_grid(["0+24", "16+24", "48+24"]),
-)
-PROBLEMS = {
-    "miniature-easy": [
-        Problem("miniature-easy", str(i), chain.question, str(chain.answer), "math")
-        for i, chain in enumerate(generate("easy", 8, seed=5, split="tune"))
-    ]
-}
+STRATEGIES = ("vanilla", "budget_forcing", "budget_forcing_wait1", "separate", "l1_exact", "unconstrained")
 API_KEY = "s3cret-key-of-the-server"
 
 pytestmark = pytest.mark.timeout(900)
-
-
-@dataclass
-class Swept:
-    """The whole table, sorted, and what the run did."""
-
-    rows: pl.DataFrame
-    result: SweepResult
-
-
-async def sweep(engine: Engine, directory: Path) -> Swept:
-    tokenizer, markers = load_markers(BASE)
-    store = TrajectoryStore(directory)
-    with store.writing(Manifest({"base": "model"}, {"base": "engine"}, {}, {})):
-        plan = plan_sweep(CELLS, PROBLEMS, num_samples=2, seed=3, finished=store.finished())
-        result = await run_sweep(
-            plan,
-            sampling=SAMPLING,
-            prompts=Prompts(tokenizer),
-            replicas=[{"base": engine}],
-            rows=RowBuilder(tokenizer, markers, "model", "engine"),
-            store=store,
-        )
-    return Swept(store.read().sort(KEY), result)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +36,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Swept:
     async def swept() -> Swept:
         engine = VllmEngine(str(BASE), EngineParameters(max_model_len=CONTEXT, max_num_seqs=64))
         try:
-            return await sweep(engine, tmp_path_factory.mktemp("local"))
+            return await sweep(engine, tmp_path_factory.mktemp("local"), STRATEGIES)
         finally:
             engine.shutdown()
 
@@ -114,7 +67,7 @@ def endpoint(server: VllmServer, tmp_path_factory: pytest.TempPathFactory) -> En
 
 async def sweep_endpoint(endpoint: Endpoint, directory: Path, harm: type | None = None, *given: object) -> Swept:
     async with http_pool({"base": endpoint}) as (replica,):
-        return await sweep(harm(replica["base"], *given) if harm else replica["base"], directory)
+        return await sweep(harm(replica["base"], *given) if harm else replica["base"], directory, STRATEGIES)
 
 
 def test_the_server_says_what_it_runs(endpoint: Endpoint) -> None:
@@ -124,7 +77,7 @@ def test_the_server_says_what_it_runs(endpoint: Endpoint) -> None:
 
 def test_its_rows_are_those_of_an_engine_of_ours(local: Swept, endpoint: Endpoint, tmp_path: Path) -> None:
     served = asyncio.run(sweep_endpoint(endpoint, tmp_path))
-    assert served.rows.height == len(CELLS) * 8 * 2 and broken_rules(served.rows) == {}
+    assert served.rows.height == len(grid(STRATEGIES)) * NUM_PROBLEMS * NUM_SAMPLES and broken_rules(served.rows) == {}
     assert set(served.rows["think_finish"]) >= {"closed", "forced"}
     assert served.rows.equals(local.rows)
     assert served.result.tokens_generated == local.result.tokens_generated
@@ -192,13 +145,13 @@ def test_a_question_in_the_terminal_is_answered_by_a_server(
     assert "tokens: " in answered.stdout and " of 16" in answered.stdout
 
 
-def test_a_thought_that_the_engine_would_close_is_not_asked_of_a_server(endpoint: Endpoint) -> None:
-    async def complete() -> None:
-        async with http_pool({"base": endpoint}) as (replica,):
-            await replica["base"].generate(Generate((5,), 4, (), SAMPLING, think_budget=2), 1)
+def test_a_server_without_budgets_is_not_asked_to_keep_one(endpoint: Endpoint) -> None:
+    async def opened() -> None:
+        async with http_pool({"base": endpoint}, keeps_budgets=True):
+            raise AssertionError("it was opened")
 
-    with pytest.raises(RequestFailed, match="use separate"):
-        asyncio.run(complete())
+    with pytest.raises(UserError, match="keeps no budgets; start it with `elastic serve`, or use separate"):
+        asyncio.run(opened())
 
 
 def test_a_server_that_wants_a_key_and_gets_none_says_which_variable(

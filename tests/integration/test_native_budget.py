@@ -1,11 +1,13 @@
-"""vLLM's own thinking budget beside our two requests, on a real engine: the same thoughts, and no token over either
-phase. If vLLM ever counts otherwise, this is where it shows."""
+"""A budget that the engine keeps beside our two requests, on a real engine: the same thoughts, and no token over
+either phase."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from scipy.stats import chi2_contingency
 
 import elastic_core.miniature
 from elastic_core.budget import Budget
@@ -22,7 +24,7 @@ TOKENIZER, MARKERS = load_markers(MODEL)
 PROMPTS = [chat_prompt(TOKENIZER, problem.question) for problem in generate("hard", 192, seed=5, split="tune")]
 SOLUTION_BUDGET = 24
 SAMPLING = Sampling(temperature=0.8, top_p=0.95, logprobs=True)
-# At twice the temperature the miniature also opens thoughts of its own, which vLLM would close again.
+# At twice the temperature the miniature also opens thoughts of its own.
 WILD = Sampling(temperature=2.0)
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
@@ -37,7 +39,7 @@ def runner() -> Iterator[asyncio.Runner]:
 @pytest.fixture(scope="module")
 def engine(runner: asyncio.Runner) -> Iterator[VllmEngine]:
     async def start() -> VllmEngine:
-        engine = VllmEngine(str(MODEL), EngineParameters(max_model_len=512))
+        engine = VllmEngine(str(MODEL), EngineParameters(max_model_len=512), keeps_budgets=True)
         await engine.warm_up()
         return engine
 
@@ -116,8 +118,7 @@ def test_the_budget_holds_when_the_model_opens_further_thoughts(
     assert any(MARKERS.think_start in trajectory.response_ids for trajectory in native)
     reference = decode(runner, engine, "separate", think_budget, WILD)
     for a, b in zip(native, reference, strict=True):
-        if MARKERS.think_start not in a.response_ids[: a.solution_start]:
-            assert thought(a) == thought(b)
+        assert thought(a) == thought(b)
 
 
 def test_what_the_template_writes_after_think_start_is_not_counted(runner: asyncio.Runner, engine: VllmEngine) -> None:
@@ -128,7 +129,16 @@ def test_what_the_template_writes_after_think_start_is_not_counted(runner: async
     assert [thought(trajectory) for trajectory in native] == [thought(trajectory) for trajectory in reference]
 
 
-def test_a_prompt_outside_a_thought_is_refused(runner: asyncio.Runner, engine: VllmEngine) -> None:
+def test_a_prompt_that_has_closed_its_thought_is_refused(runner: asyncio.Runner, engine: VllmEngine) -> None:
     prefix = (*PROMPTS[0], MARKERS.think_end)
-    with pytest.raises(RequestFailed, match="opens the thought"):
-        runner.run(engine.generate(Generate(prefix, 8, MARKERS.end_of_text, SAMPLING, think_budget=4), 0))
+    with pytest.raises(RequestFailed, match="has closed its thought"):
+        runner.run(engine.generate(Generate(prefix, 8, MARKERS.end_of_text, SAMPLING, budget=Budget(4, 4)), 0))
+
+
+def test_solutions_are_as_long_as_those_of_two_requests(runner: asyncio.Runner, engine: VllmEngine) -> None:
+    native, reference = (decode(runner, engine, name, 16, WILD) for name in ("separate_native", "separate"))
+    lengths = [Counter(trajectory.solution_tokens // 4 for trajectory in way) for way in (native, reference)]
+    common = [length for length in lengths[0] | lengths[1] if sum(count[length] for count in lengths) >= 10]
+    counts = [[count[length] for length in common] for count in lengths]
+    assert len(common) > 2
+    assert chi2_contingency(counts).pvalue > 1e-3

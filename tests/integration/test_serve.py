@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,12 +18,19 @@ from scipy.stats import chi2_contingency
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
+from elastic_core.engines.endpoint import EndpointParameters, parse_address
+from elastic_core.engines.http import http_pool
+from elastic_core.engines.parameters import EngineParameters
+from elastic_core.engines.vllm import VllmEngine
 from elastic_core.markers import chat_prompt, load_markers
 from elastic_core.miniature.problems import generate
 from elastic_core.seeds import request_seed
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.trajectory import ThinkFinish, Trajectory
+from flows.endpoints import find_endpoints
+from tests.exactness import broken_rules
 from tests.served import BASE, BUDGETS, elastic_serve, model_with_levels
+from tests.swept import NUM_PROBLEMS, NUM_SAMPLES, Swept, grid, sweep
 
 TOKENIZER, MARKERS = load_markers(BASE)
 PROBLEMS = generate("hard", 96, seed=5, split="tune")
@@ -323,6 +331,30 @@ def served_and_separate(server: str, sampling: Sampling, budget: Budget, count: 
     both = [lambda client, i=i, way=way: way(client, i) for way in (served, separate) for i in range(count)]
     results = gathered(server, both)
     return list(zip(results[:count], results[count:], strict=True))
+
+
+def test_a_sweep_of_it_is_the_sweep_of_an_engine_of_ours(server: str, tmp_path: Path) -> None:
+    """Whatever budget the server would give a request that names none."""
+    strategies = ("vanilla", "budget_forcing", "separate", "separate_native")
+
+    async def local() -> Swept:
+        engine = VllmEngine(str(BASE), EngineParameters(max_model_len=512, max_num_seqs=64), keeps_budgets=True)
+        try:
+            return await sweep(engine, tmp_path / "local", strategies)
+        finally:
+            engine.shutdown()
+
+    places = {"base": (parse_address(f"{server}/v1#{NAME}"),)}
+    found = find_endpoints(places, {"base": str(BASE)}, EndpointParameters(), tmp_path)
+
+    async def served() -> Swept:
+        async with http_pool(found, keeps_budgets=True) as (replica,):
+            return await sweep(replica["base"], tmp_path / "served", strategies)
+
+    there, here = asyncio.run(served()), asyncio.run(local())
+    assert here.rows.height == len(grid(strategies)) * NUM_PROBLEMS * NUM_SAMPLES
+    assert broken_rules(here.rows) == {}
+    assert there.rows.equals(here.rows)
 
 
 @pytest.mark.slow

@@ -90,10 +90,6 @@ def test_settings_tell_servers_from_directories() -> None:
         ({"sweep.tokenizers.other": "OWNER/NAME"}, "tokenizers.other has no effect"),
         ({"sweep.checkpoints.served": "http://host:8000/v1"}, 'checkpoints.served: "http://host:8000/v1" names no mod'),
         ({"sweep.models": ["served>base"]}, '"served>base" is two models of different kinds'),
-        (
-            {"sweep.strategies": ["separate_native"]},
-            "separate_native has an engine of ours close thoughts, and served is",
-        ),
         ({"endpoint.max_requests": 0}, "--set endpoint.max_requests: input should be greater than or equal to 1"),
     ],
 )

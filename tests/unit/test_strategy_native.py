@@ -1,4 +1,4 @@
-"""separate_native against an engine that closes thoughts as vLLM does: the law of `separate`, token for token."""
+"""separate_native against an engine that keeps budgets: the law of `separate`, token for token."""
 
 import asyncio
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from elastic_core.budget import Budget
 from elastic_core.engines.base import Engine, drive
 from elastic_core.markers import Markers
+from elastic_core.serving.law import Progress, Stops
 from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling
 from elastic_core.trajectory import BudgetExceeded, SolutionFinish, ThinkFinish, Trajectory
 from tests.scripted import ScriptedEngine
@@ -27,24 +28,26 @@ contexts = st.integers(len(PROMPT), 64)
 
 @dataclass
 class NativeEngine:
-    """Its n-th sampled token is tokens[n], words after them. Every thought that is open for `think_budget` tokens is
-    closed by the engine, one that the model opened itself included."""
+    """Its n-th sampled token is tokens[n], words after them. What is due under a request's budget it writes itself."""
 
     tokens: tuple[int, ...]
     context: int = 64
     requests: list[Generate] = field(default_factory=list)
     closed_at: list[int] = field(default_factory=list)
+    cut_at: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._drawn: Iterator[int] = iter(self.tokens)
 
     async def generate(self, request: Generate, seed: int) -> Completion:
+        progress = request.budget and Progress(request.budget, Stops.of(MARKERS))
+
         def next_token(prefix: tuple[int, ...], seed: int) -> int:
-            thought = prefix[len(prefix) - prefix[::-1].index(START) :]
-            if request.think_budget is not None and END not in thought and len(thought) >= request.think_budget:
-                self.closed_at.append(len(prefix) - len(PROMPT))
-                return END
-            return next(self._drawn, WORD)
+            forced = progress and progress.look(prefix[len(request.prefix) :]).token
+            if forced is None:
+                return next(self._drawn, WORD)
+            (self.closed_at if forced == END else self.cut_at).append(len(prefix) - len(PROMPT))
+            return forced
 
         self.requests.append(request)
         return await ScriptedEngine(next_token, self.context).generate(request, seed)
@@ -91,13 +94,15 @@ def test_logprobs_align_with_tokens_and_are_zero_where_forced(
 def test_it_is_one_request_with_room_for_the_engines_own_token() -> None:
     engine = NativeEngine((NEWLINE, NEWLINE, WORD, EOS))
     trajectory = run("separate_native", Budget(2, 4), engine)
-    assert [(request.max_tokens, request.think_budget) for request in engine.requests] == [(7, 2)]
+    assert [(request.max_tokens, request.budget) for request in engine.requests] == [(7, Budget(2, 4))]
     assert trajectory.response_ids == (NEWLINE, NEWLINE, END, WORD, EOS)
     assert trajectory.forced == (False, False, True, False, False)
 
 
 def test_thinking_left_over_is_not_given_to_the_solution() -> None:
-    trajectory = run("separate_native", Budget(16, 3), NativeEngine((END,)))
+    engine = NativeEngine((END,))
+    trajectory = run("separate_native", Budget(16, 3), engine)
+    assert engine.cut_at == [4]
     assert (trajectory.think_tokens, trajectory.solution_tokens) == (1, 3)
     assert trajectory.solution_finish is SolutionFinish.LENGTH
 
@@ -106,8 +111,15 @@ def test_no_second_thought_is_closed_inside_the_solution() -> None:
     engine = NativeEngine((WORD, END, WORD, START, WORD, WORD, WORD, EOS))
     trajectory = run("separate_native", Budget(2, 16), engine)
     assert trajectory.response_ids == (WORD, END, WORD, START, WORD, WORD, WORD, EOS)
-    assert engine.closed_at == []
-    assert [request.max_tokens for request in engine.requests] == [19, 14]
+    assert (engine.closed_at, len(engine.requests)) == ([], 1)
+
+
+def test_a_text_that_ends_inside_its_thought_is_solved_in_a_second_request() -> None:
+    engine = NativeEngine((WORD, EOS, NEWLINE, EOS))
+    trajectory = run("separate_native", Budget(4, 2), engine)
+    assert trajectory.response_ids == (WORD, END, NEWLINE, EOS)
+    assert trajectory.think_finish is ThinkFinish.END_OF_TEXT
+    assert [request.budget for request in engine.requests] == [Budget(4, 2), None]
 
 
 @given(st.integers(0, 8))
