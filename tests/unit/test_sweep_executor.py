@@ -18,6 +18,7 @@ from elastic_core.data.problems import Problem
 from elastic_core.engines.base import Engine, EngineLost, RequestFailed
 from elastic_core.markers import Markers
 from elastic_core.seeds import sample_seed
+from elastic_core.serving.law import Progress, Stops
 from elastic_core.strategies import Completion, Generate, Sampling
 from elastic_core.sweep import executor
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
@@ -84,17 +85,17 @@ def next_token(prefix: tuple[int, ...], seed: int) -> int:
 
 
 class Scripted(ScriptedEngine):
-    """Closes a thought itself where it is asked to."""
+    """Keeps a budget itself where it is asked to."""
 
     async def generate(self, request: Generate, seed: int) -> Completion:
-        limit = request.think_budget
+        progress = request.budget and Progress(request.budget, Stops.of(MARKERS))
 
-        def closing(prefix: tuple[int, ...], seed: int) -> int:
-            thought = prefix[len(request.prefix) :]
-            return END if len(thought) == limit and END not in thought else self.next_token(prefix, seed)
+        def keeping(prefix: tuple[int, ...], seed: int) -> int:
+            forced = progress and progress.look(prefix[len(request.prefix) :]).token
+            return self.next_token(prefix, seed) if forced is None else forced
 
         self.requests.append(request)
-        return await ScriptedEngine(closing, self.context).generate(request, seed)
+        return await ScriptedEngine(keeping, self.context).generate(request, seed)
 
 
 def rows_builder() -> RowBuilder:
