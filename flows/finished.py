@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from elastic_core.errors import UserError
 from flows import environment, presets
 from flows.inputs import Inputs
+from flows.report import closing
 from flows.run import DONE_BEFORE, FlowRun
 from reports.codeforces import BENCHMARK
 from tasks.stage import MODEL, REPORT, Stage
@@ -25,7 +26,7 @@ class Finished(NamedTuple):
 
     def __str__(self) -> str:
         lines = [f"{stage.name}: {DONE_BEFORE} ({stage.directory})" for stage in self.stages]
-        return "\n".join([*lines, str(self.result)])
+        return "\n".join([*lines, closing(self.result) if self.result.name == REPORT else str(self.result)])
 
 
 def finished(flow: str, preset: str, overrides: Mapping[str, Any]) -> Finished | None:

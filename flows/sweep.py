@@ -18,6 +18,7 @@ from reports.comparison import render_comparison
 from reports.summary import report_rows
 from tasks.stage import TABLE
 from tasks.sweep import measure
+from tasks.terminal import print_result
 
 
 @flow(name="sweep")
@@ -35,7 +36,9 @@ def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
     """
     inputs = measure_grid(FlowRun.begin(preset, overrides, parent_run), preset, overrides)
     write_cards(inputs)
-    print(render_comparison(seeds_as_one(measured_cells(inputs))))
+    comparison = render_comparison(seeds_as_one(measured_cells(inputs)))
+    # In a pipeline the report is what is looked for.
+    (print_result if parent_run is None else print)(comparison)
     return inputs.sweep.directory / TABLE
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import click
@@ -35,7 +35,10 @@ def cli() -> None:
 @click.option(
     "--until", metavar="ci=POINTS", help="Add samples until every cell's 95 % interval is within ±POINTS percent."
 )
-def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, until: str | None) -> None:
+@click.option("-v", "--verbose", is_flag=True, help="Show what Prefect, Ray, vLLM and MLflow say, not only log it.")
+def run(
+    flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, until: str | None, verbose: bool
+) -> None:
     """Run FLOW here and now: prepare-data, warm-start, train, sweep, report, pipeline (all of them), ablation or
     nightly.
 
@@ -50,7 +53,12 @@ def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, 
         changes["sweep.until_ci"] = _points(until)
     settings = presets.resolve(preset, changes)  # Bad input is refused before anything starts.
     environment.prepare()
-    from flows.finished import finished  # It imports Prefect, which reads what was just prepared.
+    # They import Prefect, which reads what was just prepared.
+    from flows.finished import finished
+    from flows.report import closing
+    from flows.run import stage_seconds
+    from tasks import terminal
+    from tasks.stage import REPORT
 
     if done := finished(flow, preset, changes):
         click.echo(done)
@@ -60,10 +68,15 @@ def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, 
     gpus = 1 if settings.ray.running is None else 0
     doctor.require(*doctor.check_machine(environment.runs_directory(), gpus=gpus))
     started = time.perf_counter()
-    result = _load(flow)(preset=preset, overrides=changes)
-    _mute_farewell()
-    click.echo(f"{flow} finished in {time.perf_counter() - started:.0f} s")
-    click.echo(result)
+    log = environment.runs_directory() / settings.preset / f"{flow}.log"
+    if not verbose:
+        click.echo(f"log: {log}", err=True)
+    with nullcontext() if verbose else terminal.quiet(log):
+        result = _load(flow)(preset=preset, overrides=changes)
+        _mute_farewell()
+    stages = ", ".join(f"{name} {seconds:.0f}" for name, seconds in stage_seconds.items())
+    click.echo(f"{flow} finished in {time.perf_counter() - started:.0f} s{stages and ': '}{stages}", err=True)
+    click.echo(closing(result) if result.name == REPORT else result)
 
 
 @cli.command()
