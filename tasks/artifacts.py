@@ -70,9 +70,10 @@ def progress(name: str, total: int, unit: str) -> Iterator[Progress]:
     # Called in a synchronous task it returns the id itself.
     artifact = cast(UUID, create_progress_artifact(0.0, key=f"{name}-progress", description=f"{name}: {total} {unit}"))
     columns = ("{task.description}", bars.BarColumn(20), _Column(_share), bars.TimeElapsedColumn(), _Column(_left))
+    console = terminal.console()
     with bars.Progress(
-        *columns, console=terminal.console(), transient=True, refresh_per_second=1, speed_estimate_period=300,
-        redirect_stdout=False, redirect_stderr=False,
+        *columns, console=console, disable=not console.is_terminal, transient=True, refresh_per_second=1,
+        speed_estimate_period=300, redirect_stdout=False, redirect_stderr=False,
     ) as line:  # fmt: skip
         line.add_task(name, total=total, unit=unit)
         yield Progress(artifact, line)

@@ -18,31 +18,31 @@ TOLD: dict[str, Any] = {"told": True}
 """Of a line for Prefect, `get_run_logger().info(..., extra=TOLD)`: it is for the terminal, too. Warnings are anyway."""
 _LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
 
-_shown: tuple[TextIO, TextIO] | None = None
-"""The terminal as output and as errors, while the standard descriptors lead elsewhere."""
+_output: TextIO | None = None
+_console: Console | None = None
+"""Both lead to the terminal while the standard descriptors lead elsewhere. There is one console, as what it prints must
+not tear the bar that it draws."""
 
 
 def console() -> Console:
     """Writes to the terminal as errors go there, wherever the rest goes."""
-    from rich.console import Console
-
-    return Console(file=_shown[1] if _shown else sys.stderr, highlight=False, soft_wrap=True)
+    return _console or _console_of(sys.stderr)
 
 
 def print_result(text: str) -> None:
     """As `print`, wherever the rest goes."""
-    print(text, file=_shown[0] if _shown else sys.stdout, flush=True)
+    print(text, file=_output or sys.stdout, flush=True)
 
 
 @contextmanager
 def quiet(log: Path) -> Iterator[None]:
     """Have everything that is printed go to the end of a file, but for what is told."""
-    global _shown
+    global _output, _console
     log.parent.mkdir(parents=True, exist_ok=True)
     _flush()
     # The descriptors themselves: child processes and libraries in C have no sys.stderr of ours.
-    kept = os.dup(1), os.dup(2)
-    _shown = os.fdopen(kept[0], "w"), os.fdopen(kept[1], "w")
+    kept = [os.fdopen(os.dup(descriptor), "w") for descriptor in (1, 2)]
+    _output, _console = kept[0], _console_of(kept[1])
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -55,11 +55,17 @@ def quiet(log: Path) -> Iterator[None]:
         for name in _LOGGERS:
             logging.getLogger(name).removeHandler(teller)
         _flush()
-        for descriptor, stream in enumerate(_shown, start=1):
+        _output = _console = None
+        for descriptor, stream in enumerate(kept, start=1):
             stream.flush()
             os.dup2(stream.fileno(), descriptor)
             stream.close()
-        _shown = None
+
+
+def _console_of(file: TextIO) -> Console:
+    from rich.console import Console
+
+    return Console(file=file, highlight=False, soft_wrap=True)
 
 
 def _flush() -> None:
