@@ -35,11 +35,15 @@ def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
         The directory of the trajectory table.
     """
     inputs = measure_grid(FlowRun.begin(preset, overrides, parent_run), preset, overrides)
-    write_cards(inputs)
-    comparison = render_comparison(seeds_as_one(measured_cells(inputs)))
     # In a pipeline the report is what is looked for.
-    (print_result if parent_run is None else print)(comparison)
+    (print_result if parent_run is None else print)(conclusion(inputs))
     return inputs.sweep.directory / TABLE
+
+
+def conclusion(inputs: Inputs) -> str:
+    """What a finished sweep ends with: the cards of its models are written, and they are compared."""
+    write_cards(inputs)
+    return render_comparison(seeds_as_one(measured_cells(inputs)))
 
 
 def measure_grid(run: FlowRun, preset: str, overrides: dict[str, Any] | None) -> Inputs:
