@@ -105,9 +105,7 @@ class DataInputs:
         UserError: when nothing was built with these settings; the flow is the one to run first.
         """
         if not self.is_built:
-            raise UserError(
-                f"no data was built with these settings; run first: elastic run {flow} --preset {self.run.preset}"
-            )
+            raise UserError(f"no data was built with these settings; run first: {self.run.command(flow)}")
 
     @property
     def build(self) -> DataBuild:

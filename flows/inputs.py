@@ -87,7 +87,7 @@ class Inputs:
         """
         base = self.run.settings.base
         if base == "warm-start":
-            advice = f"run first: elastic run warm-start --preset {self.run.preset}"
+            advice = f"run first: {self.run.command('warm-start')}"
             return self._present(self.warm_start.directory / MODEL, advice)
         advice = (
             'give --set base=DIRECTORY with a Hugging Face checkpoint, OWNER/NAME on the hub, "shipped" or "warm-start"'
@@ -124,9 +124,7 @@ class Inputs:
         kind, seed = without_seed(name)
         stage = next(iter(self.trainings.values())) if seed is None else self.trainings[seed]
         if not stage.marker.exists():
-            raise UserError(
-                f"no trained checkpoint at {stage.directory}; run first: elastic run train --preset {self.run.preset}"
-            )
+            raise UserError(f"no trained checkpoint at {stage.directory}; run first: {self.run.command('train')}")
         directory = stage.directory / {"trained": MODEL, "best": BEST}[kind]
         if not directory.exists():
             raise UserError(f"{directory}: there is no {name} checkpoint, as none was validated (train.validate_every)")

@@ -27,9 +27,7 @@ def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, pa
     run = FlowRun.begin(preset, overrides, parent_run)
     inputs = Inputs(run)
     if not inputs.sweep.marker.exists():
-        raise UserError(
-            f"no finished sweep at {inputs.sweep.directory}; run first: elastic run sweep --preset {preset}"
-        )
+        raise UserError(f"no finished sweep at {inputs.sweep.directory}; run first: {run.command('sweep')}")
     rated = BENCHMARK in run.settings.data.benchmarks
     stage = inputs.report(codeforces_standings(inputs) if rated else None)
     return Path(run.perform(write_report, stage))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -36,12 +38,14 @@ class FlowRun:
     Attributes:
         parent: id of the MLflow run that this flow's stages belong to, if any.
         given: the preset as the user gave it, where that was a file.
+        overrides: settings that the user replaced.
     """
 
     settings: Settings
     runs: Path
     parent: str | None = None
     given: str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, preset: str, overrides: Mapping[str, Any] | None, parent: str | None = None) -> FlowRun:
@@ -53,12 +57,18 @@ class FlowRun:
         settings = presets.resolve(preset, overrides)
         if settings.ray.running is None:
             prepare_process()
-        return cls(settings, environment.runs_directory(), parent, preset)
+        return cls(settings, environment.runs_directory(), parent, preset, overrides or {})
 
     @property
     def preset(self) -> str:
         """What --preset takes to have this run's settings."""
         return self.given or self.settings.preset
+
+    def command(self, flow: str) -> str:
+        """What runs a flow with the same settings."""
+        replaced = (f"{key}={json.dumps(value)}" for key, value in flatten(self.overrides).items())
+        given = (part for text in replaced for part in ("--set", text))
+        return shlex.join(["elastic", "run", flow, "--preset", self.preset, *given])
 
     @cached_property
     def tracker(self) -> Tracker:

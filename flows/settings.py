@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
+import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.miniature import MiniatureParameters
@@ -35,6 +36,16 @@ TRAINED = ("trained", "best")
 """What training leaves: its last checkpoint, and the one with the highest validation accuracy."""
 
 
+def _listed(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    return re.split(r"[,\s]+", value.strip()) if isinstance(value, str) else value
+
+
+Names = Annotated[list[str], BeforeValidator(_listed)]
+"""A list of words, which --set also takes as one text: "48+32, 96+32"."""
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -42,11 +53,11 @@ class Section(BaseModel):
 class DataSettings(Section):
     """What `prepare-data` builds, and what it is for. `elastic data list` shows every data set."""
 
-    train: list[str] = []
+    train: Names = []
     """Data sets that training reads."""
-    validation: list[str] = []
+    validation: Names = []
     """Data sets that training is watched on."""
-    benchmarks: list[str] = Field(min_length=1)
+    benchmarks: Names = Field(min_length=1)
     """Data sets that the sweep measures."""
     datasets: list[str] | None = None
     """Further data sets to build; none is every one that lies in the mirror, if there is a mirror."""
@@ -125,7 +136,7 @@ class TrainSettings(GrpoParameters):
 class SweepSettings(Section):
     """The grid: strategies × budgets × benchmarks × models."""
 
-    models: list[str] = Field(["base", "trained"], min_length=1)
+    models: Names = Field(["base", "trained"], min_length=1)
     """Which models to measure: "base", "trained" (the last checkpoint), "best" (the one with the highest validation
     accuracy), a name of `checkpoints`, or a pair "A>B", where A thinks and B solves."""
     checkpoints: dict[str, str | list[str]] = {}
@@ -135,13 +146,13 @@ class SweepSettings(Section):
     tokenizers: dict[str, str] = Field({}, exclude_if=operator.not_)
     """The tokenizer of each model behind a server, by its name in `checkpoints`: a directory, or OWNER/NAME on the hub.
     The server must have the same one."""
-    strategies: list[str] = Field(min_length=1)
+    strategies: Names = Field(min_length=1)
     """Decoding strategies by name; `unconstrained` gives one cell, the others one per budget. "effort", of models
     behind a chat API, is its four levels, one cell each."""
-    strategies_of: dict[str, list[str]] = Field({}, exclude_if=operator.not_)
+    strategies_of: dict[str, Names] = Field({}, exclude_if=operator.not_)
     """Strategies of single models, by a name in `models` (or of the ablation), where they are not `strategies`: so that
     models are compared which keep to a budget in ways of their own."""
-    budgets: list[str] = Field(min_length=1)
+    budgets: Names = Field(min_length=1)
     """THINK+SOLUTION in tokens, like "48+32" or "1k+1k"."""
     samples: int | dict[str, int]
     """Samples per problem and cell, the k of avg@k: a number, or one for each benchmark, like { codeforces = 8,

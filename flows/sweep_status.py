@@ -60,7 +60,7 @@ def costs(preset: str, overrides: Mapping[str, Any]) -> str:
             "figures grow in proportion."
         )
         remarks.update(narrowest(asked, settings.until_ci, settings.max_samples))
-    return "\n".join([*_cells(asked), render(table), *sorted(remarks), f"next: elastic run sweep --preset {preset}"])
+    return "\n".join([*_cells(asked), render(table), *sorted(remarks), f"next: {run.command('sweep')}"])
 
 
 def status(preset: str, overrides: Mapping[str, Any]) -> str:

@@ -20,6 +20,14 @@ from flows.cli.options import PORT, changes_of, settings_options
 from flows.cli.sweeps import budgets, compare, plan, regrade, report, sweep
 from flows.cli.templates import templates
 
+_STAGES = {
+    "prepare-data": (),
+    "report": (),
+    "warm-start": ("warm-start",),
+    "train": ("warm-start", "train"),
+    "sweep": ("sweep",),
+}
+"""Of flows that do not take GPUs for every stage, those that they take them for."""
 FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline", "ablation", "nightly")
 
 
@@ -44,13 +52,64 @@ def run(
 
     The same command after a crash finishes what is missing; after success it does nothing and says so.
     """
-    from flows import doctor, environment, presets
-
     changes = changes_of(overrides)
     if mirror is not None:
         changes["data.mirror"] = mirror
     if until is not None:
         changes["sweep.until_ci"] = _points(until)
+    _run(flow, preset, changes)
+
+
+@cli.command()
+@click.argument("model")
+@click.option(
+    "--benchmark", "benchmarks", multiple=True, metavar="NAME", help="Of `elastic data list`; math500 without."
+)
+@click.option(
+    "--gpus", type=click.IntRange(0, 1024), help="One engine each; 0 takes the CPU. All there are without it."
+)
+@click.option("--budget", "budgets", multiple=True, metavar="T+S", help='Like "1k+512"; may be given again.')
+@click.option("--samples", type=click.IntRange(1), help="Responses to each problem under each budget.")
+@click.option("--problems", type=click.IntRange(1), help="The first so many of each benchmark.")
+@click.option("--tokenizer", metavar="DIR", help="Of a model behind a server: a directory, or OWNER/NAME on the hub.")
+@click.option("--mirror", metavar="DIR", help="Local tree of source files; the same as --set data.mirror=DIR.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of preset evaluate.")
+def evaluate(
+    model: str,
+    benchmarks: tuple[str, ...],
+    gpus: int | None,
+    budgets: tuple[str, ...],
+    samples: int | None,
+    problems: int | None,
+    tokenizer: str | None,
+    mirror: str | None,
+    overrides: tuple[str, ...],
+) -> None:
+    """From MODEL to its accuracy over tokens: fetch the benchmark, measure under a grid of budgets, write the report.
+
+    MODEL is a checkpoint directory, OWNER/NAME on the hub, or a server's address: http://host:8000/v1#MODEL, or
+    openai+https://HOST/v1#MODEL for one that is asked in text. The same command after a crash finishes what is missing.
+    """
+    from elastic_core.accelerators import count_gpus
+    from flows import evaluate
+
+    changes = evaluate.settings_of(
+        model,
+        benchmarks=benchmarks,
+        budgets=budgets,
+        samples=samples,
+        problems=problems,
+        gpus=count_gpus() if gpus is None else gpus,
+        tokenizer=tokenizer,
+    )
+    if mirror is not None:
+        changes["data.mirror"] = mirror
+    _run("pipeline", evaluate.PRESET, changes | changes_of(overrides))
+
+
+def _run(flow: str, preset: str, changes: dict[str, Any]) -> None:
+    from flows import doctor, environment, last_run, presets
+
     settings = presets.resolve(preset, changes)  # Bad input is refused before anything starts.
     environment.prepare()
     # They import Prefect, which reads what was just prepared.
@@ -64,9 +123,8 @@ def run(
         click.echo(done)
         return
     environment.end_orphaned_servers()
-    # On a cluster the GPUs are elsewhere.
-    gpus = 1 if settings.ray.running is None else 0
-    doctor.require(*doctor.check_machine(environment.runs_directory(), gpus=gpus))
+    doctor.require_machine(settings, _STAGES.get(flow))
+    last_run.remember(preset, changes)
     started = time.perf_counter()
     log = environment.runs_directory() / settings.preset / f"{flow}.log"
     if not verbose:
@@ -91,15 +149,32 @@ def doctor(preset: str, overrides: tuple[str, ...]) -> None:
 
 @cli.command()
 def presets() -> None:
-    """List the presets, and which of them may be used: those that have passed their rehearsal as they are."""
+    """List the presets: what each is for, the model that it begins with, its GPUs, and whether it has passed its
+    rehearsal as it is."""
+    from rich.console import Console
+    from rich.table import Table
+
     from flows import environment, presets, rehearsal
+    from flows.doctor.gpus import gpu_demands
 
     rehearsals = environment.runs_directory() / rehearsal.REHEARSALS
-    usable = {name: rehearsal.is_usable(presets.resolve(name), rehearsals) for name in presets.names()}
-    for name, passed in usable.items():
-        click.echo(f"{name:{max(map(len, usable))}}  {'rehearsed' if passed else 'not rehearsed'}")
-    if not all(usable.values()):
-        click.echo("\nBefore one that is not is used, or after a change: elastic rehearse --preset NAME")
+    table = Table("preset", "for", "model", "GPUs", "rehearsed")
+    table.columns[0].no_wrap = True
+    all_usable = True
+    for name in presets.names():
+        settings = presets.resolve(name)
+        usable = rehearsal.is_usable(settings, rehearsals)
+        all_usable &= usable
+        gpus = max((demand.total for demand in gpu_demands(settings)), default=0)
+        nodes = settings.train.nodes if settings.train else 1
+        model = settings.warm_start.initial if settings.base == "warm-start" else settings.base
+        table.add_row(
+            *(name, presets.purpose(name), model),
+            *(f"{nodes} × {gpus}" if nodes > 1 else str(gpus or "none"), "yes" if usable else "no"),
+        )
+    Console().print(table)
+    if not all_usable:
+        click.echo("Before one that is not rehearsed is used, or after a change: elastic rehearse --preset NAME")
 
 
 @cli.command()

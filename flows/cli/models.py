@@ -44,7 +44,9 @@ def prepare(model: str, to: Path, think: str | None, think_end: str | None) -> N
 def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
     """Look at a training. To run one: elastic run train."""
     from elastic_core.model_files import is_local
-    from flows import doctor, environment, presets
+    from flows import environment, presets
+    from flows.doctor.finding import require
+    from flows.doctor.models import look, models_in_use
 
     environment.prepare()
     from flows import train as flow
@@ -52,9 +54,9 @@ def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
     if not dry_run:
         raise UserError(f"nothing to look at; give --dry-run, or to train: elastic run train --preset {preset}")
     settings = presets.resolve(preset, changes_of(overrides))
-    here = [use for use in doctor.models_in_use(settings) if is_local(use.model)]
+    here = [use for use in models_in_use(settings) if is_local(use.model)]
     composed = flow.composed(settings)
-    doctor.require(*doctor.look(here))
+    require(*look(here))
     click.echo(composed, nl=False)
 
 

@@ -46,6 +46,23 @@ def settings_options(preset_help: str) -> Callable[[Command], Command]:
     return decorate
 
 
+def last_run_options(command: Command) -> Command:
+    """As `settings_options`, but what is not given is the last run's: to be read by `asked`."""
+    overriding = click.option(
+        "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting, e.g. sweep.samples=16."
+    )
+    preset = click.option("--preset", metavar="PRESET", help=f"Without it the last run's settings. {PRESET_FORMS}")
+    return preset(overriding(command))
+
+
+def asked(preset: str | None, overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
+    """Preset and settings to replace: those given, on top of the last run's where no preset is given."""
+    from flows.last_run import LastRun, recall
+
+    last = LastRun("embedded", {}) if preset else recall() or LastRun("embedded", {})
+    return preset or last.preset, last.overrides | changes_of(overrides)
+
+
 def changes_of(overrides: tuple[str, ...]) -> dict[str, Any]:
     """Settings to replace, by dotted key. Raises UserError when one is not KEY=VALUE."""
     from flows import presets

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli.options import PATH, built_data, changes_of, settings_options
+from flows.cli.options import PATH, asked, built_data, changes_of, last_run_options, settings_options
 
 if TYPE_CHECKING:
     from reports.parameters import ReportParameters
@@ -19,8 +19,7 @@ _TABLE = click.option(
     "table",
     type=PATH,
     metavar="TABLE",
-    required=True,
-    help="A trajectory table, runs/PRESET/sweep/KEY/table; its sweep may be half done.",
+    help="A trajectory table, runs/PRESET/sweep/KEY/table; its sweep may be half done. Without it the last run's.",
 )
 
 
@@ -45,13 +44,13 @@ def sweep() -> None:
 
 
 @sweep.command()
-@_OPTIONS
-def status(preset: str, overrides: tuple[str, ...]) -> None:
+@last_run_options
+def status(preset: str | None, overrides: tuple[str, ...]) -> None:
     """How far the grid is filled, also while the sweep runs."""
     from flows import environment, sweep_status
 
     environment.prepare()
-    click.echo(sweep_status.status(preset, changes_of(overrides)))
+    click.echo(sweep_status.status(*asked(preset, overrides)))
 
 
 @click.command()
@@ -72,7 +71,7 @@ def status(preset: str, overrides: tuple[str, ...]) -> None:
     help="Milliseconds of a turn, an input token and an output token: how long responses take.",
 )
 def report(
-    table: Path,
+    table: Path | None,
     directory: Path | None,
     price: tuple[float, float, float] | None,
     latency: tuple[float, float, float] | None,
@@ -87,9 +86,11 @@ def report(
     from dataclasses import replace
 
     from elastic_core.statistics.cost import CostModel
+    from flows.last_run import table_of_last_run
     from reports.build import build_report
     from tasks.report import machine, report_sources
 
+    table = table or table_of_last_run()
     parameters = _report_parameters(table)
     if price is not None:
         parameters = parameters.model_copy(update={"prices": CostModel(*price)})
@@ -125,7 +126,9 @@ def report(
 @click.option(
     "--output", type=PATH, default=Path("budgets.json"), show_default=True, metavar="FILE", help="Where to write them."
 )
-def budgets(table: Path, model: str | None, benchmarks: tuple[str, ...], margin: float | None, output: Path) -> None:
+def budgets(
+    table: Path | None, model: str | None, benchmarks: tuple[str, ...], margin: float | None, output: Path
+) -> None:
     """Choose the effort levels that a server offers, from what a sweep measured: minimal, low, medium and high."""
     from rich.console import Console
 
@@ -133,25 +136,29 @@ def budgets(table: Path, model: str | None, benchmarks: tuple[str, ...], margin:
 
     environment.prepare()
     from flows.budgets import write_levels
+    from flows.last_run import table_of_last_run
 
+    table = table or table_of_last_run()
     points = _report_parameters(table).margin if margin is None else margin
     write_levels(table, model, benchmarks, points / 100, output, Console())
 
 
 @click.command()
 @click.argument("run_a")
-@click.argument("run_b")
-def compare(run_a: str, run_b: str) -> None:
+@click.argument("run_b", required=False)
+def compare(run_a: str, run_b: str | None) -> None:
     """Compare two sweeps, cell by cell and paired by problem; the table is printed, and logged to MLflow.
 
     RUN_A and RUN_B are MLflow runs (of a pipeline, a sweep or a single cell; by id or name), or directories of sweeps
-    (runs/PRESET/sweep/KEY).
+    (runs/PRESET/sweep/KEY). Without RUN_B it is the sweep of the last run.
     """
     from flows import environment
     from flows.compare import compare as compare_runs
 
     environment.prepare()
-    click.echo(compare_runs(run_a, run_b, environment.runs_directory()))
+    from flows.last_run import table_of_last_run
+
+    click.echo(compare_runs(run_a, run_b or str(table_of_last_run()), environment.runs_directory()))
 
 
 @click.command()

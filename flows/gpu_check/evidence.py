@@ -19,7 +19,8 @@ from typing import Any, Literal, NamedTuple
 from elastic_core.accelerators import Gpu, installed_gpus
 from elastic_core.errors import UserError
 from elastic_core.files import write_text
-from flows.doctor import GIB, installed_build, installed_versions
+from flows.doctor.finding import GIB
+from flows.doctor.installation import installed_build, installed_versions
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FILE = "README.md"

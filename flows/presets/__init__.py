@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -39,6 +40,13 @@ _TAKEN = {
 def names() -> list[str]:
     """Every preset that has a name."""
     return sorted(file.stem for file in _DIRECTORY.glob("*.toml"))
+
+
+def purpose(name: str) -> str:
+    """What a preset is for: the first sentence of the comment that it begins with."""
+    lines = (_DIRECTORY / f"{name}.toml").read_text(encoding="utf-8").splitlines()
+    comment = " ".join(line[1:].strip() for line in takewhile(lambda line: line.startswith("#"), lines))
+    return re.split(r"\. (?=[A-Z])", comment, maxsplit=1)[0].removesuffix(".") + "."
 
 
 def resolve(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:

@@ -25,7 +25,8 @@ from elastic_core.strategies import Generate, Sampling
 from elastic_core.training import launch
 from elastic_core.training.grpo.config import compose
 from elastic_core.training.grpo.parameters import GrpoParameters
-from flows.doctor import GIB, installed_build
+from flows.doctor.finding import GIB
+from flows.doctor.installation import installed_build
 from tests.bench import results
 from tests.miniature_data import build_miniature
 

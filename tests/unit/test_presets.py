@@ -1,3 +1,5 @@
+import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -242,3 +244,32 @@ def test_pairs_are_of_models_that_are_measured() -> None:
         presets.resolve("e1-math-1.5b", {"sweep.models": ["base", "trained"], "report.pairs": pairs})
     ablation = presets.resolve("ablation-e1-math-1.5b", {"report.pairs": pairs[1:]})
     assert ablation.report.pairs == [("t1k", "drawn")]
+
+
+def test_a_list_may_be_given_as_one_text() -> None:
+    sweep = presets.resolve("embedded", {"sweep.budgets": "48+32, 16+32", "sweep.strategies": "separate"}).sweep
+    assert (sweep.budgets, sweep.strategies) == (["48+32", "16+32"], ["separate"])
+    with pytest.raises(UserError, match='"48" is not a budget; expected THINK\\+SOLUTION in tokens like "1k\\+1k"'):
+        presets.resolve("embedded", {"sweep.budgets": 48})
+
+
+def test_every_preset_says_what_it_is_for_in_a_sentence() -> None:
+    for name in presets.names():
+        purpose = presets.purpose(name)
+        assert purpose[0].isupper() and purpose.endswith(".") and 20 < len(purpose) < 240, name
+    assert presets.purpose("embedded").startswith("The whole pipeline with the embedded miniature")
+
+
+def test_a_command_that_is_advised_keeps_the_user_s_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flows.run import FlowRun
+
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
+    given = {"sweep.budgets": ["48+32"], "base": "a b/c", "sweep.checkpoints": {"mine": "x/y"}}
+    command = FlowRun.begin("embedded", given).command("sweep")
+    name, *words = shlex.split(command)
+    changes = dict(presets.parse_override(text) for flag, text in pairwise(words) if flag == "--set")
+    assert name == "elastic" and changes == {
+        "sweep.budgets": ["48+32"],
+        "base": "a b/c",
+        "sweep.checkpoints.mine": "x/y",
+    }

@@ -20,8 +20,9 @@ from elastic_core.strategies.reasonflux_zero import TemplateParameters, Template
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.trajectory import ThinkFinish
-from flows import doctor, presets
+from flows import presets
 from flows.data import DataInputs
+from flows.doctor.models import models_in_use
 from flows.run import FlowRun
 from tests.guided import plain_tokenizer as tokenizer
 
@@ -91,8 +92,8 @@ def test_the_preset_is_as_published_and_needs_no_think_markers(tmp_path: Path) -
     assert (sft.data, sft.chat_template) == ("reasonflux-sft-15k", "qwen")
     assert (sft.epochs, sft.learning_rate, sft.cutoff, sft.batch_size) == (3, 2e-5, 2048, 4 * 8 * 8)
     assert settings.sweep.templates.wording == "published" and not settings.thinks
-    assert [use.thinks for use in doctor.models_in_use(settings)] == [False]
-    assert all(use.thinks for use in doctor.models_in_use(presets.resolve("reasonflux-f1-7b")))
+    assert [use.thinks for use in models_in_use(settings)] == [False]
+    assert all(use.thinks for use in models_in_use(presets.resolve("reasonflux-f1-7b")))
     built = [entry.name for entry in DataInputs(FlowRun(settings, tmp_path)).chosen]
     assert built == ["math500", "aime-2024", "amc", "olympiadbench", "reasonflux-sft-15k"]
 

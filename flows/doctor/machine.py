@@ -1,0 +1,99 @@
+"""Processor, memory and disk."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from flows.doctor.finding import GIB, Finding, judged
+from flows.doctor.installation import installed_build
+
+NEEDED_MEMORY_BYTES = 10 * GIB
+"""Ray, verl's trainer and vLLM side by side, with the miniature model."""
+NEEDED_DISK_BYTES = 4 * GIB
+"""Checkpoints, tables and databases of the embedded preset, with room to run it again."""
+NEEDED_SHARED_MEMORY_BYTES = 2 * GIB
+"""Ray's object store lives in /dev/shm, or on the disk if that is too small."""
+
+
+def check_machine(
+    runs: Path, memory_bytes: int = NEEDED_MEMORY_BYTES, disk_bytes: int = NEEDED_DISK_BYTES
+) -> list[Finding]:
+    """What a flow asks before it starts, in milliseconds: processor, memory, disk."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    total = min(memory.total, cgroup_memory_limit() or memory.total)
+    existing = next(path for path in (runs, *runs.resolve().parents) if path.exists())
+    return [
+        *([check_processor(processor_flags())] if installed_build() == "cpu" else []),
+        check_memory(total, memory.available, memory_bytes),
+        check_disk(shutil.disk_usage(existing).free, runs, disk_bytes),
+    ]
+
+
+def check_processor(flags: frozenset[str]) -> Finding:
+    """The CPU build of vLLM is compiled for AVX2."""
+    found = f"x86-64 with {'AVX-512' if 'avx512f' in flags else 'AVX2'}"
+    problem = "vLLM on a CPU needs the AVX2 instructions and this processor has none: use a machine from 2014 or later"
+    return judged("processor", "avx2" in flags, found, problem)
+
+
+def check_cores(cores: int) -> Finding:
+    problem = "one core: everything runs, slowly; two or more are better"
+    return judged("cores", cores >= 2, f"{cores} cores", problem, "warning")
+
+
+def check_memory(total: int, available: int, needed: int = NEEDED_MEMORY_BYTES) -> Finding:
+    """Too little in all is a failure; enough, but in use by others now, a warning. Bytes."""
+    wanted = f"{needed / GIB:.0f} GiB of memory are needed"
+    if total < needed:
+        problem = f"{wanted} and this machine or container has {total / GIB:.1f}: use a larger one, or raise its limit"
+        return Finding("memory", "failure", problem)
+    free = f"{available / GIB:.1f} of {total / GIB:.1f}"
+    problem = f"{wanted} and {free} are free: close other programs"
+    return judged("memory", available >= needed, f"{free} GiB free", problem, "warning")
+
+
+def check_disk(free: int, runs: Path, needed: int = NEEDED_DISK_BYTES) -> Finding:
+    """Room where results go. Bytes."""
+    problem = f"{needed / GIB:.0f} GiB of disk are needed and {runs} has {free / GIB:.1f}"
+    advice = "free some, or set ELASTIC_RUNS to a directory on another disk"
+    return judged("disk", free >= needed, f"{free / GIB:.0f} GiB free for {runs}", f"{problem}: {advice}")
+
+
+def check_shared_memory(size: int) -> Finding:
+    """Containers get 64 MiB unless told otherwise."""
+    problem = (
+        f"/dev/shm has {size / GIB:.2f} GiB, so Ray keeps objects on the disk, slowly: give the container "
+        f"--shm-size={NEEDED_SHARED_MEMORY_BYTES // GIB}g"
+    )
+    enough = size >= NEEDED_SHARED_MEMORY_BYTES
+    return judged("shared memory", enough, f"{size / GIB:.1f} GiB in /dev/shm", problem, "warning")
+
+
+def cgroup_memory_limit(
+    root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
+) -> int | None:
+    """Bytes this process's control groups allow, of versions 1 and 2; None without a limit."""
+    limits = []
+    for line in membership.read_text().splitlines() if membership.exists() else []:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            base, name = root, "memory.max"
+        elif "memory" in controllers.split(","):
+            base, name = root / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        # A limit binds everything below it. Inside a container the path may not exist and the root is the group's own.
+        group = base / path.lstrip("/")
+        for directory in (group, *group.parents):
+            file = directory / name
+            if directory.is_relative_to(base) and file.exists() and (text := file.read_text().strip()) != "max":
+                limits.append(int(text))
+    return min(limits, default=None)
+
+
+def processor_flags() -> frozenset[str]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return frozenset(next((line.partition(":")[2] for line in lines if line.startswith("flags")), "").split())

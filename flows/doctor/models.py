@@ -1,0 +1,102 @@
+"""The models of a preset: whether each can be used."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from elastic_core.errors import UserError
+from flows.doctor.finding import Finding
+from flows.doctor.probes import finish_probe, last_line, start_probe
+
+if TYPE_CHECKING:
+    from flows.settings import Settings
+
+_MODELS_PROBE = "from flows.doctor.models import probe_models; probe_models()"
+
+
+class Use(NamedTuple):
+    """A model, by the setting that names it, and what for.
+
+    Attributes:
+        model: "shipped", a directory, or OWNER/NAME on the hub.
+        device: of its engine.
+        trained: whether verl trains it, with its fused loss.
+        thinks: whether it needs think markers.
+    """
+
+    setting: str
+    model: str
+    device: Literal["cpu", "cuda"]
+    trained: bool = False
+    thinks: bool = True
+
+
+def models_in_use(settings: Settings) -> list[Use]:
+    """What the preset begins with and compares with, each once."""
+    trains = settings.train is not None
+    on_cpu = settings.engine.device == "cpu" or (settings.train is not None and settings.train.device == "cpu")
+    device: Literal["cpu", "cuda"] = "cpu" if on_cpu else "cuda"
+    uses = [Use("base", settings.base, device, trains)]
+    if settings.base == "warm-start":
+        # Fine-tuning keeps architecture and tokenizer; the miniature made anew has those of the one that is shipped.
+        initial = settings.warm_start.initial
+        uses = [Use("warm_start.initial", "shipped" if initial == "random" else initial, device, trained=True)]
+    known = {use.model for use in uses}
+    further = {name: model for name, model in settings.sweep.directories.items() if model not in known}
+    uses += [Use(f"sweep.checkpoints.{name}", model, settings.engine.device) for name, model in further.items()]
+    return [use._replace(thinks=settings.thinks) for use in uses]
+
+
+def start_look(uses: list[Use]) -> subprocess.Popen[str]:
+    """Begin to look at models, in a process of its own."""
+    return start_probe(_MODELS_PROBE, json.dumps(uses))
+
+
+def look(uses: list[Use], started: subprocess.Popen[str] | None = None) -> list[Finding]:
+    """A finding for each model, in about ten seconds. `started` is a probe of them that was begun earlier."""
+    if not uses:
+        return []
+    probe = started or start_look(uses)
+    # A hub that is away takes its time to be found so.
+    return check_models(uses, *finish_probe(probe, seconds=90 + 60 * len(uses)))
+
+
+def check_models(uses: list[Use], status: int, output: str) -> list[Finding]:
+    """What `probe_models` printed about each."""
+    if status:
+        problem = f"models could not be looked at ({last_line(output)}): run `make install`"
+        return [Finding("model", "failure", problem)]
+    # What is imported may print lines of its own. A refusal names its model.
+    found = map(json.loads, output.strip().splitlines()[-len(uses) :])
+    return [
+        Finding("model", "ok", f"{use.setting} = {use.model}: {message}")
+        if usable
+        else Finding("model", "failure", f"{use.setting} = {message}")
+        for use, (usable, message) in zip(uses, found, strict=True)
+    ]
+
+
+def probe_models() -> None:
+    """Run in a process of its own, as it imports transformers and vLLM: for each `Use` of the JSON list in the first
+    argument a line of JSON, [whether it is usable, why]."""
+    from elastic_core.miniature.warm_start import BASE
+    from elastic_core.model_check import require_usable
+    from elastic_core.model_files import TOKENIZER_FILES, locate
+
+    def usable(use: Use) -> tuple[bool, str]:
+        try:
+            # Of a model of the hub only what is small is fetched here.
+            checkpoint = BASE if use.model == "shipped" else locate(use.model, TOKENIZER_FILES)
+            here = use.model == "shipped" or Path(use.model).exists()
+            return True, require_usable(
+                checkpoint, name=use.model, device=use.device, trained=use.trained, weights=here, thinks=use.thinks
+            )
+        except UserError as error:
+            return False, str(error)
+
+    for line in [usable(Use(*fields)) for fields in json.loads(sys.argv[1])]:
+        print(json.dumps(line))

@@ -1,0 +1,39 @@
+"""Whoever looks at the last run need not repeat its settings."""
+
+from pathlib import Path
+
+import pytest
+
+from elastic_core.errors import UserError
+from flows.cli.options import asked
+from flows.last_run import recall, remember, table_of_last_run
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path / "runs"))
+    return tmp_path / "runs"
+
+
+def test_settings_are_the_last_run_s_unless_a_preset_is_given() -> None:
+    assert asked(None, ()) == ("embedded", {})
+    remember("smoke", {"sweep.samples": 4, "sweep.budgets": ["8+8"]})
+    assert asked(None, ()) == ("smoke", {"sweep.samples": 4, "sweep.budgets": ["8+8"]})
+    assert asked(None, ("sweep.samples=2",)) == ("smoke", {"sweep.samples": 2, "sweep.budgets": ["8+8"]})
+    assert asked("embedded", ()) == ("embedded", {})
+
+
+def test_a_preset_that_is_a_file_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.toml").write_text('extends = "smoke"\n')
+    monkeypatch.chdir(tmp_path)
+    remember("mine.toml", {})
+    last = recall()
+    assert last is not None and last.preset == str(tmp_path / "mine.toml")
+
+
+def test_without_a_run_or_its_table_the_next_step_is_said(runs: Path) -> None:
+    with pytest.raises(UserError, match=r"nothing was run yet .* expected --from TABLE"):
+        table_of_last_run()
+    runs.mkdir()
+    (runs / "last-run.json").write_text("no JSON")
+    assert recall() is None
