@@ -31,6 +31,11 @@ _STAGES = {
 FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline", "ablation", "nightly")
 
 
+_verbose = click.option(
+    "-v", "--verbose", is_flag=True, help="Show what Prefect, Ray, vLLM and MLflow say, not only log it."
+)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
     """Train and measure reasoning models under a token budget."""
@@ -43,7 +48,7 @@ def cli() -> None:
 @click.option(
     "--until", metavar="ci=POINTS", help="Add samples until every cell's 95 % interval is within ±POINTS percent."
 )
-@click.option("-v", "--verbose", is_flag=True, help="Show what Prefect, Ray, vLLM and MLflow say, not only log it.")
+@_verbose
 def run(
     flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, until: str | None, verbose: bool
 ) -> None:
@@ -57,7 +62,7 @@ def run(
         changes["data.mirror"] = mirror
     if until is not None:
         changes["sweep.until_ci"] = _points(until)
-    _run(flow, preset, changes)
+    _run(flow, preset, changes, verbose)
 
 
 @cli.command()
@@ -74,6 +79,7 @@ def run(
 @click.option("--tokenizer", metavar="DIR", help="Of a model behind a server: a directory, or OWNER/NAME on the hub.")
 @click.option("--mirror", metavar="DIR", help="Local tree of source files; the same as --set data.mirror=DIR.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of preset evaluate.")
+@_verbose
 def evaluate(
     model: str,
     benchmarks: tuple[str, ...],
@@ -84,6 +90,7 @@ def evaluate(
     tokenizer: str | None,
     mirror: str | None,
     overrides: tuple[str, ...],
+    verbose: bool,
 ) -> None:
     """From MODEL to its accuracy over tokens: fetch the benchmark, measure under a grid of budgets, write the report.
 
@@ -104,10 +111,10 @@ def evaluate(
     )
     if mirror is not None:
         changes["data.mirror"] = mirror
-    _run("pipeline", evaluate.PRESET, changes | changes_of(overrides))
+    _run("pipeline", evaluate.PRESET, changes | changes_of(overrides), verbose)
 
 
-def _run(flow: str, preset: str, changes: dict[str, Any]) -> None:
+def _run(flow: str, preset: str, changes: dict[str, Any], verbose: bool) -> None:
     from flows import doctor, environment, last_run, presets
 
     settings = presets.resolve(preset, changes)  # Bad input is refused before anything starts.
@@ -120,6 +127,7 @@ def _run(flow: str, preset: str, changes: dict[str, Any]) -> None:
     from tasks.stage import REPORT
 
     if done := finished(flow, preset, changes):
+        last_run.remember(preset, changes)
         click.echo(done)
         return
     environment.end_orphaned_servers()
