@@ -26,7 +26,7 @@ install: ## Create or renew .venv from the lock; nothing to do is done in an ins
 	@$(PYTHON) infra/install.py $(ENGINE) $(INSTALL_FOR)
 
 demo: install ## Train and measure a miniature model on this machine
-	@$(BIN)/elastic run pipeline --preset embedded
+	@$(BIN)/elastic run pipeline --preset embedded --set sweep.samples=4
 
 up: install ## Start Prefect, MLflow and a worker; Ctrl-C stops them
 	@$(BIN)/elastic up

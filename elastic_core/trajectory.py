@@ -70,23 +70,19 @@ class Trajectory:
     @property
     def think_tokens(self) -> int:
         """Sampled tokens before the solution, a think-end of the model's own included."""
-        return sum(not forced for forced in self.forced[: self.solution_start])
+        return _sampled(self.forced[: self.solution_start])
 
     @property
     def solution_tokens(self) -> int:
         """Sampled tokens of the solution, end-of-text included."""
-        return 0 if self.solution_start is None else sum(not forced for forced in self.forced[self.solution_start :])
+        return 0 if self.solution_start is None else _sampled(self.forced[self.solution_start :])
 
     @property
     def navigator_tokens(self) -> int:
         """Sampled tokens of the navigator's turns, a part of the thinking; in the solver's tokens, as all counts."""
         ends = [at for at, _ in self.turns[1:]] + [len(self.forced)]
-        return sum(
-            not forced
-            for (at, role), end in zip(self.turns, ends, strict=True)
-            if role in (NAVIGATOR, TRANSLATED)
-            for forced in self.forced[at:end]
-        )
+        turns = zip(self.turns, ends, strict=True)
+        return sum(_sampled(self.forced[at:end]) for (at, role), end in turns if role in (NAVIGATOR, TRANSLATED))
 
     @property
     def forced_tokens(self) -> int:
@@ -115,6 +111,10 @@ class Trajectory:
         if limit is not None and len(self.response_ids) - self.forced_tokens > limit:
             raise BudgetExceeded(f"{len(self.response_ids) - self.forced_tokens} sampled tokens, at most {limit} asked")
         return self
+
+
+def _sampled(forced: tuple[bool, ...]) -> int:
+    return len(forced) - sum(forced)
 
 
 KEY = ("model", "benchmark", "problem", "sample", "strategy", "think_budget", "solution_budget")

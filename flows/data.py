@@ -22,7 +22,6 @@ from elastic_core.fingerprint import tokenizer_fingerprint
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.reasonflux.sft import file_dataset
 from elastic_core.rewards.code.sandbox import require_sandbox
-from flows import environment, presets
 from flows.run import FlowRun
 from flows.settings import Settings
 from tasks.data import build_data, fetch_data
@@ -199,13 +198,6 @@ def build_if_missing(run: FlowRun, preset: str, overrides: dict[str, Any] | None
     """For a flow that needs data, as a flow run of its own."""
     if not DataInputs(run).is_built:
         prepare_data(preset, overrides, run.parent)
-
-
-def finished(preset: str, overrides: dict[str, Any]) -> Path | None:
-    """Where the data sets lie, when all of them are built; asked before a server is started for nothing."""
-    run = FlowRun(presets.resolve(preset, overrides), environment.runs_directory(), given=preset)
-    data = DataInputs(run)
-    return data.stage.directory if data.is_built else None
 
 
 def mirror_of(settings: Settings) -> Path | None:

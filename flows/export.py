@@ -22,7 +22,7 @@ from elastic_core.training import model_card
 from flows.budgets import measured_levels, measured_models, table_fingerprint
 from flows.inputs import Inputs
 from flows.run import FlowRun
-from reports.summary import COLUMNS, summarize
+from reports.summary import report_rows, summarize
 from tasks.stage import BEST, MODEL, TABLE
 
 
@@ -67,7 +67,7 @@ def measured(inputs: Inputs, model: Path) -> list[dict[str, Any]]:
     if name is None:
         return []
     wanted = (pl.col("model") == name) & inputs.measured_rows
-    rows = SweepTable(inputs.sweep.directory / TABLE).scan().filter(wanted).select(COLUMNS).collect()
+    rows = report_rows(SweepTable(inputs.sweep.directory / TABLE).scan().filter(wanted)).collect()
     return summarize(rows).to_dicts() if rows.height else []
 
 

@@ -24,6 +24,7 @@ from reports.headline import headline
 from reports.summary import cell_problems, summarize_problems
 from reports.wording import plain
 from tasks.stage import TABLE
+from tasks.terminal import TOLD
 from tasks.tracking import Point, Tracker
 
 NEWEST = "newest"
@@ -53,7 +54,9 @@ def nightly(preset: str = "embedded", overrides: dict[str, Any] | None = None, d
     on = date.fromisoformat(day) if day else runtime.flow_run.scheduled_start_time.astimezone(UTC).date()
     newest = run.tracker.newest(f"elastic-{run.settings.preset}", run.runs)
     if newest is None:
-        get_run_logger().info("no training of %s is registered yet: base alone is measured", run.settings.preset)
+        get_run_logger().info(
+            "no training of %s is registered yet: base alone is measured", run.settings.preset, extra=TOLD
+        )
     given = {**(overrides or {}), **tonight(run.settings, on, newest[1] if newest else None)}
     night = FlowRun.begin(preset, given)
     build_if_missing(night, preset, given)

@@ -33,6 +33,16 @@ def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, pa
     return Path(run.perform(write_report, stage))
 
 
+def closing(report: Path) -> str:
+    """What a command ends with that made a report: its verdict, and the page to open.
+
+    Args:
+        report: its report.md.
+    """
+    _, verdict, *_ = report.read_text().split("\n\n")
+    return f"{verdict.strip('*')}\n{report.with_suffix('.html')}"
+
+
 def codeforces_standings(inputs: Inputs) -> str:
     """Fetch the standings that ratings are computed from, as far as they can be: the report names the contests that it
     has to do without. Returns a hash of those that are there, so that with more of them it is made again."""

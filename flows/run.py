@@ -21,8 +21,12 @@ from elastic_core.ray_cluster import prepare_process
 from flows import environment, presets
 from flows.settings import Settings
 from tasks.stage import Stage, cached_task
+from tasks.terminal import TOLD
 from tasks.tracking import Tracker, flatten
 
+DONE_BEFORE = "done before, nothing to do"
+stage_seconds: dict[str, float] = {}
+"""What each stage that this process performed has taken, by name."""
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
@@ -95,9 +99,20 @@ class FlowRun:
         state: State[Result] = cached(stage, self.tracker, self.parent, *args, **keywords, return_state=True)
         result = state.result()
         seconds = time.perf_counter() - started
-        done = "done before, nothing to do" if state.name == "Cached" else f"finished in {seconds:.0f} s"
-        get_run_logger().info("%s: %s (%s)", stage.name, done, stage.directory)
+        if state.name == "Cached":
+            done = DONE_BEFORE
+        else:
+            done = f"finished in {seconds:.0f} s"
+            self._record_seconds(stage, seconds)
+        get_run_logger().info("%s: %s (%s)", stage.name, done, stage.directory, extra=TOLD)
         return result
+
+    def _record_seconds(self, stage: Stage, seconds: float) -> None:
+        stage_seconds[stage.name] = stage_seconds.get(stage.name, 0.0) + seconds
+        if (run_id := self.tracker.find(stage.label)) is not None:
+            self.tracker.log(run_id, metrics={"seconds": seconds})
+        if self.parent is not None:
+            self.tracker.log(self.parent, metrics={f"seconds/{stage.name}": stage_seconds[stage.name]})
 
 
 class _SentenceFilter(logging.Filter):

@@ -15,9 +15,10 @@ from flows.export import write_cards
 from flows.inputs import Inputs
 from flows.run import FlowRun
 from reports.comparison import render_comparison
-from reports.summary import COLUMNS
+from reports.summary import report_rows
 from tasks.stage import TABLE
 from tasks.sweep import measure
+from tasks.terminal import print_result
 
 
 @flow(name="sweep")
@@ -34,9 +35,15 @@ def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
         The directory of the trajectory table.
     """
     inputs = measure_grid(FlowRun.begin(preset, overrides, parent_run), preset, overrides)
-    write_cards(inputs)
-    print(render_comparison(seeds_as_one(measured_cells(inputs))))
+    # In a pipeline the report is what is looked for.
+    (print_result if parent_run is None else print)(conclusion(inputs))
     return inputs.sweep.directory / TABLE
+
+
+def conclusion(inputs: Inputs) -> str:
+    """What a finished sweep ends with: the cards of its models are written, and they are compared."""
+    write_cards(inputs)
+    return render_comparison(seeds_as_one(measured_cells(inputs)))
 
 
 def measure_grid(run: FlowRun, preset: str, overrides: dict[str, Any] | None) -> Inputs:
@@ -55,4 +62,4 @@ def measure_grid(run: FlowRun, preset: str, overrides: dict[str, Any] | None) ->
 def measured_cells(inputs: Inputs) -> pl.DataFrame:
     """Rows of the table that the settings ask for: it may hold more."""
     asked = pl.col("model").is_in(inputs.run.settings.models) & inputs.measured_rows
-    return SweepTable(inputs.sweep.directory / TABLE).scan().filter(asked).select(COLUMNS).collect()
+    return report_rows(SweepTable(inputs.sweep.directory / TABLE).scan().filter(asked)).collect()

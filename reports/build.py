@@ -8,12 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from elastic_core.errors import UserError
 from elastic_core.escaping import write_csv
 from elastic_core.files import replacing, write_text
 from elastic_core.statistics.accuracy import paired_differences
 from elastic_core.statistics.budgets import anytime_accuracy, budget_advice, cheapest_budgets, falls, marginal_accuracy
 from elastic_core.statistics.curves import area_differences
+from elastic_core.statistics.parallel import Parallel, parallel_problems
 from elastic_core.statistics.responses import is_cut, response_kind, response_kinds
 from elastic_core.statistics.seeds import seeds_as_one
 from elastic_core.statistics.thinking import thinking_spent
@@ -24,7 +27,7 @@ from reports.figures import Sheet, accuracy, differences, frontier, model_colour
 from reports.headline import headline
 from reports.published import published
 from reports.rendering import render_markdown, write_page
-from reports.summary import COLUMNS, cell_problems, summarize_problems, write_summary_json
+from reports.summary import cell_problems, report_rows, summarize_problems, write_summary_json
 from reports.tables import SEPARATE, comparisons
 from reports.tables import budgets as budget_tables
 from reports.tables import costs as cost_tables
@@ -113,10 +116,19 @@ def _replace_earlier(content: ReportContent, earlier: list[str]) -> None:
     write_text(listing, json.dumps(written, indent=1) + "\n")
 
 
+def _with_parallel(summary: pl.DataFrame, problems: pl.DataFrame, rows: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    """Cells of thinking in parallel beside all others. Each rests on all rows of a cell of separate budgeting."""
+    found = summarize_problems(parallel_problems(rows, problems, [Parallel.parse(name) for name in names]))
+    place = ["model", "benchmark"]
+    counts = summary.filter(strategy=SEPARATE).group_by(place).agg(pl.col("num_trajectories").max())
+    found = found.drop("num_trajectories").join(counts, on=place).select(summary.columns)
+    return pl.concat([summary, found])
+
+
 def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     # The text of solutions is read in pieces, and only to tell the responses apart.
-    told = {"kind": response_kind(), "cut": is_cut()}
-    asked_for = sources.rows.select(*COLUMNS, **told).collect(engine="streaming")
+    told = response_kind().alias("kind"), is_cut().alias("cut")
+    asked_for = report_rows(sources.rows, *told).collect(engine="streaming")
     rows = seeds_as_one(asked_for)
     # Seeds of one training differ in what it went through, not in what it is.
     trainings = {
@@ -126,6 +138,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     star = trainings[TRAINED].fixed_budget if TRAINED in trainings else None
     problems = cell_problems(rows)
     summary = summarize_problems(problems)
+    beside = _with_parallel(summary, problems, rows, sources.parameters.parallel)
     responses = readable(asked_for)
     claims = evaluate_claims(rows, trainings, sources.parameters.expectations, sources.parameters.pairs)
     if all(each.num_answered == 0 for each in responses):
@@ -142,10 +155,10 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     gains, spent, hurt = marginal_accuracy(problems), thinking_spent(rows), falls(problems)
     anytime = anytime_accuracy(problems, sources.parameters.distribution)
     priced, chosen = cost_tables.priced(summary, costs[unit]), cheapest_budgets(advised)
-    colours, styles = model_colours([*summary["model"], *trainings]), strategy_styles(summary["strategy"])
+    colours, styles = model_colours([*summary["model"], *trainings]), strategy_styles(beside["strategy"])
     drawn = Sheet(directory / FIGURES, colours, styles)
     figures = [
-        accuracy.accuracy_vs_tokens(summary, drawn, star, theirs),
+        accuracy.accuracy_vs_tokens(beside, drawn, star, theirs),
         accuracy.accuracy_vs_budget(summary, drawn, star),
         frontier.pareto_frontier(priced, chosen, drawn, unit),
         differences.paired(by_model, drawn, "model", first_model),
@@ -166,6 +179,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         budget_tables.anytime(anytime, sources.parameters.distribution),
         comparisons.paired(by_model, "model", first_model),
         comparisons.paired(by_strategy, "strategy", first_strategy),
+        comparisons.parallel(beside, sources.parameters.parallel),
         comparisons.equal_tokens(
             area_differences(rows, "strategy", first_strategy), area_differences(rows, "model", first_model)
         ),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from elastic_core.statistics.budgets import MARGIN, Distribution
 from elastic_core.statistics.cost import CostModel
+from elastic_core.statistics.parallel import Parallel
 
 
 class Expectations(BaseModel):
@@ -42,5 +43,15 @@ class ReportParameters(BaseModel):
     latency: CostModel | None = None
     """Seconds of an input, a cached input and an output token, and of a turn; without them those that the sweep
     measured of each model's engine, one request at a time."""
+    parallel: list[str] = []
+    """Thinking in parallel to show beside separate budgeting at equal tokens: majority_N, and short_M_at_N, where the M
+    shortest of N thoughts vote. Nothing is drawn for it; the sweep needs N samples."""
     distribution: Distribution = "log-uniform"
     """Of the thinking budgets that anytime accuracy stands for: "log-uniform" or "uniform"."""
+
+    @field_validator("parallel")
+    @classmethod
+    def _known(cls, names: list[str]) -> list[str]:
+        for name in names:
+            Parallel.parse(name)
+        return names

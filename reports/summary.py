@@ -36,7 +36,7 @@ import polars.selectors as cs
 
 from elastic_core.files import write_text
 from elastic_core.statistics.accuracy import mean_rate, mean_score, problem_maj_at_k, problem_pass_at_k
-from elastic_core.statistics.cost import WORK, work
+from elastic_core.statistics.cost import WORK, with_work
 from elastic_core.statistics.estimates import (
     Estimate,
     forced_close,
@@ -49,11 +49,10 @@ from elastic_core.statistics.estimates import (
 from elastic_core.statistics.seeds import by_seed, seed_keys
 from elastic_core.trajectory import CELL, KEY, SCHEMA
 
-COLUMNS: tuple[str | pl.Expr, ...] = (
+_READ = (
     *KEY, "think_tokens", "forced_tokens", "solution_tokens", "navigator_tokens", "think_finish", "answer", "score",
-    "grade_status", *work(),
+    "grade_status", *WORK,
 )  # fmt: skip
-"""What a report reads of the trajectory table; long columns stay on disk."""
 
 _MEANS: dict[str, tuple[str, Callable[[pl.DataFrame, str], Estimate]]] = {
     "pass_at_k": ("pass_at_k", mean_rate),
@@ -80,6 +79,11 @@ SUMMARY = pl.Schema(
         **{by_seed(name): pl.List(pl.Float64()) for name in ("avg_at_k", "tokens_mean")},
     }
 )
+
+
+def report_rows(rows: pl.LazyFrame, *more: pl.Expr) -> pl.LazyFrame:
+    """What a report reads of a trajectory table, and `more`; long columns stay on disk."""
+    return with_work(rows).select(*_READ, *more)
 
 
 def summarize(rows: pl.DataFrame) -> pl.DataFrame:
@@ -124,7 +128,7 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
     num_samples, and the cell's k.
 
     Args:
-        rows: of a trajectory table, whole or read with COLUMNS.
+        rows: of a trajectory table, whole or as `report_rows`.
 
     Raises:
         ValueError: as `summarize`.
@@ -135,7 +139,7 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
     if repeated := rows.height - rows.n_unique([*by, "problem", "sample"]):
         raise ValueError(f"{repeated} rows repeat a key ({', '.join(KEY)}); each trajectory counts once")
     if "forced" in rows.columns:
-        rows = rows.select(*COLUMNS, *seed_keys(rows))
+        rows = report_rows(rows.lazy(), *map(pl.col, seed_keys(rows))).collect()
     rows = rows.with_columns(tokens=sampled_tokens(), forced_close=forced_close())
     means = ["tokens", "think_tokens", "solution_tokens", "navigator_tokens", "forced_tokens", "forced_close", *WORK]
     means = ["score", *means]

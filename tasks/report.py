@@ -46,6 +46,7 @@ from tasks.artifacts import link_run
 from tasks.stage import (
     METRICS,
     MODEL,
+    REPORT,
     STANDINGS,
     Stage,
     benchmark_files,
@@ -91,7 +92,7 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
         for file in files_of(content):
             folder = file.parent.relative_to(directory).as_posix()
             tracker.client.log_artifact(run_id, str(file), None if folder == "." else folder)
-    markdown = directory / "report.md"
+    markdown = directory / REPORT
     create_markdown_artifact(markdown.read_text(), key="report", description=f"Report of {stage.preset}")
     for file in (markdown, directory / "report.html"):
         key = f"report-{file.suffix[1:]}"

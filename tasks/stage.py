@@ -32,6 +32,8 @@ METRICS = "metrics.parquet"
 """Training metrics by step, as MLflow holds them: columns step, name, value."""
 TABLE = "table"
 """Directory of a sweep's trajectory table, in the stage's."""
+REPORT = "report.md"
+"""The report's text, in its stage's directory."""
 STORES = "tables"
 """Directory of the stores that the tables of a preset share, beside its stages."""
 

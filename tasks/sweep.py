@@ -26,6 +26,7 @@ from elastic_core.strategies import Sampling
 from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
 from elastic_core.sweep.grid import first_problems, rows_of
+from elastic_core.sweep.lengths import known_lengths, longest_first
 from elastic_core.sweep.models import SweepModel, sweep_models
 from elastic_core.sweep.plan import SweepPlan, plan_sweep
 from elastic_core.sweep.samples import Samples, samples_text, within
@@ -33,11 +34,12 @@ from elastic_core.sweep.stopping import next_samples, projection, widest
 from elastic_core.sweep.store import Manifest
 from elastic_core.sweep.table import SweepTable, Throughput, bytes_per_token, with_stores
 from elastic_core.trajectory import CELL
-from reports.summary import COLUMNS, cell_problems, summarize_problems
+from reports.summary import cell_problems, report_rows, summarize_problems
 from reports.verdict import readable, unreadable
 from tasks.artifacts import Progress, progress
 from tasks.cells import record_cells
 from tasks.stage import STORES, TABLE, Stage, seconds_to_queue, worth_retrying
+from tasks.terminal import TOLD
 from tasks.tracking import Tracker, flatten
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ def measure(
             before = time.monotonic()
             sweep.run(cluster)
             after = time.monotonic()
-            rows = sweep.store.scan().select(COLUMNS).collect()
+            rows = report_rows(sweep.store.scan()).collect(engine="streaming")
             means = cell_problems(rows)
             summary, anytime = summarize_problems(means), anytime_accuracy(means)
             places: dict[str, Path | str] = {
@@ -88,6 +90,8 @@ def measure(
                 for sentence in unreadable(model):
                     get_run_logger().warning(sentence)
             counts = sweep.totals() | {"bookkeeping_seconds": before - began + time.monotonic() - after}
+            if sweep.first_rows_seconds is not None:
+                counts["first_rows_seconds"] = sweep.first_rows_seconds
             if sweep.results:
                 tracker.log(run_id, metrics=counts)
             sweep.raise_failures()
@@ -126,6 +130,7 @@ class Sweep:
     Attributes:
         samples: of each problem and cell, by benchmark where they differ; more, as it runs, where narrow intervals take
             them.
+        first_rows_seconds: from the beginning to the first rows in the table, where there were any to come.
     """
 
     stage: Stage
@@ -136,6 +141,7 @@ class Sweep:
     samples: Samples
     results: list[SweepResult] = field(default_factory=list)
     failures: list[SweepIncomplete] = field(default_factory=list)
+    first_rows_seconds: float | None = None
 
     @classmethod
     def of(
@@ -164,13 +170,14 @@ class Sweep:
             shown: Progress | None = None
             on_ray = False
             while behind := [model for model in self.models if self.plan(model).work] or self.widen(self.models):
+                if shown is None:
+                    shown = stack.enter_context(progress("sweep", self.num_missing(), "rows"))
                 if not on_ray and any(not model.endpoints for model in behind):
                     stack.enter_context(connected(stack.enter_context(running_cluster(cluster))))
                     on_ray = True
-                if shown is None:
-                    shown = stack.enter_context(progress("sweep", self.num_missing(), "rows"))
                 for model in behind:
                     asyncio.run(self.run_model(model, shown))
+                self.first_rows_seconds = shown.first_seconds
                 if self.failures:
                     return
 
@@ -201,7 +208,7 @@ class Sweep:
         goes_on = "narrow enough" if narrow else "the cap" if at_cap else f"going on to {samples_text(following)}"
         get_run_logger().info(
             "%s: the widest interval is ±%.1f points of %g asked, %s: %s",
-            samples_text(self.samples), found.half_width, target, found.cell, goes_on,
+            samples_text(self.samples), found.half_width, target, found.cell, goes_on, extra=TOLD,
         )  # fmt: skip
         if narrow or at_cap:
             return []
@@ -245,7 +252,7 @@ class Sweep:
 
                 try:
                     result = await run_sweep(
-                        plan,
+                        longest_first(plan, known_lengths(self.store, model.name)),
                         sampling=Sampling(sampling["temperature"], sampling["top_p"]),
                         prompts=model.prompts,
                         replicas=replicas,

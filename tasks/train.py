@@ -80,8 +80,8 @@ def train_policy(
                 log_file = directory / "train.log"
                 pretended = (parameters.nodes, parameters.gpus_per_node) if parameters.device == "cpu" else ()
                 with (
-                    running_cluster(cluster, *pretended) as running,
                     progress("train", parameters.steps, "steps") as shown,
+                    running_cluster(cluster, *pretended) as running,
                 ):
                     job = launch.submit(running, config, directory / "verl.yaml", environment)
                     get_run_logger().info("following job %s at %s, log in %s", job, running.dashboard, log_file)
@@ -90,6 +90,8 @@ def train_policy(
                         running, job, log_file=log_file, on_line=lines.pass_on, on_step=shown.reach,
                         deadlines=launch.Deadlines(parameters.start_timeout_seconds, parameters.step_timeout_seconds),
                     )  # fmt: skip
+                if shown.first_seconds is not None:
+                    tracker.log(run_id, metrics={"first_step_seconds": shown.first_seconds})
                 if lines.warnings:
                     tracker.log(run_id, tags={"warning": "\n".join(lines.warnings)})
             try:  # Training, which is over, would not send missing ones again.

@@ -8,15 +8,18 @@ Exact: in one trajectory every prefix is visited once, and its continuation was 
 prefix, so each trajectory has the law of independent sampling. That holds only as long as nothing drawn is forgotten:
 a thought that is known up to a forgotten think-end, and drawn on from there, would be too long on average. Hence
 `learn` takes the tokens that a strategy dropped too. Cells of one sample are coupled, so their differences are paired.
+
+Requests are answered side by side. One whose prefix another may be drawing waits for that draw (`turns`), so nothing is
+drawn twice, and rollouts in turn get the same tokens however long each draw takes.
 """
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from elastic_core.engines.base import Engine
+from elastic_core.engines.turns import Turn, Turns
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
 
 Layer = tuple[Sampling, int]
@@ -37,7 +40,7 @@ class MemoCounts:
 
 
 class ContinuationMemo:
-    """Wraps an engine for one (model, problem, sample). Requests are answered one after the other.
+    """Wraps an engine for one (model, problem, sample).
 
     The trie of known sequences is kept as its draws: each one is a prefix and what followed it, and begins where no
     other went on. A sequence leaves a draw where a strategy forced another token; there a new draw begins.
@@ -47,14 +50,23 @@ class ContinuationMemo:
         self.counts = counts or MemoCounts()
         self._engine = engine
         self._draws: dict[Layer, list[tuple[tuple[int, ...], Tokens]]] = {}
-        self._one_at_a_time = asyncio.Lock()
+        self._turns = Turns()
 
     async def generate(self, request: Generate, seed: int) -> Completion:
-        """See `Engine`."""
+        """See `Engine`. Each request has a turn of its own, in the order in which they come."""
+        with self._turns.add(request.prefix) as turn:
+            return await self.answer(request, seed, turn)
+
+    def of_turn(self, turn: Turn) -> Engine:
+        """The memo as one rollout asks it, request by request."""
+        return _OfTurn(self, turn)
+
+    async def answer(self, request: Generate, seed: int, turn: Turn) -> Completion:
+        """As `generate`, for the rollout whose turn it is."""
         if request.budget is not None:  # The engine forces tokens of its own: those are no draws.
             return await self._asked(request, seed)
-        async with self._one_at_a_time:
-            answer, num_drawn = await self._answer(request, seed)
+        turn.reach(request.prefix)
+        answer, num_drawn = await self._answer(request, seed, turn)
         self.counts.reused += len(answer.tokens) - num_drawn
         return answer
 
@@ -76,7 +88,7 @@ class ContinuationMemo:
         stops = [known.ids.index(token) for token in request.stop if token in known.ids]
         return _cut(known, min(stops) + 1) if stops else known
 
-    async def _answer(self, request: Generate, seed: int) -> tuple[Completion, int]:
+    async def _answer(self, request: Generate, seed: int, turn: Turn) -> tuple[Completion, int]:
         """The completion, and how many of its tokens were drawn for it."""
         num_drawn = 0
         while True:
@@ -85,6 +97,8 @@ class ContinuationMemo:
             if finish is not None:
                 return Completion(known.ids, finish, known.logprobs), num_drawn
             prefix = request.prefix + known.ids
+            if await turn.waited(prefix):
+                continue
             left = None if request.max_tokens is None else request.max_tokens - len(known.ids)
             limit = self._limit(request, prefix, left)
             rest = await self._asked(replace(request, prefix=prefix, max_tokens=limit), seed)
@@ -101,7 +115,7 @@ class ContinuationMemo:
         """How many tokens to draw at most, where `left` are asked for. Past tokens that a strategy forced another draw
         may begin; one that happens to take the same way ends there, or what follows would be drawn twice."""
         starts = [start for start, _ in self._draws.get((request.sampling, request.draw), ())]
-        ahead = [len(start) - len(prefix) for start in starts if start[: len(prefix)] == prefix]
+        ahead = [len(start) - len(prefix) for start in starts if _begins(start, prefix)]
         return min(ahead if left is None else [*ahead, left], default=None)
 
     async def _asked(self, request: Generate, seed: int) -> Completion:
@@ -126,9 +140,21 @@ class ContinuationMemo:
         """What the draw that passes through the prefix holds after it."""
         for start, drawn in self._draws.get(layer, ()):
             at = len(prefix) - len(start)
-            if 0 <= at < len(drawn.ids) and prefix[: len(start)] == start and prefix[len(start) :] == drawn.ids[:at]:
+            # Prefixes are long: mostly their last token tells that they lie on another draw.
+            if not 0 <= at < len(drawn.ids) or (at and prefix[-1] != drawn.ids[at - 1]):
+                continue
+            if prefix[len(start) :] == drawn.ids[:at] and _begins(prefix, start):
                 return Tokens(drawn.ids[at:], None if drawn.logprobs is None else drawn.logprobs[at:])
         return None
+
+
+@dataclass(frozen=True)
+class _OfTurn:
+    memo: ContinuationMemo
+    turn: Turn
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        return await self.memo.answer(request, seed, self.turn)
 
 
 def _finish(known: Tokens, request: Generate) -> Finish | None:
@@ -136,6 +162,10 @@ def _finish(known: Tokens, request: Generate) -> Finish | None:
     if known.ids and known.ids[-1] in request.stop:
         return Finish.STOP
     return Finish.LENGTH if len(known.ids) == request.max_tokens else None
+
+
+def _begins(ids: tuple[int, ...], start: tuple[int, ...]) -> bool:
+    return start[-1:] == ids[max(0, len(start) - 1) : len(start)] and ids[: len(start)] == start
 
 
 def _cut(tokens: Tokens, count: int) -> Tokens:

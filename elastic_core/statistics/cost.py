@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import polars as pl
@@ -20,7 +21,7 @@ from elastic_core.trajectory import CELL
 _DRAWS = 500
 
 WORK = ("input_tokens", "cached_tokens", "output_tokens", "turns")
-"""Columns of `work`."""
+"""Columns of `with_work`."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +70,30 @@ def p95(rows: pl.DataFrame, column: str) -> Estimate:
     (the cluster bootstrap, as in `bootstrap`; without pseudo-problems, so a single problem has no width)."""
     rows = rows.sort(column)
     values = rows[column].cast(pl.Float64).to_numpy()
-    problems, place = np.unique(rows["problem"].to_numpy(), return_inverse=True)
-    counts = np.random.default_rng(SEED).multinomial(len(problems), np.full(len(problems), 1 / len(problems)), _DRAWS)
-    weights = np.cumsum(counts[:, place], axis=1)
-    drawn = values[(weights < 0.95 * weights[:, -1:]).sum(axis=1)]
+    place = rows["problem"].rank("dense").to_numpy() - 1
+    sizes = np.bincount(place)
+    counts = _resamples(len(sizes))
+    total = counts @ sizes
+    # From the top: what is below the percentile in every resample needs no weights.
+    top = 1 + len(values) // 8
+    while True:
+        above = np.cumsum(counts[:, place[len(values) - top :][::-1]], axis=1)
+        if top == len(values) or (total - above[:, -1] < 0.95 * total).all():
+            break
+        top = min(len(values), 2 * top)
+    # The value at which the weights from below reach the share: the first that is not less.
+    reached = (total[:, None] - above >= 0.95 * total[:, None]).sum(axis=1)
+    drawn = values[len(values) - 1 - reached]
     point = float(values[math.ceil(0.95 * len(values)) - 1])
     low, high = np.quantile(drawn, (0.025, 0.975))
-    return Estimate(point, min(point, float(low)), max(point, float(high)), len(problems), len(values))
+    return Estimate(point, min(point, float(low)), max(point, float(high)), len(sizes), len(values))
+
+
+@lru_cache(maxsize=4)
+def _resamples(num_problems: int) -> np.ndarray:
+    """How often each problem is in each resample, shape (draws, problems)."""
+    share = np.full(num_problems, 1 / num_problems)
+    return np.random.default_rng(SEED).multinomial(num_problems, share, _DRAWS)
 
 
 def cell_costs(rows: pl.DataFrame, model: CostModel) -> pl.DataFrame:
@@ -107,8 +125,8 @@ def on_frontier(cost: str, value: str) -> pl.Expr:
     return better.gather(pl.int_range(pl.len()).sort_by(order).arg_sort())
 
 
-def work() -> list[pl.Expr]:
-    """The columns `WORK` of a trajectory table's rows.
+def with_work(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Rows of a trajectory table with the columns `WORK`.
 
     - input_tokens: the prompt, and forced tokens after which something was sampled.
     - cached_tokens: over all turns but the first, what stood before the text that was forced in between.
@@ -116,45 +134,42 @@ def work() -> list[pl.Expr]:
     - turns: how often decoding began. A strategy that asks anew although nothing was forced in between, as after a
       think-end of the model's own, could have gone on in the same request, and is not charged for it.
     """
-    forced = pl.col("forced").map_batches(_turns, return_dtype=_TURNS)
-    read, turns, before = (forced.struct.field(name) for name in _TURNS.to_schema())
+    read, turns, before = (pl.col(_COUNTED).struct.field(name) for name in _TURNS.to_schema())
     sampled = pl.col("think_tokens") + pl.col("solution_tokens") + pl.col("dropped").list.len()
-    return [
+    # A column of its own: polars would count anew for each expression that it is part of.
+    counted = rows.with_columns(pl.col("forced").map_batches(_turns, return_dtype=_TURNS).alias(_COUNTED))
+    return counted.with_columns(
         (pl.col("prompt_tokens") + read).alias("input_tokens"),
         ((turns - 1).clip(0) * pl.col("prompt_tokens") + before).alias("cached_tokens"),
         sampled.cast(pl.Int64).alias("output_tokens"),
         turns.alias("turns"),
-    ]
+    )
 
 
+_COUNTED = "counted"
 _TURNS = pl.Struct({"read": pl.Int64, "turns": pl.Int64, "before": pl.Int64})
 
 
 def _turns(forced: pl.Series) -> pl.Series:
     """Of each response: forced tokens that something sampled follows, turns, and the tokens before each text that was
-    forced in between, summed. Over all tokens at once: a table has hundreds of millions."""
+    forced in between, summed. Over the texts of all responses at once: a table has hundreds of millions of tokens, and
+    few of them are forced."""
     lists = forced.to_arrow()
     offsets = lists.offsets.to_numpy()
-    flat = lists.values[offsets[0] : offsets[-1]].to_numpy(zero_copy_only=False)
+    places = np.flatnonzero(lists.values[offsets[0] : offsets[-1]].to_numpy(zero_copy_only=False))
     offsets = offsets - offsets[0]
-    starts, ends = offsets[:-1], offsets[1:]
-    before = np.ones_like(flat)
-    before[1:] = flat[:-1]
-    before[starts[starts < ends]] = True
-    begins, interruptions = np.flatnonzero(~flat & before), np.flatnonzero(flat & ~before)
-    turns, texts = (np.bincount(_row(offsets, places), minlength=len(starts)) for places in (begins, interruptions))
-    rows = _row(offsets, interruptions)
-    places = interruptions - starts[rows]
-    summed = np.bincount(rows, weights=places, minlength=len(starts)).astype(np.int64)
-    # What begins as often as it ends is followed by nothing; without a turn, all of it is.
-    last = np.zeros(len(starts), dtype=np.int64)
-    last[rows] = places
-    open_end = turns == texts
-    total = np.add.reduceat(np.append(flat, False), starts, dtype=np.int64) * (starts < ends)
-    read = total - np.where(open_end, ends - starts - last, 0)
-    return pl.DataFrame({"read": read, "turns": turns, "before": summed - np.where(open_end, last, 0)}).to_struct()
+    rows = np.searchsorted(offsets, places, side="right") - 1
+    # Where a text begins: not right after a forced token of the same response.
+    begins = np.append(True, (np.diff(places) > 1) | (np.diff(rows) > 0)) if len(places) else np.zeros(0, bool)
+    ends = np.append(begins[1:], True) if len(places) else begins
+    texts, first, behind = rows[begins], places[begins], places[ends] + 1
+    before, inner = first - offsets[texts], behind < offsets[texts + 1]
 
+    def summed(values: np.ndarray) -> np.ndarray:
+        return np.bincount(texts, weights=values, minlength=len(offsets) - 1).astype(np.int64)
 
-def _row(offsets: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """The lists that places in their flat values belong to."""
-    return np.searchsorted(offsets, places, side="right") - 1
+    # A text within a response divides it into one turn more; at its beginning or end it does not.
+    turns = (np.diff(offsets) > 0) + summed(-1.0 + (before > 0) + inner)
+    return pl.DataFrame(
+        {"read": summed((behind - first) * inner), "turns": turns, "before": summed(before * inner)}
+    ).to_struct()

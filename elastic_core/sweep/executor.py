@@ -1,4 +1,8 @@
-"""Runs what a sweep still misses: one coroutine per sample, each at its own pace, rows to disk as they come."""
+"""Runs what a sweep still misses: samples at their own pace, the cells of each side by side, rows to disk as they come.
+
+A sample's rows are the same however its cells interleave (`elastic_core.engines.turns`), and they are stored in the
+order of its cells: what a killed run leaves is what one cell after the other would have left.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,11 @@ from dataclasses import dataclass, field
 
 from elastic_core.engines.base import Engine, Limited, RequestFailed, drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
-from elastic_core.strategies import Completion, Generate, Sampling
-from elastic_core.sweep.grid import checkpoints
+from elastic_core.engines.turns import Turn
+from elastic_core.strategies import Completion, Generate, Sampling, Strategy
+from elastic_core.sweep.chain import Chain, run_chain
+from elastic_core.sweep.grid import Cell, checkpoints
+from elastic_core.sweep.lanes import Lanes, Place, Replica
 from elastic_core.sweep.models import Prompts, Questions
 from elastic_core.sweep.plan import SweepPlan, Work
 from elastic_core.sweep.resume import StoredRows, learn
@@ -27,14 +34,13 @@ FLUSH_ROWS = 4096
 FLUSH_TOKENS = 1_000_000
 FLUSH_SECONDS = 15.0
 """A shard is written at whichever comes first: few shards, and little lost to a kill."""
+FIRST_FLUSH_SECONDS = 1.0
+"""The first shard's time, doubled with each: whoever watches sees soon that rows come, and how fast."""
 
 MAX_WAITING = 3
 """Shards' worth of finished samples that may wait for the writer before generation does: memory stays bounded."""
 
 _SHOWN_FAILURES = 10
-
-Replica = Mapping[str, Engine]
-"""Engines by name of the checkpoint they run."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ async def run_sweep(
     Args:
         replicas: engines that do the same work side by side; a sample stays with one, whose prefix cache holds it.
         max_response_tokens: where a phase without a limit ends; None is the context's end.
-        max_in_flight: samples under way at once per replica; twice an engine's max_num_seqs keeps its batch full.
+        max_in_flight: requests at once per replica; twice an engine's max_num_seqs keeps its batch full.
         on_progress: called after every shard, from the event loop.
 
     Raises:
@@ -123,6 +129,7 @@ class _Run:
     failures: list[tuple[Sample, str]] = field(default_factory=list)
     full: asyncio.Event = field(default_factory=asyncio.Event)
     written: asyncio.Event = field(default_factory=asyncio.Event)
+    complete: bool = False
     counts: MemoCounts = field(default_factory=MemoCounts)
     rows_written: int = 0
     grading_seconds: float = 0.0
@@ -131,61 +138,78 @@ class _Run:
 
     async def run(self, replicas: Sequence[Replica], max_in_flight: int) -> SweepResult:
         self.stored = StoredRows(self.store, self.plan)
-        work = iter(self.plan.work)
+        lanes = Lanes(replicas, max_in_flight)
         # Grading takes milliseconds an answer: in a thread it does not hold up the requests. One thread, so that shards
         # are written one after the other even when a cancelled flush is still running.
         with ThreadPoolExecutor(1, thread_name_prefix="sweep-writer") as thread:
             try:
                 async with asyncio.TaskGroup() as group:
-                    writer = group.create_task(self.write(thread))
-                    workers = [
-                        group.create_task(self.work(work, replica))
-                        for _ in range(max_in_flight)
-                        for replica in replicas
-                    ]
-                    await asyncio.wait(workers)
-                    writer.cancel()
+                    group.create_task(self.write(thread))
+                    async with asyncio.TaskGroup() as samples:
+                        for unit in self.plan.work:
+                            samples.create_task(self.work(unit, await lanes.place()))
+                    self.complete = True
+                    self.full.set()
             except ExceptionGroup as errors:
-                raise errors.exceptions[0] from None  # It cancelled the others.
+                raise _first(errors) from None  # It cancelled the others.
             finally:
                 await self.flush(thread)
         if self.failures:
             raise SweepIncomplete(self.failures, self.result())
         return self.result()
 
-    async def work(self, units: Iterator[Work], replica: Replica) -> None:
-        for unit in units:
-            sharing, alone = self.engines(unit, replica)
-            for cell in unit.cells:
-                sample = Sample(cell, unit.problem, unit.number, unit.seed)
-                shares = self.prompts.strategies[cell.strategy].shares
-                trajectory = await self.attempt(sample, sharing if shares else alone)
-                if trajectory is not None:
-                    await self.finish(sample, trajectory)
-
-    def engines(self, unit: Work, replica: Replica) -> tuple[Mapping[str, Engine], Mapping[str, Engine]]:
-        """By role, for strategies that share and for those that do not. A checkpoint's memo is one, whatever roles it
-        has; it holds what its rows can tell again, so nothing of a strategy that does not share. Rows do not tell what
-        a navigator drew in tokens of its own: whole replies, which the same seeds draw again."""
+    async def work(self, unit: Work, place: Place) -> None:
+        """All cells of a unit. A checkpoint's memo is one, whatever roles it has; it holds what its rows can tell
+        again, so nothing of a strategy that does not share. Rows do not tell what a navigator drew in tokens of its
+        own: whole replies, which the same seeds draw again."""
         names = checkpoints(self.plan.model)
-        alone = {role: _Counted(replica[name], self.counts) for role, name in names.items()}
-        if self.plan.sharing == "independent":
-            return alone, alone
-        memos = {name: ContinuationMemo(replica[name], self.counts) for name in set(names.values())}
+        engines = {name: place.engine(name) for name in set(names.values())}
+        memos = {name: ContinuationMemo(engine, self.counts) for name, engine in engines.items()}
         if unit.resumed:
-            translates = any(self.prompts.strategies[cell.strategy].max_translated_tokens for cell in unit.cells)
+            translates = any(self.strategy(cell).max_translated_tokens for cell in unit.cells)
             told = {names["solver"]: memos[names["solver"]]} if translates else memos
             learn(told, self.stored.rows(unit), self.prompts, unit.problem, self.sampling)
-        return {role: memos[name] for role, name in names.items()}, alone
+
+        async def attempt(cell: Cell, turn: Turn | None) -> Trajectory | None:
+            mine: dict[str, Engine] = {
+                role: _Counted(engines[name], self.counts) if turn is None else memos[name].of_turn(turn)
+                for role, name in names.items()
+            }
+            return await self.attempt(_sample(unit, cell), mine)
+
+        async def finish(cell: Cell, trajectory: Trajectory) -> None:
+            await self.finish(_sample(unit, cell), trajectory)
+
+        with place:
+            async with asyncio.TaskGroup() as group:
+                for chain in self.chains(unit):
+                    group.create_task(run_chain(chain, attempt, finish))
+
+    def chains(self, unit: Work) -> Iterator[Chain]:
+        """Cells that share, by prompt, as only those share anything; and each other one by itself. Prefixes in two
+        tokenizers tell nothing of each other, so cells that translate run one after the other: every prefix begins with
+        the empty one."""
+        shared: dict[tuple[int, ...], list[Cell]] = {}
+        for cell in unit.cells:
+            if self.plan.sharing == "memo" and self.strategy(cell).shares:
+                translates = self.strategy(cell).max_translated_tokens > 0
+                prompt = () if translates else self.prompts.ids(unit.problem, cell.strategy, cell.budget)
+                shared.setdefault(prompt, []).append(cell)
+            else:
+                yield Chain((cell,))
+        for prompt, cells in shared.items():
+            yield Chain(tuple(cells), prompt, [not prompt or self.strategy(cell).redraws for cell in cells])
+
+    def strategy(self, cell: Cell) -> Strategy:
+        return self.prompts.strategies[cell.strategy]
 
     async def attempt(self, sample: Sample, engines: Mapping[str, Engine]) -> Trajectory | None:
-        strategy = self.prompts.strategies[sample.cell.strategy]
         prompt = self.prompts.ids(sample.problem, sample.cell.strategy, sample.cell.budget)
         if self.max_response_tokens is not None:
             engines = {role: Limited(engine, self.max_response_tokens) for role, engine in engines.items()}
         reason = ""
         for _ in range(ATTEMPTS):
-            rollout = strategy.decode(prompt, sample.cell.budget, self.rows.markers, self.sampling)
+            rollout = self.strategy(sample.cell).decode(prompt, sample.cell.budget, self.rows.markers, self.sampling)
             try:
                 return await drive(rollout, engines, sample.seed)
             except RequestFailed as error:
@@ -207,17 +231,21 @@ class _Run:
         return max(len(self.finished) / FLUSH_ROWS, self.finished_tokens / FLUSH_TOKENS)
 
     async def write(self, thread: ThreadPoolExecutor) -> None:
-        while True:
+        seconds = FIRST_FLUSH_SECONDS
+        while not self.complete:
             with suppress(TimeoutError):
-                async with asyncio.timeout(FLUSH_SECONDS):
+                async with asyncio.timeout(seconds):
                     await self.full.wait()
             self.full.clear()
+            if self.finished:
+                seconds = min(2 * seconds, FLUSH_SECONDS)
             await self.flush(thread)
 
     async def flush(self, thread: ThreadPoolExecutor) -> None:
         batch, self.finished, self.finished_tokens = self.finished, [], 0
         self.written.set()
-        await asyncio.get_running_loop().run_in_executor(thread, self.store_rows, batch)
+        # Shielded: cancelled before the thread has begun, the batch would be lost.
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(thread, self.store_rows, batch))
         if self.on_progress is not None:
             self.on_progress(self.result())
 
@@ -243,6 +271,15 @@ class _Run:
             store_seconds=self.store_seconds,
             seconds=time.monotonic() - self.began,
         )
+
+
+def _sample(unit: Work, cell: Cell) -> Sample:
+    return Sample(cell, unit.problem, unit.number, unit.seed)
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 @dataclass(frozen=True)

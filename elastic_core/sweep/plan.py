@@ -19,7 +19,7 @@ from elastic_core.seeds import cell_seed, sample_seed
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.samples import Samples, samples_of
-from elastic_core.trajectory import NAVIGATOR
+from elastic_core.trajectory import CELL, NAVIGATOR
 
 Sharing = Literal["memo", "independent"]
 """Whether the cells of a sample share what they draw (`elastic_core.engines.memo`), or each draws its own."""
@@ -27,10 +27,11 @@ Sharing = Literal["memo", "independent"]
 
 @dataclass(frozen=True)
 class Work:
-    """One unit of work: the cells of one sample of a problem, in the order in which they are run and stored.
+    """One unit of work: the cells of one sample of a problem, in the order in which they draw and are stored.
 
-    With the order fixed, what the memo knows before a cell is what the rows before it hold. So whoever stops in the
-    middle and rebuilds the memo from the table goes on exactly as if nothing had happened.
+    They run side by side, and draw as if one came after the other (`elastic_core.engines.turns`). With the order fixed,
+    what the memo knows before a cell is what the rows before it hold. So whoever stops in the middle and rebuilds the
+    memo from the table goes on exactly as if nothing had happened.
 
     Attributes:
         cells: still missing, of one model and benchmark.
@@ -84,15 +85,16 @@ def plan_sweep(
         ValueError: on a benchmark without problems, or repeated problem ids.
     """
     _check(cells, problems)
-    present = {cell: _present(finished, cell) for cell in cells}
+    present = _present(finished, cells)
     of_benchmark = {name: tuple(cell for cell in cells if cell.benchmark == name) for name in problems}
     work = []
     counts = {name: samples_of(num_samples, name) for name, wanted in of_benchmark.items() if wanted}
     for number in range(max(counts.values(), default=0)):
         for name, wanted in of_benchmark.items():
             for problem in problems[name] if number < counts.get(name, 0) else ():
-                missing = tuple(cell for cell in wanted if (problem.id, number) not in present[cell])
-                missing = wanted if len(missing) == len(wanted) else missing  # One tuple for all that miss everything.
+                there = present.get((name, problem.id, number), ())
+                # One tuple for all that miss everything.
+                missing = tuple(cell for cell in wanted if cell not in there) if there else wanted
                 if missing:
                     seed_here = sample_seed(seed, name, problem.id, number)
                     work.append(
@@ -207,16 +209,25 @@ def _apart(work: Sequence[Work], cells: Sequence[Cell]) -> Iterator[Work]:
                 yield Work(unit.problem, unit.number, seed, (cell,), resumed=False)
 
 
-def _present(finished: pl.DataFrame, cell: Cell) -> set[tuple[str, int]]:
-    """(problem, sample) pairs of a cell in the table."""
-    rows = finished.filter(
-        pl.col("model") == cell.model,
-        pl.col("benchmark") == cell.benchmark,
-        pl.col("strategy") == cell.strategy,
-        pl.col("think_budget").eq_missing(cell.budget.think),
-        pl.col("solution_budget").eq_missing(cell.budget.solution),
+def _present(finished: pl.DataFrame, cells: Sequence[Cell]) -> dict[tuple[str, str, int], frozenset[Cell]]:
+    """Cells that the table has of each (benchmark, problem, sample). A table has few sets of cells, mostly one."""
+    schema = {name: finished.schema[name] for name in CELL}
+    numbered = pl.DataFrame([cell.key for cell in cells], schema, orient="row").with_row_index("cell")
+    sample = ["benchmark", "problem", "sample"]
+    of_samples = (
+        finished.lazy()
+        .join(numbered.lazy(), on=CELL, nulls_equal=True)
+        .group_by(sample)
+        .agg(pl.col("cell").sort())
+        .group_by("cell")
+        .agg(sample)
+        .collect()
     )
-    return set(rows.select("problem", "sample").iter_rows())
+    found: dict[tuple[str, str, int], frozenset[Cell]] = {}
+    for numbers, *samples in of_samples.iter_rows():
+        there = frozenset(cells[number] for number in numbers)
+        found |= dict.fromkeys(zip(*samples, strict=True), there)
+    return found
 
 
 def _check(cells: Sequence[Cell], problems: Mapping[str, Sequence[Problem]]) -> None:

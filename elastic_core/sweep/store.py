@@ -18,6 +18,7 @@ import polars as pl
 
 from elastic_core.errors import UserError
 from elastic_core.files import LockHeld, exclusive, replacing, write_text
+from elastic_core.sweep.keys import Keys, keys_of
 from elastic_core.trajectory import KEY, SCHEMA
 
 MANIFEST = "manifest.json"
@@ -25,7 +26,6 @@ MANIFEST = "manifest.json"
 
 _SHARDS = "rows-*.parquet"
 _KEY = list(KEY)
-_TEXT = [name for name in _KEY if SCHEMA[name] == pl.String]
 
 
 class ManifestMismatch(UserError):
@@ -100,7 +100,7 @@ class TrajectoryStore:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._keys: pl.DataFrame | None = None  # Held while writing.
+        self._keys: Keys | None = None  # Held while writing.
 
     def shards(self) -> list[Path]:
         """Files of the rows there are now."""
@@ -124,11 +124,10 @@ class TrajectoryStore:
 
     def finished(self) -> pl.DataFrame:
         """The key columns of every row there is, texts as categories, and the path of its shard."""
-        return self._read_keys() if self._keys is None else self._keys
+        return (self._read_keys() if self._keys is None else self._keys).frame()
 
-    def _read_keys(self) -> pl.DataFrame:
-        keys = [_keys(pl.read_parquet(file, columns=_KEY), file) for file in self.shards()]
-        return pl.concat([_keys(pl.DataFrame(schema=SCHEMA), Path()), *keys])
+    def _read_keys(self) -> Keys:
+        return Keys(keys_of(pl.read_parquet(file, columns=_KEY), str(file)) for file in self.shards())
 
     def joined_with(self, manifest: Manifest) -> Manifest:
         """What the table's manifest is when rows of this one join.
@@ -173,14 +172,12 @@ class TrajectoryStore:
             return
         last = max((int(shard.stem.rpartition("-")[2]) for shard in self.shards()), default=-1)
         target = self.directory / f"rows-{last + 1:06d}.parquet"
-        new = _keys(rows, target)
-        repeated = pl.concat(
-            [new.filter(new.select(_KEY).is_duplicated()), new.join(self._keys, on=_KEY, how="semi", nulls_equal=True)]
-        )
+        new = keys_of(rows, str(target))
+        repeated = self._keys.repeated(new)
         if not repeated.is_empty():
             raise DuplicateKey(f"{self.directory}: {repeated.height} rows have a key twice, such as {repeated.row(0)}")
         self._write(rows, target)
-        self._keys = pl.concat([self._keys, new])
+        self._keys.add(new)
 
     def rewrite(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
         """Replace every shard by `change` of it, one after the other; keys stay.
@@ -214,9 +211,3 @@ def locked(directory: Path, wait_seconds: float = 0) -> Iterator[None]:
         raise TableLocked(
             f"{directory}: {holder} is writing this table; wait for it, stop it, or use another directory"
         ) from None
-
-
-def _keys(rows: pl.DataFrame, shard: Path) -> pl.DataFrame:
-    """Keys as categories: they are all that stays in memory of a table however long."""
-    texts = pl.col(_TEXT).cast(pl.Categorical)
-    return rows.select(_KEY).with_columns(texts, shard=pl.lit(str(shard)).cast(pl.Categorical))

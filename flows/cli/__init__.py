@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import click
@@ -31,6 +31,11 @@ _STAGES = {
 FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline", "ablation", "nightly")
 
 
+_verbose = click.option(
+    "-v", "--verbose", is_flag=True, help="Show what Prefect, Ray, vLLM and MLflow say, not only log it."
+)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
     """Train and measure reasoning models under a token budget."""
@@ -43,7 +48,10 @@ def cli() -> None:
 @click.option(
     "--until", metavar="ci=POINTS", help="Add samples until every cell's 95 % interval is within ±POINTS percent."
 )
-def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, until: str | None) -> None:
+@_verbose
+def run(
+    flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, until: str | None, verbose: bool
+) -> None:
     """Run FLOW here and now: prepare-data, warm-start, train, sweep, report, pipeline (all of them), ablation or
     nightly.
 
@@ -54,7 +62,7 @@ def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, 
         changes["data.mirror"] = mirror
     if until is not None:
         changes["sweep.until_ci"] = _points(until)
-    _run(flow, preset, changes)
+    _run(flow, preset, changes, verbose)
 
 
 @cli.command()
@@ -71,6 +79,7 @@ def run(flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, 
 @click.option("--tokenizer", metavar="DIR", help="Of a model behind a server: a directory, or OWNER/NAME on the hub.")
 @click.option("--mirror", metavar="DIR", help="Local tree of source files; the same as --set data.mirror=DIR.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of preset evaluate.")
+@_verbose
 def evaluate(
     model: str,
     benchmarks: tuple[str, ...],
@@ -81,6 +90,7 @@ def evaluate(
     tokenizer: str | None,
     mirror: str | None,
     overrides: tuple[str, ...],
+    verbose: bool,
 ) -> None:
     """From MODEL to its accuracy over tokens: fetch the benchmark, measure under a grid of budgets, write the report.
 
@@ -101,28 +111,38 @@ def evaluate(
     )
     if mirror is not None:
         changes["data.mirror"] = mirror
-    _run("pipeline", evaluate.PRESET, changes | changes_of(overrides))
+    _run("pipeline", evaluate.PRESET, changes | changes_of(overrides), verbose)
 
 
-def _run(flow: str, preset: str, changes: dict[str, Any]) -> None:
+def _run(flow: str, preset: str, changes: dict[str, Any], verbose: bool) -> None:
     from flows import doctor, environment, last_run, presets
 
     settings = presets.resolve(preset, changes)  # Bad input is refused before anything starts.
     environment.prepare()
+    # They import Prefect, which reads what was just prepared.
+    from flows.finished import finished
+    from flows.report import closing
+    from flows.run import stage_seconds
+    from tasks import terminal
+    from tasks.stage import REPORT
+
+    if done := finished(flow, preset, changes):
+        last_run.remember(preset, changes)
+        click.echo(done)
+        return
     environment.end_orphaned_servers()
     doctor.require_machine(settings, _STAGES.get(flow))
     last_run.remember(preset, changes)
     started = time.perf_counter()
-    if flow == "prepare-data":
-        from flows.data import finished
-
-        if built := finished(preset, changes):
-            click.echo(f"data: done before, nothing to do\n{built}")
-            return
-    result = _load(flow)(preset=preset, overrides=changes)
-    _mute_farewell()
-    click.echo(f"{flow} finished in {time.perf_counter() - started:.0f} s")
-    click.echo(result)
+    log = environment.runs_directory() / settings.preset / f"{flow}.log"
+    if not verbose:
+        click.echo(f"log: {log}", err=True)
+    with nullcontext() if verbose else terminal.quiet(log):
+        result = _load(flow)(preset=preset, overrides=changes)
+        _mute_farewell()
+    stages = ", ".join(f"{name} {seconds:.0f}" for name, seconds in stage_seconds.items())
+    click.echo(f"{flow} finished in {time.perf_counter() - started:.0f} s{stages and ': '}{stages}", err=True)
+    click.echo(closing(result) if result.name == REPORT else result)
 
 
 @cli.command()

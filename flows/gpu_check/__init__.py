@@ -263,7 +263,7 @@ class Check:
 
     def _flow(self, log: str, flow: str, until: Callable[[], bool] = lambda: False) -> int | None:
         """Exit status of `elastic run`; None when it was killed."""
-        return self._child(log, "-m", "flows.cli", "run", flow, "--preset", str(self.preset), until=until)
+        return self._child(log, "-m", "flows.cli", "run", flow, "-v", "--preset", str(self.preset), until=until)
 
     def _finish(self, log: str, flow: str) -> None:
         """A flow to its end. Raises UserError when it failed, with the end of its log."""

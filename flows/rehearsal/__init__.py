@@ -178,7 +178,7 @@ class Rehearsal:
 
     def _run(self, flow: str, until: Callable[[], bool] = lambda: False) -> int | None:
         """Exit status of `elastic run FLOW`, as a user runs it; None when it was killed as `until` said."""
-        command = [sys.executable, "-m", "flows.cli", "run", flow, "--preset", str(self.preset_file)]
+        command = [sys.executable, "-m", "flows.cli", "run", flow, "-v", "--preset", str(self.preset_file)]
         self.log.touch()
         with self.log.open(errors="replace") as log:
             log.seek(0, os.SEEK_END)

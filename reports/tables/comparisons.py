@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 import polars.selectors as cs
@@ -213,6 +213,34 @@ def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTabl
     caption = "avg@k at equal budget, in points; 95 % t-intervals of the problems' differences."
     title = f"{'Models' if between == 'model' else 'Strategies'} against {plain(baseline)}"
     return ReportTable(f"{between}_differences", title, caption, readable(frame), frozenset({name}))
+
+
+def parallel(cells: pl.DataFrame, names: Sequence[str]) -> ReportTable | None:
+    """Thinking in parallel beside separate budgeting, by the tokens that were sampled. None without such cells.
+
+    Args:
+        cells: in schema `reports.summary.SUMMARY`, those of `elastic_core.statistics.parallel` among them.
+        names: of these.
+    """
+    if cells.filter(pl.col("strategy").is_in(names)).is_empty():
+        return None
+    shown = cells.filter(pl.col("strategy").is_in([SEPARATE, *names]), pl.col("think_budget").is_not_null())
+    frame = shown.sort("benchmark", "model", "tokens_mean").select(
+        "benchmark",
+        "model",
+        pl.col("strategy").str.replace_all("_", " "),
+        budget=budget_text(),
+        **estimate("accuracy (%)", "avg_at_k", CI),
+        **estimate("sampled tokens", "tokens_mean", scale=1),
+        problems="num_problems",
+    )
+    caption = (
+        "A vote of n short thoughts against one long one. Majority n: n samples of separate budgeting at (t, s) and "
+        "the answer that most of them give; short m at n: that of the m shortest, the others stopped when the m-th "
+        "ends. The budget is n times (t, s), and tokens are those of all n. Nothing was drawn for it: each number is "
+        "the expectation over all choices of n samples. 95 % intervals: Wilson's."
+    )
+    return ReportTable("parallel", "Thinking in parallel", caption, frame)
 
 
 def equal_tokens(by_strategy: pl.DataFrame, by_model: pl.DataFrame) -> ReportTable | None:

@@ -40,7 +40,7 @@ from elastic_core.sweep.rows import RowBuilder
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import BUDGET
-from reports.summary import COLUMNS, summarize
+from reports.summary import report_rows, summarize
 from tests.bench import results
 
 MODEL = Path(elastic_core.miniature.__file__).parent / "base"
@@ -101,7 +101,7 @@ async def swept(
             store=store,
             max_in_flight=2 * PARAMETERS.max_num_seqs,
         )
-        return Swept(summarize(store.scan().select(COLUMNS).collect()), result)
+        return Swept(summarize(report_rows(store.scan()).collect()), result)
 
 
 def plain_vllm() -> Any:

@@ -30,9 +30,14 @@ def test_the_last_line_is_the_report(first: subprocess.CompletedProcess[str], ru
     assert "Accuracy" in report.read_text()
 
 
-def test_every_stage_tells_its_time(first: subprocess.CompletedProcess[str]) -> None:
-    for stage in ("data", "warm-start", "train", "sweep", "report"):
+def test_every_stage_tells_its_time_and_little_else_is_told(first: subprocess.CompletedProcess[str]) -> None:
+    stages = ("data", "warm-start", "train", "sweep", "report")
+    for stage in stages:
         assert f"{stage}: finished in" in first.stdout
+    last = next(line for line in first.stdout.splitlines() if line.startswith("pipeline finished in"))
+    assert all(f"{stage} " in last for stage in stages)
+    for chatter in ("INFO", "Flow run", "mlflow", "Ray cluster"):
+        assert chatter not in first.stdout
 
 
 def test_nothing_listens_where_another_machine_could_call(
@@ -88,6 +93,8 @@ def test_mlflow_holds_pipeline_stages_and_cells(table: pl.DataFrame, runs: Path)
     headline = {"star/miniature-easy/trained/separate", "gain/miniature-easy/trained/separate_low"}
     headline |= {"anytime/miniature-easy/base/separate", "free_tokens/miniature-easy/trained/unconstrained"}
     assert headline <= runs_by_name["report"].data.metrics.keys() & parent.data.metrics.keys()
+    assert {"seconds/train", "seconds/sweep", "seconds/report"} <= parent.data.metrics.keys()
+    assert 0 < runs_by_name["train"].data.metrics["first_step_seconds"] < parent.data.metrics["seconds/train"]
     assert len(runs_by_name["train"].data.params) < 40, "verl's thousand are an artifact"
 
 

@@ -15,7 +15,7 @@ from elastic_core.engines.endpoint import EndpointParameters, parse_address
 from elastic_core.engines.http import http_pool
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
-from elastic_core.statistics.cost import work
+from elastic_core.statistics.cost import WORK
 from elastic_core.strategies import Finish, Sampling
 from elastic_core.strategies.chat import ChatRequest, Reply
 from elastic_core.strategies.effort import EFFORTS
@@ -27,7 +27,7 @@ from elastic_core.trajectory import KEY
 from flows import presets
 from flows.endpoints import find_endpoints
 from flows.settings import Settings
-from reports.summary import COLUMNS, summarize
+from reports.summary import report_rows, summarize
 from tests.api_server import ApiServer, listening
 from tests.exactness import broken_rules
 
@@ -126,11 +126,11 @@ def test_a_row_holds_the_servers_counts_and_no_ids(rows: pl.DataFrame) -> None:
 
 
 def test_it_is_graded_and_summarised_as_any_other(rows: pl.DataFrame) -> None:
-    summary = summarize(rows.select(COLUMNS))
+    summary = summarize(report_rows(rows.lazy()).collect())
     assert set(summary["avg_at_k"]) == {1.0}
     tokens = dict(summary.filter(pl.col("think_budget").is_null()).select("strategy", "tokens_mean").iter_rows())
     assert tokens["unconstrained"] == 2 and tokens["effort_low"] < tokens["effort_medium"]
-    costs = rows.select(work())
+    costs = report_rows(rows.lazy()).collect().select(WORK)
     assert costs["turns"].to_list() == [1] * rows.height
     assert costs["output_tokens"].to_list() == (rows["think_tokens"] + rows["solution_tokens"]).to_list()
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from elastic_core.budget import Budget
 from elastic_core.engines.base import Engine, RequestFailed, drive
 from elastic_core.engines.memo import ContinuationMemo
+from elastic_core.engines.turns import Turn, Turns
 from elastic_core.markers import Markers
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.trajectory import Trajectory
@@ -72,13 +73,13 @@ def test_a_cell_gets_what_follows_its_prefix_whoever_asked_before(
     assert draw(ContinuationMemo(Table(seed)), cells, together=together) == alone
 
 
-@given(st.lists(CELLS, min_size=1, max_size=12), st.integers(0, 9))
-def test_nothing_known_is_drawn_again(cells: list[Wanted], seed: int) -> None:
+@given(st.lists(CELLS, min_size=1, max_size=12), st.integers(0, 9), st.booleans())
+def test_nothing_known_is_drawn_again(cells: list[Wanted], seed: int, together: bool) -> None:
     """In any order of cells: the token after a prefix is drawn once, even where a shorter thought was closed by force
     before a longer one came to end at the same place."""
     table = Table(seed)
     memo = ContinuationMemo(table)
-    draw(memo, cells)
+    draw(memo, cells, together=together)
     drawn = set()
     for request in table.engine.requests:
         completion = asyncio.run(Table(seed).generate(request, 5))
@@ -87,6 +88,77 @@ def test_nothing_known_is_drawn_again(cells: list[Wanted], seed: int) -> None:
             assert after not in drawn
             drawn.add(after)
     assert memo.counts.generated == len(drawn)
+
+
+class Delayed:
+    """Answers in an order of its own: what a request draws depends on where it begins, and never on when."""
+
+    def __init__(self, seed: int, delays: random.Random) -> None:
+        self.engine = ScriptedEngine(
+            lambda prefix, here: random.Random(f"{prefix} {here} {seed}").choice([END, EOS, WORD, WORD, WORD, WORD]),
+            160,
+        )
+        self.delays = delays
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        for _ in range(self.delays.randrange(8)):
+            await asyncio.sleep(0)
+        return await self.engine.generate(request, seed)
+
+
+async def in_turns(
+    memos: Sequence[ContinuationMemo], cells: Sequence[Wanted], delays: random.Random
+) -> list[Trajectory]:
+    """Of thinker and solver, where there are two."""
+    turns = Turns()
+
+    async def run(name: str, budget: Budget, turn: Turn) -> Trajectory:
+        with turn:
+            for _ in range(delays.randrange(8)):
+                await asyncio.sleep(0)
+            roles = {"policy": memos[0].of_turn(turn), "solver": memos[-1].of_turn(turn)}
+            return await drive(STRATEGIES[name].decode(prompt(name, budget), budget, MARKERS, Sampling()), roles, 5)
+
+    begun = [run(name, budget, turns.add(prompt(name, budget))) for name, budget in cells]
+    return list(await asyncio.gather(*begun))
+
+
+@given(st.lists(CELLS, min_size=1, max_size=12), st.integers(0, 99), st.randoms(use_true_random=False), st.booleans())
+def test_cells_side_by_side_are_those_of_one_after_the_other_however_they_interleave(
+    cells: list[Wanted], seed: int, delays: random.Random, two_models: bool
+) -> None:
+    """Though a draw here depends on where it began, as with a seeded generator, and cells come in any order."""
+
+    async def one_by_one(memos: Sequence[ContinuationMemo]) -> list[Trajectory]:
+        return [(await in_turns(memos, [cell], random.Random(0)))[0] for cell in cells]
+
+    def memos() -> list[ContinuationMemo]:
+        return [ContinuationMemo(Delayed(seed + i, delays)) for i in range(1 + two_models)]
+
+    before, together = memos(), memos()
+    assert asyncio.run(in_turns(together, cells, delays)) == asyncio.run(one_by_one(before))
+    assert [memo.counts for memo in together] == [memo.counts for memo in before]
+
+
+@given(st.lists(CELLS, min_size=1, max_size=12), st.integers(0, 9), st.randoms(use_true_random=False))
+def test_no_two_requests_are_open_of_which_one_begins_with_the_other(
+    cells: list[Wanted], seed: int, delays: random.Random
+) -> None:
+    """Whether in turns or not."""
+
+    class Watching(Delayed):
+        async def generate(self, request: Generate, seed: int) -> Completion:
+            for other in now:
+                shared = min(len(other), len(request.prefix))
+                assert other[:shared] != request.prefix[:shared]
+            now.append(request.prefix)
+            completion = await super().generate(request, seed)
+            now.remove(request.prefix)
+            return completion
+
+    now: list[tuple[int, ...]] = []
+    draw(ContinuationMemo(Watching(seed, delays)), cells, together=True)
+    asyncio.run(in_turns([ContinuationMemo(Watching(seed, delays))], cells, delays))
 
 
 @given(st.lists(CELLS, min_size=1, max_size=8), st.integers(0, 9))

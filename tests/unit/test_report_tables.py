@@ -13,7 +13,7 @@ from reports.codeforces import RATINGS
 from reports.content import ReportTable, Shown, Training
 from reports.parameters import ReportParameters
 from reports.published import ACCURACY, PUBLISHED, everything, published
-from reports.summary import COLUMNS, cell_problems, summarize
+from reports.summary import cell_problems, report_rows, summarize
 from reports.tables import budgets as budget_tables
 from reports.tables import comparisons
 from reports.tables import costs as cost_tables
@@ -198,7 +198,7 @@ def test_strategies_and_models_are_compared_at_equal_tokens_too(rows: pl.DataFra
 
 def test_the_advice_is_the_cheapest_budget_that_holds_with_its_cost_and_its_tail(rows: pl.DataFrame) -> None:
     budgets = budget_advice(cell_problems(rows))
-    costs = cell_costs(rows.select(COLUMNS), TOKENS)
+    costs = cell_costs(report_rows(rows.lazy()).collect(), TOKENS)
     table = budget_tables.advice(budgets, costs, "tokens processed")
     chosen = cheapest_budgets(budgets)
     assert table is not None
@@ -212,7 +212,7 @@ def test_costs_have_a_mean_and_a_tail_under_every_model(rows: pl.DataFrame, summ
     parameters = ReportParameters(prices=CostModel(0.5, 0.05, 2.5))
     measured = {"trained@1": CostModel(0.001, 0, 0.01, 0.2), "trained@2": CostModel(1)}
     models = cost_tables.cost_models(parameters, measured, rows["model"].unique())
-    table = cost_tables.costs(summary, models, cost_tables.costs_by_unit(rows.select(COLUMNS), models))
+    table = cost_tables.costs(summary, models, cost_tables.costs_by_unit(report_rows(rows.lazy()).collect(), models))
     work = table.frame.select("input", "cached input", "output")
     expected = 0.5 * work["input"] + 0.05 * work["cached input"] + 2.5 * work["output"]
     assert table.frame["cost per million responses"].to_list() == pytest.approx(expected.to_list())

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_core.statistics.cost import TOKENS, WORK, CostModel, on_frontier, p95, work
+from elastic_core.statistics.cost import TOKENS, WORK, CostModel, on_frontier, p95, with_work
 from elastic_core.trajectory import SCHEMA
 
 _COLUMNS = ("prompt_tokens", "think_tokens", "forced_tokens", "solution_tokens", "forced", "dropped")
@@ -15,6 +15,10 @@ def responses(forced: list[list[bool]], prompt: int = 10, dropped: int = 0) -> p
     """Rows of which each token is forced or sampled."""
     rows = [(prompt, len(flags) - sum(flags), sum(flags), 0, flags, [{"at": 0, "id": 7}] * dropped) for flags in forced]
     return pl.DataFrame(rows, schema={name: SCHEMA[name] for name in _COLUMNS}, orient="row")
+
+
+def work(rows: pl.DataFrame) -> pl.DataFrame:
+    return with_work(rows.lazy()).select(WORK).collect()
 
 
 def literal(prompt: int, flags: list[bool]) -> tuple[int, int, int]:
@@ -34,25 +38,22 @@ def literal(prompt: int, flags: list[bool]) -> tuple[int, int, int]:
 
 @given(st.lists(st.lists(st.booleans(), max_size=12), max_size=6), st.integers(1, 50))
 def test_work_is_what_an_engine_does_turn_by_turn(forced: list[list[bool]], prompt: int) -> None:
-    found = responses(forced, prompt).select(work())
-    assert found.columns == list(WORK)
+    found = work(responses(forced, prompt))
     assert found.select("input_tokens", "cached_tokens", "turns").rows() == [literal(prompt, one) for one in forced]
 
 
 def test_work_is_the_same_of_a_part_of_a_table() -> None:
     rows = responses([[False], [False, True, False], [True, False], [False, True]])
-    assert rows[1:3].select(work()).rows() == rows.select(work()).rows()[1:3]
+    assert work(rows[1:3]).rows() == work(rows).rows()[1:3]
 
 
 def test_what_a_strategy_took_out_again_was_sampled() -> None:
-    assert responses([[False, False]], dropped=3).select(work())["output_tokens"].to_list() == [5]
+    assert work(responses([[False, False]], dropped=3))["output_tokens"].to_list() == [5]
 
 
 def test_forced_tokens_and_turns_can_cost_more_than_they_save() -> None:
     # A short answer that many texts were forced into, against a longer one that nobody interrupted.
-    guided, plain = (
-        responses([[False] * 4 + ([True] * 6 + [False] * 4) * 3, [False] * 24]).select(work()).rows(named=True)
-    )
+    guided, plain = work(responses([[False] * 4 + ([True] * 6 + [False] * 4) * 3, [False] * 24])).rows(named=True)
     sampled = CostModel(0, 0, 1)
     costs = [pl.DataFrame([row]).select(model.of()).item() for model in (sampled, TOKENS) for row in (guided, plain)]
     assert costs[0] < costs[1]

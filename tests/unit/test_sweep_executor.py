@@ -18,6 +18,7 @@ from elastic_core.data.problems import Problem
 from elastic_core.engines.base import Engine, EngineLost, RequestFailed
 from elastic_core.markers import Markers
 from elastic_core.seeds import sample_seed
+from elastic_core.serving.law import Progress, Stops
 from elastic_core.strategies import Completion, Generate, Sampling
 from elastic_core.sweep import executor
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
@@ -84,17 +85,17 @@ def next_token(prefix: tuple[int, ...], seed: int) -> int:
 
 
 class Scripted(ScriptedEngine):
-    """Closes a thought itself where it is asked to."""
+    """Keeps a budget itself where it is asked to."""
 
     async def generate(self, request: Generate, seed: int) -> Completion:
-        limit = request.think_budget
+        progress = request.budget and Progress(request.budget, Stops.of(MARKERS))
 
-        def closing(prefix: tuple[int, ...], seed: int) -> int:
-            thought = prefix[len(request.prefix) :]
-            return END if len(thought) == limit and END not in thought else self.next_token(prefix, seed)
+        def keeping(prefix: tuple[int, ...], seed: int) -> int:
+            forced = progress and progress.look(prefix[len(request.prefix) :]).token
+            return self.next_token(prefix, seed) if forced is None else forced
 
         self.requests.append(request)
-        return await ScriptedEngine(closing, self.context).generate(request, seed)
+        return await ScriptedEngine(keeping, self.context).generate(request, seed)
 
 
 def rows_builder() -> RowBuilder:
@@ -151,15 +152,24 @@ def test_more_samples_later_keep_the_first(tmp_path: Path, whole: pl.DataFrame) 
     assert table(tmp_path).equals(whole)
 
 
-class Mortal:
-    """Answers a number of requests, then is gone."""
+def test_the_table_is_that_of_one_cell_after_the_other(tmp_path: Path, whole: pl.DataFrame) -> None:
+    """A sweep of one cell at a time goes on from the rows of those before."""
+    for cell in CELLS:
+        sweep(tmp_path, cells=[cell])
+    assert table(tmp_path).equals(whole)
 
-    def __init__(self, life: int) -> None:
+
+class Mortal:
+    """Answers a number of requests, each after a while of its own, then is gone."""
+
+    def __init__(self, life: int, delays: int = 0) -> None:
         self.life = life
+        self.delays = random.Random(delays)
         self.inner = Scripted(next_token, context=64)
 
     async def generate(self, request: Generate, seed: int) -> Completion:
-        await asyncio.sleep(0)
+        for _ in range(self.delays.randrange(1, 9)):
+            await asyncio.sleep(0)
         self.life -= 1
         if self.life < 0:
             raise EngineLost("gone")
@@ -167,15 +177,20 @@ class Mortal:
 
 
 @settings(max_examples=20)
-@given(lives=st.lists(st.integers(1, 30), min_size=1, max_size=4), max_in_flight=st.sampled_from([1, 7, 512]))
+@given(
+    lives=st.lists(st.integers(1, 60), min_size=1, max_size=4),
+    max_in_flight=st.sampled_from([1, 7, 512]),
+    delays=st.integers(0, 999),
+)
 def test_an_interrupted_sweep_ends_with_the_table_of_an_uninterrupted_one(
-    whole: pl.DataFrame, lives: list[int], max_in_flight: int
+    whole: pl.DataFrame, lives: list[int], max_in_flight: int, delays: int
 ) -> None:
+    """However its requests interleave."""
     with tempfile.TemporaryDirectory() as directory:
         stored = 0
         for life in lives:
             with suppress(EngineLost):
-                sweep(Path(directory), Mortal(life), max_in_flight=max_in_flight)
+                sweep(Path(directory), Mortal(life, delays), max_in_flight=max_in_flight)
             stored = table(Path(directory)).height
         assert sweep(Path(directory)).rows_written == whole.height - stored
         assert table(Path(directory)).equals(whole)

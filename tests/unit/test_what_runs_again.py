@@ -10,6 +10,7 @@ from elastic_core import fingerprint
 from elastic_core.data.build import build
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from flows import presets
+from flows.finished import finished
 from flows.inputs import Inputs
 from flows.run import FlowRun
 from tasks.stage import TABLE
@@ -113,3 +114,44 @@ def test_a_file_of_the_project(
         assert again(before, stages(runs, {})) == expected
     finally:
         fingerprint.source_fingerprint.cache_clear()
+
+
+@pytest.mark.parametrize("flow", ["prepare-data", "train", "sweep", "report", "pipeline"])
+def test_a_flow_is_finished_when_all_its_stages_are(runs: Path, monkeypatch: pytest.MonkeyPatch, flow: str) -> None:
+    """It is then known what it returns, and no server is started."""
+    monkeypatch.setenv("ELASTIC_RUNS", str(runs))
+    monkeypatch.setattr(
+        "flows.finished.conclusion", lambda inputs: "separate beats vanilla"
+    )  # Of a table without rows.
+    changes = SMALL | {"warm_start.learning_rate": 3e-4}
+    markers = stages(runs, changes)
+    names = {
+        "prepare-data": ["data"], "train": ["data", "train"], "sweep": ["data", "sweep"], "report": ["sweep", "report"],
+        "pipeline": ["data", "train", "sweep", "report"],
+    }[flow]  # fmt: skip
+    for name in names:
+        markers[name].unlink(missing_ok=True)
+    for name in names:
+        assert finished(flow, "smoke", changes) is None
+        markers[name].parent.mkdir(parents=True, exist_ok=True)
+        markers[name].touch()
+    if "report" in names:
+        markers["report"].with_name("report.md").write_text("# Title\n\n**It holds.**\n\n- More.")
+    done = finished(flow, "smoke", changes)
+    assert done is not None and [stage.name for stage in done.stages] == names
+    last = markers[names[-1]].parent
+    assert done.result == {"prepare-data": last, "train": last / "model", "sweep": last / "table"}.get(
+        flow, last / "report.md"
+    )
+    assert str(done).count("done before, nothing to do") == len(names)
+    said = f"It holds.\n{last / 'report.html'}" if "report" in names else str(done.result)
+    assert str(done).endswith(f"\n{said}")
+
+
+def test_what_does_more_than_its_stages_leave_is_never_finished(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELASTIC_RUNS", str(runs))
+    for marker in stages(runs, SMALL).values():
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
+    assert finished("pipeline", "smoke", SMALL) is not None
+    assert not any(finished(flow, "smoke", SMALL) for flow in ("nightly", "ablation"))

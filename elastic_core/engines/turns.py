@@ -1,0 +1,100 @@
+"""Whose turn it is to draw, where several rollouts of one sample run side by side.
+
+What a draw holds depends on where it began, so rollouts that share what they draw must share it in one order, or rows
+would differ from run to run. The order is that of the turns. A rollout may draw from a prefix while no earlier one can
+still draw anything that bears on it: an earlier one only ever goes on from the prefix of its last request, so it bears
+on what begins with that prefix, and on what that prefix begins with. Everything else is drawn side by side, and comes
+out token by token as if the rollouts had run one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+
+Prefix = tuple[int, ...]
+
+
+class Turns:
+    """The rollouts of one sample that are not at their end, in their order."""
+
+    def __init__(self) -> None:
+        self._open: dict[Turn, None] = {}
+
+    def add(self, prefix: Prefix, *, stays: bool = False) -> Turn:
+        """A turn after all others, to be used as a context: at its end the rollout draws no more.
+
+        Args:
+            prefix: what its first request begins with.
+            stays: it may return to this prefix after every request.
+        """
+        turn = Turn(self, prefix, stays)
+        self._open[turn] = None
+        return turn
+
+    def before(self, turn: Turn, prefix: Prefix) -> Turn | None:
+        """An earlier turn that bears on what follows the prefix, if there is one."""
+        for other in self._open:
+            if other is turn:
+                return None
+            if _on_one_path(other.prefix, prefix):
+                return other
+        return None
+
+    def close(self, turn: Turn) -> None:
+        self._open.pop(turn, None)
+
+
+class Turn:
+    """Of one rollout.
+
+    Attributes:
+        prefix: everything that it may yet draw begins with it.
+    """
+
+    def __init__(self, turns: Turns, prefix: Prefix, stays: bool) -> None:
+        self.prefix = prefix
+        self._turns = turns
+        self._stays = stays
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._turns.close(self)
+        self._wake()
+
+    def reach(self, prefix: Prefix) -> None:
+        """The rollout goes on from here."""
+        if not self._stays and prefix != self.prefix:
+            self.prefix = prefix
+            self._wake()
+
+    async def waited(self, prefix: Prefix) -> bool:
+        """Whether an earlier turn bore on what follows the prefix. If so, it has moved on meanwhile: what is known may
+        be more, and another one may bear on it."""
+        other = self._turns.before(self, prefix)
+        if other is not None:
+            await other.moved()
+        return other is not None
+
+    async def moved(self) -> None:
+        """Until the rollout has come further, or to its end."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+def _on_one_path(a: Prefix, b: Prefix) -> bool:
+    """Whether one begins with the other. Mostly the last token that both could share tells that it does not."""
+    shared = min(len(a), len(b))
+    return shared == 0 or (a[shared - 1] == b[shared - 1] and a[:shared] == b[:shared])
