@@ -98,7 +98,7 @@ def report(
         parameters = parameters.model_copy(update={"latency": CostModel(read, 0, written, turn)})
     sources = replace(report_sources(table, machine()), parameters=parameters)
     content = build_report(sources, directory or table.resolve().parent / "report")
-    click.echo("\n".join([content.verdict, *content.advice]))
+    click.echo("\n".join([*content.brief, content.verdict, *content.advice]))
     if content.coverage is not None:
         click.echo(content.coverage)
     click.echo(content.directory / "report.md")

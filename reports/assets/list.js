@@ -2,7 +2,7 @@
 
 /** A list box of any length: only the lines in sight are in the document. */
 class LongList {
-  static LINE = 46; // CSS pixels, as in report.css
+  static LINE = 46; // CSS pixels, as in reader.css
 
   /** `draw` makes line i of the list; `choose` is told that line i was chosen. */
   constructor(box, draw, choose) {

@@ -19,9 +19,9 @@ from elastic_core.rewards.grade import GradeStatus
 from elastic_core.rewards.truth import MathTruth
 from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
-from reports.content import Claim, ReportContent, ReportFigure, ReportSources, ReportTable, Verdict
+from reports.content import Claim, ReportContent, ReportFigure, ReportSources, ReportTable, Setting, Verdict
+from reports.page import write_page
 from reports.payload import WORDING, Payload, build_payload, draw_problems, reference_answer
-from reports.rendering import write_page
 from reports.summary import cell_problems, summarize
 from tests.report_tables import HOSTILE, PHRASE, cut, row, small_table, table, with_phrase
 
@@ -203,6 +203,10 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> str:
     content = ReportContent(
         sources=sources,
         directory=directory,
+        brief=[bad, bad],
+        settings=[Setting(bad, bad, bad)],
+        unit=bad,
+        choices={bad: [ReportTable("table", bad, bad, pl.DataFrame({bad: [bad]}))]},
         verdict=bad,
         advice=[bad],
         coverage=bad,
