@@ -202,6 +202,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         advice=production(advised, unit),
         coverage=None if sources.asked is None else coverage(asked_for, sources.asked),
         summary=summary,
+        priced=priced,
         anytime=anytime,
         headline=headline(problems, summary, anytime, trainings),
         claims=claims,

@@ -237,6 +237,7 @@ class ReportContent:
         advice: what to run in production, at what cost, how sure that is, and what the table cannot tell.
         coverage: how much of the sweep is there, in one sentence; None where nobody knows how much was asked for.
         summary: a row per cell, in schema `reports.summary.SUMMARY`.
+        priced: these with their cost in `unit`, and whether they are on the frontier.
         anytime: a row per ladder of thinking budgets, of `anytime_accuracy`.
         headline: the metrics of `reports.headline`.
         claims: what the paper leads us to expect, and whether it holds.
@@ -254,6 +255,7 @@ class ReportContent:
     advice: list[str]
     coverage: str | None
     summary: pl.DataFrame
+    priced: pl.DataFrame
     anytime: pl.DataFrame
     headline: dict[str, float]
     claims: list[Claim]

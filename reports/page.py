@@ -19,6 +19,7 @@ import polars as pl
 from elastic_core.files import write_text
 from elastic_core.trajectory import BUDGET
 from reports.brief import command, told
+from reports.chart import CAPTION, HEIGHT, PATHS, WIDTH, main_chart
 from reports.content import ReportContent, ReportFigure, Setting, Verdict
 from reports.payload import build_payload, draw_problems
 from reports.rendering import TITLE, template
@@ -27,10 +28,10 @@ from reports.tables.choices import PICKED
 from reports.tables.comparisons import every_cell
 from reports.wording import METHOD, one_line
 
-_STYLES = ("base.css", "brief.css", "tables.css", "figures.css", "reader.css", "detail.css")
+_STYLES = ("base.css", "brief.css", "chart.css", "tables.css", "figures.css", "reader.css", "detail.css")
 _SCRIPTS = (
-    "elements.js", "tables.js", "payload.js", "trajectories.js", "search.js", "text.js", "list.js", "detail.js",
-    "reader.js",
+    "elements.js", "tables.js", "chart.js", "payload.js", "trajectories.js", "search.js", "text.js", "list.js",
+    "detail.js", "address.js", "map.js", "reader.js", "start.js",
 )  # fmt: skip
 """Each may use what those before it define."""
 _VERDICTS = {Verdict.HOLDS: "right", Verdict.FAILS: "wrong"}
@@ -43,13 +44,16 @@ def write_page(content: ReportContent, path: Path) -> None:
     page_of = template("report.html.j2", autoescape=True, trim_blocks=True, lstrip_blocks=True)
     drawing = draw_problems(rows)
     payload = build_payload(rows, drawing.problems, content.sources.problems)
-    style, scripts = "".join(map(_asset, _STYLES)), [_asset(name) for name in _SCRIPTS]
+    style, scripts = styles(*_STYLES), [_asset(name) for name in _SCRIPTS]
     page = page_of.render(
         title=TITLE,
         method=METHOD,
         picked=PICKED,
+        chart=main_chart(content.priced, content.settings, content.unit),
+        drawing={"width": WIDTH, "height": HEIGHT, "paths": PATHS},
+        caption=CAPTION,
         settings={setting.benchmark: _setting(setting, content) for setting in content.settings},
-        policy=_policy(style, scripts),
+        policy=policy(style, scripts),
         style=style,
         scripts=scripts,
         content=content,
@@ -69,11 +73,16 @@ def write_page(content: ReportContent, path: Path) -> None:
     write_text(path, page)
 
 
+def styles(*names: str) -> str:
+    """The style sheets of these names, as one."""
+    return "".join(map(_asset, names))
+
+
 def _asset(name: str) -> str:
     return (files("reports") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _policy(style: str, scripts: Iterable[str]) -> str:
+def policy(style: str, scripts: Iterable[str]) -> str:
     """Nothing but the page's own style, scripts and pictures: what slipped through escaping could still not run."""
     return (
         f"default-src 'none'; img-src data:; style-src {_digest(style)}; "

@@ -38,10 +38,11 @@ def cheapest_within(advice: pl.DataFrame, margins: Sequence[float] = MARGINS) ->
     """
     picks = [advice.clear()]
     for _, budgets in advice.sort(*_PLACE, "cost").partition_by(_PLACE, as_dict=True, maintain_order=True).items():
+        nearest = budgets.sort("low", "difference", descending=True, maintain_order=True).head(1)
         for margin in margins:
             holds = budgets.filter(pl.col("low") >= -margin).head(1)
             verdict = NonInferiority.UNDECIDED if holds.is_empty() else NonInferiority.HOLDS
-            pick = budgets.sort("low", descending=True).head(1) if holds.is_empty() else holds
+            pick = nearest if holds.is_empty() else holds
             picks.append(pick.with_columns(margin=pl.lit(margin), verdict=pl.lit(str(verdict))))
     return pl.concat(picks)
 

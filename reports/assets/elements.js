@@ -6,3 +6,16 @@ function make(tag, properties = {}, ...children) {
   element.append(...children);
   return element;
 }
+
+/** An element of an SVG, with attributes and children. */
+function draw(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/** Give a select its choices, [value, text] each. */
+function offer(select, choices) {
+  select.replaceChildren(...choices.map(([value, text]) => make("option", { value }, String(text))));
+}

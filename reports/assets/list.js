@@ -14,7 +14,7 @@ class LongList {
       const line = event.target.closest("[role=option]");
       if (line) this.choose(Number(line.dataset.line));
     });
-    box.addEventListener("keydown", (event) => this.#move(event));
+    box.addEventListener("keydown", (event) => this.move(event));
     new ResizeObserver(() => this.#fill()).observe(box);
   }
 
@@ -50,7 +50,8 @@ class LongList {
     else this.box.removeAttribute("aria-activedescendant");
   }
 
-  #move(event) {
+  /** A key that goes from line to line was pressed, here or beside the list. */
+  move(event) {
     const page = Math.max(1, Math.floor(this.box.clientHeight / LongList.LINE) - 1);
     const target = {
       ArrowDown: this.chosen + 1,
