@@ -117,7 +117,7 @@ def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> 
     advised = {(each.benchmark, each.model, "separate", *_limits(each.budget)): str(each.budget) for each in settings}
     panels = []
     for (benchmark,), part in cells.partition_by("benchmark", as_dict=True, maintain_order=True).items():
-        scale = _Scale(part["cost"])
+        scale = _Scale(part["cost"].to_list())
         points = [_point(cell, scale, models, strategies, advised, unit) for cell in part.to_dicts()]
         for common in _split(part):
             shown = part.filter(**common) if common else part

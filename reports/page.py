@@ -22,7 +22,7 @@ from reports.brief import command, told
 from reports.chart import CAPTION, HEIGHT, PATHS, WIDTH, main_chart
 from reports.content import ReportContent, ReportFigure, Setting, Verdict
 from reports.payload import build_payload, draw_problems
-from reports.rendering import TITLE, template
+from reports.rendering import TITLE, as_address, template
 from reports.summary import is_partial
 from reports.tables.choices import PICKED
 from reports.tables.comparisons import every_cell
@@ -106,13 +106,10 @@ def _totals(summary: pl.DataFrame) -> list[tuple[str, str]]:
 
 
 def _figure(figure: ReportFigure, directory: Path) -> dict[str, str]:
-    """The smaller of its files, as an address that holds it."""
-    file = min(figure.svg, figure.png, key=lambda file: file.stat().st_size)
-    kind = {".svg": "image/svg+xml", ".png": "image/png"}[file.suffix]
     return {
         "title": figure.title,
         "caption": figure.caption,
-        "source": f"data:{kind};base64,{base64.b64encode(file.read_bytes()).decode()}",
+        "source": as_address(figure),
         "file": str(figure.data.relative_to(directory)),
     }
 

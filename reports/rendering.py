@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from elastic_core.budget import Budget
 from elastic_core.escaping import Markdown, escaped
 from elastic_core.trajectory import BUDGET
 from reports.brief import told
-from reports.content import Claim, ReportContent, ReportTable, Verdict
+from reports.content import Claim, ReportContent, ReportFigure, ReportTable, Verdict
 from reports.summary import is_partial, partial
 from reports.wording import METHOD, one_line, plain, sampled, with_bounds
 
@@ -27,6 +28,26 @@ TITLE = "Accuracy under a token budget"
 
 def render_markdown(content: ReportContent) -> str:
     """The report's text, to lie in `content.directory`."""
+    figures = [
+        (figure.title, figure.caption, figure.png.relative_to(content.directory).as_posix())
+        for figure in content.figures
+    ]
+    return _markdown(content, figures)
+
+
+def render_artifact(content: ReportContent) -> str:
+    """The report's text to be shown by itself, with the main figure in it and no other."""
+    return _markdown(content, [(each.title, each.caption, Markdown(as_address(each))) for each in content.figures[:1]])
+
+
+def as_address(figure: ReportFigure) -> str:
+    """The smaller of a figure's pictures, as an address that holds it."""
+    file = min(figure.svg, figure.png, key=lambda file: file.stat().st_size)
+    kind = {".svg": "image/svg+xml", ".png": "image/png"}[file.suffix]
+    return f"data:{kind};base64,{base64.b64encode(file.read_bytes()).decode()}"
+
+
+def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> str:
     text = template("report.md.j2", keep_trailing_newline=True, autoescape=False, finalize=escaped)
     summary = content.summary.with_columns(partial=partial())
     return text.render(
@@ -40,10 +61,7 @@ def render_markdown(content: ReportContent) -> str:
         advice=content.advice,
         coverage=content.coverage,
         provenance=[(name, one_line(value)) for name, value in content.sources.provenance.items()],
-        figures=[
-            (figure.title, figure.caption, figure.png.relative_to(content.directory).as_posix())
-            for figure in content.figures
-        ],
+        figures=figures,
         counted=_counted(content.claims),
         shown=_shown,
         claims=content.claims,

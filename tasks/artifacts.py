@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,6 +48,11 @@ def progress(name: str, total: int, unit: str) -> Iterator[Progress]:
     with tqdm(total=total, unit=unit, desc=name, mininterval=2, dynamic_ncols=True) as bar:
         yield Progress(bar, artifact)
     update_progress_artifact(artifact, 100.0)
+
+
+def artifact_key(name: str) -> str:
+    """A name as Prefect takes it in a key: lower-case letters, digits and single dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def link_run(tracker: Tracker, run_id: str, key: str) -> None:

@@ -7,9 +7,12 @@ function make(tag, properties = {}, ...children) {
   return element;
 }
 
+/** As the page's own pictures have it. */
+const SVG = document.querySelector("svg").namespaceURI;
+
 /** An element of an SVG, with attributes and children. */
 function draw(tag, attributes = {}, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   element.append(...children);
   return element;

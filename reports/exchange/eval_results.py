@@ -40,14 +40,11 @@ def write_results(summary: pl.DataFrame, sources: ReportSources, when: datetime,
 def entries_of(cell: Mapping[str, Any], repository: str, revision: str | None, when: datetime) -> list[dict[str, Any]]:
     """What one file holds: accuracy in percent, and in the notes the budget and all else that it depends on. The task
     is called as the benchmark is here; a leaderboard may call it otherwise."""
-    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
-
-    entry = EvalResultEntry(
-        dataset_id=repository,
-        task_id=cell["benchmark"],
-        value=round(100 * cell["avg_at_k"], 2),
-        dataset_revision=revision,
-        date=when.date().isoformat(),
-        notes=setup(cell),
-    )
-    return eval_result_entries_to_yaml([entry])
+    return [
+        {
+            "dataset": {"id": repository, "task_id": cell["benchmark"], **({"revision": revision} if revision else {})},
+            "value": round(100 * cell["avg_at_k"], 2),
+            "date": when.date().isoformat(),
+            "notes": setup(cell),
+        }
+    ]
