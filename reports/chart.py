@@ -26,11 +26,12 @@ CAPTION = (
     "Accuracy (avg@k, %) with its 95 % interval over the mean cost of a response. Filled: on the frontier of the "
     "benchmark, the dotted line, which no cell of any model and strategy beats in both as measured. Ring: the advised "
     "budget. Star: without a limit. Hover over a point or move to it by the arrow keys for its numbers, click on it to "
-    "read its responses; a name above leaves the others out."
+    "read its responses; a name above, or a line, leaves the others out."
 )
 WIDTH, HEIGHT = 340, 230
 """Of a panel, in the units of its SVG."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 34, 12, 10, 34
+_FEWEST_TICKS = 3
 _MAX_LINES = 4
 """Most lines of one panel that are told apart at a glance."""
 _MARKS = ("circle", "square", "triangle", "diamond", "cross", "wedge")
@@ -169,8 +170,12 @@ class _Scale:
 
     def ticks(self) -> list[tuple[float, str]]:
         exponents = range(floor(log10(self.low)), floor(log10(self.high)) + 1)
-        found = [digit * 10.0**exponent for exponent in exponents for digit in (1, 2, 5)]
-        within = [value for value in found if self.low <= value <= self.high]
+        within: list[float] = []
+        for digits in ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 1.8, 2, 2.5, 3, 4, 5, 6, 7, 8)):
+            found = [digit * 10.0**exponent for exponent in exponents for digit in digits]
+            within = [value for value in found if self.low <= value <= self.high]
+            if len(within) >= _FEWEST_TICKS:
+                break
         return [(self.x(value), f"{value:,.10g}") for value in within or [self.low, self.high]]
 
     def up(self) -> list[tuple[float, str]]:

@@ -14,6 +14,10 @@ class Chart {
       point.addEventListener("click", (event) => this.#touch(event, point));
       point.addEventListener("keydown", (event) => this.#move(event, point));
     }
+    for (const line of place.querySelectorAll(".line")) {
+      const names = [...place.querySelectorAll(".series[data-kind=model]")];
+      line.addEventListener("click", () => this.#isolate(names.find((button) => button.dataset.name === line.dataset.model)));
+    }
     for (const button of place.querySelectorAll(".series")) button.addEventListener("click", () => this.#isolate(button));
   }
 

@@ -107,6 +107,8 @@ def test_a_name_in_the_legend_leaves_the_others_out(view: Page) -> None:
     assert {point.get_attribute("data-model") for point in shown.all()} == {"trained"}
     name.click()
     expect(shown).to_have_count(everything)
+    view.locator(".line[data-model=trained]").first.dispatch_event("click")
+    expect(name).to_have_attribute("aria-pressed", "true")
 
 
 def test_the_figure_has_small_panels_their_frontier_and_marks_that_are_seen(view: Page) -> None:
