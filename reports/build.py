@@ -15,23 +15,28 @@ from elastic_core.escaping import write_csv
 from elastic_core.files import replacing, write_text
 from elastic_core.statistics.accuracy import paired_differences
 from elastic_core.statistics.budgets import anytime_accuracy, budget_advice, cheapest_budgets, falls, marginal_accuracy
+from elastic_core.statistics.choices import best_under, cheapest_within
 from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.parallel import Parallel, parallel_problems
 from elastic_core.statistics.responses import is_cut, response_kind, response_kinds
 from elastic_core.statistics.seeds import seeds_as_one
 from elastic_core.statistics.thinking import thinking_spent
 from elastic_core.sweep.grid import without_seed
+from reports.advice import main_model, more_tokens_hurt, production
+from reports.brief import brief, settings
 from reports.claims import BASE, TRAINED, VANILLA, evaluate_claims
 from reports.content import ReportContent, ReportSources, ReportTable, Verdict
 from reports.figures import Sheet, accuracy, differences, frontier, model_colours, strategy_styles, tokens, training
 from reports.headline import headline
+from reports.page import write_page
 from reports.published import published
-from reports.rendering import render_markdown, write_page
+from reports.rendering import render_markdown
 from reports.summary import cell_problems, report_rows, summarize_problems, write_summary_json
 from reports.tables import SEPARATE, comparisons
 from reports.tables import budgets as budget_tables
+from reports.tables import choices as choice_tables
 from reports.tables import costs as cost_tables
-from reports.verdict import coverage, cut_short, more_tokens_hurt, production, readable, verdict
+from reports.verdict import coverage, cut_short, readable, verdict
 from reports.wording import ordered
 
 FIGURES, TABLES = "figures", "tables"
@@ -155,6 +160,9 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     gains, spent, hurt = marginal_accuracy(problems), thinking_spent(rows), falls(problems)
     anytime = anytime_accuracy(problems, sources.parameters.distribution)
     priced, chosen = cost_tables.priced(summary, costs[unit]), cheapest_budgets(advised)
+    under, within = best_under(problems, models[unit]), cheapest_within(advised)
+    to_set = settings(advised, summary)
+    advised_on = main_model((advised if to_set else summary)["model"])
     colours, styles = model_colours([*summary["model"], *trainings]), strategy_styles(beside["strategy"])
     drawn = Sheet(directory / FIGURES, colours, styles)
     figures = [
@@ -173,6 +181,8 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     ]
     shown = [
         comparisons.model_comparison(summary, sources.ratings, theirs),
+        choice_tables.under_limit(under, unit),
+        choice_tables.within_points(within, unit),
         budget_tables.advice(advised, costs[unit], unit),
         cost_tables.frontier(priced, chosen, unit),
         budget_tables.falls(hurt),
@@ -195,10 +205,18 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     return ReportContent(
         sources=sources,
         directory=directory,
+        brief=brief(problems, to_set, responses),
+        settings=to_set,
+        unit=unit,
+        choices={
+            benchmark: choice_tables.side_by_side(under, within, unit, benchmark, advised_on)
+            for benchmark in summary.filter(model=advised_on)["benchmark"].unique().sort()
+        },
         verdict=" ".join([*more_tokens_hurt(hurt), verdict(problems, claims, responses), *cut_short(rows), *idle]),
         advice=production(advised, unit),
         coverage=None if sources.asked is None else coverage(asked_for, sources.asked),
         summary=summary,
+        priced=priced,
         anytime=anytime,
         headline=headline(problems, summary, anytime, trainings),
         claims=claims,

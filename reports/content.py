@@ -170,6 +170,11 @@ class ReportTable:
         return [name for name in self.frame.columns if name not in bounds]
 
     @cached_property
+    def numeric(self) -> list[bool]:
+        """Of each place of `header`, whether it holds numbers."""
+        return [self.frame.schema[name].is_numeric() for name in self.header]
+
+    @cached_property
     def lines(self) -> list[list[Shown]]:
         """Every line, as long as `header`."""
         return [[self._shown(name, row) for name in self.header] for row in self.frame.iter_rows(named=True)]
@@ -202,15 +207,37 @@ class ReportFigure:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """What to set in production for tasks like a benchmark's.
+
+    Attributes:
+        margin: how far below unconstrained accuracy it may be, in words.
+        budget: for `elastic serve --budget`; None where none is shown to be good enough.
+        cell: of that budget, its numbers: those of `reports.summary` and of `budget_advice`.
+    """
+
+    benchmark: str
+    model: str
+    margin: str
+    budget: Budget | None = None
+    cell: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class ReportContent:
     """Everything that a report shows of one trajectory table.
 
     Attributes:
         directory: where the report's files lie.
+        brief: what was found and what to set, in two sentences.
+        settings: what to set, by benchmark.
+        unit: of costs, by which budgets are compared.
+        choices: by benchmark what to run under a limit of cost, and within so many points, of the main model.
         verdict: where more tokens hurt; what the table says about the trained model, or else about the strategies.
         advice: what to run in production, at what cost, how sure that is, and what the table cannot tell.
         coverage: how much of the sweep is there, in one sentence; None where nobody knows how much was asked for.
         summary: a row per cell, in schema `reports.summary.SUMMARY`.
+        priced: these with their cost in `unit`, and whether they are on the frontier.
         anytime: a row per ladder of thinking budgets, of `anytime_accuracy`.
         headline: the metrics of `reports.headline`.
         claims: what the paper leads us to expect, and whether it holds.
@@ -220,10 +247,15 @@ class ReportContent:
 
     sources: ReportSources
     directory: Path
+    brief: list[str]
+    settings: list[Setting]
+    unit: str
+    choices: dict[str, list[ReportTable]]
     verdict: str
     advice: list[str]
     coverage: str | None
     summary: pl.DataFrame
+    priced: pl.DataFrame
     anytime: pl.DataFrame
     headline: dict[str, float]
     claims: list[Claim]

@@ -1,30 +1,20 @@
-"""The report as Markdown, and as one HTML file with everything in it, a reader of the trajectories included.
-
-The page holds all trajectories of a small table, and whole problems of a large one. It asks the network for nothing,
-and its policy forbids it to.
-"""
+"""The report as Markdown, with its figures and longer tables in files beside it."""
 
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable
-from importlib.resources import files
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.escaping import Markdown, escaped
-from elastic_core.files import write_text
 from elastic_core.trajectory import BUDGET
+from reports.brief import told
 from reports.content import Claim, ReportContent, ReportFigure, ReportTable, Verdict
-from reports.payload import build_payload, draw_problems
 from reports.summary import is_partial, partial
-from reports.tables.comparisons import every_cell
 from reports.wording import METHOD, one_line, plain, sampled, with_bounds
 
 if TYPE_CHECKING:
@@ -34,30 +24,44 @@ MAX_LINES = 40
 """A longer table is left to its CSV file."""
 
 TITLE = "Accuracy under a token budget"
-_STYLE = "report.css"
-_SCRIPTS = (
-    "elements.js", "tables.js", "payload.js", "trajectories.js", "search.js", "text.js", "list.js", "detail.js",
-    "reader.js",
-)  # fmt: skip
-"""Each may use what those before it define."""
-_STYLES = {Verdict.HOLDS: "right", Verdict.FAILS: "wrong"}
-"""Of verdicts, on the page; the others are unknown."""
 
 
 def render_markdown(content: ReportContent) -> str:
     """The report's text, to lie in `content.directory`."""
-    template = _template("report.md.j2", keep_trailing_newline=True, autoescape=False, finalize=escaped)
+    figures = [
+        (figure.title, figure.caption, figure.png.relative_to(content.directory).as_posix())
+        for figure in content.figures
+    ]
+    return _markdown(content, figures)
+
+
+def render_artifact(content: ReportContent) -> str:
+    """The report's text to be shown by itself, with the main figure in it and no other."""
+    return _markdown(content, [(each.title, each.caption, Markdown(as_address(each))) for each in content.figures[:1]])
+
+
+def as_address(figure: ReportFigure) -> str:
+    """The smaller of a figure's pictures, as an address that holds it."""
+    file = min(figure.svg, figure.png, key=lambda file: file.stat().st_size)
+    kind = {".svg": "image/svg+xml", ".png": "image/png"}[file.suffix]
+    return f"data:{kind};base64,{base64.b64encode(file.read_bytes()).decode()}"
+
+
+def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> str:
+    text = template("report.md.j2", keep_trailing_newline=True, autoescape=False, finalize=escaped)
     summary = content.summary.with_columns(partial=partial())
-    return template.render(
+    return text.render(
         method=METHOD,
+        brief=" ".join(content.brief),
+        settings=[
+            {"benchmark": each.benchmark, "budget": each.budget, "told": told(each, content.unit)}
+            for each in content.settings
+        ],
         verdict=content.verdict,
         advice=content.advice,
         coverage=content.coverage,
         provenance=[(name, one_line(value)) for name, value in content.sources.provenance.items()],
-        figures=[
-            (figure.title, figure.caption, figure.png.relative_to(content.directory).as_posix())
-            for figure in content.figures
-        ],
+        figures=figures,
         counted=_counted(content.claims),
         shown=_shown,
         claims=content.claims,
@@ -125,82 +129,7 @@ def _shown(verdict: Verdict) -> Markdown:
     return Markdown(f"**{verdict}**" if verdict is Verdict.FAILS else verdict)
 
 
-def write_page(content: ReportContent, path: Path) -> None:
-    """Write the report as one HTML file; an earlier one is replaced. Rows are read twice, never wholly in memory."""
-    rows = content.sources.rows
-    template = _template("report.html.j2", autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    drawing = draw_problems(rows)
-    payload = build_payload(rows, drawing.problems, content.sources.problems)
-    style, scripts = _asset(_STYLE), [_asset(name) for name in _SCRIPTS]
-    page = template.render(
-        title=TITLE,
-        method=METHOD,
-        policy=_policy(style, scripts),
-        style=style,
-        scripts=scripts,
-        content=content,
-        styles=_STYLES,
-        totals=_totals(content.summary),
-        figures=[_figure(figure, content.directory) for figure in content.figures],
-        tables=[*content.tables, every_cell(content.summary)],
-        partial=is_partial(content.summary),
-        remarks=[(name, _html(remark)) for name, remark in content.sources.remarks.items()],
-        provenance=[(name, one_line(value)) for name, value in content.sources.provenance.items()],
-        documents=[
-            (name, json.dumps(value, indent=2, ensure_ascii=False)) for name, value in content.sources.documents.items()
-        ],
-        held=drawing.note(len(payload.chunks), payload.num_trajectories),
-        payload=payload,
-    )
-    write_text(path, page)
-
-
-def _asset(name: str) -> str:
-    return (files("reports") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _policy(style: str, scripts: Iterable[str]) -> str:
-    """Nothing but the page's own style, scripts and pictures: what slipped through escaping could still not run."""
-    return (
-        f"default-src 'none'; img-src data:; style-src {_digest(style)}; "
-        f"script-src {' '.join(map(_digest, scripts))}; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _digest(source: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
-
-
-def _totals(summary: pl.DataFrame) -> list[tuple[str, str]]:
-    counts = {
-        ("trajectory", "trajectories"): summary["num_trajectories"].sum(),
-        ("benchmark", "benchmarks"): summary.n_unique("benchmark"),
-        ("model", "models"): summary.n_unique("model"),
-        ("strategy", "strategies"): summary.n_unique("strategy"),
-        ("budget", "budgets"): summary.n_unique(BUDGET),
-    }
-    return [(one if count == 1 else many, f"{count:,}") for (one, many), count in counts.items()]
-
-
-def _figure(figure: ReportFigure, directory: Path) -> dict[str, str]:
-    """The smaller of its files, as an address that holds it."""
-    file = min(figure.svg, figure.png, key=lambda file: file.stat().st_size)
-    kind = {".svg": "image/svg+xml", ".png": "image/png"}[file.suffix]
-    return {
-        "title": figure.title,
-        "caption": figure.caption,
-        "source": f"data:{kind};base64,{base64.b64encode(file.read_bytes()).decode()}",
-        "file": str(figure.data.relative_to(directory)),
-    }
-
-
-def _html(markdown: str) -> str:
-    from markdown_it import MarkdownIt
-
-    return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown))
-
-
-def _template(name: str, **options: Any) -> Template:
+def template(name: str, **options: Any) -> Template:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(loader=PackageLoader("reports"), undefined=StrictUndefined, **options).get_template(name)

@@ -4,22 +4,19 @@ to say it of, and how much of the sweep is there. They say no more than the numb
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
-from elastic_core.budget import Budget
 from elastic_core.rewards.grade import UNANSWERED
 from elastic_core.statistics.accuracy import score_difference
-from elastic_core.statistics.budgets import cheapest_budgets
 from elastic_core.statistics.estimates import Estimate, pooled, seed_columns
 from elastic_core.statistics.responses import ResponseKind
-from elastic_core.statistics.simultaneous import NonInferiority
 from elastic_core.sweep.samples import samples_of, within
 from elastic_core.trajectory import BUDGET, CELL, ThinkFinish
 from reports.claims import BASE, TRAINED, VANILLA
 from reports.content import Asked, Claim, Verdict
-from reports.wording import margin_text, ordered, plain, signed, with_bounds
+from reports.wording import ordered, signed
 
 
 class Readable(NamedTuple):
@@ -43,6 +40,19 @@ Found = dict[str, tuple[Estimate, int]]
 """By benchmark: a paired difference of accuracy, averaged over budgets, and how many budgets."""
 
 
+class Pair(NamedTuple):
+    """What the verdict is about.
+
+    Attributes:
+        subject: "Training", "Separate budgeting", or a model's name.
+        pair: what is held against what.
+    """
+
+    subject: str
+    pair: str
+    found: Found
+
+
 def verdict(problems: pl.DataFrame, claims: list[Claim], responses: Sequence[Readable] = ()) -> str:
     """What training changed under separate budgeting; without a trained model, how far other models are from base;
     without these, what separate budgeting changes over vanilla truncation; without any, what was measured. Where there
@@ -59,79 +69,9 @@ def verdict(problems: pl.DataFrame, claims: list[Claim], responses: Sequence[Rea
     return " ".join([_compared(problems, closed) + _held(claims), *remarks])
 
 
-def more_tokens_hurt(falls: pl.DataFrame) -> list[str]:
-    """A sentence on the deepest of `falls`, if there is any: what people decide by may be the wrong way round."""
-    if falls.is_empty():
-        return []
-    worst = falls.row(0, named=True)
-    more = falls.height - 1
-    others = f"; {more} other line{' falls' if more == 1 else 's fall'} too" if more else ""
-    return [
-        f"More tokens hurt: {worst['model']} on {worst['benchmark']} under {plain(worst['strategy'])} falls by "
-        f"{-100 * worst['difference']:.1f} points [{-100 * worst['high']:.1f}, {-100 * worst['low']:.1f}] from t = "
-        f"{worst['think_budget']} "
-        f"to t = {worst['next_budget']} (paired, {worst['num_problems']} problems{others})."
-    ]
-
-
-def production(advice: pl.DataFrame, unit: str) -> list[str]:
-    """What to run, on each benchmark: of the trained model, or of the first one that was held against its own
-    unconstrained responses. Its cost, how sure it is, and what it rests on; last, what cannot be told from this.
-
-    Args:
-        advice: of `budget_advice`.
-        unit: of costs.
-    """
-    if advice.is_empty():
-        return []
-    models = ordered(advice["model"], BASE)
-    model = TRAINED if TRAINED in models else models[0]
-    ours = advice.filter(model=model)
-    best = cheapest_budgets(ours)
-    sentences = [
-        _advised(benchmark, model, best.filter(benchmark=benchmark).to_dicts(), margin_text(advice), unit)
-        for benchmark in ours["benchmark"].unique().sort()
-    ]
-    undecided = ours.filter(verdict=NonInferiority.UNDECIDED).height
-    return [
-        *sentences,
-        f"What this cannot tell: budgets that were not measured, other tasks than these benchmarks; {undecided} of the "
-        f"{ours.height} budgets of {model} are undecided at this number of problems.",
-    ]
-
-
-def _advised(benchmark: str, model: str, found: list[dict[str, Any]], margin: str, unit: str) -> str:
-    holds = [row for row in found if row["verdict"] == NonInferiority.HOLDS]
-    nearest = [row for row in found if row["verdict"] == NonInferiority.UNDECIDED]
-    if holds:
-        row = holds[0]
-        saved = with_bounds(row["saved"], row["saved_low"], row["saved_high"], ".0f")
-        text = (
-            f"On {benchmark} run {model} with {_cell(row)}: {unit} {row['cost']:,.0f}, {saved} % less than "
-            f"unconstrained, and at most {margin} less accurate (difference {_interval(row)} points, simultaneous over "
-            f"all budgets looked at, {row['num_problems']} problems)."
-        )
-    else:
-        text = f"On {benchmark} no budget of {model} is shown to be within {margin} of unconstrained."
-    if nearest:
-        row = nearest[0]
-        needed = f"about {row['problems_needed']:,.0f} problems like these would decide it"
-        text += (
-            f" Cheaper, within the margin as measured and undecided: {_cell(row)} ({unit} {row['cost']:,.0f}, "
-            f"difference {_interval(row)}); {needed if row['problems_needed'] else 'no number of problems decides it'}."
-        )
-    return text
-
-
-def _cell(row: dict[str, Any]) -> str:
-    return f"{plain(row['strategy'])} at {Budget(row['think_budget'], row['solution_budget'])}"
-
-
-def _interval(row: dict[str, Any]) -> str:
-    return with_bounds(row["difference"], row["low"], row["high"], "+.1f")
-
-
-def _compared(problems: pl.DataFrame, closed: bool) -> str:
+def pairs_of(problems: pl.DataFrame) -> list[Pair]:
+    """The trained model over base; without one every other model over base; without these separate budgeting over
+    vanilla truncation, of the first model that has both. Empty where nothing can be compared."""
     limited = problems.filter(pl.col("think_budget").is_not_null())
     separate, vanilla = limited.filter(strategy="separate"), limited.filter(strategy=VANILLA)
     models = ordered(problems["model"], BASE)
@@ -141,16 +81,21 @@ def _compared(problems: pl.DataFrame, closed: bool) -> str:
     if TRAINED in others:
         seeds = len(seed_columns(separate.filter(model=TRAINED), "score"))
         again = f"{seeds} seeds of training" if seeds > 1 else "one seed of training"
-        return _sentence("Training", f"trained over base, {again}, separate budgeting", others[TRAINED], closed)
-    if len(others) > 1:
-        return _spread(others)
-    for name, found in others.items():
-        return _sentence(name, f"{name} over base, separate budgeting", found, closed)
+        return [Pair("Training", f"trained over base, {again}, separate budgeting", others[TRAINED])]
+    if others:
+        return [Pair(name, f"{name} over base, separate budgeting", found) for name, found in others.items()]
     for name in models:
         if found := over_budgets(separate.filter(model=name), vanilla.filter(model=name)):
-            return _sentence("Separate budgeting", f"over vanilla truncation of {name}", found, closed)
-    cells = problems.select(CELL).n_unique()
-    return f"Nothing can be held against anything else in the {cells} cells of {', '.join(models)}."
+            return [Pair("Separate budgeting", f"over vanilla truncation of {name}", found)]
+    return []
+
+
+def _compared(problems: pl.DataFrame, closed: bool) -> str:
+    pairs = pairs_of(problems)
+    if not pairs:
+        cells, models = problems.select(CELL).n_unique(), ordered(problems["model"], BASE)
+        return f"Nothing can be held against anything else in the {cells} cells of {', '.join(models)}."
+    return _sentence(*pairs[0], closed) if len(pairs) == 1 else _spread({pair.subject: pair.found for pair in pairs})
 
 
 def over_budgets(ours: pl.DataFrame, theirs: pl.DataFrame) -> Found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -99,6 +100,11 @@ def _left(task: bars.Task) -> str:
     """By the speed since the first unit: what came before it was starting."""
     seconds = task.time_remaining
     return "starting" if seconds is None else f"about {timedelta(seconds=int(seconds))} left"
+
+
+def artifact_key(name: str) -> str:
+    """A name as Prefect takes it in a key: lower-case letters, digits and single dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def link_run(tracker: Tracker, run_id: str, key: str) -> None:

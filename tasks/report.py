@@ -42,11 +42,10 @@ from reports.content import Asked, ReportSources, Training
 from reports.figures.training import VALIDATION
 from reports.parameters import ReportParameters
 from reports.published import published
-from tasks.artifacts import link_run
+from tasks.artifacts import artifact_key, link_run
 from tasks.stage import (
     METRICS,
     MODEL,
-    REPORT,
     STANDINGS,
     Stage,
     benchmark_files,
@@ -70,6 +69,7 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
         Path of report.md.
     """
     from reports.build import build_report, files_of
+    from reports.rendering import render_artifact
 
     request = stage.request
     for marker in stage.directory.glob("result-*.json"):  # They vouch for files that are about to change.
@@ -92,13 +92,13 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
         for file in files_of(content):
             folder = file.parent.relative_to(directory).as_posix()
             tracker.client.log_artifact(run_id, str(file), None if folder == "." else folder)
-    markdown = directory / REPORT
-    create_markdown_artifact(markdown.read_text(), key="report", description=f"Report of {stage.preset}")
-    for file in (markdown, directory / "report.html"):
-        key = f"report-{file.suffix[1:]}"
-        create_link_artifact(file.as_uri(), file.name, key=key, description=str(file))
-    link_run(tracker, run_id, "report-mlflow")
-    return str(markdown)
+    # A key has a history in Prefect: that of one preset.
+    key = f"report-{artifact_key(stage.preset)}"
+    create_markdown_artifact(render_artifact(content), key=key, description=f"Report of {stage.preset}")
+    page = directory / "report.html"
+    create_link_artifact(page.as_uri(), page.name, key=f"{key}-page", description=str(page))
+    link_run(tracker, run_id, f"{key}-mlflow")
+    return str(directory / "report.md")
 
 
 def _budget(cell: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ grouped once. Every estimate says on how many problems and trajectories it rests
 - `simultaneous`: many differences whose intervals hold together;
 - `curves`: area under accuracy over log tokens, differences at equal tokens, the log-linear law;
 - `budgets`: what the next tokens buy and where they hurt, accuracy at any budget, the cheapest one to set;
+- `choices`: the best cell under a limit of cost, the cheapest within so many points;
 - `cost`: what a response costs, and the frontier of accuracy and cost;
 - `thinking`: what each problem needs, and the thinking that went past it or could not help;
 - `responses`: how responses end.

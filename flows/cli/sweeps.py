@@ -54,8 +54,23 @@ def status(preset: str | None, overrides: tuple[str, ...]) -> None:
 
 
 @click.command()
-@_TABLE
+@click.option(
+    "--from",
+    "tables",
+    type=PATH,
+    metavar="TABLE",
+    required=True,
+    multiple=True,
+    help="A trajectory table, runs/PRESET/sweep/KEY/table; its sweep may be half done. Several with --bundle.",
+)
 @click.option("--to", "directory", type=PATH, metavar="DIR", help="Where to; beside TABLE by default.")
+@click.option(
+    "--bundle",
+    type=PATH,
+    metavar="DIR",
+    help="Add the reports to a static site: DIR/index.html, and a directory for each, with its results as records of "
+    "Every Eval Ever and for .eval_results of the Hugging Face Hub.",
+)
 @click.option(
     "--price",
     type=click.FloatRange(min=0),
@@ -71,8 +86,9 @@ def status(preset: str | None, overrides: tuple[str, ...]) -> None:
     help="Milliseconds of a turn, an input token and an output token: how long responses take.",
 )
 def report(
-    table: Path | None,
+    tables: tuple[Path, ...],
     directory: Path | None,
+    bundle: Path | None,
     price: tuple[float, float, float] | None,
     latency: tuple[float, float, float] | None,
 ) -> None:
@@ -85,25 +101,44 @@ def report(
     environment.prepare()
     from dataclasses import replace
 
-    from elastic_core.statistics.cost import CostModel
     from flows.last_run import table_of_last_run
     from reports.build import build_report
+    from reports.bundle import add_report, write_index
     from tasks.report import machine, report_sources
+    from tasks.stage import open_table
 
-    table = table or table_of_last_run()
-    parameters = _report_parameters(table)
+    if bundle is None and len(tables) > 1:
+        raise click.UsageError("several --from need --bundle DIR, which holds a report of each")
+    if bundle is not None and directory is not None:
+        raise click.UsageError("--to and --bundle exclude each other: a bundle's reports lie below it")
+    for table in tables or (table_of_last_run(),):
+        parameters = _priced(_report_parameters(table), price, latency)
+        sources = replace(report_sources(table, machine()), parameters=parameters)
+        if bundle is not None:
+            key = open_table(table).directory.parent.name
+            content = add_report(sources, f"{sources.preset}-{key}", bundle)
+        else:
+            content = build_report(sources, directory or table.resolve().parent / "report")
+        click.echo("\n".join([*content.brief, content.verdict, *content.advice]))
+        if content.coverage is not None:
+            click.echo(content.coverage)
+        click.echo(content.directory / "report.md")
+        click.echo((content.directory / "report.html").resolve().as_uri())
+    if bundle is not None:
+        click.echo(write_index(bundle).resolve().as_uri())
+
+
+def _priced(
+    parameters: ReportParameters, price: tuple[float, float, float] | None, latency: tuple[float, float, float] | None
+) -> ReportParameters:
+    from elastic_core.statistics.cost import CostModel
+
     if price is not None:
         parameters = parameters.model_copy(update={"prices": CostModel(*price)})
     if latency is not None:
         turn, read, written = (milliseconds / 1000 for milliseconds in latency)
         parameters = parameters.model_copy(update={"latency": CostModel(read, 0, written, turn)})
-    sources = replace(report_sources(table, machine()), parameters=parameters)
-    content = build_report(sources, directory or table.resolve().parent / "report")
-    click.echo("\n".join([content.verdict, *content.advice]))
-    if content.coverage is not None:
-        click.echo(content.coverage)
-    click.echo(content.directory / "report.md")
-    click.echo((content.directory / "report.html").resolve().as_uri())
+    return parameters
 
 
 @click.command()

@@ -98,16 +98,9 @@ class Detail {
   /** Every model and strategy of the sample down, budgets across. */
   #gridOf(row) {
     const { trajectories } = this;
-    const { think_budget, solution_budget } = trajectories.numbers;
     const tracks = trajectories.siblings(row);
     const rows = tracks.flatMap((track) => trajectories.rows(track));
-    const size = (budget) => budget ?? Infinity;
-    const difference = (a, b) => (a === b ? 0 : a - b);
-    const columns = [...new Map(rows.map((one) => [trajectories.budget(one), one]))].sort(
-      ([, a], [, b]) =>
-        difference(size(think_budget[a]), size(think_budget[b])) ||
-        difference(size(solution_budget[a]), size(solution_budget[b])),
-    );
+    const columns = trajectories.sortedBudgets(new Map(rows.map((one) => [trajectories.budget(one), one])));
     const head = make("tr", {}, make("td"), ...columns.map(([budget]) => make("th", { scope: "col" }, budget)));
     const lines = tracks.map((track) => {
       const own = new Map(trajectories.rows(track).map((one) => [trajectories.budget(one), one]));

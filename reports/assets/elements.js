@@ -6,3 +6,19 @@ function make(tag, properties = {}, ...children) {
   element.append(...children);
   return element;
 }
+
+/** As the page's own pictures have it. */
+const SVG = document.querySelector("svg").namespaceURI;
+
+/** An element of an SVG, with attributes and children. */
+function draw(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/** Give a select its choices, [value, text] each. */
+function offer(select, choices) {
+  select.replaceChildren(...choices.map(([value, text]) => make("option", { value }, String(text))));
+}

@@ -2,7 +2,7 @@
 
 /** A list box of any length: only the lines in sight are in the document. */
 class LongList {
-  static LINE = 46; // CSS pixels, as in report.css
+  static LINE = 46; // CSS pixels, as in reader.css
 
   /** `draw` makes line i of the list; `choose` is told that line i was chosen. */
   constructor(box, draw, choose) {
@@ -14,7 +14,7 @@ class LongList {
       const line = event.target.closest("[role=option]");
       if (line) this.choose(Number(line.dataset.line));
     });
-    box.addEventListener("keydown", (event) => this.#move(event));
+    box.addEventListener("keydown", (event) => this.move(event));
     new ResizeObserver(() => this.#fill()).observe(box);
   }
 
@@ -50,7 +50,8 @@ class LongList {
     else this.box.removeAttribute("aria-activedescendant");
   }
 
-  #move(event) {
+  /** A key that goes from line to line was pressed, here or beside the list. */
+  move(event) {
     const page = Math.max(1, Math.floor(this.box.clientHeight / LongList.LINE) - 1);
     const target = {
       ArrowDown: this.chosen + 1,

@@ -6,19 +6,25 @@ class Reader {
   static REFRESH = 200; // milliseconds between two updates while it runs
 
   constructor(place, trajectories) {
-    Object.assign(this, { trajectories, chunks: new Chunks(), found: null, pattern: null, searching: "" });
+    Object.assign(this, { place, trajectories, chunks: new Chunks(), found: null, pattern: null, searching: "", wished: null });
     this.form = place.querySelector("form");
     this.matches = place.querySelector(".matches");
-    this.list = new LongList(place.querySelector(".list"), (i) => this.#line(this.matched.tracks[i]), (i) => this.#open(i));
+    this.empty = place.querySelector(".empty");
+    this.list = new LongList(place.querySelector(".list"), (i) => this.#line(this.matched.tracks[i]), (i) => this.#choose(this.#rowOf(i)));
     this.detail = new Detail(place.querySelector(".detail"), trajectories, this.chunks, (row) => this.#choose(row));
     this.#fillChoices();
-    this.form.addEventListener("submit", (event) => event.preventDefault());
+    this.form.addEventListener("submit", (event) => this.#leaveForm(event));
+    this.form.addEventListener("pointerdown", () => (this.isByKey = false));
+    this.form.addEventListener("keydown", () => (this.isByKey = true));
     this.form.addEventListener("change", (event) => this.#changed(event.target));
     this.form.addEventListener("reset", () => setTimeout(() => this.#reset()));
     this.form.elements.search.addEventListener("input", () => this.#scheduleSearch());
-    place.querySelector(".reader").addEventListener("keydown", (event) => this.#step(event));
+    this.empty.querySelector("button").addEventListener("click", () => this.form.reset());
+    place.addEventListener("keydown", (event) => this.#step(event));
+    addEventListener("hashchange", () => this.#visit());
     place.hidden = false;
-    this.#filter();
+    if (Address.read()) this.#visit();
+    else this.#filter();
   }
 
   #fillChoices() {
@@ -29,11 +35,12 @@ class Reader {
     this.#offer("sample", [...new Set(numbers.sample)].sort((a, b) => a - b).map((number) => [number, number]));
     this.#offer("model", names.model.values.map((name) => [name, name]));
     this.#offer("strategy", names.strategy.values.map((name) => [name, spoken(name)]));
+    const budgets = this.trajectories.sortedBudgets(this.trajectories.budgets());
+    this.#offer("budget", budgets.map(([budget]) => [budget, budget]));
   }
 
   #offer(field, choices) {
-    const options = choices.map(([value, text]) => make("option", { value }, String(text)));
-    this.form.elements[field].replaceChildren(make("option", { value: "" }, "all"), ...options);
+    offer(this.form.elements[field], [["", "all"], ...choices]);
   }
 
   #offerProblems() {
@@ -45,20 +52,64 @@ class Reader {
     this.#offer("problem", choices);
   }
 
+  /** Show what the address says, and bring the reader into view. */
+  #visit() {
+    const asked = Address.read();
+    if (asked === null) return;
+    const { problems } = this.trajectories;
+    const { elements } = this.form;
+    for (const name of ["benchmark", "sample", "model", "strategy", "budget", "search"]) elements[name].value = asked.get(name) ?? "";
+    for (const name of ["wrong", "forced", "flips"]) elements[name].checked = asked.has(name);
+    this.#offerProblems();
+    const isAsked = (id, i) => id === asked.get("problem") && problems.benchmark[i] === asked.get("benchmark");
+    const problem = problems.id.findIndex(isAsked);
+    elements.problem.value = problem < 0 ? "" : problem;
+    this.detail.clear();
+    this.wished = asked.has("open") ? this.trajectories.find(asked.getAll("open")) : null;
+    this.#search();
+    this.place.querySelector(".reader").scrollIntoView();
+    this.list.box.focus({ preventScroll: true });
+  }
+
+  /** The address of what is shown. */
+  #write() {
+    const { elements } = this.form;
+    const parameters = new URLSearchParams();
+    for (const name of ["benchmark", "sample", "model", "strategy", "budget", "search"]) {
+      if (elements[name].value) parameters.set(name, elements[name].value);
+    }
+    for (const name of ["wrong", "forced", "flips"]) if (elements[name].checked) parameters.set(name, "1");
+    if (elements.problem.value) {
+      parameters.set("benchmark", this.trajectories.problems.benchmark[elements.problem.value]);
+      parameters.set("problem", this.trajectories.problems.id[elements.problem.value]);
+    }
+    if (this.detail.row !== null) this.trajectories.key(this.detail.row).forEach((part) => parameters.append("open", part));
+    Address.write(parameters);
+  }
+
   #changed(field) {
     if (field.name === "search") return;
     if (field.name === "benchmark") this.#offerProblems();
     this.#filter();
+    this.#write();
+    // The list takes the arrow keys, except from whoever goes through the choices by them.
+    if (field.tagName === "SELECT" && !this.isByKey) this.list.box.focus({ preventScroll: true });
   }
 
-  #reset() {
+  #leaveForm(event) {
+    event.preventDefault();
+    this.list.box.focus({ preventScroll: true });
+  }
+
+  async #reset() {
     this.#offerProblems();
-    this.#search();
+    await this.#search();
+    this.#write();
   }
 
   #scheduleSearch() {
     clearTimeout(this.pause);
-    this.pause = setTimeout(() => this.#search(), Reader.PAUSE);
+    this.pause = setTimeout(() => this.#search().then(() => this.#write()), Reader.PAUSE);
   }
 
   async #search() {
@@ -82,13 +133,14 @@ class Reader {
   }
 
   #filter() {
-    const { benchmark, problem, sample, model, strategy, wrong, forced, flips } = this.form.elements;
+    const { benchmark, problem, sample, model, strategy, budget, wrong, forced, flips } = this.form.elements;
     const wanted = {
       benchmark: benchmark.value,
       problem: problem.value,
       sample: sample.value,
       model: model.value,
       strategy: strategy.value,
+      budget: budget.value,
       wrong: wrong.checked,
       forced: forced.checked,
       flips: flips.checked,
@@ -98,37 +150,48 @@ class Reader {
     this.matches.textContent =
       `${numRows.toLocaleString("en")} of ${this.trajectories.count.toLocaleString("en")} trajectories, in ` +
       `${tracks.length.toLocaleString("en")} series of budgets${this.searching}`;
+    this.empty.hidden = numRows > 0 || this.searching !== "";
     if (numRows === 0) {
       this.list.show(0, -1);
       this.detail.clear();
-    } else if (this.detail.row !== null && rows[this.detail.row]) {
-      this.#choose(this.detail.row);
     } else {
-      this.#open(0);
+      const kept = [this.wished, this.detail.row].find((row) => row !== null && rows[row]);
+      this.#show(kept ?? this.#rowOf(0));
     }
+    if (this.searching === "") this.wished = null;
   }
 
-  /** A line of the list was chosen: its first matching row, or the one with the budget that is open. */
-  #open(line) {
+  /** The row that a line of the list opens: its first matching one, or the one with the budget that is open. */
+  #rowOf(line) {
     const { trajectories, matched, detail } = this;
     const rows = trajectories.rows(matched.tracks[line]).filter((row) => matched.rows[row]);
     const budget = detail.row === null ? null : trajectories.budget(detail.row);
-    this.#choose(rows.find((row) => trajectories.budget(row) === budget) ?? rows[0]);
+    return rows.find((row) => trajectories.budget(row) === budget) ?? rows[0];
   }
 
+  /** A person chose a row, which the address then says. */
   #choose(row) {
+    this.#show(row);
+    this.#write();
+  }
+
+  #show(row) {
     const line = this.matched.tracks.indexOf(this.trajectories.trackOf[row]);
     this.detail.show(row, this.pattern);
     this.list.show(this.matched.tracks.length, line, { reveal: true });
   }
 
-  /** The left and right arrows step through budgets, but on the slider, which does so by itself. */
+  /** Arrows step through budgets and lines wherever they mean nothing of their own, as in a choice or the slider. */
   #step(event) {
+    const isField = event.target.matches("select, textarea, input:not([type=checkbox])");
+    if (event.defaultPrevented || isField || event.ctrlKey || event.altKey || event.metaKey || this.detail.row === null) return;
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (by === undefined || event.target === this.detail.slider || event.ctrlKey || event.altKey || event.metaKey) return;
-    if (this.detail.row === null) return;
-    event.preventDefault();
-    this.detail.step(by);
+    if (by !== undefined) {
+      event.preventDefault();
+      this.detail.step(by);
+    } else if (event.target.closest(".filters")) {
+      this.list.move(event);
+    }
   }
 
   #line(track) {
@@ -153,11 +216,3 @@ class Reader {
     );
   }
 }
-
-// After the first picture of the page: the index may be large.
-requestAnimationFrame(() =>
-  setTimeout(async () => {
-    const index = await unpack(document.getElementById("index"));
-    new Reader(document.getElementById("reader-place"), new Trajectories(index));
-  }),
-);

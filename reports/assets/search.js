@@ -6,7 +6,8 @@ function patternOf(query) {
 }
 
 /**
- * Look for a pattern in thoughts, solutions and answers, problem by problem. Yields after each with `found`, which has a
+ * Look for a pattern in problems, thoughts, solutions and answers, problem by problem; all responses to a problem that has
+ * it are found. Yields after each with `found`, which has a
  * 1 for every matching row so far, so that the page stays usable and the search can be left.
  */
 async function* search(trajectories, chunks, pattern) {
@@ -14,10 +15,12 @@ async function* search(trajectories, chunks, pattern) {
   for (let problem = 0; problem < trajectories.firstRow.length; problem++) {
     const chunk = await chunks.load(problem);
     const ends = chunk.texts.map((text) => firstEnd(text, pattern));
+    const isAsked = chunk.question !== null && firstEnd(chunk.question, pattern) < Infinity;
     const isIn = (text, length) => text >= 0 && ends[text] <= length;
     for (let i = 0; i < trajectories.problems.rows[problem]; i++) {
       const answer = chunk.answer[i];
       const isFound =
+        isAsked ||
         isIn(chunk.thinking[i], chunk.thinking_length[i]) ||
         isIn(chunk.solution[i], chunk.solution_length[i]) ||
         (answer !== null && firstEnd(answer, pattern) < Infinity);
@@ -29,6 +32,7 @@ async function* search(trajectories, chunks, pattern) {
 
 /** Where the first match ends: texts are stored once for all that begin alike, and a row's may end before it. */
 function firstEnd(text, pattern) {
-  pattern.lastIndex = 0;
-  return pattern.test(text) ? pattern.lastIndex : Infinity;
+  const end = pattern.test(text) ? pattern.lastIndex : Infinity;
+  pattern.lastIndex = 0; // Whoever marks what was found looks from the start, also while a search goes on.
+  return end;
 }

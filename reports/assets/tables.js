@@ -37,7 +37,29 @@ function sorted(rows, column, direction) {
   return rows.map((row) => ({ row, key: key(row) })).sort((a, b) => compare(a.key, b.key)).map(({ row }) => row);
 }
 
-for (const table of document.querySelectorAll("table.sortable")) makeSortable(table);
+/** Above a long table a field that leaves the lines with all of its words. */
+function makeFilterable(table) {
+  const rows = [...table.tBodies[0].rows];
+  if (rows.length < 8) return;
+  const place = table.closest(".scroll");
+  const field = make("input", { type: "search", placeholder: "Filter lines", ariaLabel: `Filter lines of ${place.ariaLabel}` });
+  const told = make("span", { className: "file", role: "status" });
+  field.addEventListener("input", () => {
+    const words = field.value.toLowerCase().split(/\s+/);
+    for (const row of rows) {
+      const text = [...row.cells].map((cell) => cell.textContent).join(" ").toLowerCase();
+      row.hidden = !words.every((word) => text.includes(word));
+    }
+    const left = rows.filter((row) => !row.hidden).length;
+    told.textContent = field.value.trim() ? `${left} of ${rows.length} lines` : "";
+  });
+  place.before(make("p", { className: "line-filter" }, field, told));
+}
+
+for (const table of document.querySelectorAll("table.sortable")) {
+  makeSortable(table);
+  makeFilterable(table);
+}
 
 for (const button of document.querySelectorAll("button.zoom")) {
   button.addEventListener("click", () => {

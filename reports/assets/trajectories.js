@@ -67,6 +67,37 @@ class Trajectories {
     return think === null && solution === null ? "unlimited" : `${think ?? "unlimited"}+${solution ?? "unlimited"}`;
   }
 
+  /** A row of every budget. */
+  budgets() {
+    const found = new Map();
+    for (let row = 0; row < this.count; row++) if (!found.has(this.budget(row))) found.set(this.budget(row), row);
+    return found;
+  }
+
+  /** What tells a row from all others, as texts: benchmark, problem, sample, model, strategy, budget. */
+  key(row) {
+    const [model, strategy] = [this.name("model", row), this.name("strategy", row)];
+    return [this.benchmark(row), this.problem(row), String(this.numbers.sample[row]), model, strategy, this.budget(row)];
+  }
+
+  /** The row of a key; null where there is none. */
+  find(key) {
+    for (let row = 0; row < this.count; row++) if (this.key(row).every((part, i) => part === key[i])) return row;
+    return null;
+  }
+
+  /** [budget, row] from the smallest budget to the largest, unlimited ones last, of a map from budgets to a row each. */
+  sortedBudgets(rows) {
+    const { think_budget, solution_budget } = this.numbers;
+    const size = (budget) => budget ?? Infinity;
+    const difference = (a, b) => (a === b ? 0 : a - b);
+    return [...rows].sort(
+      ([, a], [, b]) =>
+        difference(size(think_budget[a]), size(think_budget[b])) ||
+        difference(size(solution_budget[a]), size(solution_budget[b])),
+    );
+  }
+
   /** A track's rows. */
   rows(track) {
     const { first, end } = this.tracks[track];
@@ -106,7 +137,10 @@ class Trajectories {
    */
   matching(wanted, found) {
     const isMatch = (row) =>
-      (!wanted.wrong || !this.isRight(row)) && (!wanted.forced || this.isForced(row)) && (!found || found[row] === 1);
+      (wanted.budget === "" || this.budget(row) === wanted.budget) &&
+      (!wanted.wrong || !this.isRight(row)) &&
+      (!wanted.forced || this.isForced(row)) &&
+      (!found || found[row] === 1);
     const tracks = [];
     const rows = new Uint8Array(this.count);
     let numRows = 0;

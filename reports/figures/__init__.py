@@ -21,6 +21,7 @@ from elastic_core.files import replacing
 from elastic_core.statistics.estimates import FREE
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from reports.claims import BASE, TRAINED
+from reports.colours import tinted
 from reports.content import ReportFigure
 from reports.summary import partial
 from reports.wording import limit, plain, sampled
@@ -54,7 +55,7 @@ PARTIAL = "Hollow: a cell with fewer trajectories than the fullest of its benchm
 
 class Style(NamedTuple):
     """How a strategy is drawn: its line, its marker and that one's size beside the others', and how far the model's
-    colour is mixed with white, so that lines of one model differ."""
+    colour is mixed with white, as far as it stays visible (`tinted`), so that lines of one model differ."""
 
     line: str
     marker: str
@@ -231,10 +232,10 @@ def lines_of(cells: pl.DataFrame, sheet: Sheet) -> list[Line]:
         "model", "strategy", "solution_budget", as_dict=True
     ).items():
         style = sheet.styles[strategy]
-        red, green, blue = (channel + (1 - channel) * style.white for channel in to_rgb(sheet.colours[model]))
+        colour = tinted(to_rgb(sheet.colours[model]), style.white)
         label = f"{model}, {plain(strategy)}" + ("" if strategy == FREE else f" (s = {limit(solution)})")
         order = model, list(sheet.styles).index(strategy), solution is None, solution
-        found.append((order, Line(line, strategy, (red, green, blue), style, label)))
+        found.append((order, Line(line, strategy, colour, style, label)))
     return [line for _, line in sorted(found, key=lambda each: each[0])]
 
 

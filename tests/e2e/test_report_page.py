@@ -46,6 +46,11 @@ def reader(page: Page, report: str) -> Page:
     return page
 
 
+def filters(page: Page) -> Locator:
+    """The reader's form."""
+    return page.get_by_role("search", name="Which trajectories to list")
+
+
 def lines(page: Page) -> Locator:
     return page.locator(".list").get_by_role("option")
 
@@ -102,7 +107,7 @@ def test_numbers_sort_as_numbers(reader: Page) -> None:
 
 
 def test_arrow_keys_step_through_budgets_and_the_cut_moves(reader: Page) -> None:
-    reader.get_by_role("combobox", name="Strategy").select_option("separate")
+    filters(reader).get_by_role("combobox", name="Strategy").select_option("separate")
     expect(lines(reader)).to_have_count(12)
     lines(reader).first.click()
     expect(pane(reader, "Thought")).to_contain_text("cut after 4 tokens")
@@ -136,7 +141,7 @@ def test_what_follows_a_cut_is_shown_apart_and_may_be_hidden(reader: Page) -> No
 
 
 def test_what_budget_forcing_wrote_is_marked_in_both_phases(reader: Page) -> None:
-    reader.get_by_role("combobox", name="Strategy").select_option("budget_forcing")
+    filters(reader).get_by_role("combobox", name="Strategy").select_option("budget_forcing")
     expect(pane(reader, "Thought").locator(".insertion")).to_have_text("⏎\n</think>")
     expect(pane(reader, "Solution").locator(".insertion")).to_have_text("⏎\nFinal Answer:")
     expect(pane(reader, "Solution").locator(".written")).to_have_text("It is 5")
@@ -157,21 +162,21 @@ def test_filters_leave_what_they_name(reader: Page, chosen: list[str], found: st
 
 
 def test_problem_and_sample_are_picked_within_a_benchmark(reader: Page) -> None:
-    reader.get_by_role("combobox", name="Benchmark").select_option("hard")
-    reader.get_by_role("combobox", name="Problem").select_option(label="2")
-    reader.get_by_role("combobox", name="Sample").select_option("1")
+    filters(reader).get_by_role("combobox", name="Benchmark").select_option("hard")
+    filters(reader).get_by_role("combobox", name="Problem").select_option(label="2")
+    filters(reader).get_by_role("combobox", name="Sample").select_option("1")
     expect(lines(reader)).to_have_count(2)
     expect(reader.locator("article h3")).to_contain_text("hard, problem 2, sample 1")
-    reader.get_by_role("button", name="Show all").click()
+    filters(reader).get_by_role("button", name="Show all").click()
     expect(matches(reader)).to_contain_text("72 of 72 trajectories")
 
 
 def test_a_search_finds_texts_up_to_where_they_were_cut(reader: Page) -> None:
-    reader.get_by_role("searchbox").fill("BUT WAIT")
+    filters(reader).get_by_role("searchbox").fill("BUT WAIT")
     # The ninth word: thoughts of 4 and of 8 tokens do not reach it.
     expect(matches(reader)).to_contain_text("24 of 72 trajectories, in 24 series")
     expect(pane(reader, "Thought").locator("mark").first).to_have_text("But wait")
-    reader.get_by_role("searchbox").fill("[no such text]")
+    filters(reader).get_by_role("searchbox").fill("[no such text]")
     expect(matches(reader)).to_contain_text("0 of 72 trajectories")
     expect(reader.get_by_role("article")).to_be_hidden()
 
@@ -238,7 +243,7 @@ def test_fifty_thousand_trajectories_stay_usable(page: Page, large: str) -> None
     expect(page.locator("article h3")).to_contain_text("hard, problem 415, sample 9")
     page.get_by_label("wrong only").check()
     expect(matches(page)).to_contain_text("29,120 of 49,920 trajectories")
-    page.get_by_role("searchbox").fill("five")
+    filters(page).get_by_role("searchbox").fill("five")
     expect(matches(page)).to_contain_text("8,320 of 49,920 trajectories", timeout=60_000)
 
 

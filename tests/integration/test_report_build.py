@@ -67,7 +67,9 @@ def test_the_text_shows_provenance_tables_and_claims(built: Path) -> None:
     assert len(tables) == 4  # accuracy and tokens, of two benchmarks
     assert tables[0].startswith("| budget | base, budget forcing | base, separate | base, unconstrained |")
     assert sum(line.startswith(("| easy | Sep", "| easy | Unc", "| easy | base, tight")) for line in lines) == 7
-    assert lines[2].startswith("**Training ")
+    assert lines[2].startswith("**Under a token budget training makes ")
+    parts = [line for line in lines if line.startswith("## ")]
+    assert (parts[0], parts[-1]) == ("## Intervals and counts", "## Provenance")
 
 
 def test_one_cell_is_a_report_too(tmp_path: Path) -> None:
@@ -75,7 +77,12 @@ def test_one_cell_is_a_report_too(tmp_path: Path) -> None:
     content = build_report(ReportSources(rows.lazy()), tmp_path)
     drawn = [figure.name for figure in content.figures]
     assert drawn == ["accuracy_vs_tokens", "accuracy_vs_budget", "sufficient_budgets"]
-    assert [table.name for table in content.tables] == ["thinking_spent", "responses", "costs"]
+    assert [table.name for table in content.tables] == [
+        "best_under_limit",
+        "thinking_spent",
+        "responses",
+        "costs",
+    ]
     assert "0 hold, 0 do not, 0 are undecided, 2 could not be measured." in (tmp_path / "report.md").read_text()
 
 

@@ -9,21 +9,30 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
 
+from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.rewards.grade import GradeStatus
 from elastic_core.rewards.truth import MathTruth
 from elastic_core.statistics.budgets import anytime_accuracy
+from elastic_core.statistics.cost import TOKENS, cell_costs, work
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
-from reports.content import Claim, ReportContent, ReportFigure, ReportSources, ReportTable, Verdict
+from reports.chart import HEIGHT, WIDTH, main_chart
+from reports.colours import LEAST_CONTRAST, WHITE, contrast, parse, tinted
+from reports.content import Claim, ReportContent, ReportFigure, ReportSources, ReportTable, Setting, Verdict
+from reports.figures import NUM_COLOURS, STYLES, model_colours
+from reports.page import write_page
 from reports.payload import WORDING, Payload, build_payload, draw_problems, reference_answer
-from reports.rendering import write_page
 from reports.summary import cell_problems, summarize
+from reports.tables.costs import priced
 from tests.report_tables import HOSTILE, PHRASE, cut, row, small_table, table, with_phrase
+from tests.unit.test_report_summary import make_rows
 
 
 def unpack(packed: str) -> Any:
@@ -203,10 +212,15 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> str:
     content = ReportContent(
         sources=sources,
         directory=directory,
+        brief=[bad, bad],
+        settings=[Setting(bad, bad, bad)],
+        unit=bad,
+        choices={bad: [ReportTable("table", bad, bad, pl.DataFrame({bad: [bad]}))]},
         verdict=bad,
         advice=[bad],
         coverage=bad,
         summary=summarize(rows),
+        priced=priced(summarize(rows), cell_costs(rows.with_columns(work()), TOKENS)),
         anytime=anytime_accuracy(cell_problems(rows)),
         headline={},
         claims=[Claim(bad, bad, Verdict.HOLDS, bad)],
@@ -230,7 +244,7 @@ def test_the_policy_allows_the_pages_own_scripts_and_nothing_else(hostile_page: 
     allowed = set(re.findall(r"'sha256-([^']+)'", page.policy))
     own = {base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in page.scripts}
     assert allowed <= own
-    assert len(allowed) == 1 + 9  # the style, and every script; what is left are the trajectories, which do not run
+    assert len(allowed) == 1 + 13  # the style, and every script; what is left are the trajectories, which do not run
     assert page.policy.startswith("default-src 'none'; img-src data:;")
     assert "unsafe" not in page.policy
 
@@ -240,3 +254,44 @@ def test_the_scripts_never_write_markup() -> None:
         assert not re.search(
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?:", script.read_text()
         )
+
+
+def test_the_main_figure_links_every_cell_and_shows_no_more_lines_in_a_panel_than_can_be_told_apart() -> None:
+    rows = make_rows(num_problems=4, num_samples=1, budgets=[16, 48])
+    summary = summarize(rows)
+    cells = priced(summary, cell_costs(rows.with_columns(work()), TOKENS))
+    chart = main_chart(cells, [Setting("hard", "trained", "2 points", Budget(48, 32))], "tokens")
+    assert [panel.strategy for panel in chart.panels[:3]] == ["separate", "budget_forcing", "vanilla"]
+    assert all(len(panel.lines) <= 4 for panel in chart.panels)
+    assert len({point.address for panel in chart.panels for point in panel.points}) == summary.height
+    advised = [point for panel in chart.panels for point in panel.points if point.advised]
+    assert [(point.model, point.strategy, point.advised) for point in advised] == [("trained", "separate", "48+32")]
+    best = {point.address for panel in chart.panels for point in panel.points if point.frontier}
+    assert len(best) == cells.filter("frontier").height
+
+
+def test_every_panel_fits_its_frame() -> None:
+    rows = make_rows(num_problems=4, num_samples=1, budgets=[0, 16], models=["base"])
+    cells = priced(summarize(rows), cell_costs(rows.with_columns(work()), TOKENS))
+    for panel in main_chart(cells, [], "tokens").panels:
+        for point in panel.points:
+            assert 0 <= point.x <= WIDTH and 0 <= point.low <= HEIGHT and 0 <= point.high <= point.y <= point.low
+        assert panel.across and all(0 <= x <= WIDTH for x, _ in panel.across)
+
+
+@pytest.mark.parametrize("style", STYLES, ids=list(STYLES))
+@pytest.mark.parametrize("model", ["base", "trained", *(f"other {number}" for number in range(8))])
+def test_every_line_of_a_figure_is_seen_on_white(style: str, model: str) -> None:
+    with matplotlib.rc_context(fname="reports/elastic.mplstyle"):
+        colour = to_rgb(model_colours([f"other {number}" for number in range(8)])[model])
+        assert contrast(tinted(colour, STYLES[style].white), WHITE) >= LEAST_CONTRAST
+
+
+def test_every_colour_of_the_page_is_seen_in_both_modes() -> None:
+    css = Path("reports/assets/chart.css").read_text()
+    grounds = re.findall(r"--raised: (#\w{6})", Path("reports/assets/base.css").read_text())
+    modes = [re.findall(r"--series-\d: (#\w{6})", mode) for mode in css.split("@media (prefers-color-scheme: dark)")]
+    assert [len(mode) for mode in modes] == [NUM_COLOURS, NUM_COLOURS] and len(grounds) == 2
+    for mode, ground in zip(modes, grounds, strict=True):
+        for colour in mode:
+            assert contrast(parse(colour), parse(ground)) >= LEAST_CONTRAST

@@ -1,0 +1,95 @@
+"""What to run in production, and where more tokens hurt, in sentences with every interval and count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import polars as pl
+
+from elastic_core.budget import Budget
+from elastic_core.statistics.budgets import cheapest_budgets
+from elastic_core.statistics.simultaneous import NonInferiority
+from reports.claims import BASE, TRAINED
+from reports.wording import margin_text, ordered, plain, with_bounds
+
+
+def main_model(models: Iterable[str]) -> str:
+    """The model that a report advises on: the trained one; else the only one beside base that is no pair of models;
+    else base, or where there is none the first by name."""
+    names = ordered(models, BASE)
+    single = [name for name in names if name != BASE and ">" not in name]
+    if TRAINED in names:
+        return TRAINED
+    return single[0] if len(single) == 1 else names[0]
+
+
+def more_tokens_hurt(falls: pl.DataFrame) -> list[str]:
+    """A sentence on the deepest of `falls`, if there is any: what people decide by may be the wrong way round."""
+    if falls.is_empty():
+        return []
+    worst = falls.row(0, named=True)
+    more = falls.height - 1
+    others = f"; {more} other line{' falls' if more == 1 else 's fall'} too" if more else ""
+    return [
+        f"More tokens hurt: {worst['model']} on {worst['benchmark']} under {plain(worst['strategy'])} falls by "
+        f"{-100 * worst['difference']:.1f} points [{-100 * worst['high']:.1f}, {-100 * worst['low']:.1f}] from t = "
+        f"{worst['think_budget']} "
+        f"to t = {worst['next_budget']} (paired, {worst['num_problems']} problems{others})."
+    ]
+
+
+def production(advice: pl.DataFrame, unit: str) -> list[str]:
+    """What to run, on each benchmark, of the main model among those that were held against their own unconstrained
+    responses. Its cost, how sure it is, and what it rests on; last, what cannot be told from this.
+
+    Args:
+        advice: of `budget_advice`.
+        unit: of costs.
+    """
+    if advice.is_empty():
+        return []
+    model = main_model(advice["model"])
+    ours = advice.filter(model=model)
+    best = cheapest_budgets(ours)
+    sentences = [
+        _advised(benchmark, model, best.filter(benchmark=benchmark).to_dicts(), margin_text(advice), unit)
+        for benchmark in ours["benchmark"].unique().sort()
+    ]
+    undecided = ours.filter(verdict=NonInferiority.UNDECIDED).height
+    return [
+        *sentences,
+        f"What this cannot tell: budgets that were not measured, other tasks than these benchmarks; {undecided} of the "
+        f"{ours.height} budgets of {model} are undecided at this number of problems.",
+    ]
+
+
+def _advised(benchmark: str, model: str, found: list[dict[str, Any]], margin: str, unit: str) -> str:
+    holds = [row for row in found if row["verdict"] == NonInferiority.HOLDS]
+    nearest = [row for row in found if row["verdict"] == NonInferiority.UNDECIDED]
+    if holds:
+        row = holds[0]
+        saved = with_bounds(row["saved"], row["saved_low"], row["saved_high"], ".0f")
+        text = (
+            f"On {benchmark} run {model} with {_cell(row)}: {unit} {row['cost']:,.0f}, {saved} % less than "
+            f"unconstrained, and at most {margin} less accurate (difference {_interval(row)} points, simultaneous over "
+            f"all budgets looked at, {row['num_problems']} problems)."
+        )
+    else:
+        text = f"On {benchmark} no budget of {model} is shown to be within {margin} of unconstrained."
+    if nearest:
+        row = nearest[0]
+        needed = f"about {row['problems_needed']:,.0f} problems like these would decide it"
+        text += (
+            f" Cheaper, within the margin as measured and undecided: {_cell(row)} ({unit} {row['cost']:,.0f}, "
+            f"difference {_interval(row)}); {needed if row['problems_needed'] else 'no number of problems decides it'}."
+        )
+    return text
+
+
+def _cell(row: dict[str, Any]) -> str:
+    return f"{plain(row['strategy'])} at {Budget(row['think_budget'], row['solution_budget'])}"
+
+
+def _interval(row: dict[str, Any]) -> str:
+    return with_bounds(row["difference"], row["low"], row["high"], "+.1f")

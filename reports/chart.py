@@ -1,0 +1,231 @@
+"""The main figure of the page: accuracy over cost in small panels, as numbers that the template writes into SVG.
+
+A panel has a line for each model and solution budget of one strategy, or where models are many for each strategy of
+one model; the frontier of its benchmark and the responses without a limit are in all of them. Colour is the model, mark
+the strategy, as in every figure. A point is a link to its cell in the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import floor, log, log10
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+import polars as pl
+
+from elastic_core.budget import Budget
+from elastic_core.statistics.estimates import FREE
+from elastic_core.trajectory import BUDGET, CELL
+from reports.content import Setting
+from reports.figures import NUM_COLOURS, model_colours
+from reports.summary import partial
+from reports.wording import ordered, plain, sampled, with_bounds
+
+CAPTION = (
+    "Accuracy (avg@k, %) with its 95 % interval over the mean cost of a response. Filled: on the frontier of the "
+    "benchmark, the dotted line, which no cell of any model and strategy beats in both as measured. Ring: the advised "
+    "budget. Star: without a limit. Hover over a point or move to it by the arrow keys for its numbers, click on it to "
+    "read its responses; a name above, or a line, leaves the others out."
+)
+WIDTH, HEIGHT = 340, 230
+"""Of a panel, in the units of its SVG."""
+_LEFT, _RIGHT, _TOP, _BOTTOM = 34, 12, 10, 34
+_FEWEST_TICKS = 3
+_MAX_LINES = 4
+"""Most lines of one panel that are told apart at a glance."""
+_MARKS = ("circle", "square", "triangle", "diamond", "cross", "wedge")
+_KNOWN_MARKS = {"separate": "circle", "budget_forcing": "square", "vanilla": "triangle", FREE: "star"}
+PATHS = {
+    "circle": "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0Z",
+    "square": "M-3.6,-3.6h7.2v7.2h-7.2Z",
+    "triangle": "M0,-4.8L4.4,3.4H-4.4Z",
+    "diamond": "M0,-5L4.4,0L0,5L-4.4,0Z",
+    "cross": "M-4,-1.5h2.5v-2.5h3v2.5h2.5v3h-2.5v2.5h-3v-2.5h-2.5Z",
+    "wedge": "M0,4.8L4.4,-3.4H-4.4Z",
+    "star": "M0,-7L1.9,-2.2L7,-2.2L2.9,1L4.4,6L0,3L-4.4,6L-2.9,1L-7,-2.2L-1.9,-2.2Z",
+}
+"""Of marks, around the origin."""
+
+
+class Point(NamedTuple):
+    """A cell, in the panel's units.
+
+    Attributes:
+        low, high: where the interval of its accuracy ends.
+        told: its numbers in words.
+        address: of the cell in the reader.
+    """
+
+    x: float
+    y: float
+    low: float
+    high: float
+    model: str
+    strategy: str
+    colour: int
+    mark: str
+    told: str
+    address: str
+    frontier: bool
+    advised: str
+
+
+class Panel(NamedTuple):
+    """One of the small charts.
+
+    Attributes:
+        strategy, model: what all of its lines have in common; "" where they have not.
+        lines: model, strategy, number of the colour and path of each.
+        points: of all lines from left to right, and the responses without a limit.
+        frontier: its path.
+        across, up: ticks, as place and label.
+    """
+
+    benchmark: str
+    sampled: str
+    strategy: str
+    model: str
+    lines: list[tuple[str, str, int, str]]
+    points: list[Point]
+    frontier: str
+    across: list[tuple[float, str]]
+    up: list[tuple[float, str]]
+
+
+class Chart(NamedTuple):
+    """The panels, and what their legend has: the number of each model's colour, the mark of each strategy."""
+
+    panels: list[Panel]
+    models: dict[str, int]
+    strategies: dict[str, str]
+
+
+def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> Chart:
+    """The panels of every benchmark.
+
+    Args:
+        priced: of `reports.tables.costs.priced`.
+        settings: what is advised, which is marked.
+        unit: of costs.
+    """
+    cells = priced.with_columns(partial=partial()).sort(*CELL, nulls_last=True)
+    colours = model_colours(cells["model"])
+    models = {
+        name: int(colours[name][1:]) % NUM_COLOURS for name in sorted(set(cells["model"]), key=colours.__getitem__)
+    }
+    strategies = _marks(ordered(cells["strategy"], "separate"))
+    advised = {(each.benchmark, each.model, "separate", *_limits(each.budget)): str(each.budget) for each in settings}
+    panels = []
+    for (benchmark,), part in cells.partition_by("benchmark", as_dict=True, maintain_order=True).items():
+        scale = _Scale(part["cost"].to_list())
+        points = [_point(cell, scale, models, strategies, advised, unit) for cell in part.to_dicts()]
+        for common in _split(part):
+            shown = part.filter(**common) if common else part
+            drawn = [point for point in points if _belongs(point, common)]
+            panels.append(
+                Panel(
+                    str(benchmark), sampled(shown), common.get("strategy", ""), common.get("model", ""),
+                    [*_lines(shown, scale, models)], sorted(drawn), _steps(part, scale), scale.ticks(), scale.up(),
+                )
+            )  # fmt: skip
+    return Chart(panels, models, strategies)
+
+
+def _split(cells: pl.DataFrame) -> list[dict[str, str]]:
+    """What the lines of each panel of a benchmark have in common: nothing where they are few."""
+    limited = cells.filter(pl.col("strategy") != FREE)
+    if limited.n_unique(["model", "strategy", "solution_budget"]) <= _MAX_LINES:
+        return [{}]
+    by = "strategy" if limited.n_unique("model") <= _MAX_LINES else "model"
+    return [{by: name} for name in ordered(limited[by], "separate")]
+
+
+def _belongs(point: Point, common: Mapping[str, str]) -> bool:
+    """Responses without a limit are in every panel that their model may be in."""
+    if point.strategy == FREE:
+        return common.get("model", point.model) == point.model
+    return common.get("model", point.model) == point.model and common.get("strategy", point.strategy) == point.strategy
+
+
+def _marks(strategies: Iterable[str]) -> dict[str, str]:
+    others = [mark for mark in _MARKS if mark not in _KNOWN_MARKS.values()]
+    unknown = [name for name in strategies if name not in _KNOWN_MARKS]
+    return {name: _KNOWN_MARKS.get(name) or others[unknown.index(name) % len(others)] for name in strategies}
+
+
+class _Scale:
+    """From a cost, on a logarithm's scale, and a share to the units of a panel."""
+
+    def __init__(self, costs: Sequence[float]) -> None:
+        # The least that a price can be told apart from none by.
+        self.low, self.high = max(min(costs), 1e-9) / 1.12, max(max(costs), 2e-9) * 1.12
+
+    def x(self, cost: float) -> float:
+        share = log(max(cost, self.low) / self.low) / log(self.high / self.low)
+        return round(_LEFT + share * (WIDTH - _LEFT - _RIGHT), 1)
+
+    def y(self, accuracy: float) -> float:
+        return round(HEIGHT - _BOTTOM - accuracy * (HEIGHT - _TOP - _BOTTOM), 1)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        exponents = range(floor(log10(self.low)), floor(log10(self.high)) + 1)
+        within: list[float] = []
+        for digits in ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 1.8, 2, 2.5, 3, 4, 5, 6, 7, 8)):
+            found = [digit * 10.0**exponent for exponent in exponents for digit in digits]
+            within = [value for value in found if self.low <= value <= self.high]
+            if len(within) >= _FEWEST_TICKS:
+                break
+        return [(self.x(value), f"{value:,.10g}") for value in within or [self.low, self.high]]
+
+    def up(self) -> list[tuple[float, str]]:
+        return [(self.y(percent / 100), str(percent)) for percent in (0, 25, 50, 75, 100)]
+
+
+def _limits(budget: Budget | None) -> tuple[int | None, int | None]:
+    # No cell has a budget of no kind.
+    return (-1, -1) if budget is None else (budget.think, budget.solution)
+
+
+def _point(
+    cell: Mapping[str, Any],
+    scale: _Scale,
+    models: Mapping[str, int],
+    strategies: Mapping[str, str],
+    advised: Mapping[tuple[Any, ...], str],
+    unit: str,
+) -> Point:
+    budget = str(Budget(*(cell[name] for name in BUDGET)))
+    key = (cell["benchmark"], cell["model"], cell["strategy"], *(cell[name] for name in BUDGET))
+    place = {"benchmark": cell["benchmark"], "model": cell["model"], "strategy": cell["strategy"], "budget": budget}
+    notes = [
+        "on the frontier" if cell["frontier"] else "",
+        "advised" if key in advised else "",
+        "incomplete" if cell["partial"] else "",
+    ]
+    told = (
+        f"{cell['model']}, {plain(cell['strategy'])} at {budget}: accuracy "
+        f"{with_bounds(cell['avg_at_k'], cell['ci_low'], cell['ci_high'])} %; {cell['tokens_mean']:,.1f} tokens "
+        f"sampled; {unit} {cell['cost']:,.1f}; {cell['num_problems']} problems, {cell['num_trajectories']:,} responses"
+    )
+    return Point(
+        scale.x(cell["cost"]), scale.y(cell["avg_at_k"]), scale.y(cell["ci_low"]), scale.y(cell["ci_high"]),
+        cell["model"], cell["strategy"], models[cell["model"]], strategies[cell["strategy"]],
+        "; ".join([told, *filter(None, notes)]), f"#reader?{urlencode(place)}", bool(cell["frontier"]),
+        advised.get(key, ""),
+    )  # fmt: skip
+
+
+def _lines(cells: pl.DataFrame, scale: _Scale, models: Mapping[str, int]) -> Iterator[tuple[str, str, int, str]]:
+    limited = cells.filter(pl.col("strategy") != FREE).sort("think_budget", nulls_last=True)
+    by = ["model", "strategy", "solution_budget"]
+    for (model, strategy, _), line in limited.partition_by(by, as_dict=True, maintain_order=True).items():
+        places = " ".join(f"{scale.x(x)},{scale.y(y)}" for x, y in line.select("cost", "avg_at_k").iter_rows())
+        yield str(model), str(strategy), models[str(model)], f"M{places}"
+
+
+def _steps(cells: pl.DataFrame, scale: _Scale) -> str:
+    """The frontier of a benchmark: as accurate as the cell before, until the next one can be paid."""
+    best = cells.filter("frontier").sort("cost").select("cost", "avg_at_k").rows()
+    first, *rest = [(scale.x(cost), scale.y(accuracy)) for cost, accuracy in best]
+    return f"M{first[0]},{first[1]}" + "".join(f"H{x}V{y}" for x, y in rest) + f"H{WIDTH - _RIGHT}"

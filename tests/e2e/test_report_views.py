@@ -1,0 +1,220 @@
+"""What a person does with a report, at a desk, on a phone and in the dark: read the first screen, point at the figure,
+open a cell, search, link to a trajectory.
+
+One page for each kind of screen serves all tests; each begins where the page opens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from elastic_core.data.problems import Problem
+from reports.build import build_report
+from reports.content import ReportSources
+from tests.browser import watched
+from tests.report_tables import row, small_table, table
+
+SCREENS = {
+    "desk": {"viewport": {"width": 1440, "height": 900}},
+    "phone": {"viewport": {"width": 390, "height": 844}},
+    "dark": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark"},
+}
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    limited = small_table()
+    keys = limited.select("benchmark", "problem", "sample").unique(maintain_order=True).rows(named=True)
+    free = table(*(row(**key, strategy="unconstrained", think_budget=None, solution_budget=None) for key in keys))
+    rows = pl.concat([limited, free])
+    # Longer prompts, so that no point lies on another.
+    trained = rows.with_columns(model=pl.lit("trained"), prompt_tokens=pl.col("prompt_tokens") + 6)
+    both = pl.concat([rows, trained])
+    problems = {
+        (key["benchmark"], key["problem"]): Problem(
+            key["benchmark"], key["problem"], question=f"What is 2+{key['problem']}?", truth="4", grader="math"
+        )
+        for key in keys
+    }
+    directory = tmp_path_factory.mktemp("report")
+    build_report(ReportSources(both.lazy(), problems=problems, preset="embedded"), directory)
+    return (directory / "report.html").as_uri()
+
+
+@pytest.fixture(scope="module", params=SCREENS.values(), ids=SCREENS)
+def screen(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    with watched(browser, **request.param) as page:
+        yield page
+
+
+@pytest.fixture
+def view(screen: Page, address: str) -> Page:
+    return opened(screen, address)
+
+
+def opened(page: Page, address: str) -> Page:
+    page.goto("about:blank")  # Another address of the same page would not load it anew.
+    page.goto(address)
+    expect(page.locator(".list").get_by_role("option").first).to_be_visible()
+    return page
+
+
+def filters(page: Page) -> Locator:
+    return page.get_by_role("search", name="Which trajectories to list")
+
+
+def test_the_first_screen_says_what_was_found_and_what_to_set(view: Page) -> None:
+    lead = view.locator(".lead")
+    expect(lead).to_be_in_viewport()
+    assert (view.get_by_role("heading", level=1).inner_text() + lead.inner_text()).count(".") == 2
+    expect(view.locator(".choice").first).to_be_in_viewport()
+    assert view.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for choice in view.locator(".choice").all():
+        left, right = choice.locator(".pair > div").all()
+        expect(left).to_contain_text("Most accurate, by tokens processed")
+        assert right.locator("tbody td:first-child").all_inner_texts() == [
+            "1 point",
+            "2 points",
+            "5 points",
+            "10 points",
+        ]
+
+
+def test_a_point_tells_its_numbers_and_arrow_keys_go_to_the_next(view: Page) -> None:
+    points = view.locator(".panel svg").first.locator(".point")
+    points.first.focus()
+    tip = view.locator(".tip")
+    expect(tip).to_contain_text("problems, ")
+    first = tip.inner_text()
+    assert "accuracy" in first and "tokens sampled" in first and "[" in first
+    view.keyboard.press("ArrowRight")
+    expect(tip).not_to_have_text(first)
+    box, window = tip.bounding_box(), view.viewport_size
+    assert box is not None and window is not None
+    assert box["x"] >= 0 and box["x"] + box["width"] <= window["width"]
+
+
+def test_a_name_in_the_legend_leaves_the_others_out(view: Page) -> None:
+    shown = view.locator(".point:not(.faint):visible")
+    everything = shown.count()
+    name = view.get_by_role("group", name="Models and strategies").get_by_role("button", name="trained", exact=True)
+    name.click()
+    expect(name).to_have_attribute("aria-pressed", "true")
+    assert {point.get_attribute("data-model") for point in shown.all()} == {"trained"}
+    name.click()
+    expect(shown).to_have_count(everything)
+    view.locator(".line[data-model=trained]").first.dispatch_event("click")
+    expect(name).to_have_attribute("aria-pressed", "true")
+
+
+def test_the_figure_has_small_panels_their_frontier_and_marks_that_are_seen(view: Page) -> None:
+    panels = view.locator(".panel")
+    assert panels.count() == 2  # four lines in each benchmark
+    expect(view.locator(".frontier")).to_have_count(2)
+    assert view.locator(".point.best").count() >= 2
+    label = view.locator(".tick").first
+    assert label.evaluate("element => element.getBoundingClientRect().height") >= 10
+
+
+def test_a_click_on_a_point_opens_its_cell_in_the_reader(view: Page) -> None:
+    panel = view.locator(".panel svg").last
+    panel.locator(".point[data-model=trained][data-strategy=budget_forcing] .touch").nth(1).click()
+    expect(view.locator("article h3")).to_contain_text("trained · budget forcing")
+    expect(filters(view).locator("[name=budget]")).to_have_value("8+8")
+    expect(view.locator(".list")).to_be_in_viewport()
+    expect(view.locator(".list")).to_be_focused()
+
+
+def test_the_map_opens_a_problem_at_a_budget(view: Page) -> None:
+    board = view.get_by_role("application", name="Map of problems and budgets")
+    board.focus()
+    view.keyboard.press("ArrowRight")
+    expect(view.locator("#map-told")).to_have_text("problem 0 at 4+8: 0 % right, of 2 samples")
+    view.keyboard.press("ArrowDown")
+    expect(view.locator("#map-told")).to_have_text("problem 0 at 8+8: 100 % right, of 2 samples")
+    view.keyboard.press("Enter")
+    expect(view.locator("article h3")).to_contain_text("easy, problem 0, sample 0")
+    expect(view.locator(".detail output")).to_contain_text("budget 8+8")
+
+
+def test_a_trajectory_can_be_linked(view: Page) -> None:
+    filters(view).get_by_label("Benchmark").select_option("hard")
+    filters(view).get_by_label("forced only").check()
+    view.locator(".list").get_by_role("option").nth(1).click()
+    expect(view.locator("article h3")).to_contain_text("hard")
+    view.keyboard.press("ArrowRight")
+    shown = view.locator("article").inner_text()
+    opened(view, view.url)
+    expect(filters(view).get_by_label("Benchmark")).to_have_value("hard")
+    expect(filters(view).get_by_label("forced only")).to_be_checked()
+    expect(view.locator("article h3")).to_contain_text(shown.splitlines()[0][:20])
+    expect(view.locator(".detail output")).to_contain_text("(2 of ")
+
+
+def test_an_address_of_the_page_stays_until_the_reader_is_used(view: Page, address: str) -> None:
+    opened(view, f"{address}#tables")
+    assert view.url.endswith("#tables")
+
+
+def test_a_search_reads_the_problems_too(view: Page) -> None:
+    filters(view).get_by_role("searchbox").fill("What is 2+1?")
+    expect(view.locator("#reader .matches")).to_contain_text("56 of 168 trajectories")
+    expect(view.locator(".question mark")).to_have_text("What is 2+1?")
+
+
+def test_where_nothing_matches_it_says_so_and_offers_everything(view: Page) -> None:
+    filters(view).get_by_role("searchbox").fill("no such text")
+    empty = view.locator(".empty")
+    expect(empty).to_contain_text("No response matches")
+    empty.get_by_role("button", name="Show all").click()
+    expect(view.locator("#reader .matches")).to_contain_text("168 of 168 trajectories")
+    expect(empty).to_be_hidden()
+
+
+def test_keys_work_after_a_filter_was_used(view: Page) -> None:
+    filters(view).get_by_label("Strategy").select_option("separate")
+    view.keyboard.press("ArrowRight")
+    expect(view.locator(".detail output")).to_contain_text("(2 of 3)")
+    filters(view).get_by_label("flips between budgets").check()
+    view.keyboard.press("ArrowDown")
+    expect(view.locator("article h3")).to_contain_text("trained")
+    view.keyboard.press("ArrowLeft")
+    expect(view.locator(".detail output")).to_contain_text("(1 of 3)")
+
+
+def test_matrix_and_answer_share_a_screen(view: Page, request: pytest.FixtureRequest) -> None:
+    if "phone" in request.node.callspec.id:
+        pytest.skip("a phone scrolls")
+    view.locator(".reader").scroll_into_view_if_needed()
+    view.evaluate("document.querySelector('.reader').scrollIntoView()")
+    for part in (".detail .grid table", ".facts", ".panes"):
+        box = view.locator(part).bounding_box()
+        assert box is not None and box["y"] >= 0
+        assert box["y"] + box["height"] <= 900
+
+
+def test_tables_are_filtered_their_numbers_stand_right_and_their_first_column_stays(view: Page) -> None:
+    place = view.locator("details", has=view.get_by_role("heading", name="Every cell"))
+    if not place.evaluate("element => element.open"):
+        place.locator("summary").click()
+    place.get_by_role("searchbox").fill("hard trained separate")
+    expect(place.locator("tbody tr:visible")).to_have_count(3)
+    expect(place).to_contain_text("3 of 28 lines")
+    expect(place.get_by_role("columnheader", name="tokens in all")).to_be_visible()
+    number = place.locator("tbody td.number:visible").first
+    assert number.evaluate("element => getComputedStyle(element).textAlign") == "right"
+    first = place.locator("tbody tr:visible td:first-child").first
+    before = first.bounding_box()
+    place.locator(".scroll").evaluate("element => { element.scrollLeft = 150; }")
+    assert before is not None and first.bounding_box() == before
+    place.get_by_role("searchbox").fill("")
+
+
+def test_axe_finds_nothing(view: Page) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    found = axe.Axe().run(view)
+    assert found.violations_count == 0, found.generate_report()

@@ -1,0 +1,76 @@
+"""Picks under a limit: what they are, and that they do not hide that they were picked."""
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_core.statistics.budgets import budget_advice
+from elastic_core.statistics.choices import MARGINS, best_under, cheapest_within, round_limits
+from elastic_core.statistics.cost import TOKENS
+from reports.summary import cell_problems
+from tests.unit.test_report_summary import make_rows
+
+
+@pytest.fixture(scope="module")
+def problems() -> pl.DataFrame:
+    return cell_problems(make_rows(benchmarks=["hard"], num_problems=40))
+
+
+def test_the_cheapest_within_a_margin_is_shown_to_be_and_none_that_is_cheaper(problems: pl.DataFrame) -> None:
+    advice = budget_advice(problems)
+    for row in cheapest_within(advice).filter(verdict="holds").iter_rows(named=True):
+        of_model = advice.filter(model=row["model"])
+        assert row["low"] >= -row["margin"]
+        assert of_model.filter(pl.col("cost") < row["cost"], pl.col("low") >= -row["margin"]).is_empty()
+
+
+def test_where_none_is_shown_the_nearest_miss_stands_for_it(problems: pl.DataFrame) -> None:
+    advice = budget_advice(problems)
+    picks = cheapest_within(advice, [1e-6])
+    assert picks["verdict"].unique().to_list() == ["undecided"]
+    nearest = advice.group_by("model").agg(pl.col("low").max()).sort("model")
+    assert picks.sort("model")["low"].to_list() == nearest["low"].to_list()
+
+
+def test_a_wider_margin_is_never_dearer(problems: pl.DataFrame) -> None:
+    picks = cheapest_within(budget_advice(problems)).filter(verdict="holds")
+    for of_model in picks.partition_by("model"):
+        assert of_model["margin"].is_in(MARGINS).all()
+        assert of_model.sort("margin")["cost"].is_sorted(descending=True)
+
+
+def test_without_responses_without_a_limit_nothing_is_picked() -> None:
+    limited = cell_problems(make_rows(benchmarks=["hard"], strategies=["separate"], num_problems=5))
+    assert cheapest_within(budget_advice(limited)).is_empty()
+
+
+def test_under_a_limit_none_is_more_accurate_and_a_higher_limit_is_another_cell(problems: pl.DataFrame) -> None:
+    best = best_under(problems, {"base": TOKENS, "trained": TOKENS})
+    cells = problems.with_columns(cost=TOKENS.of()).group_by("model", "strategy", "think_budget")
+    means = cells.agg(pl.col("cost", "score").mean())
+    for row in best.iter_rows(named=True):
+        under = means.filter(pl.col("cost") <= row["limit"], model=row["model"])
+        assert row["cost"] <= row["limit"]
+        assert under["score"].max() == pytest.approx(row["accuracy"])
+        assert row["num_others"] == under.height - 1 >= row["num_close"]
+    for of_model in best.partition_by("model"):
+        assert of_model["accuracy"].is_sorted()
+        assert of_model.n_unique(["strategy", "think_budget"]) == of_model.height
+
+
+def test_equal_cells_are_all_as_good_maybe_and_one_that_is_far_better_stands_alone() -> None:
+    rows = make_rows(models=["base"], benchmarks=["hard"], strategies=["separate"], budgets=[16, 32], num_problems=40)
+    models = {"base": TOKENS}
+    equal = best_under(cell_problems(rows.with_columns(score=pl.lit(0.5))), models)
+    assert equal.row(-1, named=True)["num_close"] == equal.row(-1, named=True)["num_others"]
+    better = rows.with_columns(score=(pl.col("think_budget") == 32).cast(pl.Float64))
+    assert best_under(cell_problems(better), models).row(-1, named=True)["num_close"] == 0
+
+
+@given(st.lists(st.floats(0.001, 1e7), min_size=1, max_size=20))
+def test_limits_are_round_and_reach_from_the_cheapest_to_the_dearest(costs: list[float]) -> None:
+    limits = round_limits(costs)
+    assert limits == sorted(limits)
+    assert limits[-1] >= max(costs) and limits[0] >= min(costs)
+    assert {float(f"{limit:.1e}"[:3]) for limit in limits} <= {1, 1.5, 2, 3, 5, 7}

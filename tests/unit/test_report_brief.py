@@ -1,0 +1,109 @@
+"""The first screen: two sentences in words, and what to set, from the same numbers as the rest of the report."""
+
+import polars as pl
+import pytest
+
+from reports.brief import brief, command, settings, told
+from reports.content import Setting
+from reports.summary import cell_problems, summarize
+from reports.verdict import readable
+from tests.unit.test_report_summary import make_rows
+from tests.unit.test_report_verdict import advice, scored
+
+
+def found(rows: pl.DataFrame) -> str:
+    return brief(cell_problems(rows), [], [])[0]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "sentence"),
+    [
+        (
+            0.75,
+            0.25,
+            "Under a token budget training makes the model more accurate by 50 points on easy and by 50 points on "
+            "hard.",
+        ),
+        (
+            0.25,
+            0.75,
+            "Under a token budget training makes the model less accurate by 50 points on easy and by 50 points on "
+            "hard.",
+        ),
+        (
+            0.5,
+            0.5,
+            "Under a token budget training makes the model neither more nor less accurate, as far as these problems "
+            "show.",
+        ),
+    ],
+)
+def test_the_first_sentence_says_what_was_found_in_words(ours: float, theirs: float, sentence: str) -> None:
+    assert found(scored(ours, theirs)) == sentence
+
+
+def test_benchmarks_that_disagree_are_each_named() -> None:
+    rows = pl.concat([scored(1.0, 0.0).filter(benchmark="easy"), scored(0.5, 0.5).filter(benchmark="hard")])
+    assert found(rows).endswith("more accurate by 100 points on easy, neither on hard, as far as these problems show.")
+
+
+def test_of_many_benchmarks_the_sentence_counts() -> None:
+    rows = scored(1, 0).filter(benchmark="easy")
+    many = pl.concat([rows.with_columns(benchmark=pl.lit(f"b{number}")) for number in range(5)])
+    assert "on 5 of 5 benchmarks, by 100 to 100 points" in found(many)
+
+
+def test_of_many_models_none_is_named_as_the_best() -> None:
+    rows = scored(1.0, 0.0)
+    one = rows.filter(model="trained")
+    many = [one.with_columns(model=pl.lit(name), score=pl.lit(score)) for name, score in (("m1", 1.0), ("m2", 0.0))]
+    sentence = found(pl.concat([rows.filter(model="base"), *many]))
+    assert sentence == ("Of 2 models compared with base under a token budget, 1 is more accurate on some benchmark.")
+
+
+def test_without_answers_it_says_that_nothing_can_be_read() -> None:
+    rows = scored(0, 0).with_columns(grade_status=pl.lit("no_answer"))
+    sentences = brief(cell_problems(rows), [], readable(rows))
+    assert len(sentences) == 2 and sentences[0].startswith("Nothing can be read")
+
+
+CELLS = summarize(make_rows(strategies=["separate", "unconstrained"], budgets=[48], benchmarks=["hard"]))
+
+
+def to_set(found: pl.DataFrame) -> tuple[list[Setting], str]:
+    chosen = settings(found, CELLS)
+    return chosen, brief(cell_problems(make_rows(benchmarks=["hard"], num_problems=4)), chosen, [])[1]
+
+
+def test_what_to_set_is_the_cheapest_budget_that_a_server_keeps_and_that_is_shown_to_be_near() -> None:
+    vanilla = advice(strategy="vanilla", cost=10.0)
+    (setting,), sentence = to_set(pl.concat([vanilla, advice()]))
+    assert str(setting.budget) == "48+32"
+    assert sentence == (
+        "Serve trained with a token budget of 48+32 for tasks like hard, which keeps it within 2 points of unlimited "
+        "thinking."
+    )
+    assert command(setting, "embedded") == "elastic serve --preset embedded --model trained --budget 48+32"
+    cell = CELLS.filter(model="trained", strategy="separate").row(0, named=True)
+    assert told(setting, "tokens processed").startswith(f"{100 * cell['avg_at_k']:.1f} [")
+    assert "tokens processed 93, 28 [25, 31] % less than without a limit (20 problems × 4 samples)" in told(
+        setting, "tokens processed"
+    )
+
+
+@pytest.mark.parametrize("columns", [{"verdict": "undecided"}, {"strategy": "vanilla"}])
+def test_where_nothing_is_shown_nothing_is_set(columns: dict[str, str]) -> None:
+    (setting,), sentence = to_set(advice(**columns))
+    assert setting.budget is None and command(setting, "") == ""
+    assert sentence.startswith("No token budget is shown to keep trained within 2 points of unlimited thinking yet")
+
+
+def test_a_budget_for_one_benchmark_is_not_offered_for_another() -> None:
+    other = advice(benchmark="easy", verdict="fails")
+    chosen, sentence = to_set(pl.concat([advice(), other]))
+    assert [each.budget is None for each in chosen] == [True, False]
+    assert "48+32 for tasks like hard" in sentence and sentence.endswith("; for easy none is shown to.")
+
+
+def test_without_responses_without_a_limit_it_says_what_to_measure() -> None:
+    assert to_set(advice().clear())[1].startswith("Which budget to set cannot be said: measure ")
