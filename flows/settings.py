@@ -228,6 +228,8 @@ class Variant(Section):
 
     after: str | None = None
     """The variant whose checkpoint it starts from; none is the base."""
+    measure: bool = Field(True, exclude_if=operator.truth)
+    """Measure it in the sweep; false where another variant only goes on from it."""
     train: dict[str, Any]
     """Settings of `train` that it replaces."""
 
@@ -319,7 +321,7 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _pairs(self) -> Settings:
-        measured = [*self.sweep.models, *self.ablation]
+        measured = [*self.sweep.models, *self.measured_variants]
         for name in [name for pair in self.report.pairs for name in pair]:
             if name not in measured:
                 raise ValueError(f'report.pairs: no model "{name}" is measured; expected {", ".join(measured)}')
@@ -354,6 +356,11 @@ class Settings(Section):
         if self.train is None:
             raise UserError(f"preset {self.preset} trains nothing: it has no section train")
         return self.train
+
+    @property
+    def measured_variants(self) -> list[str]:
+        """Those of the ablation that its sweep measures."""
+        return [name for name, variant in self.ablation.items() if variant.measure]
 
     @property
     def models(self) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from elastic_core.budget import TrainingBudget
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import bytes_present
 from elastic_core.data.registry import STAND_INS, all_datasets, select
@@ -184,13 +185,22 @@ def _training(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
         "rollout_workers": 2,
         "attention": "sdpa",
     }
-    values = {**values, **changed}
+    values = _shortened({**values, **changed})
     if p.l1 is not None:
         values["l1"] = {**values["l1"], "lengths": "8..40"}
     # One sequence a forward pass: several of them make an update.
     lengths = {name: values[name] for name in ("budget", "prompt_tokens")}
     values["tokens_per_device"] = p.model_copy(update=lengths).context_tokens
     return values
+
+
+def _shortened(train: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a training that cut as many times, in shorter thoughts, and are ended by their steps."""
+    kept = {name: value for name, value in train.items() if name != "max_generated_tokens"}
+    if cuts := train.get("cuts"):
+        think = TrainingBudget.parse(BUDGET).think.high
+        kept["cuts"] = [think * number // len(cuts) for number in range(1, len(cuts) + 1)]
+    return kept
 
 
 def _budget(given: str) -> str:
@@ -211,7 +221,7 @@ def _ablation(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
             train = values[name]["train"]
             budget = {"budget": _budget(train["budget"])} if "budget" in train else {}
             steps = {"steps": STEPS} if "steps" in train else {}
-            shortened[name] = {**values[name], "train": {**train, **budget, **steps}}
+            shortened[name] = {**values[name], "train": _shortened({**train, **budget, **steps})}
     return shortened
 
 

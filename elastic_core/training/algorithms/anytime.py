@@ -1,8 +1,9 @@
-"""AnytimeReasoner (Qi et al. 2025, "Optimizing anytime reasoning via budget relative policy optimization", BRPO).
+"""AnytimeReasoner (Qi et al. 2025, "Optimizing anytime reasoning via budget relative policy optimization", BRPO, arXiv
+2505.13438).
 
-A thought of at most t_S tokens is cut at budgets t_1 < ... < t_S, and answered several times from every cut. It is worth
-what all its cuts are worth, sum_j p_j score_j, so that each of its segments is rewarded for the cuts that come after it,
-compared with what the thought's earlier cuts and the other thoughts of the problem promised.
+A thought of at most t_S tokens is cut at budgets t_1 < ... < t_S, and answered several times from every cut. It is
+worth what all its cuts are worth, sum_j p_j score_j, so that each of its segments is rewarded for the cuts that come
+after it, compared with what the thought's earlier cuts and the problem's other thoughts promised.
 
 The advantages are those of the authors' code (`verl/trainer/ppo/brpo.py` of sail-sg/AnytimeReasoner): no deviation
 divides them. Two things differ: a cut writes think-end and nothing else, as `separate` does wherever the model is used;
@@ -89,10 +90,12 @@ async def think_and_answer(
     """One thought and its answers: `separate` at every cut, where the memo has the thought drawn once."""
     memo, solver = ContinuationMemo(engine), _Once(engine)
 
+    async def answer(think: int, number: int) -> Trajectory:
+        run = separate(prompt, Budget(think, cuts.solution), markers, sampling)
+        return await drive(run, {"thinker": memo, "solver": _Draw(solver, number)}, seed)
+
     async def answers(think: int) -> Sequence[Trajectory]:
-        runs = [separate(prompt, Budget(think, cuts.solution), markers, sampling) for _ in range(cuts.answers)]
-        engines = [{"thinker": memo, "solver": _Draw(solver, number)} for number in range(cuts.answers)]
-        return await asyncio.gather(*(drive(run, to, seed) for run, to in zip(runs, engines, strict=True)))
+        return await asyncio.gather(*(answer(think, number) for number in range(cuts.answers)))
 
     # The memo answers in the order of requests: the whole thought is drawn first.
     return (await asyncio.gather(*map(answers, reversed(cuts.at))))[::-1]

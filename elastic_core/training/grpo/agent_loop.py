@@ -24,8 +24,8 @@ from verl.utils.profiler import simple_timer
 from elastic_core.budget import TrainingBudget
 from elastic_core.engines.base import drive
 from elastic_core.markers import load_markers
-from elastic_core.seeds import group_seed, request_seed, rollout_seed
 from elastic_core.rewards import Grade
+from elastic_core.seeds import group_seed, request_seed, rollout_seed
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.training.algorithms.anytime import Answered, Cuts, num_distinct, think_and_answer
 from elastic_core.training.grpo.masks import loss_mask
@@ -100,11 +100,10 @@ class ElasticAgentLoop(AgentLoopBase):
         self._masks_truncated = bool(settings.mask_truncated_samples)
         self._trains_on_forced_end = bool(settings.train_on_forced_end)
         self._seed = int(settings.seed)
-        self._cuts = self._thinking = None
+        self._cuts: Cuts | None = None
         if settings.cuts:
             at, weights = tuple(settings.cuts.at), tuple(settings.cuts.weights)
             self._cuts = Cuts(at, weights, int(settings.cuts.answers), self._budget.solution)
-            self._thinking = THINKING_ADVANTAGES[settings.cuts.algorithm]
         self._tokenizer, self._markers = load_markers(self.config.actor_rollout_ref.model.path)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
@@ -175,7 +174,7 @@ class ElasticAgentLoop(AgentLoopBase):
             thoughts,
             grades,
             self._cuts,
-            thinking=self._thinking,
+            thinking=THINKING_ADVANTAGES[self.config.elastic.cuts.algorithm],
             truncated=not self._masks_truncated,
             generated=[engine.generated for engine in engines],
             shared={"num_turns": 2, "metrics": metrics},

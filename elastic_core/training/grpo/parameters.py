@@ -72,7 +72,10 @@ class GrpoParameters(BaseModel):
         '(the mean over log t), "width" (the mean over t, reo\'s default), or a number for each.',
     )
     answers: int | None = Field(
-        None, ge=2, exclude_if=_is_none, description=f"Answers from each cut of anytime and reo; {DEFAULT_ANSWERS} by default."
+        None,
+        ge=2,
+        exclude_if=_is_none,
+        description=f"Answers from each cut of anytime and reo; {DEFAULT_ANSWERS} by default.",
     )
     strategy: Literal["separate", "vanilla"] = Field(
         "separate", description="How rollouts are decoded; vanilla trains under plain truncation at t + s."
