@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -142,7 +142,8 @@ def rehearsal_values(settings: Settings, twins: Mapping[str, Path], inputs: Inpu
     if settings.ablation:
         values["ablation"] = _ablation(settings, values["ablation"])
     values["engine"] = _engine(settings)
-    values["sweep"] = _sweep(settings, values["sweep"], twins)
+    left_out = settings.ablation.keys() - values.get("ablation", {}).keys()
+    values["sweep"] = _sweep(settings, values["sweep"], twins, left_out)
     if inputs.library:
         values["sweep"]["templates"] = values["sweep"].get("templates", {}) | {"library": str(inputs.library)}
     return values
@@ -238,8 +239,13 @@ def _engine(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path]) -> dict[str, Any]:
+def _sweep(
+    settings: Settings, values: dict[str, Any], twins: Mapping[str, Path], left_out: Set[str]
+) -> dict[str, Any]:
     sweep = settings.sweep
+    if "strategies_of" in values:
+        own = {name: strategies for name, strategies in values["strategies_of"].items() if name not in left_out}
+        values = {**values, "strategies_of": own}
     models = list(values.get("models", sweep.models))
     single = all(set(checkpoints(name)) == {"policy"} for name in models)
     if single and len(models) > 1 and any(len(STRATEGIES[name].roles) > 1 for name in sweep.strategies):
