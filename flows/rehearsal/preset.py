@@ -239,9 +239,7 @@ def _engine(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _sweep(
-    settings: Settings, values: dict[str, Any], twins: Mapping[str, Path], left_out: Set[str]
-) -> dict[str, Any]:
+def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path], left_out: Set[str]) -> dict[str, Any]:
     sweep = settings.sweep
     if "strategies_of" in values:
         own = {name: strategies for name, strategies in values["strategies_of"].items() if name not in left_out}
