@@ -17,6 +17,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from elastic_core.retry import wait_until
 from elastic_core.training import checkpoints
 from elastic_core.training.algorithms.grpo import group_advantages
+from elastic_core.training.grpo.groups import GroupedClient
 from elastic_core.training.grpo.step_metrics import (
     GENERATED,
     STEP,
@@ -240,7 +241,7 @@ def train(config: DictConfig) -> None:
         trainer.init()
         loops = RolloutManager.create(
             config=config,
-            llm_client=trainer.get_llm_client(),
+            llm_client=_client(trainer),
             teacher_client=trainer.get_teacher_client(),
             reward_loop_worker_handles=trainer.get_reward_handles(),
         )
@@ -250,6 +251,14 @@ def train(config: DictConfig) -> None:
         trainer.logger.finish()
     finally:
         transfer_queue.close()
+
+
+def _client(trainer: ElasticTrainer) -> Any:
+    """Of the rollout servers; where models are small, one that asks them in groups."""
+    if trainer.config.trainer.device != "cpu":
+        return trainer.get_llm_client()
+    manager = trainer.llm_server_manager
+    return manager.get_client(GroupedClient, servers=manager.server_handles)
 
 
 def _wait_for_exclusive_cluster() -> None:
