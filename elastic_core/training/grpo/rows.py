@@ -27,8 +27,6 @@ class RowOutput(AgentLoopOutput):  # type: ignore[misc]
     finds it. The reward would not arrive: verl 0.9.1 gives all rows of a rollout that of the last one."""
 
     advantages: list[float]
-    reward_score: float | None = 0.0
-    """Else verl asks reward workers, of which there are none."""
 
     def as_dict(self) -> dict[str, Any]:
         """See verl's."""
@@ -82,7 +80,7 @@ def outputs(
                     response_mask=row.mask,
                     response_logprobs=None if row.logprobs is None else list(row.logprobs),
                     advantages=row.advantages,
-                    reward_score=0.0,
+                    reward_score=0.0,  # Without one verl asks reward workers, of which there are none.
                     extra_fields={
                         **versions,
                         **of_rollout(measured, row.score, generated[number] if first else 0),
