@@ -11,12 +11,11 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    import httpx
     from tenacity import RetryCallState, Retrying
 
 LONGEST_WAIT = 300.0
@@ -100,23 +99,41 @@ def retrying(
     """
     import tenacity
 
-    growing = tenacity.wait_exponential(first_wait, max=LONGEST_WAIT) + tenacity.wait_random(0, first_wait)
+    return tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(num_attempts),
+        retry=tenacity.retry_if_exception(is_temporary),
+        wait=as_asked_or_growing(first_wait),
+        sleep=tenacity.sleep_using_event(stop) if stop else tenacity.nap.sleep,
+        reraise=True,
+    )
+
+
+def as_asked_or_growing(first_wait: float, longest: float = LONGEST_WAIT) -> Callable[[RetryCallState], float]:
+    """Seconds until the next attempt, for tenacity: what the server asks for in the `response` of an error, at most
+    LONGEST_WAIT; else exponentially more from `first_wait` to `longest`, with jitter."""
+    import tenacity
+
+    growing = tenacity.wait_exponential(first_wait, max=longest) + tenacity.wait_random(0, first_wait)
 
     def wait(state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
         seconds = retry_after(getattr(error, "response", None))
         return growing(state) if seconds is None else min(seconds, LONGEST_WAIT)
 
-    return tenacity.Retrying(
-        stop=tenacity.stop_after_attempt(num_attempts),
-        retry=tenacity.retry_if_exception(is_temporary),
-        wait=wait,
-        sleep=tenacity.sleep_using_event(stop) if stop else tenacity.nap.sleep,
-        reraise=True,
-    )
+    return wait
 
 
-def retry_after(response: httpx.Response | None) -> float | None:
+class Answer(Protocol):
+    """A server's, of whatever client."""
+
+    @property
+    def status_code(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+
+def retry_after(response: Answer | None) -> float | None:
     """Seconds that a server asks to wait, in Retry-After (seconds or a date) or in the hub's RateLimit header."""
     if response is None:
         return None

@@ -11,6 +11,9 @@ from elastic_core.budget import Budget
 
 NAVIGATOR = "navigator"
 """The role that plans and leaves the work to the solver."""
+TRANSLATED = "translated_navigator"
+"""Stands for it in the turns of a row whose navigator has other tokens than the solver: it drew what these say, not
+these."""
 
 
 class ThinkFinish(StrEnum):
@@ -76,12 +79,12 @@ class Trajectory:
 
     @property
     def navigator_tokens(self) -> int:
-        """Sampled tokens of the navigator's turns, a part of the thinking."""
+        """Sampled tokens of the navigator's turns, a part of the thinking; in the solver's tokens, as all counts."""
         ends = [at for at, _ in self.turns[1:]] + [len(self.forced)]
         return sum(
             not forced
             for (at, role), end in zip(self.turns, ends, strict=True)
-            if role == NAVIGATOR
+            if role in (NAVIGATOR, TRANSLATED)
             for forced in self.forced[at:end]
         )
 
@@ -144,11 +147,11 @@ SCHEMA = pl.Schema(
         "grade_status": pl.String(),
         "thinking": pl.String(),
         "solution": pl.String(),
-        "response_ids": pl.List(pl.UInt32()),
+        "response_ids": pl.List(pl.UInt32()),  # null of a model that is asked in text; its counts are the server's
         "forced": pl.List(pl.Boolean()),
         # Sampled tokens that are not in the response: without them the memo could not be rebuilt from the table.
         "dropped": pl.List(pl.Struct({"at": pl.UInt32(), "id": pl.UInt32()})),
-        # Who sampled from where on, where roles take turns within a phase.
+        # Whose tokens follow from where on, where roles take turns within a phase.
         "turns": pl.List(pl.Struct({"at": pl.UInt32(), "role": pl.String()})),
         "seed": pl.Int64(),  # of the run; a request's own seed is derived from it, see elastic_core.engines.base
         "engine_fingerprint": pl.String(),

@@ -81,7 +81,7 @@ def choose(preset: str, overrides: Mapping[str, Any], model: str | None) -> tupl
     if name not in choices.models:
         raise UserError(
             f"--model {name}: the preset has {', '.join(choices.models)}; expected one of these, a checkpoint "
-            "directory, or OWNER/NAME on the hub"
+            "directory, OWNER/NAME on the hub, or a server's address"
         )
     return choices, name
 

@@ -521,7 +521,7 @@ def models_in_use(settings: Settings) -> list[Use]:
         initial = settings.warm_start.initial
         uses = [Use("warm_start.initial", "shipped" if initial == "random" else initial, device, trained=True)]
     known = {use.model for use in uses}
-    further = {name: model for name, model in settings.sweep.checkpoints.items() if model not in known}
+    further = {name: model for name, model in settings.sweep.directories.items() if model not in known}
     uses += [Use(f"sweep.checkpoints.{name}", model, settings.engine.device) for name, model in further.items()]
     return [use._replace(thinks=settings.thinks) for use in uses]
 

@@ -15,9 +15,11 @@ from elastic_core import lm_eval
 from elastic_core.errors import UserError
 from elastic_core.files import replacing_directory
 from elastic_core.markers import chat_prompt, load_markers
+from elastic_core.serving.levels import LEVELS, read_levels
 from elastic_core.sweep.grid import checkpoint_names
 from elastic_core.sweep.table import SweepTable
 from elastic_core.training import model_card
+from flows.budgets import measured_levels, measured_models, table_fingerprint
 from flows.inputs import Inputs
 from flows.run import FlowRun
 from reports.summary import COLUMNS, summarize
@@ -27,7 +29,7 @@ from tasks.stage import BEST, MODEL, TABLE
 def export_model(
     preset: str, overrides: Mapping[str, Any], model: str, to: Path | None = None, push: str | None = None
 ) -> str:
-    """Write the card anew, with what a finished sweep measured, and say where the model is.
+    """Write the card and the effort levels anew, from what a finished sweep measured, and say where the model is.
 
     Args:
         preset, overrides: settings that it was trained with.
@@ -44,6 +46,7 @@ def export_model(
     """
     inputs = Inputs(FlowRun.begin(preset, overrides))
     directory = exported(inputs, model)
+    offered(inputs, directory)
     model_card.write_card(directory, measured(inputs, directory))
     if to is not None:
         _copy(directory, to)
@@ -60,13 +63,39 @@ def exported(inputs: Inputs, model: str) -> Path:
 
 def measured(inputs: Inputs, model: Path) -> list[dict[str, Any]]:
     """The model's cells in the finished sweep of these settings; none when there is no such sweep."""
+    name = _measured_name(inputs, model)
+    if name is None:
+        return []
+    wanted = (pl.col("model") == name) & inputs.measured_rows
+    rows = SweepTable(inputs.sweep.directory / TABLE).scan().filter(wanted).select(COLUMNS).collect()
+    return summarize(rows).to_dicts() if rows.height else []
+
+
+def offered(inputs: Inputs, model: Path) -> list[Path]:
+    """Put the effort levels beside the model that the finished sweep of these settings measured budgets of. Those that
+    were chosen from the same table stay: somebody may have chosen them by other benchmarks.
+
+    Returns:
+        Their file; none where there is no such sweep, or it has no rows of `separate`.
+    """
+    name, file = _measured_name(inputs, model), model / LEVELS
+    if name is None:
+        return []
+    table = SweepTable(inputs.sweep.directory / TABLE)
+    rows = table.scan().filter(inputs.measured_rows)
+    if name not in measured_models(rows):
+        return []
+    if not file.exists() or read_levels(file).table != table_fingerprint(table):
+        levels, _ = measured_levels(table, rows, name, [], inputs.run.settings.report.margin / 100)
+        levels.write(file)
+    return [file]
+
+
+def _measured_name(inputs: Inputs, model: Path) -> str | None:
+    """What the finished sweep of these settings calls the model; None when there is no such sweep."""
     stage, weights = inputs.sweep, inputs.fingerprint(model)
     names = [name for name, found in stage.inputs["models"].items() if found == weights]
-    if not names or not stage.marker.exists():
-        return []
-    wanted = (pl.col("model") == names[0]) & inputs.measured_rows
-    rows = SweepTable(stage.directory / TABLE).scan().filter(wanted).select(COLUMNS).collect()
-    return summarize(rows).to_dicts() if rows.height else []
+    return names[0] if names and stage.marker.exists() else None
 
 
 def export_lm_eval(preset: str, overrides: Mapping[str, Any], to: Path) -> str:
@@ -110,7 +139,7 @@ def _places(inputs: Inputs) -> dict[str, str | None]:
     """The checkpoints that the sweep measures, as --model_args takes them; None where one has not been made yet.
     Nothing is downloaded."""
     settings = inputs.run.settings
-    given = dict(settings.sweep.checkpoints)
+    given = settings.sweep.directories
     if settings.base not in ("shipped", "warm-start"):
         given["base"] = settings.base
     return {name: given.get(name) or _made(inputs, name) for name in checkpoint_names(settings.models)}
@@ -124,16 +153,18 @@ def _made(inputs: Inputs, name: str) -> str | None:
 
 
 def write_cards(inputs: Inputs) -> None:
-    """The cards of every model of this preset's trainings that the sweep measured, here and in MLflow's registry."""
+    """The cards and effort levels of every model of this preset's trainings that the sweep measured, here and in
+    MLflow's registry."""
     run = inputs.run
     trainings = run.runs / run.settings.preset / "train"
     left = {path.parent for path in inputs.checkpoints.values() if path.parents[1] == trainings}
     for stage, name in product(sorted(left), (MODEL, BEST)):
         if (stage / name / model_card.RECORD).exists() and (cells := measured(inputs, stage / name)):
-            card = model_card.write_card(stage / name, cells)
+            files = [*offered(inputs, stage / name), model_card.write_card(stage / name, cells)]
             # None when the tracking store was changed since.
             if training := run.tracker.find(stage.relative_to(run.runs).as_posix()):
-                run.tracker.renew(training, card)
+                for file in files:
+                    run.tracker.renew(training, file)
 
 
 def _copy(model: Path, to: Path) -> None:

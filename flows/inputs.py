@@ -15,6 +15,7 @@ import polars as pl
 import reports
 from elastic_core import model_files
 from elastic_core.data.problems import Problem, read_problems
+from elastic_core.engines.endpoint import Endpoint
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import HashCache, hash_files, model_fingerprint, source_fingerprint
 from elastic_core.miniature.warm_start import BASE
@@ -24,6 +25,7 @@ from elastic_core.sweep.stopping import beyond_reach
 from elastic_core.sweep.table import SweepTable
 from elastic_core.training.grpo.parameters import RESOURCES
 from flows.data import DataInputs
+from flows.endpoints import find_endpoints
 from flows.run import FlowRun
 from flows.settings import TRAINED
 from tasks.stage import BEST, EMBEDDINGS, MODEL, SOURCES, TABLE, USER_TEMPLATES, Stage
@@ -132,12 +134,31 @@ class Inputs:
 
     @cached_property
     def checkpoints(self) -> dict[str, Path]:
-        """Checkpoints that the sweep measures, by name.
+        """Checkpoints that the sweep measures, by name; of models behind servers there are none.
 
         Raises:
             UserError: when one is not there.
         """
-        return {name: self._checkpoint(name) for name in checkpoint_names(self.run.settings.models)}
+        behind = self.run.settings.sweep.endpoints
+        return {
+            name: self._checkpoint(name) for name in checkpoint_names(self.run.settings.models) if name not in behind
+        }
+
+    @cached_property
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Models behind servers that the sweep measures, by name.
+
+        Raises:
+            UserError: when a server does not answer and is not known from before, or has not the model, or a tokenizer
+                is not there.
+        """
+        settings = self.run.settings
+        behind = {
+            name: settings.sweep.endpoints[name]
+            for name in checkpoint_names(settings.models)
+            if name in settings.sweep.endpoints
+        }
+        return find_endpoints(behind, settings.sweep.tokenizers, settings.endpoint, self.run.runs) if behind else {}
 
     @cached_property
     def benchmark_files(self) -> dict[str, Path]:
@@ -186,13 +207,15 @@ class Inputs:
         """One trajectory table per set of models, benchmarks and sampling settings; cells, samples and problems may be
         added to it. What it shares with another one is drawn once (`elastic_core.sweep.table`).
         """
-        settings, templates = self.run.settings.sweep, self.templates
+        settings, templates, endpoints = self.run.settings.sweep, self.templates, self.endpoints
+        models = {name: self.fingerprint(path) for name, path in self.checkpoints.items()}
         return self.run.stage(
             "sweep",
             {
-                "models": {name: self.fingerprint(path) for name, path in self.checkpoints.items()},
+                "models": models | {name: endpoint.fingerprint for name, endpoint in endpoints.items()},
                 "benchmarks": {name: hash_files([file]) for name, file in self.benchmark_files.items()},
-                "engine": self.run.settings.engine.fingerprint,
+                **({"engine": self.run.settings.engine.fingerprint} if models else {}),
+                **({"servers": {name: each.description for name, each in endpoints.items()}} if endpoints else {}),
                 "sampling": settings.model_dump(include=_SAMPLING, exclude_none=True),
                 **({"templates": {REASONFLUX_ZERO: templates.fingerprint}} if templates else {}),
             },
@@ -240,7 +263,7 @@ class Inputs:
         if without_seed(name)[0] in TRAINED:
             return self.trained(name)
         advice = f"sweep.checkpoints.{name} names it: give a directory, or OWNER/NAME on the hub"
-        return self._present(model_files.locate(self.run.settings.sweep.checkpoints[name]), advice)
+        return self._present(model_files.locate(self.run.settings.sweep.directories[name]), advice)
 
     def _present(self, checkpoint: Path, advice: str) -> Path:
         try:

@@ -19,6 +19,7 @@ from flows.inputs import Inputs
 from flows.run import FlowRun
 from flows.settings import TRAINED, Settings
 from flows.sweep import measure_grid, measured_cells
+from flows.train import warm_start
 from reports.headline import headline
 from reports.summary import cell_problems, summarize_problems
 from reports.wording import plain
@@ -28,12 +29,11 @@ from tasks.tracking import Point, Tracker
 NEWEST = "newest"
 """What the sweep calls the newest registered model."""
 _NOTE = """\
-**Accuracy by date**, a line per model, at each budget:
+**Accuracy by date**: {charts}
 
-{charts}
-
-This run itself has anytime accuracy, free tokens and the newest model's gain over base, by date. A step is a day since
-1970-01-01; `model_version` of `newest · by date` says which weights a night measured."""
+A line per model, at each budget. This run itself has anytime accuracy, free tokens and the newest model's gain over
+base, by date. A step is a day since 1970-01-01; `model_version` of `newest · by date` says which weights a night
+measured."""
 
 
 @flow(name="nightly")
@@ -57,6 +57,8 @@ def nightly(preset: str = "embedded", overrides: dict[str, Any] | None = None, d
     given = {**(overrides or {}), **tonight(run.settings, on, newest[1] if newest else None)}
     night = FlowRun.begin(preset, given)
     build_if_missing(night, preset, given)
+    if run.settings.base == "warm-start":
+        warm_start(preset, overrides)
     label = history_label(Inputs(night))
     run_id = run.tracker.ensure(label, "nightly")
     with run.tracker.running(run_id):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.miniature import MiniatureParameters
+from elastic_core.engines.endpoint import Address, EndpointParameters
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError, nearest
 from elastic_core.ray_cluster import RayCluster
@@ -27,6 +28,7 @@ from elastic_core.sweep.grid import (
 from elastic_core.sweep.samples import OTHERS
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.sft_parameters import SftParameters
+from flows.served_models import check_endpoints, endpoints_of, with_levels
 from reports.parameters import ReportParameters
 
 TRAINED = ("trained", "best")
@@ -126,11 +128,16 @@ class SweepSettings(Section):
     models: list[str] = Field(["base", "trained"], min_length=1)
     """Which models to measure: "base", "trained" (the last checkpoint), "best" (the one with the highest validation
     accuracy), a name of `checkpoints`, or a pair "A>B", where A thinks and B solves."""
-    checkpoints: dict[str, str] = {}
-    """Further models by name: directories of Hugging Face checkpoints, or OWNER/NAME on the hub. Names that differ in
-    @NUMBER at their end, "mine@1" and "mine@2", are seeds of one training, and one model in a report."""
+    checkpoints: dict[str, str | list[str]] = {}
+    """Further models by name: directories of Hugging Face checkpoints, OWNER/NAME on the hub, or a server's address and
+    the model that it serves, "http://host:8000/v1#model"; a list of these are replicas. Names that differ in @NUMBER at
+    their end, "mine@1" and "mine@2", are seeds of one training, and one model in a report."""
+    tokenizers: dict[str, str] = Field({}, exclude_if=operator.not_)
+    """The tokenizer of each model behind a server, by its name in `checkpoints`: a directory, or OWNER/NAME on the hub.
+    The server must have the same one."""
     strategies: list[str] = Field(min_length=1)
-    """Decoding strategies by name; `unconstrained` gives one cell, the others one per budget."""
+    """Decoding strategies by name; `unconstrained` gives one cell, the others one per budget. "effort", of models
+    behind a chat API, is its four levels, one cell each."""
     strategies_of: dict[str, list[str]] = Field({}, exclude_if=operator.not_)
     """Strategies of single models, by a name in `models` (or of the ablation), where they are not `strategies`: so that
     models are compared which keep to a budget in ways of their own."""
@@ -192,6 +199,9 @@ class SweepSettings(Section):
         for name in checkpoint_names(self.models):
             if name not in known:
                 raise ValueError(f'no model "{name}"; expected {", ".join(sorted(known))}, or a pair of them "A>B"')
+        own = self.strategies_of
+        chosen = {name: own.get(name, own.get(without_seed(name)[0], self.strategies)) for name in self.models}
+        check_endpoints(self.endpoints, self.tokenizers, chosen)
         for name in self.checkpoints:
             model, seed = without_seed(name)
             if seed is not None and model in known:
@@ -203,11 +213,28 @@ class SweepSettings(Section):
             raise ValueError(f"max_samples is {self.max_samples}, fewer than the {most} samples to begin with")
         return self
 
+    @field_validator("strategies_of")
+    @classmethod
+    def _levels_of(cls, strategies_of: dict[str, list[str]]) -> dict[str, list[str]]:
+        return {model: with_levels(strategies) for model, strategies in strategies_of.items()}
+
     @field_validator("strategies")
     @classmethod
     def _strategies(cls, strategies: list[str]) -> list[str]:
+        strategies = with_levels(strategies)
         build_cells(["model"], ["benchmark"], strategies, [Budget(1, 1)])  # It knows what a strategy is.
         return strategies
+
+    @property
+    def endpoints(self) -> dict[str, tuple[Address, ...]]:
+        """Those of `checkpoints` that are behind servers."""
+        return endpoints_of(self.checkpoints)
+
+    @property
+    def directories(self) -> dict[str, str]:
+        """Those that are not: directories and names on the hub."""
+        behind = self.endpoints
+        return {name: str(place) for name, place in self.checkpoints.items() if name not in behind}
 
     @property
     def every_strategy(self) -> list[str]:
@@ -279,6 +306,8 @@ class Settings(Section):
     """Trainings that differ in a setting, by name: `elastic run ablation` trains them one after the other, and measures
     them side by side."""
     engine: EngineParameters
+    endpoint: EndpointParameters = Field(EndpointParameters(), exclude_if=lambda given: given == EndpointParameters())
+    """How servers of models that are not run here are asked."""
     sweep: SweepSettings
     report: ReportParameters = ReportParameters()
     ray: RaySettings = RaySettings()

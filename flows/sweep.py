@@ -47,7 +47,7 @@ def measure_grid(run: FlowRun, preset: str, overrides: dict[str, Any] | None) ->
     inputs.require_reachable()
     run.perform(
         measure, inputs.sweep, settings.engine, settings.ray.running, inputs.checkpoints, inputs.benchmark_files,
-        inputs.templates,
+        inputs.templates, inputs.endpoints,
     )  # fmt: skip
     return inputs
 

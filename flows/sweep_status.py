@@ -8,8 +8,9 @@ from typing import Any
 from rich.table import Table
 
 from elastic_core.sweep.grid import every_strategy, rows_of
-from elastic_core.sweep.models import SweepModel
+from elastic_core.sweep.models import Prompts, SweepModel
 from elastic_core.sweep.plan import Bound, bound
+from elastic_core.sweep.rows import RowBuilder
 from elastic_core.sweep.samples import samples_of, samples_text, within
 from elastic_core.sweep.stopping import beyond_reach, projection, reach, widest
 from elastic_core.sweep.table import measured
@@ -35,6 +36,11 @@ def costs(preset: str, overrides: Mapping[str, Any]) -> str:
     remarks = set()
     for model in asked.models:
         plan = asked.plan(model)
+        if not isinstance(model.prompts, Prompts) or not isinstance(model.rows, RowBuilder) or model.context is None:
+            rows = f"{plan.num_missing:,} of {plan.num_rows:,}"
+            table.add_row(model.name, str(len(model.cells)), rows, *["unknown"] * 4)
+            remarks.add(f"{model.name} is asked in text: only its server knows what tokens it takes.")
+            continue
         most = bound(
             *(plan, model.prompts.ids, model.rows.markers, model.context, model.prompts.strategies),
             run.settings.sweep.max_response_tokens,
@@ -127,13 +133,13 @@ def _asked(preset: str, overrides: Mapping[str, Any]) -> tuple[FlowRun, Sweep]:
     run = FlowRun.begin(preset, overrides)
     inputs = Inputs(run)
     inputs.data.require_built()
-    return run, Sweep.of(inputs.sweep, run.settings.engine, inputs.checkpoints, inputs.problems, inputs.templates)
+    given = inputs.sweep, run.settings.engine, inputs.checkpoints, inputs.problems, inputs.templates, inputs.endpoints
+    return run, Sweep.of(*given)
 
 
 def _time_and_disk(run: FlowRun, model: SweepModel, most: Bound) -> tuple[str, str, list[str]]:
     """Both as text, and what has to be said about them."""
-    engine = run.settings.engine
-    found = measured(run.runs.glob("*/sweep/*"), model.rows.model_fingerprint, engine.fingerprint)
+    found = measured(run.runs.glob("*/sweep/*"), model.rows.model_fingerprint, model.rows.engine_fingerprint)
     if found is None:
         disk = _bytes(most.independent * _BYTES_PER_TOKEN)
         remark = (
@@ -141,7 +147,7 @@ def _time_and_disk(run: FlowRun, model: SweepModel, most: Bound) -> tuple[str, s
         )
         return "unknown", disk, [remark]
     drawn = most.independent if run.settings.sweep.sharing == "independent" else most.shared
-    seconds = drawn / found.tokens_per_second * found.replicas / engine.data_parallel_size
+    seconds = drawn / found.tokens_per_second * found.replicas / model.replicas(run.settings.engine)
     remark = (
         f"Time from {found.tokens_per_second:,.0f} tokens/s, measured on {found.replicas} engine(s) by an earlier "
         "sweep; start-up is not in it."

@@ -24,9 +24,9 @@ from tasks.tracking import Point, Result, Tracker
 
 _BUDGET = {"think_budget": "t", "solution_budget": "s"}
 _NOTE = """\
-**Accuracy over tokens**, a line per model, at the mean of sampled tokens:
+**Accuracy over tokens**: {charts}
 
-{charts}
+A line per model, at the mean of sampled tokens.
 
 **Cells against each other**: filter the experiment's runs by `tags.stage = "cell"` (and, for one benchmark,
 `tags.benchmark = "NAME"`), open the sweep's row, and chart or compare them: parameters `t`, `s`, `model`, `strategy`
@@ -41,7 +41,7 @@ def record_cells(
     run_id: str,
     parent: str | None,
     stage: Stage,
-    checkpoints: Mapping[str, Path],
+    places: Mapping[str, Path | str],
     summary: pl.DataFrame,
     anytime: pl.DataFrame,
 ) -> None:
@@ -49,12 +49,12 @@ def record_cells(
 
     Args:
         run_id, parent: the sweep's run, and the pipeline's, which has the same note.
-        checkpoints: where each checkpoint lies, by name.
+        places: where each checkpoint lies, or the address that it is served at, by name.
         summary: as `reports.summary.summarize` returns it.
         anytime: as `anytime_accuracy` returns it.
     """
     cells = summary.drop("num_seeds", cs.list()).to_dicts()  # Here every seed is a model by itself.
-    told_apart = {model: _model(model, stage, checkpoints) for model in sorted({cell["model"] for cell in cells})}
+    told_apart = {model: _model(model, stage, places) for model in sorted({cell["model"] for cell in cells})}
     tracker.record(run_id, [_result(stage, cell, told_apart[cell["model"]]) for cell in cells])
     curves = [_curve(tracker, run_id, stage, model, cells, facts) for model, facts in told_apart.items()]
     tracker.log(run_id, metrics=anytime_metrics(anytime))
@@ -65,14 +65,15 @@ def record_cells(
     link_run(tracker, run_id, "sweep-mlflow")
 
 
-def _model(model: str, stage: Stage, checkpoints: Mapping[str, Path]) -> dict[str, Any]:
+def _model(model: str, stage: Stage, places: Mapping[str, Path | str]) -> dict[str, Any]:
     """What tells a model apart: its weights and, as far as its checkpoints have a record of it, its training. Of two
     models that answer together, both."""
     names = split_model(model)
-    records = [file for name in names if (file := checkpoints[name] / model_card.RECORD).exists()]
+    directories = [place for name in names if isinstance(place := places[name], Path)]
+    records = [file for directory in directories if (file := directory / model_card.RECORD).exists()]
     trainings = [json.loads(file.read_text(encoding="utf-8")) for file in records]
     found = {
-        "model_path": [checkpoints[name] for name in names],
+        "model_path": [places[name] for name in names],
         "model_fingerprint": [stage.inputs["models"][name] for name in names],
         "train_budget": [each["train"]["budget"] for each in trainings],
         "train_steps": [each["step"] for each in trainings],

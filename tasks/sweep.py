@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,9 @@ import polars as pl
 from prefect import get_run_logger, task
 
 from elastic_core.data.problems import Problem, read_problems
+from elastic_core.engines.endpoint import Endpoint
+from elastic_core.engines.http import HttpEngine, http_pool
+from elastic_core.engines.http_server import ServerLost
 from elastic_core.engines.latency import ROUNDS, Latency
 from elastic_core.engines.parameters import EngineParameters, vllm_version
 from elastic_core.errors import UserError
@@ -51,17 +54,19 @@ def measure(
     checkpoints: Mapping[str, Path],
     benchmark_files: Mapping[str, Path],
     templates: Templates | None,
+    endpoints: Mapping[str, Endpoint],
 ) -> dict[str, Any]:
     """Generate and grade what the stage's request asks for and the table lacks, model by model.
 
     Raises:
-        UserError: before any engine starts, when the request cannot be run, or another process writes the table.
+        UserError: before any engine starts, when the request cannot be run, or another process writes the table; and
+            when a server has gone away for too long.
         SweepIncomplete: at the end, when samples failed.
     """
     stage.prepare()
     built = {name: read_problems(file) for name, file in benchmark_files.items()}
     problems = first_problems(built, stage.request.get("problems"))
-    sweep = Sweep.of(stage, engine, checkpoints, problems, templates)
+    sweep = Sweep.of(stage, engine, checkpoints, problems, templates, endpoints)
     # All inside: whoever queues for the table must not record it at the same time.
     with sweep.store.writing(seconds_to_queue()):
         began = time.monotonic()
@@ -74,7 +79,11 @@ def measure(
             rows = sweep.store.scan().select(COLUMNS).collect()
             means = cell_problems(rows)
             summary, anytime = summarize_problems(means), anytime_accuracy(means)
-            record_cells(tracker, run_id, parent, stage, checkpoints, summary, anytime)
+            places: dict[str, Path | str] = {
+                **checkpoints,
+                **{name: str(each.addresses[0]) for name, each in endpoints.items()},
+            }
+            record_cells(tracker, run_id, parent, stage, places, summary, anytime)
             for model in readable(rows):
                 for sentence in unreadable(model):
                     get_run_logger().warning(sentence)
@@ -85,18 +94,23 @@ def measure(
     return {"table": str(sweep.store.directory), "mlflow_run": run_id, "samples": sweep.samples, **counts}
 
 
-def _table(stage: Stage, engine: EngineParameters) -> SweepTable:
+def _table(stage: Stage, engine: EngineParameters, endpoints: Mapping[str, Endpoint]) -> SweepTable:
     """The table of a sweep's stage, with what it asks for; stores are those of its preset.
 
     Raises:
         UserError: when rows were made by another version of vLLM.
     """
+    models = stage.inputs["models"]
+    ours = {"vllm": vllm_version()} if models.keys() - endpoints.keys() else {}
     manifest = Manifest(
-        models=stage.inputs["models"],
-        engines=dict.fromkeys(stage.inputs["models"], engine.fingerprint),
+        models=models,
+        engines={
+            name: endpoints[name].engine_fingerprint if name in endpoints else engine.fingerprint for name in models
+        },
         benchmarks=stage.inputs["benchmarks"],
-        settings={"preset": stage.preset, "vllm": vllm_version(), **stage.inputs["sampling"]},
+        settings={"preset": stage.preset, **ours, **stage.inputs["sampling"]},
         templates=stage.inputs.get("templates", {}),
+        servers=stage.inputs.get("servers", {}),
     )
     directory = stage.directory / TABLE
     stores = stage.runs / stage.preset / STORES
@@ -131,25 +145,29 @@ class Sweep:
         checkpoints: Mapping[str, Path],
         problems: Mapping[str, Sequence[Problem]],
         templates: Templates | None,
+        endpoints: Mapping[str, Endpoint],
     ) -> Sweep:
         """Raises:
         UserError: when the request cannot be run, or rows were made by another version of vLLM.
         """
         try:
             given = {**stage.request, **stage.inputs["sampling"]}
-            models = sweep_models(given, stage.inputs["models"], checkpoints, problems, engine, templates)
+            models = sweep_models(given, stage.inputs["models"], checkpoints, problems, engine, templates, endpoints)
         except ValueError as error:
             raise UserError(str(error)) from None
-        return cls(stage, _table(stage, engine), engine, models, problems, stage.request["samples"])
+        return cls(stage, _table(stage, engine, endpoints), engine, models, problems, stage.request["samples"])
 
     def run(self, cluster: RayCluster | None) -> None:
         """Every model at the same number of samples, as many as are asked for or narrow intervals take. Neither Ray
-        nor an engine is started when nothing is missing."""
+        nor an engine is started when nothing is missing, nor for a model behind a server."""
         with ExitStack() as stack:
             shown: Progress | None = None
+            on_ray = False
             while behind := [model for model in self.models if self.plan(model).work] or self.widen(self.models):
-                if shown is None:
+                if not on_ray and any(not model.endpoints for model in behind):
                     stack.enter_context(connected(stack.enter_context(running_cluster(cluster))))
+                    on_ray = True
+                if shown is None:
                     shown = stack.enter_context(progress("sweep", self.num_missing(), "rows"))
                 for model in behind:
                     asyncio.run(self.run_model(model, shown))
@@ -200,12 +218,24 @@ class Sweep:
         return self.store.scan().filter(asked).select("problem", "score", *CELL)
 
     async def run_model(self, model: SweepModel, shown: Progress) -> None:
-        """One model, with more rounds as long as its own intervals want them: its engines are started once."""
-        from elastic_core.engines.ray_engine import ray_pool
+        """One model, with more rounds as long as its own intervals want them: its engines are started once.
 
+        Raises:
+            UserError: when a server has gone away for too long; what was finished is stored.
+        """
+        try:
+            await self._run_model(model, shown)
+        except ServerLost as error:
+            raise UserError(
+                f"{error}; {len(self.store.finished()):,} rows are stored, and the same command goes on from there"
+            ) from None
+
+    async def _run_model(self, model: SweepModel, shown: Progress) -> None:
         sampling = self.stage.inputs["sampling"]
-        async with ray_pool(model.checkpoints, self.engine) as replicas:
+        async with self.pool(model) as replicas:
             latency = await self.latency(model, replicas[0])
+            served = [each.parameters.max_requests for each in model.endpoints.values()]
+            max_in_flight = max(served, default=2 * self.engine.max_num_seqs)
             while (plan := self.plan(model)).work:
                 before = shown.done
                 shown.expect(before + self.num_missing())
@@ -222,7 +252,7 @@ class Sweep:
                         rows=model.rows,
                         store=self.store,
                         max_response_tokens=sampling.get("max_response_tokens"),
-                        max_in_flight=2 * self.engine.max_num_seqs,
+                        max_in_flight=max_in_flight,
                         on_progress=update,
                     )
                 except SweepIncomplete as error:
@@ -232,9 +262,18 @@ class Sweep:
                 if self.failures or not self.widen([model]):
                     return
 
-    async def latency(self, model: SweepModel, engines: Mapping[str, RayEngine]) -> Latency | None:
-        """Before anything else is asked of the engine. None of two models that share a response."""
-        if len(engines) > 1:
+    def pool(self, model: SweepModel) -> AbstractAsyncContextManager[Sequence[Mapping[str, RayEngine | HttpEngine]]]:
+        """Its engines, as long as the context lasts."""
+        if model.endpoints:
+            return http_pool(model.endpoints)
+        from elastic_core.engines.ray_engine import ray_pool
+
+        return ray_pool(model.checkpoints, self.engine)
+
+    async def latency(self, model: SweepModel, engines: Mapping[str, RayEngine | HttpEngine]) -> Latency | None:
+        """Before anything else is asked of the engine. None of two models that share a response, nor of one that is
+        asked in text, whose server thinks for as long as it likes."""
+        if len(engines) > 1 or model.chat:
             return None
         cell = model.cells[0]
         prompts = [model.prompts.ids(each, cell.strategy, cell.budget) for each in self.problems[cell.benchmark]]
@@ -251,8 +290,8 @@ class Sweep:
         if result.tokens_generated:  # Else no speed was seen.
             Throughput(
                 model.rows.model_fingerprint,
-                self.engine.fingerprint,
-                self.engine.data_parallel_size,
+                model.rows.engine_fingerprint,
+                model.replicas(self.engine),
                 result.tokens_per_second,
                 bytes_per_token(self.store),
                 latency,

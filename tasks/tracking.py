@@ -37,8 +37,6 @@ _LARGEST_BATCH, _MOST_PARAMETERS = 1000, 100
 """Metrics, and parameters, that MLflow takes in one request."""
 _LONGEST_TAG = 8000
 """Characters."""
-_KIND = {"mlflow.experimentKind": "custom_model_development"}
-"""Tag that has MLflow's page of an experiment open on its runs."""
 Point = tuple[str, int, float]
 """Of a metric: its name, a step, its value there."""
 _WEIGHTS = "elastic.weights"
@@ -78,7 +76,7 @@ class Tracker:
         found = self.client.get_experiment_by_name(preset)
         # A server decides where its artifacts go; beside a bare database MLflow would choose the current directory.
         local = None if self.tracking_uri.startswith("http") else (runs / "mlartifacts").as_uri()
-        self.experiment_id = found.experiment_id if found else self.client.create_experiment(preset, local, _KIND)
+        self.experiment_id = found.experiment_id if found else self.client.create_experiment(preset, local)
 
     def find(self, label: str) -> str | None:
         """Id of the run with this label."""
@@ -136,12 +134,12 @@ class Tracker:
         return f"#/metric?{urlencode(values, safe=',/')}"
 
     def describe(self, run_id: str, text: str, charts: Sequence[str]) -> None:
-        """The run's description, in Markdown: `text` with a line for each of the charts in the place of {charts}, as
-        many as MLflow has room for."""
+        """The run's description, in Markdown: `text` with the charts in the place of {charts}, as many as MLflow has
+        room for. Its page shows two lines of a long description and hides the rest behind a click."""
         room = _LONGEST_TAG - len(text)
         lengths = accumulate(len(chart) + 3 for chart in charts)
-        fitting = [f"- {chart}" for chart, length in zip(charts, lengths, strict=True) if length <= room]
-        self.client.set_tag(run_id, "mlflow.note.content", text.format(charts="\n".join(fitting)))
+        fitting = [chart for chart, length in zip(charts, lengths, strict=True) if length <= room]
+        self.client.set_tag(run_id, "mlflow.note.content", text.format(charts=" · ".join(fitting)))
 
     def _below(self, parent: str) -> dict[str, Run]:
         """The runs of a parent, by label."""
@@ -287,9 +285,9 @@ class Tracker:
         return str(found.version), left if left.is_dir() else copy / left.name
 
     def renew(self, run_id: str, file: Path) -> None:
-        """Replace the run's copy of a file of a registered model, if it has one: beside a database it has none."""
+        """Put a file of a registered model into the run's copy of it, if it has one: beside a database it has none."""
         folder = file.parent.name
-        if any(Path(known.path).name == file.name for known in self.client.list_artifacts(run_id, folder)):
+        if self.client.list_artifacts(run_id, folder):
             self.client.log_artifact(run_id, str(file), folder)
 
     def job_environment(self, run_id: str) -> dict[str, str]:

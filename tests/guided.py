@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
 from elastic_core.strategies import Completion, Finish, Generate, Sampling, Strategy
 from elastic_core.strategies.reasonflux_zero import TemplateParameters, Templates
 from elastic_core.trajectory import Trajectory
+from elastic_core.twins.family import build_tokenizer as build_family_tokenizer
+from elastic_core.twins.family import family_of
 
 QUESTION = "36+2-4+7-1+1=?"
 PLAN = "category: Easy chain\ndirection: more plus\nmethod: five steps\nknowledge: +-\nflow: 4,1"
@@ -35,6 +37,15 @@ CONVERSATION = (
 @cache
 def tokenizer() -> Any:
     return build_tokenizer()
+
+
+@cache
+def plain_tokenizer() -> Any:
+    """One without think markers, which splits text otherwise."""
+    family = family_of("Qwen/Qwen2.5-32B-Instruct")
+    return build_family_tokenizer(
+        replace(family, tokens={i: token for i, token in family.tokens.items() if "think" not in token[0]})
+    )
 
 
 @cache

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from importlib.metadata import PackageNotFoundError, version
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from elastic_core.fingerprint import hash_value
 
 DEFAULT_CPU_CACHE_GIB = 1.0
+_GIB = 2**30
 _ENVIRONMENT = {
     # vLLM's V1 runner compiles FlashInfer's sampler while it profiles, and dies where there is no CUDA toolkit. Nothing
     # is lost: requests with a seed, which ours all have, are never sampled by it.
@@ -81,6 +82,31 @@ class EngineParameters(BaseModel):
         from transformers import AutoConfig
 
         return int(getattr(AutoConfig.from_pretrained(model), "max_position_embeddings", 0))
+
+    def arguments(self, model: str) -> dict[str, Any]:
+        """vLLM's engine arguments for a checkpoint, by their names in Python."""
+        cache_gib = self.kv_cache_gib or (DEFAULT_CPU_CACHE_GIB if self.device == "cpu" else None)
+        arguments: dict[str, Any] = {
+            "dtype": self.dtype,
+            "max_num_seqs": self.max_num_seqs,
+            "tensor_parallel_size": self.tensor_parallel_size,
+            "enforce_eager": self.enforce_eager,
+            "gpu_memory_utilization": self.gpu_memory_utilization,
+            "kv_cache_memory_bytes": None if cache_gib is None else int(cache_gib * _GIB),
+            "enable_prefix_caching": True,
+        }
+        if self.max_model_len is not None:
+            arguments["max_model_len"] = self.max_model_len
+        if self.tensor_parallel_size > 1:
+            # Inside a Ray actor vLLM would ask Ray for workers of its own; the actor already holds the GPUs.
+            arguments["distributed_executor_backend"] = "mp"
+        if self.device == "cpu":
+            # A CPU's generator cannot resume inside a prefill, so one split into chunks kills the engine (vLLM 0.29).
+            # The default block of 128 tokens would never hit on short sequences; 32 is the smallest a CPU accepts.
+            arguments |= {"enable_chunked_prefill": False, "block_size": 32}
+            arguments["distributed_executor_backend"] = CPU_EXECUTOR
+            arguments["max_num_batched_tokens"] = max(8192, self.context(model))
+        return arguments
 
     @property
     def num_gpus(self) -> int:

@@ -13,18 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 from elastic_core.engines.base import EngineLost, RequestFailed
-from elastic_core.engines.parameters import (
-    CPU_EXECUTOR,
-    DEFAULT_CPU_CACHE_GIB,
-    EngineParameters,
-    engine_environment,
-)
+from elastic_core.engines.parameters import EngineParameters, engine_environment
 from elastic_core.markers import Markers, load_markers
 from elastic_core.network import HOST
 from elastic_core.seeds import request_seed
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
-
-_GIB = 2**30
 
 
 class VllmEngine:
@@ -141,33 +134,16 @@ def _native_budget(prefix: tuple[int, ...], think_budget: int, markers: Markers 
 def _engine_arguments(model: str, parameters: EngineParameters, markers: Markers | str) -> Any:
     from vllm import AsyncEngineArgs
 
-    cache_gib = parameters.kv_cache_gib or (DEFAULT_CPU_CACHE_GIB if parameters.device == "cpu" else None)
     arguments: dict[str, Any] = {
+        **parameters.arguments(model),
         "model": model,
-        "dtype": parameters.dtype,
-        "max_num_seqs": parameters.max_num_seqs,
-        "tensor_parallel_size": parameters.tensor_parallel_size,
-        "enforce_eager": parameters.enforce_eager,
-        "gpu_memory_utilization": parameters.gpu_memory_utilization,
-        "kv_cache_memory_bytes": None if cache_gib is None else int(cache_gib * _GIB),
-        "enable_prefix_caching": True,
         "skip_tokenizer_init": True,
         # The checkpoint's own sampling defaults and end-of-text ids must not leak into requests.
         "generation_config": "vllm",
         "disable_log_stats": True,
     }
-    if parameters.max_model_len is not None:
-        arguments["max_model_len"] = parameters.max_model_len
     if isinstance(markers, Markers):
         arguments["reasoning_config"] = _reasoning_config(markers)
-    if parameters.tensor_parallel_size > 1:
-        # Inside a Ray actor vLLM would ask Ray for workers of its own; the actor already holds the GPUs.
-        arguments["distributed_executor_backend"] = "mp"
-    if parameters.device == "cpu":
-        # A CPU's generator cannot resume inside a prefill, so one split into chunks kills the engine (vLLM 0.29). The
-        # default block of 128 tokens would never hit on short sequences; 32 is the smallest a CPU accepts.
-        arguments |= {"enable_chunked_prefill": False, "block_size": 32, "distributed_executor_backend": CPU_EXECUTOR}
-        arguments["max_num_batched_tokens"] = max(8192, parameters.context(model))
     return AsyncEngineArgs(**arguments)
 
 

@@ -2,7 +2,8 @@
 
 Navigator and solver share one conversation. A request is a user turn through the model's own chat template, whose
 thought is closed at once, so that the reply says what was asked. Nothing that a model wrote is ever encoded again: its
-tokens stay in the conversation as they are.
+tokens stay in the conversation as they are. Only a navigator with other tokens than the solver's has text in between
+(`elastic_core.reasonflux.interpreter`).
 
 Replies are read as leniently as their meaning allows. Models are asked for JSON or for "name: value" lines, and write
 either with fences, comments, single quotes, trailing commas, other capitals, missing ends or prose around it. Whatever
@@ -67,11 +68,10 @@ def load_script(name: str) -> Script:
 
 
 class Guide:
-    """Answers what the strategy asks between two replies. All requests are token ids that follow the conversation so
-    far, up to where the next reply begins.
+    """Answers what the strategy asks between two replies.
 
     Args:
-        tokenizer: of navigator and solver.
+        tokenizer: of the conversation: the solver's, and most often the navigator's too.
         library: the templates that `retriever` searches.
     """
 
@@ -84,8 +84,8 @@ class Guide:
         script: Script,
     ) -> None:
         # A copy: one tokenizer must not encode here while another thread decodes with it.
-        self._tokenizer = copy.deepcopy(tokenizer)
-        self._markers = markers
+        self.tokenizer = copy.deepcopy(tokenizer)
+        self.markers = markers
         self._library = library
         self._retriever = retriever
         self._script = script
@@ -101,44 +101,67 @@ class Guide:
     def opening(self) -> Ids:
         """After the first turn: the thought that its generation prompt opens is closed; nothing of a model that has
         no think markers."""
-        if not self._markers.thinks:
+        if not self.markers.thinks:
             return ()
-        start = () if self._markers.template_opens_thinking else (self._markers.think_start,)
-        return (*start, self._markers.think_end)
+        start = () if self.markers.template_opens_thinking else (self.markers.think_start,)
+        return (*start, self.markers.think_end)
 
     def has_plan(self, reply: Ids) -> bool:
         """Whether a plan can be read from the reply."""
-        return parse_plan(self._text(reply)) is not None
+        return parse_plan(self.text(reply)) is not None
 
     def num_steps(self, reply: Ids) -> int:
         """Steps that can be read from the reply."""
-        return len(parse_steps(self._text(reply)))
+        return len(parse_steps(self.text(reply)))
 
     def template(self, prompt: Ids, reply: Ids) -> Template:
         """The template for the reply's plan; for the reply itself, or the prompt, where there is no plan in it."""
-        text = self._text(reply)
+        text = self.text(reply)
         plan = parse_plan(text)
-        return self._retrieved(plan.query if plan else text.strip() or self._text(prompt))
+        return self._retrieved(plan.query if plan else text.strip() or self.text(prompt))
 
-    def adjust(self, template: Template) -> Ids:
+    def adjust(self, template: Template) -> str:
         """The request to adjust the plan's flow to a template."""
-        return self._turn(_rendered(self._script.adjust, template=template))
+        return _rendered(self._script.adjust, template=template)
 
-    def request(self, name: str, step: int = 0, num_steps: int = 0) -> Ids:
+    def request(self, name: str, step: int = 0, num_steps: int = 0) -> str:
         """One of the script's other requests, by its name."""
-        source = getattr(self._script, name)
-        return self._turn(_rendered(source, step=step, num_steps=num_steps, max_steps=MAX_STEPS))
+        return _rendered(getattr(self._script, name), step=step, num_steps=num_steps, max_steps=MAX_STEPS)
 
-    def without_end(self, request: Ids) -> Ids:
-        """A request after a reply whose end-of-text the model wrote itself."""
-        return request[1:] if request[0] in self._markers.end_of_text else request
+    def turn(self, request: str, ended: bool = False) -> Ids:
+        """A request as it follows the conversation so far, up to where the next reply begins.
+
+        Args:
+            ended: whether the reply before it has its end-of-text.
+        """
+        ids = self._turn(request)
+        return ids[1:] if ended and ids[0] in self.markers.end_of_text else ids
+
+    def encoded(self, text: str) -> Ids:
+        """A text that no model wrote in these tokens, such as a request, which may come from somebody's library: a
+        control token spelled out in it is left out."""
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        return tuple(i for i in ids if i not in self.control)
+
+    def text(self, ids: Ids) -> str:
+        """What tokens say."""
+        text: str = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
+    @cached_property
+    def control(self) -> frozenset[int]:
+        """Tokens that are no text."""
+        markers = self.markers
+        return frozenset(
+            (*self.tokenizer.all_special_ids, markers.think_start, markers.think_end, *markers.end_of_text)
+        )
 
     @cached_property
     def max_forced_tokens(self) -> int:
         """Most tokens that all requests of one conversation together can have."""
-        steps = sum(len(self.request(name, MAX_STEPS, MAX_STEPS)) for name in ("instruct", "solve"))
-        others = sum(len(self.request(name)) for name in ("plan_again", "extract", "extract_again", "final"))
-        longest = max(len(self.adjust(template)) for template in self._library.values())
+        steps = sum(len(self.turn(self.request(name, MAX_STEPS, MAX_STEPS))) for name in ("instruct", "solve"))
+        others = sum(len(self.turn(self.request(name))) for name in ("plan_again", "extract", "extract_again", "final"))
+        longest = max(len(self.turn(self.adjust(template))) for template in self._library.values())
         return len(self.opening) + others + longest + MAX_STEPS * steps
 
     def _retrieve(self, query: str) -> Template:
@@ -147,12 +170,12 @@ class Guide:
     def _encoded_turn(self, text: str) -> Ids:
         """End of the reply, a user turn, and the beginning of the next reply with its thought closed."""
         before, after = self._glue
-        return (*before, *self._encoded(text.strip()), *after, *self.opening)
+        return (*before, *self.encoded(text.strip()), *after, *self.opening)
 
     @cached_property
     def _glue(self) -> tuple[Ids, Ids]:
         """What the chat template puts between a reply and the next user message, and between that and its reply."""
-        rendered = self._tokenizer.apply_chat_template(
+        rendered = self.tokenizer.apply_chat_template(
             [
                 {"role": "user", "content": "?"},
                 {"role": "assistant", "content": _REPLY},
@@ -162,18 +185,8 @@ class Guide:
             tokenize=False,
         )
         before, _, after = rendered.partition(_REPLY)[2].partition(_REQUEST)
-        encode = self._tokenizer.encode
+        encode = self.tokenizer.encode
         return tuple(encode(before, add_special_tokens=False)), tuple(encode(after, add_special_tokens=False))
-
-    def _encoded(self, text: str) -> Ids:
-        """A request's text, which may come from somebody's library: a control token spelled out in it is left out."""
-        markers = self._markers
-        control = {*self._tokenizer.all_special_ids, markers.think_start, markers.think_end, *markers.end_of_text}
-        return tuple(i for i in self._tokenizer.encode(text, add_special_tokens=False) if i not in control)
-
-    def _text(self, ids: Ids) -> str:
-        text: str = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return text
 
 
 @dataclass(frozen=True)

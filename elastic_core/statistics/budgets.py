@@ -95,9 +95,9 @@ def falls(problems: pl.DataFrame) -> pl.DataFrame:
     found = []
     limited = problems.filter(pl.col("think_budget").is_not_null())
     for key, ladder in limited.partition_by(LADDER, as_dict=True).items():
-        rungs = [(rung["think_budget"][0], rung) for rung in _comparable(ladder, "think_budget")]
+        rungs = [(rung["think_budget"][0], rung) for rung in comparable(ladder, "think_budget")]
         pairs = list(combinations(rungs, 2))
-        together = _together([(more, fewer) for (_, fewer), (_, more) in pairs])
+        together = differences_together([(more, fewer) for (_, fewer), (_, more) in pairs])
         hurt = [each for each in zip(together, pairs, strict=True) if each[0].high < 0]
         if hurt:
             worst, ((fewer, _), (more, _)) = min(hurt, key=lambda each: each[0].mean)
@@ -119,7 +119,7 @@ def anytime_accuracy(problems: pl.DataFrame, distribution: Distribution = "log-u
     """
     found = []
     for key, ladder in problems.filter(pl.col("think_budget") >= 1).partition_by(LADDER, as_dict=True).items():
-        rungs = _comparable(ladder, "think_budget")
+        rungs = comparable(ladder, "think_budget")
         if len(rungs) < 2 or rungs[0].is_empty():
             continue
         budgets = [rung["think_budget"][0] for rung in rungs]
@@ -155,12 +155,12 @@ def budget_advice(problems: pl.DataFrame, model: CostModel = TOKENS, margin: flo
     """
     found = []
     for cells in problems.partition_by("model", "benchmark"):
-        sides = _comparable(cells, *CELL)
+        sides = comparable(cells, *CELL)
         free = [side for side in sides if side["strategy"][0] == FREE]
         limited = [side for side in sides if side["strategy"][0] != FREE]
         if not free or not limited or free[0].is_empty():
             continue
-        together = _together([(side, free[0]) for side in limited])
+        together = differences_together([(side, free[0]) for side in limited])
         for side, one in zip(limited, together, strict=True):
             costs = model.of_problems(side), model.of_problems(free[0])
             ratio, low, high = ratio_of_means(*costs)
@@ -204,7 +204,7 @@ def cheapest_budgets(advice: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([holds, cheaper.select(holds.columns)]).sort(*place, "cost")
 
 
-def _comparable(cells: pl.DataFrame, *by: str) -> list[pl.DataFrame]:
+def comparable(cells: pl.DataFrame, *by: str) -> list[pl.DataFrame]:
     """The cells that have as many problems as any, on the problems that all of these have; sorted by `by`, problem."""
     parts = cells.sort(*by, "problem", nulls_last=True).partition_by(*by, maintain_order=True)
     most = max((part.height for part in parts), default=0)
@@ -215,7 +215,7 @@ def _comparable(cells: pl.DataFrame, *by: str) -> list[pl.DataFrame]:
     return parts
 
 
-def _together(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> list[Difference]:
+def differences_together(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> list[Difference]:
     """The first minus the second of each, all on the same problems; nothing where there is none. What several training
     seeds add is in each interval (`with_seeds`)."""
     if not pairs or pairs[0][0].is_empty():

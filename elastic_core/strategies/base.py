@@ -80,6 +80,8 @@ class Strategy:
         redraws: whether it draws from one prefix several times, and keeps some. A row does not tell which it kept, so a
             resumed sweep learns nothing from it: what was chosen has another law than what is drawn.
         thinks: whether it needs think markers; one that does runs with no model that lacks them.
+        max_translated_tokens: most tokens, beside the budget, that a navigator draws in a tokenizer of its own; 0 where
+            it has none. A row has its replies in the solver's tokens, and does not tell what was drawn.
         max_forced_tokens: most tokens that it writes itself; they need room in the context beside the budget.
     """
 
@@ -91,6 +93,7 @@ class Strategy:
     shares: bool = True
     redraws: bool = False
     thinks: bool = True
+    max_translated_tokens: int = 0
     max_forced_tokens: Callable[[Markers], int] = lambda markers: 0
 
     def prompt(self, question: str, budget: Budget) -> str:

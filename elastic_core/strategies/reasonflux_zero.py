@@ -11,18 +11,23 @@ closes with what there is. Replies stay in the conversation, unreadable ones too
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from elastic_core.budget import Budget
 from elastic_core.fingerprint import hash_value
-from elastic_core.markers import Markers
+from elastic_core.markers import Markers, chat_prompt
 from elastic_core.reasonflux.guide import MAX_STEPS, Guide, load_script
+from elastic_core.reasonflux.interpreter import Interpreter, question_of
 from elastic_core.reasonflux.library import Template
-from elastic_core.strategies.base import Completion, Draft, Generate, Sampling, Strategy, StrategyRun, solve
-from elastic_core.trajectory import NAVIGATOR, ThinkFinish
+from elastic_core.strategies.base import Completion, Draft, Finish, Generate, Sampling, Strategy, StrategyRun, solve
+from elastic_core.trajectory import NAVIGATOR, TRANSLATED, ThinkFinish
+
+if TYPE_CHECKING:
+    from elastic_core.reasonflux.retrieval import Retriever
 
 REASONFLUX_ZERO = "reasonflux_zero"
 """The strategy's name in the table."""
@@ -60,11 +65,16 @@ class TemplateParameters(BaseModel):
     )
 
 
-def reasonflux_zero(guide: Guide) -> Strategy:
-    """The strategy over one library and model."""
+def reasonflux_zero(guide: Guide, navigator: Guide | None = None) -> Strategy:
+    """The strategy over one library and model.
+
+    Args:
+        navigator: the guide of its tokenizer, where that is not the solver's.
+    """
 
     def decode(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
-        talk = _Conversation(guide, Draft(prompt_ids, sampling.logprobs), budget.think, markers, sampling)
+        interpreter = Interpreter(navigator, guide, prompt_ids) if navigator else None
+        talk = _Conversation(guide, interpreter, Draft(prompt_ids, sampling.logprobs), budget.think, markers, sampling)
         complete = yield from _plan_and_solve(talk, guide)
         talk.ask(guide.request("final"))
         start = len(talk.draft.tokens)
@@ -78,6 +88,7 @@ def reasonflux_zero(guide: Guide) -> Strategy:
         instruction=lambda budget: guide.plan_request,
         roles=(NAVIGATOR, SOLVER),
         thinks=False,
+        max_translated_tokens=(2 * ATTEMPTS + 1 + MAX_STEPS) * REPLY_TOKENS if navigator else 0,
         max_forced_tokens=lambda markers: guide.max_forced_tokens,
     )
 
@@ -103,17 +114,31 @@ class Templates:
         script: dict[str, Any] = asdict(load_script(self.parameters.wording))
         return hash_value([library, script, versioned(self.parameters.embedder)])
 
-    def strategy(self, tokenizer: Any, markers: Markers) -> Strategy:
+    def strategy(self, tokenizer: Any, markers: Markers, navigator: tuple[Any, Markers] | None = None) -> Strategy:
         """ReasonFlux-Zero for the models of a tokenizer.
+
+        Args:
+            navigator: its tokenizer and markers, where those are not the solver's.
 
         Raises:
             UserError: when the embedder cannot be had.
+            ValueError: when a navigator cannot be told the question, see `question_of`.
         """
+        guide = self._guide(tokenizer, markers)
+        if navigator is None:
+            return reasonflux_zero(guide)
+        question_of(guide, chat_prompt(tokenizer, "1+1=?"))  # Tried here, before anything is drawn.
+        return reasonflux_zero(guide, self._guide(*navigator))
+
+    def _guide(self, tokenizer: Any, markers: Markers) -> Guide:
+        return Guide(tokenizer, markers, self.library, self._retriever, load_script(self.parameters.wording))
+
+    @cached_property
+    def _retriever(self) -> "Retriever":
         from elastic_core.reasonflux.retrieval import build_retriever
 
         p = self.parameters
-        retriever = build_retriever(self.library, p.embedder, cache=self.cache, trust_remote_code=p.trust_remote_code)
-        return reasonflux_zero(Guide(tokenizer, markers, self.library, retriever, load_script(p.wording)))
+        return build_retriever(self.library, p.embedder, cache=self.cache, trust_remote_code=p.trust_remote_code)
 
 
 def _no_library(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
@@ -127,9 +152,18 @@ WITHOUT_LIBRARY = Strategy(_no_library, roles=(NAVIGATOR, SOLVER), shares=False,
 class _Conversation:
     """Requests and replies in one draft, with what is left of the budget for the latter."""
 
-    def __init__(self, guide: Guide, draft: Draft, left: int | None, markers: Markers, sampling: Sampling) -> None:
+    def __init__(
+        self,
+        guide: Guide,
+        interpreter: Interpreter | None,
+        draft: Draft,
+        left: int | None,
+        markers: Markers,
+        sampling: Sampling,
+    ) -> None:
         self.draft = draft
         self._guide = guide
+        self._interpreter = interpreter
         self._left = left
         self._markers = markers
         self._sampling = sampling
@@ -137,12 +171,12 @@ class _Conversation:
         """Whether the model ended the last reply itself."""
         draft.force(guide.opening)
 
-    def ask(self, request: tuple[int, ...]) -> None:
-        self.draft.force(self._guide.without_end(request) if self._ended else request)
+    def ask(self, request: str) -> None:
+        self.draft.force(self._guide.turn(request, self._ended))
+        if self._interpreter:
+            self._interpreter.ask(request)
 
-    def reply(
-        self, role: str, request: tuple[int, ...] = ()
-    ) -> Generator[Generate, Completion, tuple[int, ...] | None]:
+    def reply(self, role: str, request: str = "") -> Generator[Generate, Completion, tuple[int, ...] | None]:
         """A reply's tokens; None when the budget is spent, before it or in the middle of it. Nothing is asked that
         nobody could answer."""
         if self._left == 0:
@@ -150,16 +184,29 @@ class _Conversation:
         if request:
             self.ask(request)
         limit = REPLY_TOKENS if self._left is None else min(REPLY_TOKENS, self._left)
-        self.draft.turn(role)
-        reply = yield Generate(self.draft.prefix, limit, self._markers.end_of_text, self._sampling, role)
+        if self._interpreter and role == NAVIGATOR:
+            self.draft.turn(TRANSLATED)
+            reply = yield from self._translated(self._interpreter, limit)
+        else:
+            self.draft.turn(role)
+            reply = yield Generate(self.draft.prefix, limit, self._markers.end_of_text, self._sampling, role)
         self.draft.sampled(reply)
+        if self._interpreter:
+            self._interpreter.hear(reply.tokens)
         self._ended = bool(reply.tokens) and reply.tokens[-1] in self._markers.end_of_text
         if self._left is not None:
             self._left -= len(reply.tokens)
         return reply.tokens if self._ended or self._left != 0 else None
 
+    def _translated(self, interpreter: Interpreter, limit: int) -> Generator[Generate, Completion, Completion]:
+        """A reply drawn in the navigator's tokens, in the solver's. It is drawn whole: which tokens a text has depends
+        on how it goes on, and under every budget the first ones must be the same."""
+        drawn = yield Generate(interpreter.prefix, REPLY_TOKENS, interpreter.end_of_text, self._sampling, NAVIGATOR)
+        tokens = interpreter.say(drawn.tokens)
+        return Completion(tokens[:limit], drawn.finish if len(tokens) <= limit else Finish.LENGTH)
+
     def until(
-        self, readable: Callable[[tuple[int, ...]], object], again: str, request: tuple[int, ...] = ()
+        self, readable: Callable[[tuple[int, ...]], object], again: str, request: str = ""
     ) -> Generator[Generate, Completion, tuple[int, ...] | None]:
         """The navigator's reply, asked for once more while it cannot be read."""
         reply = yield from self.reply(NAVIGATOR, request)

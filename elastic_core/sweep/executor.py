@@ -13,10 +13,10 @@ from elastic_core.engines.base import Engine, Limited, RequestFailed, drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
 from elastic_core.strategies import Completion, Generate, Sampling
 from elastic_core.sweep.grid import checkpoints
-from elastic_core.sweep.models import Prompts
+from elastic_core.sweep.models import Prompts, Questions
 from elastic_core.sweep.plan import SweepPlan, Work
 from elastic_core.sweep.resume import StoredRows, learn
-from elastic_core.sweep.rows import RowBuilder, Sample
+from elastic_core.sweep.rows import Rows, Sample
 from elastic_core.sweep.table import Table
 from elastic_core.trajectory import Trajectory
 
@@ -85,9 +85,9 @@ async def run_sweep(
     plan: SweepPlan,
     *,
     sampling: Sampling,
-    prompts: Prompts,
+    prompts: Prompts | Questions,
     replicas: Sequence[Replica],
-    rows: RowBuilder,
+    rows: Rows,
     store: Table,
     max_response_tokens: int | None = None,
     max_in_flight: int = 512,
@@ -113,8 +113,8 @@ async def run_sweep(
 class _Run:
     plan: SweepPlan
     sampling: Sampling
-    prompts: Prompts
-    rows: RowBuilder
+    prompts: Prompts | Questions
+    rows: Rows
     store: Table
     max_response_tokens: int | None
     on_progress: Callable[[SweepResult], None] | None
@@ -165,14 +165,17 @@ class _Run:
 
     def engines(self, unit: Work, replica: Replica) -> tuple[Mapping[str, Engine], Mapping[str, Engine]]:
         """By role, for strategies that share and for those that do not. A checkpoint's memo is one, whatever roles it
-        has; it holds what its rows can tell again, so nothing of a strategy that does not share."""
+        has; it holds what its rows can tell again, so nothing of a strategy that does not share. Rows do not tell what
+        a navigator drew in tokens of its own: whole replies, which the same seeds draw again."""
         names = checkpoints(self.plan.model)
         alone = {role: _Counted(replica[name], self.counts) for role, name in names.items()}
         if self.plan.sharing == "independent":
             return alone, alone
         memos = {name: ContinuationMemo(replica[name], self.counts) for name in set(names.values())}
         if unit.resumed:
-            learn(memos, self.stored.rows(unit), self.prompts, unit.problem, self.sampling)
+            translates = any(self.prompts.strategies[cell.strategy].max_translated_tokens for cell in unit.cells)
+            told = {names["solver"]: memos[names["solver"]]} if translates else memos
+            learn(told, self.stored.rows(unit), self.prompts, unit.problem, self.sampling)
         return {role: memos[name] for role, name in names.items()}, alone
 
     async def attempt(self, sample: Sample, engines: Mapping[str, Engine]) -> Trajectory | None:
@@ -193,7 +196,7 @@ class _Run:
     async def finish(self, sample: Sample, trajectory: Trajectory) -> None:
         """Hand a row to the writer; waits while the writer is behind."""
         self.finished.append((sample, trajectory))
-        self.finished_tokens += len(trajectory.response_ids)
+        self.finished_tokens += len(trajectory.forced)
         if self.shards_waiting() >= 1:
             self.full.set()
         while self.shards_waiting() >= MAX_WAITING:

@@ -19,6 +19,7 @@ import polars as pl
 from elastic_core.budget import Budget
 from elastic_core.errors import nearest
 from elastic_core.strategies import STRATEGIES
+from elastic_core.strategies.effort import EFFORTS, STRATEGY
 
 if TYPE_CHECKING:
     from elastic_core.data.problems import Problem
@@ -27,6 +28,7 @@ UNLIMITED_BUDGET = Budget(None, None)
 
 _SWAP = ">"
 _SEED = "@"
+_WITHOUT_BUDGET = ("unconstrained", *map(STRATEGY.format, EFFORTS))
 _PAIR = ("navigator", "thinker", "solver")
 
 
@@ -95,8 +97,8 @@ def build_cells(
     budgets: Sequence[Budget],
     strategies_of: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Cell]:
-    """Every combination, largest budget first; `unconstrained` takes the unlimited budget alone, and a pair of models
-    the strategies that ask thinker and solver apart.
+    """Every combination, largest budget first; `unconstrained` and effort levels take the unlimited budget alone, and a
+    pair of models the strategies that ask thinker and solver apart.
 
     Large budgets come first because their stragglers then overlap with other work instead of ending the sweep, and
     because what they sample contains what smaller budgets would.
@@ -122,7 +124,7 @@ def build_cells(
         for model in models
         for benchmark in benchmarks
         for strategy in _possible(model, chosen.get(model, chosen.get(without_seed(model)[0], strategies)))
-        for budget in ([UNLIMITED_BUDGET] if strategy == "unconstrained" else budgets)
+        for budget in ([UNLIMITED_BUDGET] if strategy in _WITHOUT_BUDGET else budgets)
     ]
     for cell in cells:
         if expected := STRATEGIES[cell.strategy].expected_budget(cell.budget):

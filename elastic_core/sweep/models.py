@@ -11,12 +11,24 @@ from typing import Any
 
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.problems import Problem
+from elastic_core.engines.endpoint import Endpoint
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.markers import Markers, chat_prompt, load_markers
 from elastic_core.strategies import STRATEGIES, Strategy
+from elastic_core.strategies.chat import CHAT_STRATEGIES
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, Templates
 from elastic_core.sweep.grid import Cell, build_cells, checkpoints, split_model
-from elastic_core.sweep.rows import RowBuilder
+from elastic_core.sweep.rows import ChatRows, RowBuilder
+
+
+class Questions:
+    """What a model is asked that is asked in text."""
+
+    strategies: Mapping[str, Strategy] = CHAT_STRATEGIES
+
+    def ids(self, problem: Problem, strategy: str, budget: Budget) -> Any:
+        """The user's message of a cell's request."""
+        return self.strategies[strategy].prompt(problem.question, budget)
 
 
 class Prompts:
@@ -42,17 +54,29 @@ class SweepModel:
 
     Attributes:
         name: as in the table.
-        checkpoints: directory of each checkpoint, by name.
+        checkpoints: directory of each checkpoint, by name; of a model behind servers there is none.
+        endpoints: what is behind servers, by name.
         cells: largest budget first.
-        context: in tokens, the shorter one of two.
+        context: in tokens, the shorter one of two that share a tokenizer, else the solver's; None of a model that is
+            asked in text.
     """
 
     name: str
     checkpoints: dict[str, str]
     cells: tuple[Cell, ...]
-    rows: RowBuilder
-    prompts: Prompts
-    context: int
+    rows: RowBuilder | ChatRows
+    prompts: Prompts | Questions
+    context: int | None
+    endpoints: Mapping[str, Endpoint]
+
+    @property
+    def chat(self) -> bool:
+        """Whether it is asked in text."""
+        return any(each.chat for each in self.endpoints.values())
+
+    def replicas(self, engine: EngineParameters) -> int:
+        """Engines, or servers, side by side."""
+        return max((len(each.addresses) for each in self.endpoints.values()), default=engine.data_parallel_size)
 
 
 def sweep_models(
@@ -62,6 +86,7 @@ def sweep_models(
     problems: Mapping[str, Sequence[Problem]],
     engine: EngineParameters,
     templates: Templates | None = None,
+    endpoints: Mapping[str, Endpoint] | None = None,
 ) -> list[SweepModel]:
     """The models that a request names.
 
@@ -70,42 +95,69 @@ def sweep_models(
             where phases without a limit end before the context.
         fingerprints, paths: of the checkpoints, by name.
         templates: for the strategy that needs them.
+        endpoints: models behind servers, by name; they have a fingerprint and no path.
 
     Raises:
         ValueError: on a request that cannot be run: an unknown model or strategy, a tokenizer without think markers,
-            two models that do not share one tokenizer, a budget above the context.
+            two models that pass tokens to each other and do not share one tokenizer, a budget above the context.
     """
     found = []
+    behind = endpoints or {}
+    tokenizers = {**paths, **{name: each.tokenizer for name, each in behind.items() if each.tokenizer is not None}}
     for name in request["models"]:
         grid = request["strategies"], parse_grid(request["budgets"]), request.get("strategies_of")
         cells = build_cells([name], list(problems), *grid)
         names = list(dict.fromkeys(checkpoints(name).values()))
         for checkpoint in names:
-            if checkpoint not in paths:
-                raise ValueError(f'no model "{checkpoint}"; expected one of {", ".join(paths)}')
-        thinks = any(STRATEGIES[cell.strategy].thinks for cell in cells)
-        tokenizer, markers = load_markers(paths[names[0]], thinks)
-        # By what the tokenizers do: their files differ as soon as another release of transformers has saved one.
-        if any(load_markers(paths[other], thinks)[0].get_vocab() != tokenizer.get_vocab() for other in names[1:]):
-            raise ValueError(
-                f'"{name}": thinker and solver must share one tokenizer, as tokens pass from one to the other'
-            )
-        strategies = STRATEGIES | ({REASONFLUX_ZERO: templates.strategy(tokenizer, markers)} if templates else {})
-        prompts = Prompts(tokenizer, strategies)
-        context = min(engine.context(str(paths[checkpoint])) for checkpoint in names)
-        _check_context(cells, problems, prompts, markers, context, request.get("max_response_tokens"))
+            if checkpoint not in fingerprints:
+                raise ValueError(f'no model "{checkpoint}"; expected one of {", ".join(fingerprints)}')
+        served = {checkpoint: behind[checkpoint] for checkpoint in names if checkpoint in behind}
         fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
+        engine_fingerprint = served[names[0]].engine_fingerprint if served else engine.fingerprint
+        if served and served[names[0]].chat:
+            rows = ChatRows(fingerprint, engine_fingerprint)
+            found.append(SweepModel(name, {}, tuple(cells), rows, Questions(), None, served))
+            continue
+        thinks = any(STRATEGIES[cell.strategy].thinks for cell in cells)
+        loaded = [load_markers(tokenizers[checkpoint], thinks) for checkpoint in names]
+        contexts = [
+            served[checkpoint].context if checkpoint in served else engine.context(str(paths[checkpoint]))
+            for checkpoint in names
+        ]
+        # By what the tokenizers do: their files differ as soon as another release of transformers has saved one.
+        translates = loaded[0][0].get_vocab() != loaded[-1][0].get_vocab()
+        if translates:
+            _check_translatable(name, cells)
+        navigator, (tokenizer, markers) = (loaded[0], loaded[1]) if translates else (None, loaded[0])
+        guided = {REASONFLUX_ZERO: templates.strategy(tokenizer, markers, navigator)} if templates else {}
+        prompts = Prompts(tokenizer, STRATEGIES | guided)
+        context = contexts[-1] if translates else min(contexts)
+        limit = request.get("max_response_tokens")
+        _check_context(cells, problems, prompts, markers, context, limit)
+        if navigator and templates:
+            own = Prompts(navigator[0], {REASONFLUX_ZERO: templates.strategy(*navigator)})
+            _check_context(cells, problems, own, navigator[1], contexts[0], limit, "the navigator")
         found.append(
             SweepModel(
                 name,
-                {checkpoint: str(paths[checkpoint]) for checkpoint in names},
+                {checkpoint: str(paths[checkpoint]) for checkpoint in names if checkpoint not in served},
                 tuple(cells),
-                RowBuilder(tokenizer, markers, fingerprint, engine.fingerprint),
+                RowBuilder(tokenizer, markers, fingerprint, engine_fingerprint),
                 prompts,
                 context,
+                served,
             )
         )
     return found
+
+
+def _check_translatable(name: str, cells: Sequence[Cell]) -> None:
+    passed = sorted({cell.strategy for cell in cells} - {REASONFLUX_ZERO})
+    if passed:
+        raise ValueError(
+            f'"{name}": thinker and solver must share one tokenizer under {", ".join(passed)}, as tokens pass from one '
+            f"to the other; under {REASONFLUX_ZERO} alone it is text"
+        )
 
 
 def _check_context(
@@ -115,6 +167,7 @@ def _check_context(
     markers: Markers,
     context: int,
     max_response_tokens: int | None,
+    model: str = "the model",
 ) -> None:
     for cell in cells:
         longest = max(len(prompts.ids(problem, cell.strategy, cell.budget)) for problem in problems[cell.benchmark])
@@ -127,6 +180,6 @@ def _check_context(
             written = f", {forced} that the strategy writes itself" if forced else ""
             raise ValueError(
                 f"{cell}: {longest} tokens of the longest prompt{written} and a budget of {cell.budget}{limit} do not "
-                f"fit the model's context of {context} tokens; lower sweep.budgets, or raise engine.max_model_len "
+                f"fit {model}'s context of {context} tokens; lower sweep.budgets, or raise engine.max_model_len "
                 "where the model can"
             )

@@ -12,13 +12,14 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
-from elastic_core.engines.base import Limited, drive
+from elastic_core.engines.base import Engine, Limited, drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
 from elastic_core.markers import Markers
 from elastic_core.seeds import cell_seed, sample_seed
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.samples import Samples, samples_of
+from elastic_core.trajectory import NAVIGATOR
 
 Sharing = Literal["memo", "independent"]
 """Whether the cells of a sample share what they draw (`elastic_core.engines.memo`), or each draws its own."""
@@ -105,7 +106,8 @@ def plan_sweep(
 
 @dataclass(frozen=True)
 class Bound:
-    """Most tokens that a plan can take: drawn with the memo, and drawn without it, which is also what its rows hold."""
+    """Most tokens that a plan can take: drawn with the memo, and drawn without it, which is also what its rows hold but
+    for what is translated into them."""
 
     shared: int
     independent: int
@@ -158,12 +160,16 @@ async def _bound(
     endless = _Endless(context, next(token for token in count() if token not in special), markers.think_end)
     for cell in cells:
         strategy = strategies[cell.strategy]
+        others: dict[str, Engine] = {NAVIGATOR: _Silent()} if strategy.max_translated_tokens else {}
         group = str(cell) if not strategy.shares else cell.strategy if strategy.prolongs else ""
         memo = memos.setdefault(group, ContinuationMemo(endless, shared))
         for engine in (memo, ContinuationMemo(endless, independent)):
             rollout = strategy.decode(prompts[cell], cell.budget, markers, Sampling())
             limited = engine if max_response_tokens is None else Limited(engine, max_response_tokens)
-            await drive(rollout, {"policy": limited}, seed=0)
+            await drive(rollout, {"policy": limited, **others}, seed=0)
+        independent.generated += strategy.max_translated_tokens
+    # Drawn whole and once for all budgets.
+    shared.generated += max(strategies[cell.strategy].max_translated_tokens for cell in cells)
     return Bound(shared.generated, independent.generated)
 
 
@@ -182,6 +188,13 @@ class _Endless:
         if request.think_budget is not None and request.think_budget < count:
             tokens[request.think_budget] = self.think_end
         return Completion(tuple(tokens), Finish.LENGTH)
+
+
+class _Silent:
+    """Takes none of the budget and leaves it to the others."""
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        return Completion((), Finish.LENGTH)
 
 
 def _apart(work: Sequence[Work], cells: Sequence[Cell]) -> Iterator[Work]:

@@ -13,7 +13,7 @@ from elastic_core.data.problems import Problem
 from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.strategies import Sampling
 from elastic_core.sweep.grid import checkpoints
-from elastic_core.sweep.models import Prompts
+from elastic_core.sweep.models import Prompts, Questions
 from elastic_core.sweep.plan import SweepPlan, Work
 from elastic_core.sweep.table import Table
 from elastic_core.trajectory import SCHEMA
@@ -58,7 +58,11 @@ class StoredRows:
 
 
 def learn(
-    memos: Mapping[str, ContinuationMemo], rows: pl.DataFrame, prompts: Prompts, problem: Problem, sampling: Sampling
+    memos: Mapping[str, ContinuationMemo],
+    rows: pl.DataFrame,
+    prompts: Prompts | Questions,
+    problem: Problem,
+    sampling: Sampling,
 ) -> None:
     """Enter what rows of one sample hold into the memos of the checkpoints that drew it, by name."""
     for row in rows.iter_rows(named=True):
@@ -69,7 +73,7 @@ def learn(
         response = tuple(row["response_ids"])
         names = checkpoints(row["model"])
         for phase, at, ids in draws(row):
-            memo = memos.get(names.get("policy") or names[phase])
+            memo = memos.get(names.get("policy") or names.get(phase, ""))
             if memo is not None:
                 memo.learn(prompt + response[:at], ids, sampling)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -16,6 +16,7 @@ from elastic_core.data.problems import Problem
 from elastic_core.markers import Markers
 from elastic_core.rewards import Answer, grade_many
 from elastic_core.rewards.response import ResponseText, response_texts
+from elastic_core.strategies.chat import ChatTrajectory
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.table import Table
 from elastic_core.trajectory import SCHEMA, Trajectory
@@ -40,6 +41,19 @@ class Sample:
         return f"{self.cell} problem {self.problem.id} sample {self.number}"
 
 
+class Rows(Protocol):
+    """Makes rows of what one model's strategies return."""
+
+    @property
+    def markers(self) -> Any:
+        """What they are given for markers."""
+        ...
+
+    def frame(self, finished: Sequence[tuple[Sample, Any]]) -> pl.DataFrame:
+        """Rows of the table's schema, graded together."""
+        ...
+
+
 @dataclass(frozen=True)
 class RowBuilder:
     """Decodes and grades the trajectories of one model."""
@@ -60,6 +74,42 @@ class RowBuilder:
             "thinking": [text.thinking for text in texts],
             "solution": [text.solution for text in texts],
             **_grade_columns(problems, texts, finishes),
+            "engine_fingerprint": [self.engine_fingerprint] * len(finished),
+            "model_fingerprint": [self.model_fingerprint] * len(finished),
+        }
+        return pl.DataFrame({name: pl.Series(name, columns[name], dtype) for name, dtype in SCHEMA.items()})
+
+
+@dataclass(frozen=True)
+class ChatRows:
+    """Rows of a model that is asked in text: counts are those of the server's usage, and ids are null."""
+
+    model_fingerprint: str
+    engine_fingerprint: str
+    markers: None = None
+
+    def frame(self, finished: Sequence[tuple[Sample, ChatTrajectory]]) -> pl.DataFrame:
+        """As `RowBuilder.frame`."""
+        samples, trajectories = [sample for sample, _ in finished], [trajectory for _, trajectory in finished]
+        replies, problems = [each.reply for each in trajectories], [sample.problem for sample in samples]
+        texts = [ResponseText(reply.thinking, reply.solution) for reply in replies]
+        none = [0] * len(finished)
+        columns = {
+            **_sample_columns(samples),
+            "prompt_tokens": [reply.prompt_tokens for reply in replies],
+            "think_tokens": [each.think_tokens for each in trajectories],
+            "forced_tokens": none,
+            "solution_tokens": [each.reply.sampled - each.think_tokens for each in trajectories],
+            "navigator_tokens": none,
+            "think_finish": [each.think_finish for each in trajectories],
+            "solution_finish": [each.solution_finish for each in trajectories],
+            "response_ids": [None] * len(finished),
+            "forced": [each.forced for each in trajectories],
+            "dropped": [[]] * len(finished),
+            "turns": [[]] * len(finished),
+            "thinking": [text.thinking for text in texts],
+            "solution": [text.solution for text in texts],
+            **_grade_columns(problems, texts, [each.think_finish for each in trajectories]),
             "engine_fingerprint": [self.engine_fingerprint] * len(finished),
             "model_fingerprint": [self.model_fingerprint] * len(finished),
         }

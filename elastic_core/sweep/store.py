@@ -42,6 +42,8 @@ class Manifest:
         benchmarks: benchmark name → hash of its file.
         settings: sampling temperature, top_p, seed and whatever else changes a row without being part of its key.
         templates: strategy name → fingerprint of the thought templates it searched; of the strategies that have any.
+        servers: model name → the server that ran it, of those that no engine of ours did; what nobody hashed, its
+            weights, is said there.
         stores: model name → benchmark, or benchmark/strategy for one that has templates → directory of the
             `TrajectoryStore` that holds these rows, relative to the table's. Empty where the table holds them itself.
     """
@@ -51,6 +53,7 @@ class Manifest:
     benchmarks: dict[str, str]
     settings: dict[str, Any]
     templates: dict[str, str] = field(default_factory=dict)
+    servers: dict[str, dict[str, Any]] = field(default_factory=dict)
     stores: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def joined_with(self, new: Manifest, table: Path) -> Manifest:

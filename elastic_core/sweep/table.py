@@ -122,12 +122,17 @@ class SweepTable:
         whole = self.manifest
         found = [(name, part) for name, parts in whole.stores.items() for part, at in parts.items() if at == place]
         benchmark, _, strategy = found[0][1].partition("/")
+        served = [checkpoint for name, _ in found for checkpoint in checkpoints(name).values()]
+        servers = {name: whole.servers[name] for name in served if name in whole.servers}
+        # Rows of a server are the same whatever engines of ours measure beside it.
+        settings = {name: value for name, value in whole.settings.items() if name != "vllm" or not servers}
         return Manifest(
             models={name: _fingerprint(whole, name) for name, _ in found},
             engines={name: _engine(whole, name) for name, _ in found},
             benchmarks={benchmark: whole.benchmarks[benchmark]},
-            settings=whole.settings,
+            settings=settings,
             templates={strategy: whole.templates[strategy]} if strategy else {},
+            servers=servers,
         )
 
 

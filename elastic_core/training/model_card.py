@@ -12,6 +12,7 @@ from elastic_core.budget import Budget
 from elastic_core.escaping import escaped
 from elastic_core.files import write_text
 from elastic_core.model_files import CARD
+from elastic_core.serving.levels import LEVELS, Levels, read_levels
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
@@ -59,17 +60,18 @@ def write(model: Path, record: TrainingRecord) -> None:
 
 
 def write_card(model: Path, cells: Sequence[Mapping[str, Any]]) -> Path:
-    """The card of an exported model, with its cells of `reports.summary`; without any it says that there are none. A
-    card that would be the same is left alone."""
+    """The card of an exported model, with its cells of `reports.summary`; without any it says that there are none. With
+    the effort levels that lie beside the model, where there are any. A card that would be the same is left alone."""
     record: TrainingRecord = json.loads((model / RECORD).read_text())
     record.setdefault("licence", None)
-    card, text = model / CARD, render(record, cells)
+    levels = read_levels(model / LEVELS) if (model / LEVELS).exists() else None
+    card, text = model / CARD, render(record, cells, levels)
     if not card.exists() or card.read_text() != text:
         write_text(card, text)
     return card
 
 
-def render(record: TrainingRecord, cells: Sequence[Mapping[str, Any]]) -> str:
+def render(record: TrainingRecord, cells: Sequence[Mapping[str, Any]], levels: Levels | None = None) -> str:
     """The card's text; what its head says of the cells, the hub shows beside the model."""
     from huggingface_hub import ModelCardData
 
@@ -96,6 +98,7 @@ def render(record: TrainingRecord, cells: Sequence[Mapping[str, Any]]) -> str:
         "",
         *(_table(cells) if cells else ["Nothing yet: no finished sweep has measured these weights."]),
         "",
+        *(_levels(levels) if levels else []),
         "## Limitations",
         "",
         *_limitations(record, cells),
@@ -178,3 +181,23 @@ def _table(cells: Sequence[Mapping[str, Any]]) -> list[str]:
             f"| {cell['tokens_mean']:.0f} | {100 * cell['forced_fraction']:.0f} % |"
         )
     return rows
+
+
+def _levels(levels: Levels) -> list[str]:
+    rows = [
+        "## Effort levels",
+        "",
+        f"The budgets that `elastic serve` offers (`{LEVELS}`): chosen among those measured on "
+        f"{', '.join(map(escaped, levels.benchmarks))}, the highest at most {100 * levels.margin:g} points below the "
+        "most accurate one. A response's tokens are the model's and forced ones.",
+        "",
+        "| reasoning_effort | t + s | accuracy (%) | problems × samples | tokens, mean | tokens, 95th percentile |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, level in levels.levels.items():
+        low, high = 100 * level.accuracy_low, 100 * level.accuracy_high
+        rows.append(
+            f"| {name} | {level.budget} | {100 * level.accuracy:.1f} [{low:.1f}, {high:.1f}] "
+            f"| {level.num_problems} × {level.num_samples} | {level.tokens_mean:.0f} | {level.tokens_p95:.0f} |"
+        )
+    return [*rows, ""]

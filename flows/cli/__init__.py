@@ -15,9 +15,9 @@ import click
 
 from elastic_core.errors import UserError
 from flows.cli.data import data
-from flows.cli.models import ask, export, model, playground, train
+from flows.cli.models import ask, export, model, playground, serve, train
 from flows.cli.options import PORT, changes_of, settings_options
-from flows.cli.sweeps import compare, plan, regrade, report, sweep
+from flows.cli.sweeps import budgets, compare, plan, regrade, report, sweep
 from flows.cli.templates import templates
 
 FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline", "ablation", "nightly")
@@ -151,7 +151,11 @@ def up(host: str, prefect_port: int, mlflow_port: int, database: str | None) -> 
     services.up(services.ServicesParameters(host, prefect_port, mlflow_port, database))
 
 
-for _command in (data, templates, model, train, export, ask, playground, plan, sweep, report, compare, regrade):
+_COMMANDS = (
+    *(data, templates, model, train, export, ask, playground),
+    *(serve, plan, sweep, report, compare, budgets, regrade),
+)
+for _command in _COMMANDS:
     cli.add_command(_command)
 
 

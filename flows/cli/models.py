@@ -98,7 +98,8 @@ def export(
 @click.option(
     "--model",
     metavar="MODEL",
-    help="One of the preset's, a checkpoint directory, or OWNER/NAME on the hub; without it the preset's base.",
+    help="One of the preset's, a checkpoint directory, OWNER/NAME on the hub, or a server's address, "
+    "http://host:8000/v1#MODEL; without it the preset's base.",
 )
 @click.option("--strategy", default="separate", show_default=True, help="How the budget is spent: docs/strategies.md.")
 @click.option("--budget", metavar="T+S", help='Like "512+256" or "1k+1k"; without it what the preset trains under.')
@@ -143,7 +144,8 @@ def ask(
     "models",
     multiple=True,
     metavar="[NAME=]DIR",
-    help="A further model, and the first to be chosen: a checkpoint directory, or OWNER/NAME on the hub.",
+    help="A further model, and the first to be chosen: a checkpoint directory, OWNER/NAME on the hub, or a server's "
+    "address, http://host:8000/v1#MODEL.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need a password.")
 @click.option("--port", type=PORT, default=7860, show_default=True)
@@ -171,3 +173,39 @@ def playground(
     from flows.playground.choices import find_choices
 
     page.serve(find_choices(preset, changes_of(overrides), models), parameters, password)
+
+
+@click.command()
+@settings_options("Whose models, engine and sampling to take.")
+@click.option(
+    "--model",
+    default="trained",
+    show_default=True,
+    metavar="MODEL",
+    help="One of the preset's (trained, best, base, ...), a checkpoint directory, or OWNER/NAME on the hub.",
+)
+@click.option(
+    "--budget", metavar="T+S", help='Of requests that name none, like "512+256"; without it these are unlimited.'
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need $VLLM_API_KEY.")
+@click.option("--port", type=PORT, default=8000, show_default=True)
+@click.argument("vllm_arguments", nargs=-1, metavar="[-- VLLM_ARGUMENTS...]")
+def serve(
+    preset: str,
+    overrides: tuple[str, ...],
+    model: str,
+    budget: str | None,
+    host: str,
+    port: int,
+    vllm_arguments: tuple[str, ...],
+) -> None:
+    """Serve a model over OpenAI's API with vLLM, thoughts and solutions under budgets.
+
+    A request names its budget, "vllm_xargs": {"think_budget": 512, "solution_budget": 256}, or one of the levels that
+    were measured, "reasoning_effort": "low". Clients have to give the key in $VLLM_API_KEY, if it is set.
+    """
+    import sys
+
+    from flows.serve import serve as run
+
+    sys.exit(run(preset, changes_of(overrides), model, budget=budget, host=host, port=port, further=vllm_arguments))

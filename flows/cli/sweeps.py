@@ -1,14 +1,27 @@
-"""Sweeps and their tables: what they will cost, how far they are, how they compare, their report, their grades."""
+"""Sweeps and their tables: what they will cost, how far they are, how they compare, their report, their grades, and
+the budgets that they advise."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from flows.cli.options import PATH, built_data, changes_of, settings_options
 
+if TYPE_CHECKING:
+    from reports.parameters import ReportParameters
+
 _OPTIONS = settings_options("Settings of the sweep.")
+_TABLE = click.option(
+    "--from",
+    "table",
+    type=PATH,
+    metavar="TABLE",
+    required=True,
+    help="A trajectory table, runs/PRESET/sweep/KEY/table; its sweep may be half done.",
+)
 
 
 @click.group()
@@ -42,14 +55,7 @@ def status(preset: str, overrides: tuple[str, ...]) -> None:
 
 
 @click.command()
-@click.option(
-    "--from",
-    "table",
-    type=PATH,
-    metavar="TABLE",
-    required=True,
-    help="A trajectory table, runs/PRESET/sweep/KEY/table; its sweep may be half done.",
-)
+@_TABLE
 @click.option("--to", "directory", type=PATH, metavar="DIR", help="Where to; beside TABLE by default.")
 @click.option(
     "--price",
@@ -75,19 +81,16 @@ def report(
 
     It is made as the section `report` of the preset that TABLE is of says, where there is a preset of that name.
     """
-    from flows import environment, presets
+    from flows import environment
 
     environment.prepare()
     from dataclasses import replace
 
     from elastic_core.statistics.cost import CostModel
     from reports.build import build_report
-    from reports.parameters import ReportParameters
     from tasks.report import machine, report_sources
-    from tasks.stage import open_table, preset_directory
 
-    preset = preset_directory(open_table(table)).name
-    parameters = presets.resolve(preset).report if preset in presets.names() else ReportParameters()
+    parameters = _report_parameters(table)
     if price is not None:
         parameters = parameters.model_copy(update={"prices": CostModel(*price)})
     if latency is not None:
@@ -100,6 +103,39 @@ def report(
         click.echo(content.coverage)
     click.echo(content.directory / "report.md")
     click.echo((content.directory / "report.html").resolve().as_uri())
+
+
+@click.command()
+@_TABLE
+@click.option("--model", metavar="NAME", help="Its name in the table; needed where there are several.")
+@click.option(
+    "--benchmark",
+    "benchmarks",
+    multiple=True,
+    metavar="NAME",
+    help="Choose by this one; may be given again. Without it by all that the model was measured on.",
+)
+@click.option(
+    "--margin",
+    type=click.FloatRange(min=0, max=100, min_open=True),
+    metavar="POINTS",
+    help="Points of accuracy that the highest level may be below the most accurate budget; report.margin of the preset "
+    "without it.",
+)
+@click.option(
+    "--output", type=PATH, default=Path("budgets.json"), show_default=True, metavar="FILE", help="Where to write them."
+)
+def budgets(table: Path, model: str | None, benchmarks: tuple[str, ...], margin: float | None, output: Path) -> None:
+    """Choose the effort levels that a server offers, from what a sweep measured: minimal, low, medium and high."""
+    from rich.console import Console
+
+    from flows import environment
+
+    environment.prepare()
+    from flows.budgets import write_levels
+
+    points = _report_parameters(table).margin if margin is None else margin
+    write_levels(table, model, benchmarks, points / 100, output, Console())
 
 
 @click.command()
@@ -127,3 +163,13 @@ def regrade(table: Path, data: Path | None) -> None:
 
     environment.prepare()
     click.echo(tables.regrade_table(table, data))
+
+
+def _report_parameters(table: Path) -> ReportParameters:
+    """The section `report` of the preset that a table is of; what it is by default where there is no such preset."""
+    from flows import presets
+    from reports.parameters import ReportParameters
+    from tasks.stage import open_table, preset_directory
+
+    preset = preset_directory(open_table(table)).name
+    return presets.resolve(preset).report if preset in presets.names() else ReportParameters()

@@ -5,19 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from elastic_core import model_files
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem, read_problems
+from elastic_core.engines.endpoint import Endpoint, EndpointParameters, is_endpoint
 from elastic_core.errors import UserError
 from elastic_core.miniature.problems import DATA_SOURCE, LEVELS, generate
 from elastic_core.rewards.truth import MathTruth
 from elastic_core.strategies import STRATEGIES
+from elastic_core.strategies.effort import EFFORTS
 from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.strategies.separate import SEPARATE_NATIVE
+from flows.endpoints import find_endpoints, named_endpoint
 from flows.inputs import Inputs, load_templates
 from flows.playground import PlaygroundParameters
 from flows.run import FlowRun
@@ -25,8 +28,10 @@ from flows.settings import TRAINED, Settings
 
 NUM_GENERATED = 100
 """Problems of each level of the miniature that are offered where no benchmark is built."""
-STRATEGY_NAMES = tuple(name for name, strategy in STRATEGIES.items() if strategy is not SEPARATE_NATIVE)
-"""All but the cross-check of one of them."""
+STRATEGY_NAMES = tuple(
+    name for name, strategy in STRATEGIES.items() if strategy not in (SEPARATE_NATIVE, *EFFORTS.values())
+)
+"""All but the cross-check of one of them, and what only models that are asked in text know."""
 FIRST_STRATEGIES = ("vanilla", "budget_forcing", "separate")
 """Those that are side by side at first."""
 TYPED = "typed"
@@ -40,15 +45,17 @@ class Choices:
     """The first of each is what the page begins with.
 
     Attributes:
-        models: checkpoint directories by name.
+        models: checkpoint directories by name; of a model behind a server that of its tokenizer.
         problems: by benchmark; their ids are unique within it.
         templates: loads the preset's thought templates, fetched if need be; raises UserError when they cannot be had.
+        endpoints: models behind servers, by name.
     """
 
     settings: Settings
     models: dict[str, Path]
     problems: dict[str, list[Problem]]
     templates: Callable[[], Templates]
+    endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
 
     @property
     def budget(self) -> Budget:
@@ -69,27 +76,56 @@ def find_choices(preset: str, overrides: Mapping[str, Any], models: Sequence[str
     """What a preset has, as far as it has run, and the models named.
 
     Args:
-        models: directories of Hugging Face checkpoints or OWNER/NAME on the hub, each as it is or as NAME=PLACE.
+        models: directories of Hugging Face checkpoints, OWNER/NAME on the hub, or addresses of servers, each as it is
+            or as NAME=PLACE.
 
     Raises:
         UserError: on a wrong preset, override or model, or when there is no model at all.
     """
     run = FlowRun.begin(preset, overrides)
-    inputs, found = Inputs(run), dict(_named(text) for text in models)
+    inputs, named = Inputs(run), dict(_named(text, run) for text in models)
+    served = _endpoints_of(run)
+    found = {**named, **_models_of(inputs, required=not named and not served), **served}
     return Choices(
         run.settings,
-        found | _models_of(inputs, required=not found),
+        {name: _directory(place) for name, place in found.items()},
         _problems(inputs),
         lambda: load_templates(run.settings.sweep.templates, run.runs, inputs.data.mirror),
+        {name: place for name, place in found.items() if isinstance(place, Endpoint)},
     )
 
 
-def _named(text: str) -> tuple[str, Path]:
+def _directory(place: Path | Endpoint) -> Path:
+    if isinstance(place, Path):
+        return place
+    assert place.tokenizer is not None, "models that are asked in text are no choice"
+    return place.tokenizer
+
+
+def _named(text: str, run: FlowRun) -> tuple[str, Path | Endpoint]:
     name, given, place = text.partition("=")
+    if is_endpoint(place if given else name):
+        shown = name if given else text.rpartition("#")[2]
+        return shown, named_endpoint(shown, place if given else name, _impatient(run), run.runs)
     directory = model_files.locate(place if given else name)
     if not any(directory.glob("*.safetensors")):
         raise UserError(f"--model {text}: no model checkpoint at {directory}; expected a directory with *.safetensors")
     return name if given else directory.name if Path(name).exists() else name, directory
+
+
+def _impatient(run: FlowRun) -> EndpointParameters:
+    """Somebody is waiting: a server that is away is told at once."""
+    return run.settings.endpoint.model_copy(update={"wait_seconds": 0.0})
+
+
+def _endpoints_of(run: FlowRun) -> dict[str, Path | Endpoint]:
+    """The preset's own models behind servers that are there and take token ids."""
+    found: dict[str, Path | Endpoint] = {}
+    for name, addresses in run.settings.sweep.endpoints.items():
+        if not addresses[0].chat:
+            with suppress(UserError):
+                found |= find_endpoints({name: addresses}, run.settings.sweep.tokenizers, _impatient(run), run.runs)
+    return found
 
 
 def _models_of(inputs: Inputs, required: bool) -> dict[str, Path]:
@@ -104,7 +140,7 @@ def _models_of(inputs: Inputs, required: bool) -> dict[str, Path]:
         for name in (name for kind in TRAINED for name in settings.of_seeds(kind)):
             with suppress(UserError):
                 found[name] = inputs.trained(name)
-    named = {name: Path(place) for name, place in settings.sweep.checkpoints.items()}
+    named = {name: Path(place) for name, place in settings.sweep.directories.items()}
     return found | {name: place.resolve() for name, place in named.items() if place.is_dir()}
 
 

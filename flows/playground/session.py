@@ -9,12 +9,13 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import EngineLost, RequestFailed, drive
+from elastic_core.engines.http import HttpEngine, http_pool
 from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.engines.vllm import VllmEngine
 from elastic_core.errors import UserError, first_line
@@ -47,9 +48,10 @@ class Loaded:
     """A model that answers."""
 
     name: str
-    engine: VllmEngine
+    engine: VllmEngine | HttpEngine
     tokenizer: Any
     markers: Markers
+    resources: AsyncExitStack = field(default_factory=AsyncExitStack)
 
 
 @dataclass
@@ -258,7 +260,7 @@ class Session:
                 while self._users:
                     self._idle.clear()
                     await self._idle.wait()
-                self._unload()
+                await self._unload()
                 self._loaded = await self._load(model)
             loaded = self._loaded
             self._users += 1
@@ -266,7 +268,7 @@ class Session:
             yield loaded
         except EngineLost as error:
             if self._loaded is loaded:
-                self._unload()
+                await self._unload()
             raise UserError(f"{error}; run again to start it anew") from None
         finally:
             self._users -= 1
@@ -275,31 +277,40 @@ class Session:
 
     async def _load(self, model: str) -> Loaded:
         directory = str(self.choices.models[model])
-        engine = None
+        resources = AsyncExitStack()
         try:
             tokenizer, markers = load_markers(directory)
-            engine = VllmEngine(
-                directory, self.choices.settings.engine.model_copy(update={"max_num_seqs": MAX_SEQUENCES})
-            )
-            await engine.warm_up()
+            return Loaded(model, await self._engine(model, directory, resources), tokenizer, markers, resources)
+        except UserError:
+            await resources.aclose()
+            raise
         except Exception as error:  # vLLM's own kinds are many; its log on the terminal says more.
             _log.exception("the engine for %s did not start", directory)
-            if engine is not None:
-                engine.shutdown()
+            await resources.aclose()
             raise UserError(f"{model} cannot be loaded: {first_line(error)}") from None
-        return Loaded(model, engine, tokenizer, markers)
+
+    async def _engine(self, model: str, directory: str, resources: AsyncExitStack) -> VllmEngine | HttpEngine:
+        endpoint = self.choices.endpoints.get(model)
+        if endpoint is not None:
+            replicas = await resources.enter_async_context(http_pool({model: endpoint}))
+            served: HttpEngine = replicas[0][model]
+            return served
+        engine = VllmEngine(directory, self.choices.settings.engine.model_copy(update={"max_num_seqs": MAX_SEQUENCES}))
+        resources.callback(engine.shutdown)
+        await engine.warm_up()
+        return engine
 
     async def _close(self) -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        self._unload()
+        await self._unload()
 
-    def _unload(self) -> None:
-        if self._loaded is not None:
-            self._loaded.engine.shutdown()
-            self._loaded = None
+    async def _unload(self) -> None:
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            await loaded.resources.aclose()
 
 
 def _check_context(prompt_tokens: int, budget: Budget, context: int) -> None:

@@ -13,6 +13,7 @@ from elastic_core.budget import TrainingBudget
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import bytes_present
 from elastic_core.data.registry import STAND_INS, all_datasets, select
+from elastic_core.miniature.warm_start import BASE
 from elastic_core.model_check import require_usable
 from elastic_core.reasonflux.libraries import DATASET, PUBLISHED
 from elastic_core.strategies import STRATEGIES
@@ -40,7 +41,7 @@ _LARGEST_BYTES = 8 << 20
 def models_of(settings: Settings) -> dict[str, str]:
     """Models that a preset names, by the setting that names them; the miniature needs no twin."""
     named = {"base": settings.base, "warm_start.initial": settings.warm_start.initial}
-    named |= {f"sweep.checkpoints.{name}": model for name, model in settings.sweep.checkpoints.items()}
+    named |= {f"sweep.checkpoints.{name}": model for name, model in settings.sweep.directories.items()}
     if settings.warm_start.sft is None:
         del named["warm_start.initial"]
     return {setting: model for setting, model in named.items() if model not in ("shipped", "warm-start")}
@@ -141,6 +142,9 @@ def rehearsal_values(settings: Settings, twins: Mapping[str, Path], inputs: Inpu
         values["warm_start"]["sft"] |= _SFT
     if settings.ablation:
         values["ablation"] = _ablation(settings, values["ablation"])
+        measured = {*settings.sweep.models, *values["ablation"]}
+        if settings.report.pairs:
+            values["report"] |= {"pairs": [pair for pair in settings.report.pairs if measured.issuperset(pair)]}
     values["engine"] = _engine(settings)
     left_out = settings.ablation.keys() - values.get("ablation", {}).keys()
     values["sweep"] = _sweep(settings, values["sweep"], twins, left_out)
@@ -249,10 +253,13 @@ def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path]
     if single and len(models) > 1 and any(len(STRATEGIES[name].roles) > 1 for name in sweep.strategies):
         models.append(f"{models[0]}>{models[1]}")
     budgets = [BUDGET, SMALLER] if len(sweep.budgets) > 1 else [BUDGET]
+    # Nobody else's server is part of a rehearsal: the base stands in for what it runs.
+    stand_in = str(twins.get(settings.base, BASE))
     return {
-        **values,
+        **{name: value for name, value in values.items() if name != "tokenizers"},
         "models": models,
-        "checkpoints": {name: str(twins.get(model, model)) for name, model in sweep.checkpoints.items()},
+        "checkpoints": {name: str(twins.get(model, model)) for name, model in sweep.directories.items()}
+        | dict.fromkeys(sweep.endpoints, stand_in),
         "budgets": budgets,
         "samples": 2,
         "problems": 2,

@@ -69,7 +69,10 @@ STYLES = {
     REASONFLUX_ZERO: Style("-.", "D", 0.15),
     FREE: Style("-", "*", size=2.2),
 }
-_OTHER_LINES, _OTHER_MARKERS = ("-.", "--", ":", "-"), ("P", "X", "v", "p", "h", "<", ">", "d")
+_OTHER_LINES, _OTHER_MARKERS = (
+    ("-.", "--", ":", "-"),
+    ("P", "X", "v", "p", "h", "<", ">", "d", "H", "8", "1", "2", "3", "4"),
+)
 
 
 class Sheet(NamedTuple):

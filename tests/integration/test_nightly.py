@@ -44,7 +44,7 @@ def test_an_empty_directory_has_base_alone_and_every_night_draws_anew() -> None:
         ("embedded", {}, ["base", NEWEST]),
         ("embedded", {"sweep.models": ["trained", "base>trained"]}, ["base", NEWEST]),
         ("ablation-e1-math-1.5b", {}, ["base", NEWEST]),
-        ("evaluate-e1-math-1.5b", {}, ["base", "E1-Math-1.5B", NEWEST]),
+        ("evaluate-e1-acereason-14b", {}, ["base", "E1-AceReason-14B", NEWEST]),
     ],
 )
 def test_the_newest_model_takes_the_place_of_what_training_leaves(

@@ -113,16 +113,19 @@ def test_weights_are_registered_once_with_a_link_to_their_run(tracker: Tracker, 
     assert version.tags["elastic.data_manifest"] == "/runs/data/manifest.json"
 
 
-def test_a_registered_copy_gets_the_card_that_was_written_after_it(tracker: Tracker, run: str, tmp_path: Path) -> None:
+def test_a_registered_copy_gets_what_was_written_after_it(tracker: Tracker, run: str, tmp_path: Path) -> None:
     for name in ("model", "best"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "README.md").write_text("nothing measured yet")
     tracker.client.log_artifacts(run, str(tmp_path / "model"), "model")  # As a server has it.
     for name in ("model", "best"):
-        (tmp_path / name / "README.md").write_text("measured")
-        tracker.renew(run, tmp_path / name / "README.md")
-    (copy,) = tracker.client.list_artifacts(run, "model")
-    assert Path(tracker.client.download_artifacts(run, copy.path)).read_text() == "measured"
+        for file in (tmp_path / name / "README.md", tmp_path / name / "budgets.json"):
+            file.write_text("measured")
+            tracker.renew(run, file)
+    copies = tracker.client.list_artifacts(run, "model")
+    assert {Path(copy.path).name for copy in copies} == {"README.md", "budgets.json"}
+    for copy in copies:
+        assert Path(tracker.client.download_artifacts(run, copy.path)).read_text() == "measured"
     assert not tracker.client.list_artifacts(run, "best")  # Its weights are those of the last: one copy.
 
 

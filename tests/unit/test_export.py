@@ -1,6 +1,7 @@
 """The model card, and where an exported model goes."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,16 +9,17 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 
-import elastic_core.miniature
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import model_fingerprint
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.model_files import licence
+from elastic_core.serving.levels import LEVELS, read_levels
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.training import model_card
 from elastic_core.training.model_card import TrainingRecord
 from flows import export, presets
 from flows.inputs import Inputs
+from reports.parameters import ReportParameters
 from tasks.stage import TABLE, Stage
 from tests.unit.test_report_summary import make_rows
 
@@ -180,6 +182,8 @@ def test_a_sweep_writes_the_cards_of_what_this_presets_trainings_left_and_of_not
     paths = {"trained": trained, "variant": variant, "elsewhere": others[0], "mine": others[1]}
     monkeypatch.setattr(Inputs, "checkpoints", paths)
     monkeypatch.setattr(export, "measured", lambda inputs, model: [] if model == best else [CELL])
+    offered = {trained: [trained / LEVELS]}
+    monkeypatch.setattr(export, "offered", lambda inputs, model: offered.get(model, []))
     renewed: list[tuple[str, Path]] = []
     tracker = SimpleNamespace(find=lambda label: label, renew=lambda run_id, card: renewed.append((run_id, card)))
     run: Any = SimpleNamespace(runs=tmp_path, settings=SimpleNamespace(preset="smoke"), tracker=tracker)
@@ -188,22 +192,77 @@ def test_a_sweep_writes_the_cards_of_what_this_presets_trainings_left_and_of_not
         model: "47.6 [40.8, 54.5]" in (model / "README.md").read_text() for model in (trained, best, variant, *others)
     }
     assert says == {trained: True, best: False, variant: True, others[0]: False, others[1]: False}
-    assert renewed == [("smoke/train/k1", trained / "README.md"), ("smoke/train/k2", variant / "README.md")]
+    assert renewed == [
+        ("smoke/train/k1", trained / LEVELS),
+        ("smoke/train/k1", trained / "README.md"),
+        ("smoke/train/k2", variant / "README.md"),
+    ]
 
 
-def test_only_cells_of_these_weights_are_on_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = Path(elastic_core.miniature.__file__).parent / "base"
+@pytest.fixture
+def swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Inputs, Path]:
+    """A sweep that measured the miniature's base as "trained", beside another model; and the weights, in a directory to
+    write to."""
+    model = tmp_path / "model"
+    shutil.copytree(BASE, model)
+    model_card.write(model, RECORD)
     rows = make_rows(models=("base", "trained"))
-    benchmark = rows["benchmark"][0]
-    stage = Stage(tmp_path, "smoke", "sweep", {"models": {"base": "other", "trained": model_fingerprint(base)}})
+    weights = {"base": "other", "trained": model_fingerprint(model)}
+    stage = Stage(tmp_path, "smoke", "sweep", {"models": weights})
     monkeypatch.setattr(Inputs, "sweep", stage)
     run: Any = SimpleNamespace(runs=tmp_path, settings=None)
-    data, sweep = SimpleNamespace(benchmarks=[benchmark]), SimpleNamespace(problems=None)
-    run.settings = SimpleNamespace(data=data, sweep=sweep)
+    data, sweep = SimpleNamespace(benchmarks=[rows["benchmark"][0]]), SimpleNamespace(problems=None)
+    run.settings = SimpleNamespace(data=data, sweep=sweep, report=ReportParameters(margin=5))
     store = TrajectoryStore(stage.directory / TABLE)
-    with store.writing(Manifest({}, {}, {}, {})):
+    with store.writing(Manifest(weights, {}, {}, {})):
         store.append(rows)
-    assert export.measured(Inputs(run), base) == []  # The sweep has not finished.
-    stage.marker.write_text("{}")
-    cells = export.measured(Inputs(run), base)
+    return Inputs(run), model
+
+
+def test_only_cells_of_these_weights_are_on_the_card(swept: tuple[Inputs, Path]) -> None:
+    inputs, model = swept
+    assert export.measured(inputs, model) == []  # The sweep has not finished.
+    inputs.sweep.marker.write_text("{}")
+    cells = export.measured(inputs, model)
     assert cells and {cell["model"] for cell in cells} == {"trained"}
+
+
+def test_effort_levels_come_with_a_finished_sweep_and_lie_beside_the_model_and_on_its_card(
+    swept: tuple[Inputs, Path],
+) -> None:
+    inputs, model = swept
+    assert export.offered(inputs, model) == []
+    assert "Effort levels" not in model_card.write_card(model, []).read_text()
+    inputs.sweep.marker.write_text("{}")
+    assert export.offered(inputs, model) == [model / LEVELS]
+    levels = read_levels(model / LEVELS)
+    assert (levels.model, levels.weights, levels.margin) == ("trained", model_fingerprint(model), 0.05)
+    assert levels.benchmarks == [inputs.run.settings.data.benchmarks[0]]
+    card = model_card.write_card(model, export.measured(inputs, model)).read_text()
+    for name, level in levels.levels.items():
+        assert f"| {name} | {level.budget} | {100 * level.accuracy:.1f} [" in card
+
+
+def test_levels_that_were_chosen_from_the_same_table_stay_and_others_go(swept: tuple[Inputs, Path]) -> None:
+    inputs, model = swept
+    inputs.sweep.marker.write_text("{}")
+    export.offered(inputs, model)
+    chosen = read_levels(model / LEVELS).model_copy(update={"margin": 0.3})
+    chosen.write(model / LEVELS)
+    export.offered(inputs, model)
+    assert read_levels(model / LEVELS) == chosen
+    chosen.model_copy(update={"table": "of another day"}).write(model / LEVELS)
+    export.offered(inputs, model)
+    assert read_levels(model / LEVELS).margin == 0.05
+
+
+def test_a_sweep_without_separate_budgets_offers_no_levels(swept: tuple[Inputs, Path]) -> None:
+    inputs, model = swept
+    store = TrajectoryStore(inputs.sweep.directory / TABLE)
+    for shard in store.shards():
+        shard.unlink()
+    with store.writing(Manifest.load(store.directory / "manifest.json")):
+        store.append(make_rows(models=["trained"], strategies=["vanilla", "unconstrained"]))
+    inputs.sweep.marker.write_text("{}")
+    assert export.offered(inputs, model) == []
+    assert export.measured(inputs, model)

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from importlib import metadata, resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
+from elastic_core.budget import Budget
 from flows import presets, services
 from flows.cli import cli
 from flows.services import deployments
@@ -37,7 +39,7 @@ def test_compose_follows_the_compose_specification(compose: dict[str, Any]) -> N
 
 def test_compose_publishes_on_loopback_only(compose: dict[str, Any]) -> None:
     ports = [port for service in compose["services"].values() for port in service.get("ports", [])]
-    assert len(ports) == 2
+    assert len(ports) == 4
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
@@ -46,7 +48,7 @@ def test_compose_pins_images_and_builds_its_own(compose: dict[str, Any]) -> None
         if "build" in service:
             assert (INFRA / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
         else:
-            assert re.search(r":\d+\.\d+", service["image"]), service["image"]
+            assert re.search(r":v?\d+\.\d+", service["image"]), service["image"]
 
 
 def test_compose_mounts_files_and_volumes_that_exist(compose: dict[str, Any]) -> None:
@@ -148,6 +150,90 @@ def test_the_job_of_kubernetes_is_a_command_of_ours() -> None:
     given = cli.commands[command].make_context(command, arguments).params
     settings = presets.resolve(given["preset"], dict(presets.parse_override(text) for text in given["overrides"]))
     assert settings.ray.running is not None and settings.train.device == "gpu"
+
+
+METRIC = re.compile(r"\b(?:elastic_|vllm:)\w+")
+
+
+def expressions() -> list[str]:
+    """What the dashboard asks Prometheus."""
+    panels = json.loads((INFRA / "grafana" / "serve.json").read_text())["panels"]
+    return [target["expr"] for panel in panels for target in panel.get("targets", [])]
+
+
+def test_the_dashboard_shows_metrics_that_vllm_has() -> None:
+    vllm = find_spec("vllm")
+    assert vllm is not None and vllm.origin is not None
+    source = Path(vllm.origin).with_name("v1").joinpath("metrics", "loggers.py").read_text()
+    known = set(re.findall(r'name="(vllm:\w+)"', source))
+    shown = {name for text in expressions() for name in METRIC.findall(text) if name.startswith("vllm:")}
+    assert len(shown) == 7
+    assert {re.sub("_(bucket|total)$", "", name) for name in shown} <= known
+
+
+def test_the_dashboard_shows_every_counter_of_ours() -> None:
+    from prometheus_client import Counter
+
+    from elastic_core.serving import counters
+
+    ours = [each for each in vars(counters).values() if isinstance(each, Counter)]
+    known = {f"{metric.name}_total" for each in ours for metric in each.collect()}
+    shown = {name for text in expressions() for name in METRIC.findall(text) if name.startswith("elastic_")}
+    assert shown == known
+
+
+def test_grafana_finds_its_dashboard_and_prometheus_the_server(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    mounts = dict(volume.split(":")[:2] for volume in services["grafana"]["volumes"])
+    (provider,) = load("grafana/dashboards.yaml")["providers"]
+    assert mounts["./grafana/serve.json"].startswith(provider["options"]["path"])
+    (source,) = load("grafana/datasources.yaml")["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    dashboard = json.loads((INFRA / "grafana" / "serve.json").read_text())
+    targets = [target for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    variables = dashboard["templating"]["list"]
+    assert {each["datasource"]["uid"] for each in (*targets, *variables)} == {source["uid"]}
+    (job,) = load("prometheus/prometheus.yaml")["scrape_configs"]
+    ((host, port),) = [target.split(":") for target in job["static_configs"][0]["targets"]]
+    assert f"127.0.0.1:{port}:{port}" in services[host]["ports"]
+
+
+def test_what_serves_a_model_starts_only_when_asked_for(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    assert {name for name, service in services.items() if service.get("profiles")} == {"serve", "prometheus", "grafana"}
+
+
+def test_kubernetes_and_compose_serve_by_a_command_of_ours(compose: dict[str, Any]) -> None:
+    deployment, _ = yaml.safe_load_all((INFRA / "kubernetes" / "serve.yaml").read_text())
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    for given in (container["command"], compose["services"]["serve"]["command"]):
+        program, command, *arguments = given
+        parameters = cli.commands[command].make_context(command, arguments).params
+        assert program == "elastic"
+        assert (parameters["host"], parameters["port"]) == ("0.0.0.0", 8000)
+        assert parameters["model"] in presets.resolve(parameters["preset"]).models
+        assert Budget.parse(parameters["budget"]).total
+
+
+def test_the_deployment_of_kubernetes_fits_its_service() -> None:
+    deployment, service = yaml.safe_load_all((INFRA / "kubernetes" / "serve.yaml").read_text())
+    assert [(each["apiVersion"], each["kind"]) for each in (deployment, service)] == [
+        ("apps/v1", "Deployment"),
+        ("v1", "Service"),
+    ]
+    template = deployment["spec"]["template"]
+    labels = template["metadata"]["labels"]
+    assert labels == deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]
+    pod = template["spec"]
+    (container,) = pod["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert {each["targetPort"] for each in service["spec"]["ports"]} <= ports.keys()
+    probes = [container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "readiness", "liveness")]
+    assert all(probe == {"path": "/health", "port": "http"} for probe in probes)
+    assert template["metadata"]["annotations"]["prometheus.io/port"] == str(ports["http"])
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert container["resources"]["limits"] == container["resources"]["requests"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
 
 
 def test_prefect_takes_the_automation() -> None:

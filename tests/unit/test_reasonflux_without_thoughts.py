@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,27 +15,20 @@ from elastic_core.markers import Markers, chat_prompt, resolve_markers
 from elastic_core.reasonflux.guide import load_script, parse_plan
 from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
+from elastic_core.strategies.effort import EFFORTS, STRATEGY
 from elastic_core.strategies.reasonflux_zero import TemplateParameters, Templates
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.trajectory import ThinkFinish
-from elastic_core.twins.family import build_tokenizer, family_of
 from flows import doctor, presets
 from flows.data import DataInputs
 from flows.run import FlowRun
+from tests.guided import plain_tokenizer as tokenizer
 
 PLAN = """{'General Knowledge Category': 'Easy chain', 'Specific Direction': 'more plus', 'Applied Method':
 'five steps', 'Examined Knowledge': ['+'], 'reason_flow': ['add', 'check']}"""
 SAID = (PLAN, "add, then check", "['add', 'check']", "Add them.", "1+1=2.", "Check it.", "It is 2.", "\\boxed{2}")
 PROBLEM = Problem("amc", "0", "1+1=?", "2", "math")
-
-
-@cache
-def tokenizer() -> Any:
-    family = family_of("Qwen/Qwen2.5-32B-Instruct")
-    return build_tokenizer(
-        replace(family, tokens={i: token for i, token in family.tokens.items() if "think" not in token[0]})
-    )
 
 
 @cache
@@ -59,7 +51,8 @@ def test_only_where_it_is_allowed_has_a_tokenizer_no_think_markers() -> None:
     with pytest.raises(ValueError, match=r"<think> is \d+ tokens; expected one known token"):
         resolve_markers(tokenizer())
     assert not markers().thinks and not markers().template_opens_thinking
-    assert {name for name, strategy in STRATEGIES.items() if not strategy.thinks} == {"reasonflux_zero"}
+    in_text = set(map(STRATEGY.format, EFFORTS))
+    assert {name for name, strategy in STRATEGIES.items() if not strategy.thinks} == {"reasonflux_zero"} | in_text
 
 
 @pytest.mark.parametrize("wording", ["reasonflux", "published"])

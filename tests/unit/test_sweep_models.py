@@ -78,7 +78,7 @@ def test_a_model_nobody_named_is_refused() -> None:
 
 def test_models_of_different_tokenizers_cannot_think_for_each_other(tmp_path: Path) -> None:
     other = changed(tmp_path, "Okay", "Fine")
-    with pytest.raises(ValueError, match="must share one tokenizer"):
+    with pytest.raises(ValueError, match="must share one tokenizer under separate, as tokens pass"):
         prepare("base>other", paths={"base": BASE, "other": other})
 
 

@@ -151,3 +151,25 @@ def test_a_table_that_holds_its_rows_itself_is_read_and_not_added_to(tmp_path: P
     assert models_of(SweepTable(directory)) == {"base": 4}
     with pytest.raises(ManifestMismatch, match="holds rows itself"):
         table(tmp_path, "k1", ["base"])
+
+
+def test_a_model_behind_a_server_is_known_whatever_engines_of_ours_measure_beside_it(tmp_path: Path) -> None:
+    server = {"served": {"address": "http://host/v1#m", "weights": "not hashed"}}
+    beside = replace(
+        MANIFEST,
+        models=MANIFEST.models | {"served": "f3"},
+        engines=MANIFEST.engines | {"served": "e3"},
+        servers=server,
+    )
+    without_ours = {name: value for name, value in SETTINGS.items() if name != "vllm"}
+    alone = replace(beside, models={"served": "f3"}, engines={"served": "e3"}, settings=without_ours)
+    write(table(tmp_path, "k1", ["served"], alone), rows(["served"]))
+    both = table(tmp_path, "k2", ["base", "served"], beside)
+    both.check()
+    assert models_of(both) == {"served": 4}
+    write(both, rows(["base"]))
+    again = table(tmp_path, "k3", ["served"], alone)
+    again.check()
+    assert models_of(again) == {"served": 4}
+    store = Path(again.manifest.stores["served"]["easy"]).name
+    assert Manifest.load(tmp_path / "smoke" / "tables" / store / "manifest.json").servers == server

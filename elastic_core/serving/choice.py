@@ -1,0 +1,115 @@
+"""Which budgets become effort levels: chosen from what was measured, by a rule that does not trust luck.
+
+Of a model's budgets those on the frontier of accuracy and tokens may become levels, as measured. `high` is the cheapest
+of them that is shown to be within the margin of the most accurate one; `minimal` is the cheapest of all; `low` and
+`medium` are the cheapest with a third and two thirds of the accuracy that `high` has over `minimal`. A budget that fits
+two names has the higher one, so there may be fewer levels than names.
+
+Both ends of a difference are picked by what was measured, so all budgets are held against each other with intervals
+that hold together (`simultaneous`): a pick that was lucky is not shown to be within anything. With few problems `high`
+is the most accurate budget itself. Intervals of single accuracies know nothing of the choice.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+from typing import NamedTuple
+
+import polars as pl
+
+from elastic_core.serving.levels import Effort, Gain, Level
+from elastic_core.statistics.accuracy import mean_score
+from elastic_core.statistics.budgets import MARGIN, comparable, differences_together
+from elastic_core.statistics.cost import on_frontier, p95
+from elastic_core.statistics.estimates import mean_tokens, problem_table
+from elastic_core.trajectory import BUDGET
+
+COLUMNS = ("benchmark", "problem", *BUDGET, "score", "think_tokens", "solution_tokens", "forced_tokens")
+"""What is read of a trajectory table."""
+_SHARES: dict[Effort, float] = {"minimal": 0, "low": 1 / 3, "medium": 2 / 3}
+"""Of the accuracy that `high` has over `minimal`, what the other levels must have."""
+
+
+class Choice(NamedTuple):
+    """What was chosen.
+
+    Attributes:
+        levels: from the cheapest to the dearest.
+        num_budgets: how many were compared: those that have as many problems as any.
+        num_frontier: of these, on the frontier.
+        left_out: how many have fewer problems.
+        best: accuracy of `high` over the most accurate budget; None where it is that budget.
+    """
+
+    levels: dict[Effort, Level]
+    num_budgets: int
+    num_frontier: int
+    left_out: int
+    best: Gain | None
+
+
+def choose_levels(rows: pl.DataFrame, margin: float = MARGIN) -> Choice:
+    """The effort levels of one model.
+
+    Args:
+        rows: of a trajectory table, of one model and strategy, with `COLUMNS`; budgets are limited. A problem counts
+            the same whichever benchmark it is of.
+        margin: in [0, 1], of accuracy.
+
+    Raises:
+        ValueError: on no rows, or a score that is missing or outside [0, 1].
+    """
+    tokens = pl.sum_horizontal("think_tokens", "solution_tokens", "forced_tokens").cast(pl.Float64)
+    rows = rows.with_columns(tokens=tokens, problem=pl.concat_str("benchmark", "problem", separator="/"))
+    problems = problem_table(rows, ["score", "tokens"], BUDGET)
+    sides = comparable(problems, *BUDGET)
+    cells = pl.DataFrame([_cell(side) for side in sides]).with_row_index("cell").sort("tokens_mean", "cell")
+    frontier = cells.filter(on_frontier("tokens_mean", "accuracy"))["cell"].to_list()
+    gains = _gains(sides)
+    best = frontier[-1]
+    high = next(cell for cell in frontier if cell == best or gains[cell, best].low >= -margin)
+    accuracies = dict(cells.select("cell", "accuracy").iter_rows())
+    lowest = accuracies[frontier[0]]
+    chosen: dict[int, Effort] = {}
+    for effort, share in _SHARES.items():
+        least = lowest + share * (accuracies[high] - lowest)
+        chosen[next(cell for cell in frontier if accuracies[cell] >= least)] = effort
+    chosen[high] = "high"
+    found = {cell: _level(sides[cell], rows) for cell in chosen}
+    below = {above: gains[above, cell] for cell, above in pairwise(chosen)}
+    levels = {effort: found[cell].model_copy(update={"gain": below.get(cell)}) for cell, effort in chosen.items()}
+    left_out = problems.n_unique(BUDGET) - len(sides)
+    return Choice(levels, len(sides), len(frontier), left_out, None if high == best else gains[high, best])
+
+
+def _cell(side: pl.DataFrame) -> dict[str, float]:
+    return {"accuracy": mean_score(side).mean, "tokens_mean": mean_tokens(side, "tokens").mean}
+
+
+def _gains(sides: list[pl.DataFrame]) -> dict[tuple[int, int], Gain]:
+    """Accuracy of the first over the second of each two cells."""
+    pairs = list(combinations(range(len(sides)), 2))
+    found = {}
+    together = differences_together([(sides[first], sides[second]) for first, second in pairs])
+    for (first, second), one in zip(pairs, together, strict=True):
+        mean, low, high = (round(value, 6) for value in one[:3])
+        found[first, second] = Gain(mean=mean, low=low, high=high)
+        found[second, first] = Gain(mean=-mean, low=-high, high=-low)
+    return found
+
+
+def _level(side: pl.DataFrame, rows: pl.DataFrame) -> Level:
+    think, solution = (side[name][0] for name in BUDGET)
+    accuracy = mean_score(side)
+    responses = rows.filter(think_budget=think, solution_budget=solution).join(side, on="problem", how="semi")
+    return Level(
+        think=think,
+        solution=solution,
+        accuracy=round(accuracy.mean, 6),
+        accuracy_low=round(accuracy.low, 6),
+        accuracy_high=round(accuracy.high, 6),
+        num_problems=accuracy.num_problems,
+        num_samples=int(side["num_samples"].min()),  # type: ignore[arg-type]
+        tokens_mean=round(mean_tokens(side, "tokens").mean, 6),
+        tokens_p95=p95(responses, "tokens").mean,
+    )

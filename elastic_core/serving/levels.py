@@ -1,0 +1,161 @@
+"""The file `budgets.json`: the effort levels that a server offers, each a budget with what was measured of it.
+
+`elastic budgets` writes it from a trajectory table, `elastic serve` reads it.
+"""
+
+from __future__ import annotations
+
+import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from elastic_core.budget import Budget
+from elastic_core.errors import UserError
+from elastic_core.files import write_text
+
+LEVELS = "budgets.json"
+"""File in a model's directory."""
+EFFORTS = ("minimal", "low", "medium", "high")
+"""Names of levels from the cheapest to the dearest, as OpenAI's `reasoning_effort` has them."""
+Effort = Literal["minimal", "low", "medium", "high"]
+FORMAT: Literal[1] = 1
+"""Version of the file's format; a file of another one is refused."""
+
+
+class _Document(BaseModel):
+    """A part of the file: no key more, and no number that JSON has no name for."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class Gain(_Document):
+    """A paired difference of accuracy, in [-1, 1], with its 95 % interval, simultaneous over all cells looked at."""
+
+    mean: float = Field(ge=-1, le=1)
+    low: float = Field(ge=-1, le=1)
+    high: float = Field(ge=-1, le=1)
+
+
+class Level(_Document):
+    """A budget, and what was measured under it."""
+
+    think: int = Field(ge=0)
+    """Most tokens of the thought."""
+    solution: int = Field(ge=1)
+    """Most tokens of the solution."""
+    accuracy: float = Field(ge=0, le=1)
+    """avg@k: the mean over problems of the mean score of their samples."""
+    accuracy_low: float = Field(ge=0, le=1)
+    """Lower bound of its 95 % interval (`mean_score`)."""
+    accuracy_high: float = Field(ge=0, le=1)
+    """Upper bound of its 95 % interval."""
+    gain: Gain | None = None
+    """Accuracy over the level below; None of the lowest."""
+    num_problems: int = Field(ge=1)
+    num_samples: int = Field(ge=1)
+    """Responses to each problem, the smallest number where they differ."""
+    tokens_mean: float = Field(ge=0)
+    """Tokens of a response, those that were forced upon the model included; the prompt is not."""
+    tokens_p95: float = Field(ge=0)
+    """95th percentile of these."""
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.think, self.solution)
+
+    @model_validator(mode="after")
+    def _within(self) -> Level:
+        if not self.accuracy_low <= self.accuracy <= self.accuracy_high:
+            raise ValueError(
+                f"accuracy {self.accuracy} lies outside its interval {self.accuracy_low} to {self.accuracy_high}"
+            )
+        return self
+
+
+class Levels(_Document):
+    """What `budgets.json` holds."""
+
+    format: Literal[1] = FORMAT
+    model: str
+    """The model's name in the table."""
+    weights: str
+    """Its `model_fingerprint`, as in the table's manifest."""
+    table: str
+    """sha256 over the shards of the trajectory table, as a report of it records."""
+    benchmarks: list[str] = Field(min_length=1)
+    """What the levels were measured on; a problem of one counts as much as a problem of another."""
+    strategy: str
+    """That kept the budgets in the table."""
+    temperature: float | None = None
+    """That the table's responses were sampled at; None where its manifest does not say."""
+    top_p: float | None = None
+    """As `temperature`."""
+    margin: float = Field(ge=0, le=1)
+    """How far below the most accurate budget the highest level may be."""
+    date: datetime.date
+    """When the levels were chosen."""
+    levels: dict[Effort, Level] = Field(min_length=1)
+    """By name, from the cheapest to the dearest."""
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Levels:
+        given = [(name, self.levels[name]) for name in EFFORTS if name in self.levels]
+        for (lower, below), (name, level) in pairwise(given):
+            if not (below.tokens_mean < level.tokens_mean and below.accuracy < level.accuracy):
+                raise ValueError(
+                    f"{name} takes {level.tokens_mean:g} tokens for an accuracy of {level.accuracy:g}, and {lower} "
+                    f"{below.tokens_mean:g} for {below.accuracy:g}; expected more of both"
+                )
+        return self
+
+    def budget(self, effort: str) -> Budget:
+        """The budget of a level.
+
+        Raises:
+            UserError: when there is no such level.
+        """
+        for name, level in self.levels.items():
+            if name == effort:
+                return level.budget
+        raise UserError(f'no effort level "{effort}" was measured of this model; expected {", ".join(self.levels)}')
+
+    def write(self, path: Path) -> None:
+        """The file appears whole or not at all."""
+        write_text(path, self.model_dump_json(indent=2) + "\n")
+
+
+def read_levels(path: Path) -> Levels:
+    """The levels in a file.
+
+    Raises:
+        UserError: when it is not there, or not such a file; names the key, what was found and what was expected.
+    """
+    try:
+        return Levels.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: no effort levels there ({error.strerror}); {_MAKE}") from None
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise UserError(f"{path}: {_explained(problem)}; restore it, or {_MAKE}") from None
+
+
+_MAKE = "measure them: elastic budgets --from runs/PRESET/sweep/KEY/table"
+
+
+def _explained(problem: Any) -> str:
+    """One of pydantic's errors in words: key, what was found, what was expected."""
+    key = ".".join(str(part) for part in problem["loc"] if part != "[key]")
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] in ("json_invalid", "model_type"):
+        return f"not a file of effort levels ({message})"
+    if problem["type"] == "missing":
+        return f"{key}: missing"
+    if problem["type"] == "extra_forbidden":
+        return f"{key}: unknown key"
+    found = "" if isinstance(problem["input"], dict) else f", found {problem['input']!r}"
+    return f"{key}: {message[0].lower()}{message[1:]}{found}".removeprefix(": ")

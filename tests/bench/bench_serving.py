@@ -1,0 +1,285 @@
+"""Budgets over HTTP: `elastic serve` beside plain `vllm serve` on the same requests, one pass beside two requests, and
+thousands of requests with budgets of their own, a fifth of which their clients leave. Writes runs/bench/serving.json.
+
+Run by hand for less: `python -m tests.bench.bench_serving --requests 64 --soak 500 --concurrent 1 32`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import psutil
+
+from elastic_core.markers import chat_prompt, load_markers
+from elastic_core.miniature.problems import generate
+from elastic_core.network import free_ports
+from flows.serve import command
+from tests.bench import results
+from tests.served import BASE, elastic_serve, running
+
+TOKENIZER, MARKERS = load_markers(BASE)
+PROMPTS = [chat_prompt(TOKENIZER, problem.question) for problem in generate("hard", 256, seed=7, split="tune")]
+SETTINGS = {"engine.max_model_len": 512, "engine.max_num_seqs": 256}
+THINK, SOLUTION = 48, 16
+SPLIT_CONCURRENT = 32
+LEFT = 0.2
+"""Share of the clients that leave before their response has ended."""
+
+
+@dataclass
+class Timed:
+    """A streamed response: tokens, and seconds between its request and each of them."""
+
+    ids: list[int] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    elastic: dict[str, Any] = field(default_factory=dict)
+
+
+def request(i: int, **arguments: Any) -> dict[str, Any]:
+    """The i-th: equal numbers draw equal tokens."""
+    return {
+        "model": "base",
+        "prompt": PROMPTS[i % len(PROMPTS)],
+        "seed": i,
+        "temperature": 1.0,
+        "stream": True,
+        "return_token_ids": True,
+        **arguments,
+    }
+
+
+def budgeted(i: int, think: int, solution: int) -> dict[str, Any]:
+    return request(i, vllm_xargs={"think_budget": think, "solution_budget": solution})
+
+
+async def streamed(client: httpx.AsyncClient, url: str, body: dict[str, Any], most: int | None = None) -> Timed:
+    """A response, or its first `most` chunks, after which the client leaves."""
+    timed, began = Timed(), time.perf_counter()
+    async with client.stream("POST", f"{url}/v1/completions", json=body) as response:
+        response.raise_for_status()
+        chunks = 0
+        async for line in response.aiter_lines():
+            if not line.startswith("data: {"):
+                continue
+            chunks += 1
+            for choice in orjson.loads(line[6:])["choices"]:
+                if choice["token_ids"]:
+                    timed.times.append(time.perf_counter() - began)
+                timed.ids += choice["token_ids"]
+                timed.elastic = choice.get("elastic") or timed.elastic
+            if chunks == most:
+                break
+    return timed
+
+
+@contextmanager
+def servers(directory: Path) -> Iterator[tuple[str, str, psutil.Process]]:
+    """Ours, plain vLLM with the same engine, and our process. Both are up all the time and used in turns, so that what
+    else the machine does hits both."""
+    sets = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
+    started = command("embedded", SETTINGS, str(BASE), budget=None, host="127.0.0.1", port=1, further=[])
+    plain = _without(started.arguments, "--logits-processors", "--middleware", "--additional-config")
+    (port,) = free_ports(1)
+    plain[plain.index("--port") + 1] = str(port)
+    with (
+        elastic_serve(BASE, directory / "ours.log", *sets) as (ours, process),
+        running(plain, port, directory / "plain.log", environment=started.environment),
+    ):
+        yield ours, f"http://127.0.0.1:{port}", process
+
+
+def _without(arguments: list[str], *flags: str) -> list[str]:
+    kept = iter(arguments)
+    return [argument for argument in kept if argument not in flags or next(kept) is None]
+
+
+async def at_once(concurrent: int, count: int, one: Callable[[int], Awaitable[Any]]) -> tuple[list[Any], float]:
+    """Results of one(0), one(1), ... with so many under way, and the seconds they all took."""
+    gate = asyncio.Semaphore(concurrent)
+
+    async def within(i: int) -> Any:
+        async with gate:
+            return await one(i)
+
+    began = time.perf_counter()
+    found = await asyncio.gather(*(within(i) for i in range(count)))
+    return found, time.perf_counter() - began
+
+
+async def compared(options: argparse.Namespace, client: httpx.AsyncClient, ours: str, plain: str) -> dict[str, Any]:
+    """Throughput and latency of both on requests without a budget, whose tokens are equal, and of ours on budgets."""
+    figures: dict[str, Any] = {}
+    length = THINK + SOLUTION
+    free = {"max_tokens": length, "ignore_eos": True}
+    for concurrent in options.concurrent:
+        count = max(8, min(options.requests, 16 * concurrent))
+        seen: dict[str, list[tuple[list[Timed], float]]] = {"ours": [], "plain": [], "budgets": []}
+        for _ in range(options.rounds):
+            for name, url in (("ours", ours), ("plain", plain)):
+                seen[name].append(
+                    await at_once(concurrent, count, lambda i, u=url: streamed(client, u, request(i, **free)))
+                )
+            seen["budgets"].append(
+                await at_once(concurrent, count, lambda i: streamed(client, ours, budgeted(i, THINK, SOLUTION)))
+            )
+        assert [t.ids for t in seen["ours"][0][0]] == [t.ids for t in seen["plain"][0][0]]
+        told = {name: _told(rounds) for name, rounds in seen.items()}
+        ratios = {
+            "throughput_ratio": _ratio(told, "tokens_per_second"),
+            **{
+                f"{gap}_{quantile}_ratio": _ratio(told, f"{gap}_{quantile}_ms")
+                for gap in ("first_token", "next_token")
+                for quantile in ("p50", "p99")
+            },
+        }
+        figures[f"concurrent_{concurrent}"] = {"requests": count, **told, **ratios}
+        print(f"{concurrent} at once: throughput {ratios['throughput_ratio']:.3f} of plain vLLM", flush=True)
+    return figures
+
+
+def _told(rounds: list[tuple[list[Timed], float]]) -> dict[str, float]:
+    """Medians over rounds."""
+    each = []
+    for found, seconds in rounds:
+        first = [timed.times[0] for timed in found if timed.times]
+        gaps = [b - a for timed in found for a, b in zip(timed.times, timed.times[1:], strict=False)]
+        each.append(
+            {
+                "tokens_per_second": sum(len(timed.ids) for timed in found) / seconds,
+                "first_token_p50_ms": 1000 * statistics.median(first),
+                "first_token_p99_ms": 1000 * _quantile(first, 0.99),
+                "next_token_p50_ms": 1000 * statistics.median(gaps),
+                "next_token_p99_ms": 1000 * _quantile(gaps, 0.99),
+            }
+        )
+    return {name: statistics.median(row[name] for row in each) for name in each[0]}
+
+
+def _quantile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def _ratio(told: dict[str, dict[str, float]], name: str) -> float:
+    return told["ours"][name] / told["plain"][name]
+
+
+async def split(options: argparse.Namespace, client: httpx.AsyncClient, ours: str) -> dict[str, Any]:
+    """Seconds of the same number of responses from one pass, and from the two requests of `separate`."""
+
+    async def twice(i: int) -> int:
+        thought = await streamed(
+            client, ours, request(i, max_tokens=THINK, stop_token_ids=[MARKERS.think_end, *MARKERS.end_of_text])
+        )
+        ids = [token for token in thought.ids if token not in MARKERS.end_of_text]
+        end = [] if ids and ids[-1] == MARKERS.think_end else [MARKERS.think_end]
+        prompt = [*PROMPTS[i % len(PROMPTS)], *ids, *end]
+        solution = await streamed(client, ours, {**request(i, max_tokens=SOLUTION), "prompt": prompt})
+        return len(ids) + len(end) + len(solution.ids)
+
+    async def once(i: int) -> int:
+        return len((await streamed(client, ours, budgeted(i, THINK, SOLUTION))).ids)
+
+    seconds: dict[str, list[float]] = {"one_pass": [], "two_requests": []}
+    tokens = {}
+    for _ in range(options.rounds):
+        for name, way in (("one_pass", once), ("two_requests", twice)):
+            counts, took = await at_once(SPLIT_CONCURRENT, options.requests, way)
+            seconds[name].append(took)
+            tokens[name] = sum(counts)
+    told = {f"{name}_tokens_per_second": tokens[name] / statistics.median(each) for name, each in seconds.items()}
+    return {**told, "one_pass_speedup": told["one_pass_tokens_per_second"] / told["two_requests_tokens_per_second"]}
+
+
+async def soaked(
+    options: argparse.Namespace, client: httpx.AsyncClient, ours: str, process: psutil.Process
+) -> dict[str, Any]:
+    """Random budgets, and clients that leave. Memory is looked at once a tenth of the requests has warmed it up."""
+    draw = random.Random(0)
+    scripts = [
+        (draw.randint(0, 120), draw.randint(1, 40), draw.randint(1, 40) if draw.random() < LEFT else None)
+        for _ in range(options.soak)
+    ]
+
+    async def one(i: int) -> str:
+        think, solution, most = scripts[i]
+        timed = await streamed(client, ours, budgeted(i, think, solution), most)
+        if timed.elastic:
+            closed = MARKERS.think_end in timed.ids
+            start = timed.ids.index(MARKERS.think_end) + 1 if closed else len(timed.ids)
+            forced = closed and start == think + 1
+            over = start - forced > think or len(timed.ids) - start > solution
+            return "over" if over else "kept"
+        return "left" if most is not None else "lost"
+
+    warm = options.soak // 10
+    first, _ = await at_once(max(options.concurrent), warm, one)
+    before = _memory(process)
+    rest, seconds = await at_once(max(options.concurrent), options.soak - warm, lambda i: one(warm + i))
+    found = [*first, *rest]
+    return {
+        "requests": options.soak,
+        "requests_per_second": len(rest) / seconds,
+        **{name: found.count(name) for name in ("kept", "left", "over", "lost")},
+        "memory_before_mib": before,
+        "memory_after_mib": _memory(process),
+        "still_running": await _running(client, ours),
+    }
+
+
+def _memory(process: psutil.Process) -> float:
+    return sum(each.memory_info().rss for each in (process, *process.children(recursive=True))) / 2**20
+
+
+async def _running(client: httpx.AsyncClient, url: str) -> int:
+    """Requests that the engine still has, a moment after the last response."""
+    await asyncio.sleep(2)
+    lines = (await client.get(f"{url}/metrics")).text.splitlines()
+    names = ("vllm:num_requests_running", "vllm:num_requests_waiting{")
+    return int(sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(names)))
+
+
+async def measured(options: argparse.Namespace, ours: str, plain: str, process: psutil.Process) -> dict[str, Any]:
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(limits=limits, timeout=600) as client:
+        for url in (ours, plain):  # Kernels are ready.
+            await at_once(64, 64, lambda i, u=url: streamed(client, u, request(i, max_tokens=32)))
+        return {
+            **await compared(options, client, ours, plain),
+            "split": await split(options, client, ours),
+            "soak": await soaked(options, client, ours, process),
+        }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=512, help="of each round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--concurrent", type=int, nargs="+", default=[1, 32, 256])
+    parser.add_argument("--soak", type=int, default=10_000, help="requests with random budgets")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory, servers(Path(directory)) as (ours, plain, process):
+        figures = asyncio.run(measured(options, ours, plain, process))
+    results.write("serving", figures)
+    soak = figures["soak"]
+    print(
+        f"{soak['requests']:,} requests: {soak['over']} over budget, {soak['lost']} lost, {soak['left']} left",
+        flush=True,
+    )
+    return int(bool(soak["over"] or soak["lost"] or soak["still_running"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,356 @@
+"""`elastic serve` with the miniature, through the `openai` client package: every budget kept, every token counted."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import openai
+import psutil
+import pytest
+from scipy.stats import chi2_contingency
+
+from elastic_core.budget import Budget
+from elastic_core.engines.base import drive
+from elastic_core.markers import chat_prompt, load_markers
+from elastic_core.miniature.problems import generate
+from elastic_core.seeds import request_seed
+from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
+from elastic_core.trajectory import ThinkFinish, Trajectory
+from tests.served import BASE, BUDGETS, elastic_serve, model_with_levels
+
+TOKENIZER, MARKERS = load_markers(BASE)
+PROBLEMS = generate("hard", 96, seed=5, split="tune")
+QUESTION = [{"role": "user", "content": PROBLEMS[0].question}]
+UNLIMITED = {"think_budget": "unlimited", "solution_budget": "unlimited"}
+NAME = "model"
+
+pytestmark = pytest.mark.timeout(1500)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory = tmp_path_factory.mktemp("serve")
+    model = model_with_levels(directory / NAME)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ELASTIC_RUNS", str(directory / "runs"))
+        arguments = ("--budget", "16+8", "--set", "engine.max_model_len=512", "--set", "engine.max_num_seqs=64")
+        with elastic_serve(model, directory / "log", *arguments) as (address, process):
+            yield address
+            family = process.children(recursive=True)
+        assert family
+        _, left = psutil.wait_procs(family, timeout=30)
+        assert not left
+
+
+@pytest.fixture
+def client(server: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0)
+
+
+@dataclass
+class Seen:
+    """A response as a client has it, streamed or not."""
+
+    ids: list[int] = field(default_factory=list)
+    reasoning: str = ""
+    content: str = ""
+    finish: str | None = None
+    elastic: dict[str, Any] = field(default_factory=dict)
+    usage: Any = None
+
+    def keeps(self, budget: Budget) -> None:
+        """By the ids alone, and what is told of them."""
+        closed = MARKERS.think_end in self.ids
+        start = self.ids.index(MARKERS.think_end) + 1 if closed else len(self.ids)
+        think, solution = budget.think or 0, budget.solution or 0
+        forced = start == think + 1 and closed
+        assert start - forced <= think
+        assert len(self.ids) - start <= solution
+        assert (self.elastic["forced_tokens"], self.elastic["thinking_tokens"]) == (forced, start - forced)
+        assert self.elastic["solution_tokens"] == len(self.ids) - start
+        ended = bool(self.ids) and self.ids[-1] in MARKERS.end_of_text
+        if closed:
+            assert self.elastic["thought"] == ("forced" if forced else "closed")
+            assert self.finish == ("stop" if ended else "length")
+            assert ended or len(self.ids) - start == solution
+        else:
+            assert self.elastic["thought"] == "end_of_text"
+            assert ended
+
+
+async def chat(
+    client: openai.AsyncOpenAI, stream: bool, question: str = PROBLEMS[0].question, **arguments: Any
+) -> Seen:
+    extra = {"return_token_ids": True, **arguments.pop("extra_body", {})}
+    options: Any = {
+        "model": NAME,
+        "messages": [{"role": "user", "content": question}],
+        "extra_body": extra,
+        **arguments,
+    }
+    seen = Seen()
+    if not stream:
+        response = await client.chat.completions.create(**options)
+        (choice,) = response.choices
+        seen.ids, seen.usage = choice.token_ids, response.usage  # type: ignore[attr-defined]
+        seen.reasoning, seen.content = choice.message.reasoning or "", choice.message.content or ""  # type: ignore
+        seen.finish, seen.elastic = choice.finish_reason, choice.elastic  # type: ignore[attr-defined]
+        return seen
+    async for chunk in await client.chat.completions.create(
+        **options, stream=True, stream_options={"include_usage": True}
+    ):
+        seen.usage = chunk.usage or seen.usage
+        for choice in chunk.choices:
+            seen.ids += getattr(choice, "token_ids", None) or []
+            seen.reasoning += getattr(choice.delta, "reasoning", None) or ""
+            seen.content += choice.delta.content or ""
+            if choice.finish_reason:
+                assert not seen.finish
+                seen.finish, seen.elastic = choice.finish_reason, choice.elastic
+    return seen
+
+
+def gathered(server: str, requests: list[Any]) -> list[Any]:
+    """What functions of a client return, all at once."""
+
+    async def run() -> list[Any]:
+        async with openai.AsyncOpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0) as client:
+            return await asyncio.gather(*(request(client) for request in requests))
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("level", BUDGETS)
+def test_a_streaming_chat_at_each_level(client: openai.OpenAI, level: Any) -> None:
+    think, solution = BUDGETS[level]
+    stream = client.chat.completions.create(
+        model=NAME,
+        messages=QUESTION,  # type: ignore[arg-type]
+        reasoning_effort=level,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = list(stream)
+    (end,) = [choice for chunk in chunks for choice in chunk.choices if choice.finish_reason]
+    usage = chunks[-1].usage
+    assert usage and usage.completion_tokens_details
+    assert 0 < usage.completion_tokens_details.reasoning_tokens <= think
+    assert usage.completion_tokens - usage.completion_tokens_details.reasoning_tokens <= solution
+    told = end.model_extra["elastic"]  # type: ignore[index]
+    assert told["thinking_tokens"] == usage.completion_tokens_details.reasoning_tokens
+    assert told["thought"] in ("forced", "closed")
+    text = "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
+    assert text
+    for end_of_text in MARKERS.end_of_text:
+        assert TOKENIZER.decode([end_of_text]) not in text
+    assert not any("token_ids" in (choice.model_extra or {}) for chunk in chunks for choice in chunk.choices)
+
+
+def test_many_requests_at_once_keep_each_its_own_budget(server: str) -> None:
+    draw = random.Random(0)
+    budgets = [Budget(draw.choice([0, 1, 2, 7, 40]), draw.choice([1, 2, 9, 30])) for _ in range(64)]
+    requests = [
+        lambda client, i=i, budget=budget: chat(
+            client,
+            i % 2 == 0,
+            PROBLEMS[i].question,
+            seed=i,
+            temperature=1.0,
+            extra_body={"vllm_xargs": {"think_budget": budget.think, "solution_budget": budget.solution}},
+        )
+        for i, budget in enumerate(budgets)
+    ]
+    for seen, budget in zip(gathered(server, requests), budgets, strict=True):
+        seen.keeps(budget)
+        details = seen.usage.completion_tokens_details
+        assert seen.usage.completion_tokens == len(seen.ids) - details.forced_tokens
+        assert details.reasoning_tokens == seen.elastic["thinking_tokens"]
+        assert seen.usage.total_tokens == seen.usage.prompt_tokens + seen.usage.completion_tokens
+
+
+def test_every_choice_of_a_request_keeps_the_budget(client: openai.OpenAI) -> None:
+    response = client.chat.completions.create(
+        model=NAME,
+        messages=QUESTION,  # type: ignore[arg-type]
+        n=5,
+        seed=3,
+        temperature=1.0,
+        extra_body={"return_token_ids": True},
+    )
+    assert len(response.choices) == 5
+    for choice in response.choices:
+        told = choice.model_extra or {}
+        Seen(told["token_ids"], finish=choice.finish_reason, elastic=told["elastic"]).keeps(Budget(16, 8))
+
+
+def test_a_stream_and_a_whole_response_are_the_same(server: str) -> None:
+    whole, streamed = gathered(server, [lambda client, s=s: chat(client, s, temperature=0) for s in (False, True)])
+    assert (whole.ids, whole.reasoning, whole.content) == (streamed.ids, streamed.reasoning, streamed.content)
+    assert (whole.finish, whole.elastic, whole.usage) == (streamed.finish, streamed.elastic, streamed.usage)
+
+
+def test_a_thought_that_the_prompt_has_closed_leaves_the_solution(client: openai.OpenAI) -> None:
+    prompt = [*chat_prompt(TOKENIZER, PROBLEMS[0].question), MARKERS.think_end]
+    response = client.completions.create(model=NAME, prompt=prompt, temperature=0)
+    (choice,) = response.choices
+    told = choice.model_extra["elastic"]  # type: ignore[index]
+    assert told["thought"] == "not_applicable"
+    assert (told["thinking_tokens"], told["forced_tokens"]) == (0, 0)
+    assert 0 < told["solution_tokens"] <= 8
+
+
+def test_log_probabilities_are_those_of_the_response(client: openai.OpenAI) -> None:
+    arguments: Any = {"model": NAME, "messages": QUESTION, "temperature": 0, "logprobs": True, "top_logprobs": 1}
+    (choice,) = client.chat.completions.create(
+        **arguments, extra_body={"return_token_ids": True, "vllm_xargs": {"think_budget": 5, "solution_budget": 3}}
+    ).choices
+    assert choice.logprobs and choice.logprobs.content
+    assert choice.finish_reason == "length"
+    assert len(choice.logprobs.content) == len(choice.model_extra["token_ids"]) == 5 + 1 + 3  # type: ignore[index]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"vllm_xargs": {"think_budget": -3}}, "think_budget is -3; expected a whole number of tokens from 0 up"),
+        ({"vllm_xargs": {"solution_budget": 2.5}}, "solution_budget is 2.5; expected a whole number of tokens"),
+        ({"vllm_xargs": {"think_budget": 500}}, r"500\+8 does not fit the context: it takes 509 tokens"),
+        ({"reasoning_effort": "none"}, "expected minimal, low, medium, high"),
+        ({"structured_outputs": {"regex": "[0-9]+"}}, "structured output together with a budget"),
+        ({"response_format": {"type": "json_object"}}, "structured output together with a budget"),
+        ({"min_tokens": 4}, "min_tokens is 4 together with a budget"),
+        ({"ignore_eos": True}, "ignore_eos together with a budget"),
+        ({"thinking_token_budget": 4}, "thinking_token_budget together with a budget"),
+        ({"use_beam_search": True}, "use_beam_search together with a budget"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_with_a_sentence(
+    client: openai.OpenAI, arguments: dict[str, Any], sentence: str, stream: bool
+) -> None:
+    with pytest.raises(openai.BadRequestError, match=sentence):
+        client.chat.completions.create(
+            model=NAME,
+            messages=QUESTION,  # type: ignore[arg-type]
+            extra_body=arguments,
+            stream=stream,
+        )
+
+
+def test_what_generates_without_budgets_is_closed(server: str) -> None:
+    response = httpx.post(f"{server}/v1/responses", json={"model": NAME, "input": "1+1=?"})
+    assert response.status_code == 404
+    assert "no budgets are kept at /v1/responses" in response.json()["error"]["message"]
+
+
+def metrics(server: str) -> dict[str, float]:
+    lines = [line.rsplit(" ", 1) for line in httpx.get(f"{server}/metrics").text.splitlines()]
+    return {name: float(value) for name, value in lines if name.startswith("elastic_") and "_created" not in name}
+
+
+def test_counters_say_what_responses_said(server: str) -> None:
+    before = metrics(server)
+    requests = [
+        lambda client, i=i: chat(client, i % 2 == 0, seed=i, temperature=1.0, reasoning_effort="low") for i in range(8)
+    ]
+    seen = gathered(server, requests)
+    grown = {name: value - before.get(name, 0) for name, value in metrics(server).items()}
+    level = 'level="low"'
+    assert grown[f"elastic_requests_total{{{level}}}"] == 8
+    assert grown[f"elastic_forced_thoughts_total{{{level}}}"] == sum(s.elastic["thought"] == "forced" for s in seen)
+    assert grown[f"elastic_cut_solutions_total{{{level}}}"] == sum(s.finish == "length" for s in seen)
+    for phase in ("thinking", "solution", "forced"):
+        expected = sum(s.elastic[f"{phase}_tokens"] for s in seen)
+        assert grown[f'elastic_tokens_total{{{level},phase="{phase}"}}'] == expected
+
+
+class ServedEngine:
+    """The same server without budgets as an engine: token ids in, token ids out."""
+
+    def __init__(self, client: openai.AsyncOpenAI) -> None:
+        self._client = client
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        room = 512 - len(request.prefix)
+        response = await self._client.completions.create(
+            model=NAME,
+            prompt=list(request.prefix),
+            max_tokens=room if request.max_tokens is None else min(room, request.max_tokens),
+            temperature=request.sampling.temperature,
+            top_p=request.sampling.top_p,
+            seed=request_seed(seed, request),
+            extra_body={
+                "stop_token_ids": list(request.stop),
+                "ignore_eos": True,
+                "return_token_ids": True,
+                "vllm_xargs": UNLIMITED,
+            },
+        )
+        (choice,) = response.choices
+        tokens = tuple(choice.token_ids)  # type: ignore[attr-defined]
+        return Completion(tokens, Finish.STOP if choice.finish_reason == "stop" else Finish.LENGTH)
+
+
+def served_and_separate(server: str, sampling: Sampling, budget: Budget, count: int) -> list[tuple[Seen, Trajectory]]:
+    """Both ways to spend a budget on the same problems and seeds."""
+
+    async def served(client: openai.AsyncOpenAI, i: int) -> Seen:
+        question = PROBLEMS[i % len(PROBLEMS)].question
+        seed = request_seed(i, Generate(chat_prompt(TOKENIZER, question), None, (), sampling))
+        limits = {"think_budget": budget.think, "solution_budget": budget.solution}
+        return await chat(
+            client,
+            False,
+            question,
+            temperature=sampling.temperature,
+            top_p=1.0,
+            seed=seed,
+            extra_body={"vllm_xargs": limits},
+        )
+
+    def separate(client: openai.AsyncOpenAI, i: int) -> Coroutine[Any, Any, Trajectory]:
+        prompt = chat_prompt(TOKENIZER, PROBLEMS[i % len(PROBLEMS)].question)
+        rollout = STRATEGIES["separate"].decode(prompt, budget, MARKERS, sampling)
+        return drive(rollout, {"policy": ServedEngine(client)}, i)
+
+    both = [lambda client, i=i, way=way: way(client, i) for way in (served, separate) for i in range(count)]
+    results = gathered(server, both)
+    return list(zip(results[:count], results[count:], strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", [Budget(0, 8), Budget(16, 8), Budget(160, 24)], ids=str)
+def test_greedy_responses_are_those_of_separate(server: str, budget: Budget) -> None:
+    pairs = served_and_separate(server, Sampling(temperature=0.0), budget, len(PROBLEMS))
+    same = sum(tuple(seen.ids) == trajectory.response_ids for seen, trajectory in pairs)
+    # A solution's first token comes from a prefill there and from a decoding step here, so near ties may differ.
+    assert same >= 0.95 * len(pairs)
+
+
+@pytest.mark.slow
+def test_drawn_thoughts_are_those_of_separate_and_solutions_are_as_long(server: str) -> None:
+    budget = Budget(100, 12)
+    pairs = served_and_separate(server, Sampling(temperature=1.0), budget, 3 * len(PROBLEMS))
+    for seen, trajectory in pairs:
+        assert seen.elastic["thought"] == trajectory.think_finish
+        if trajectory.think_finish is not ThinkFinish.END_OF_TEXT:
+            assert tuple(seen.ids[: trajectory.solution_start]) == trajectory.response_ids[: trajectory.solution_start]
+    kept = [pair for pair in pairs if pair[1].think_finish is not ThinkFinish.END_OF_TEXT]
+    assert len(kept) > 0.9 * len(pairs)
+    assert {trajectory.think_finish for _, trajectory in kept} == {ThinkFinish.CLOSED, ThinkFinish.FORCED}
+    lengths = [
+        Counter(seen.elastic["solution_tokens"] for seen, _ in kept),
+        Counter(t.solution_tokens for _, t in kept),
+    ]
+    common = [length for length in range(1, 13) if sum(count[length] for count in lengths) >= 10]
+    counts = [[count[length] for length in common] for count in lengths]
+    rest = [count.total() - sum(row) for count, row in zip(lengths, counts, strict=True)]
+    table = [[*row, other] for row, other in zip(counts, rest, strict=True)] if any(rest) else counts
+    assert chi2_contingency(table).pvalue > 1e-3

@@ -1,0 +1,94 @@
+"""`elastic serve` as a user runs it, with the miniature, for tests and benches."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+
+import elastic_core.miniature
+from elastic_core.fingerprint import model_fingerprint
+from elastic_core.network import free_ports
+from elastic_core.serving.levels import LEVELS, Level, Levels
+
+BASE = Path(elastic_core.miniature.__file__).parent / "base"
+BUDGETS = {"minimal": (4, 6), "low": (16, 8), "medium": (48, 12), "high": (160, 24)}
+"""Levels of the served model, as tokens of thought and solution."""
+
+
+def model_with_levels(directory: Path) -> Path:
+    """The miniature's base with a budgets.json beside it, whose accuracies nobody measured."""
+    shutil.copytree(BASE, directory)
+    levels = {
+        name: Level(
+            think=think,
+            solution=solution,
+            accuracy=0.2 * (i + 1),
+            accuracy_low=0.0,
+            accuracy_high=1.0,
+            num_problems=8,
+            num_samples=1,
+            tokens_mean=think + solution,
+            tokens_p95=think + solution,
+        )
+        for i, (name, (think, solution)) in enumerate(BUDGETS.items())
+    }
+    today = datetime.date(2026, 11, 23)
+    Levels(
+        model="base",
+        weights=model_fingerprint(directory),
+        table="0" * 64,
+        benchmarks=["miniature"],
+        strategy="separate",
+        margin=0.02,
+        date=today,
+        levels=levels,  # type: ignore[arg-type]
+    ).write(directory / LEVELS)
+    return directory
+
+
+@contextmanager
+def running(
+    command: Sequence[str], port: int, log: Path, *, environment: Mapping[str, str] | None = None, seconds: float = 900
+) -> Iterator[psutil.Process]:
+    """A server that answers at /health; ended with SIGTERM, and it has to end by itself."""
+    variables = {**os.environ, **(environment or {})}
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=variables)
+    try:
+        deadline = time.monotonic() + seconds
+        while not _answers(port):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"the server did not start:\n{log.read_text()[-4000:]}")
+            time.sleep(0.5)
+        yield psutil.Process(process.pid)
+        process.terminate()
+        process.wait(120)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def elastic_serve(model: Path, log: Path, *arguments: str) -> Iterator[tuple[str, psutil.Process]]:
+    """Its address, up to /v1, and its process."""
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "flows.cli", "serve", "--model", str(model), "--port", str(port), *arguments]
+    with running(command, port, log) as process:
+        yield f"http://127.0.0.1:{port}", process
+
+
+def _answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health").is_success
+    except httpx.TransportError:
+        return False

@@ -1,0 +1,220 @@
+"""Which budgets become effort levels, and `elastic budgets` as a user runs it."""
+
+import re
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_core.serving.choice import COLUMNS, Choice, choose_levels
+from elastic_core.serving.levels import EFFORTS, read_levels
+from elastic_core.sweep.store import Manifest, TrajectoryStore
+from tests.elastic_command import elastic_here
+from tests.unit.test_report_summary import make_rows
+
+
+class Measured(NamedTuple):
+    """A cell: thinking budget, mean accuracy, tokens of each response."""
+
+    think: int
+    accuracy: float
+    tokens: int
+
+
+def make_table(cells: list[Measured], problems: int = 40, samples: int = 2) -> pl.DataFrame:
+    """Rows in which the first problems are right, as many as the accuracy says: cells differ by no more than that."""
+    rows = [
+        {
+            "benchmark": "hard",
+            "problem": f"{problem:03}",
+            "think_budget": cell.think,
+            "solution_budget": 32,
+            "score": float(problem < round(cell.accuracy * problems)),
+            "think_tokens": cell.tokens - 3,
+            "solution_tokens": 2,
+            "forced_tokens": 1,
+        }
+        for cell in cells
+        for problem in range(problems)
+        for _ in range(samples)
+    ]
+    return pl.DataFrame(rows, schema_overrides={"think_budget": pl.Int32, "solution_budget": pl.Int32})
+
+
+def budgets(choice: Choice) -> dict[str, int]:
+    return {name: level.think for name, level in choice.levels.items()}
+
+
+def test_levels_are_shares_of_what_thinking_gains() -> None:
+    cells = [Measured(0, 0.2, 30), Measured(16, 0.3, 45), Measured(32, 0.5, 60), Measured(64, 0.7, 90)]
+    choice = choose_levels(make_table([*cells, Measured(128, 0.9, 150)], problems=200))
+    assert budgets(choice) == {"minimal": 0, "low": 32, "medium": 64, "high": 128}
+    assert (choice.num_budgets, choice.num_frontier, choice.left_out, choice.best) == (5, 5, 0, None)
+    low, high = choice.levels["low"], choice.levels["high"]
+    assert (low.accuracy, low.tokens_mean, low.tokens_p95) == (0.5, 60, 60)
+    assert (low.num_problems, low.num_samples) == (200, 2)
+    assert choice.levels["minimal"].gain is None
+    assert high.gain is not None and high.gain.mean == pytest.approx(0.2) and high.gain.low > 0
+
+
+def test_a_budget_that_fits_two_levels_has_the_higher_name() -> None:
+    jump = [Measured(0, 0.2, 30), Measured(64, 0.8, 90), Measured(128, 0.9, 150)]
+    assert budgets(choose_levels(make_table(jump))) == {"minimal": 0, "medium": 64, "high": 128}
+    assert budgets(choose_levels(make_table(jump[:1]))) == {"high": 0}
+
+
+def test_high_is_cheaper_than_the_best_only_where_enough_problems_show_that_it_is_as_good() -> None:
+    cells = [Measured(0, 0.2, 30), Measured(64, 0.895, 90), Measured(128, 0.9, 150)]
+    few, many = (choose_levels(make_table(cells, problems), margin=0.02) for problems in (200, 2000))
+    assert few.levels["high"].think == 128 and few.best is None
+    assert many.levels["high"].think == 64
+    assert many.best is not None and many.best.mean == pytest.approx(-0.005) and many.best.low >= -0.02
+
+
+def test_a_budget_that_is_beaten_is_no_level() -> None:
+    beaten = [Measured(0, 0.6, 30), Measured(32, 0.5, 60), Measured(64, 0.9, 90), Measured(128, 0.9, 150)]
+    choice = choose_levels(make_table(beaten))
+    assert budgets(choice) == {"minimal": 0, "high": 64}
+    assert choice.num_frontier == 2
+
+
+def test_a_cell_without_all_problems_is_left_out() -> None:
+    whole = make_table([Measured(0, 0.2, 30), Measured(64, 0.7, 90)])
+    part = make_table([Measured(128, 1.0, 150)], problems=10)
+    choice = choose_levels(pl.concat([whole, part]))
+    assert budgets(choice) == {"minimal": 0, "high": 64} and choice.left_out == 1
+
+
+def test_problems_of_two_benchmarks_count_alike() -> None:
+    table = make_table([Measured(0, 0.5, 30), Measured(64, 1.0, 90)], problems=10)
+    easy = make_table([Measured(0, 1.0, 20), Measured(64, 1.0, 30)], problems=30)
+    choice = choose_levels(pl.concat([table, easy.with_columns(benchmark=pl.lit("easy"))]))
+    assert choice.levels["minimal"].accuracy == pytest.approx((0.5 * 10 + 30) / 40)
+    assert choice.levels["minimal"].num_problems == 40
+
+
+CELLS = st.lists(
+    st.builds(Measured, st.integers(0, 500), st.sampled_from([i / 8 for i in range(9)]), st.integers(3, 60)),
+    min_size=1,
+    max_size=7,
+    unique_by=lambda cell: cell.think,
+)
+
+
+@given(CELLS, st.sampled_from([0.02, 0.1, 0.5]))
+def test_levels_ascend_on_the_frontier_and_high_is_within_the_margin(cells: list[Measured], margin: float) -> None:
+    table = make_table(cells, problems=8, samples=1)
+    choice = choose_levels(table, margin)
+    chosen = list(choice.levels.values())
+    assert list(choice.levels) == [name for name in EFFORTS if name in choice.levels] and "high" in choice.levels
+    for below, level in pairwise(chosen):
+        assert below.accuracy < level.accuracy and below.tokens_mean < level.tokens_mean
+    measured = {cell.think: (cell.accuracy, cell.tokens) for cell in cells}
+    for level in chosen:
+        assert measured[level.think] == (level.accuracy, level.tokens_mean)
+        assert not any(
+            accuracy >= level.accuracy
+            and tokens <= level.tokens_mean
+            and (accuracy, tokens) != (level.accuracy, level.tokens_mean)
+            for accuracy, tokens in measured.values()
+        )
+        assert level.accuracy_low <= level.accuracy <= level.accuracy_high
+    assert choice.levels["high"].accuracy >= max(cell.accuracy for cell in cells) - margin
+    assert chosen[0].tokens_mean == min(cell.tokens for cell in cells)
+    shuffled = table.sample(fraction=1, shuffle=True, seed=1)
+    assert choose_levels(shuffled, margin) == choice
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("runs") / "mine" / "sweep" / "key" / "table"
+    store = TrajectoryStore(directory)
+    with store.writing(Manifest({"base": "b0", "trained": "a1"}, {}, {}, {"temperature": 0.8, "top_p": 0.95})):
+        store.append(make_rows(models=("base", "trained", "base>trained"), num_samples=2))
+    return directory
+
+
+def test_a_table_becomes_a_file_of_levels(table: Path, tmp_path: Path) -> None:
+    file = tmp_path / "levels" / "budgets.json"
+    done = elastic_here("budgets", "--from", str(table), "--model", "base", "--output", str(file), runs=tmp_path)
+    assert done.returncode == 0, done.stdout
+    levels = read_levels(file)
+    assert (levels.model, levels.weights, levels.strategy) == ("base", "b0", "separate")
+    assert (levels.temperature, levels.top_p, levels.margin) == (0.8, 0.95, 0.02)
+    assert levels.benchmarks == ["easy", "hard"] and len(levels.table) == 64
+    rows = TrajectoryStore(table).read().filter(model="base", strategy="separate")
+    assert levels.levels == choose_levels(rows.select(COLUMNS)).levels
+    shown = {line.split()[0]: line for line in done.stdout.splitlines() if line.split()[0] in EFFORTS[:-1]}
+    assert shown.keys() == levels.levels.keys() - {"high"}
+    for name, line in shown.items():
+        assert str(levels.levels[name].budget) in line and f"{100 * levels.levels[name].accuracy:.1f} [" in line
+    assert "40 problems × 2 samples under 8 budgets of separate" in done.stdout
+    assert "within 2 points" in done.stdout
+
+
+def test_one_benchmark_and_another_margin_are_chosen_by(table: Path, tmp_path: Path) -> None:
+    given = ("--model", "trained", "--benchmark", "hard", "--margin", "100", "--output", str(tmp_path / "x.json"))
+    done = elastic_here("budgets", "--from", str(table), *given, runs=tmp_path)
+    assert done.returncode == 0, done.stdout
+    levels = read_levels(tmp_path / "x.json")
+    assert (levels.benchmarks, levels.margin, levels.weights) == (["hard"], 1, "a1")
+    assert levels.levels.keys() == {"high"} and levels.budget("high").think == 0
+    assert "high is shown to be within 100 points of the most accurate budget" in done.stdout
+    assert "No budget of its own for minimal, low, medium" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ((), r"has several models; give --model with one of: base, trained"),
+        (
+            ("--model", "trian"),
+            r"--model trian: no single model of that name .*, did you mean \"trained\"\?; there are: ",
+        ),
+        (("--model", "base>trained"), r"--model base>trained: no single model of that name"),
+        (("--model", "base", "--benchmark", "harder"), r"--benchmark harder: base was not measured on it .*easy, hard"),
+    ],
+)
+def test_what_the_table_does_not_have_is_one_sentence(
+    table: Path, tmp_path: Path, given: tuple[str, ...], says: str
+) -> None:
+    done = elastic_here("budgets", "--from", str(table), *given, "--output", str(tmp_path / "x"), runs=tmp_path)
+    assert (done.returncode, len(done.stdout.splitlines())) == (2, 1)
+    assert re.search(says, done.stdout), done.stdout
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_table_without_separate_budgets_says_how_to_get_them(tmp_path: Path) -> None:
+    store = TrajectoryStore(tmp_path / "table")
+    with store.writing(Manifest({}, {}, {}, {})):
+        store.append(make_rows(strategies=["vanilla", "unconstrained"], num_problems=2))
+    done = elastic_here("budgets", "--from", str(tmp_path / "table"), runs=tmp_path)
+    assert done.returncode == 2
+    assert "(its strategies: unconstrained, vanilla); sweep with --set sweep.strategies='[\"separate\"]'" in done.stdout
+
+
+def test_benchmarks_that_share_no_budget_are_not_chosen_by_together(tmp_path: Path) -> None:
+    store = TrajectoryStore(tmp_path / "table")
+    parts = [make_rows(["base"], [name], ["separate"], [t], 4) for name, t in (("easy", 16), ("hard", 64))]
+    with store.writing(Manifest({}, {}, {}, {})):
+        store.append(pl.concat(parts))
+    done = elastic_here("budgets", "--from", str(tmp_path / "table"), runs=tmp_path)
+    assert done.returncode == 2
+    assert "no budget was measured on all of easy, hard; give --benchmark with one of them" in done.stdout
+
+
+def test_what_is_no_table_is_one_sentence(tmp_path: Path) -> None:
+    for text in (None, "{}", '{"models": 1}', "hello"):
+        shutil.rmtree(tmp_path / "x", ignore_errors=True)
+        (tmp_path / "x").mkdir()
+        if text is not None:
+            (tmp_path / "x" / "manifest.json").write_text(text)
+        done = elastic_here("budgets", "--from", str(tmp_path / "x"), runs=tmp_path)
+        assert done.returncode == 2
+        assert done.stdout.startswith(f"error: {tmp_path / 'x'} is no trajectory table")
+        assert len(done.stdout.splitlines()) == 1

@@ -1,0 +1,127 @@
+"""`elastic serve` before anything starts: what vLLM is told, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastic_core.budget import Budget
+from elastic_core.errors import UserError
+from elastic_core.markers import load_markers
+from elastic_core.serving.law import Stops
+from elastic_core.serving.levels import read_levels
+from elastic_core.serving.offer import VARIABLE, Offer
+from flows import presets
+from flows.serve import Command, command
+from tests.elastic_command import elastic_here
+from tests.served import BASE, BUDGETS, model_with_levels
+
+
+@pytest.fixture(autouse=True)
+def _runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path / "runs"))
+    monkeypatch.delenv("VLLM_API_KEY", raising=False)
+
+
+def composed(model: Path = BASE, changes: dict[str, Any] | None = None, **options: Any) -> Command:
+    given = {"budget": None, "host": "127.0.0.1", "port": 8000, "further": [], **options}
+    return command("embedded", changes or {}, str(model), **given)
+
+
+def value(arguments: list[str], flag: str) -> str:
+    return arguments[arguments.index(flag) + 1]
+
+
+def test_vllm_serves_the_presets_engine_with_both_budgets() -> None:
+    changes = {"engine.max_model_len": 512, "sweep.temperature": 0.7, "sweep.top_p": 0.9}
+    arguments = composed(changes=changes, further=["--tool-call-parser", "hermes"]).arguments
+    assert arguments[:5] == [sys.executable, "-m", "elastic_core.serving.server", "serve", str(BASE)]
+    assert value(arguments, "--logits-processors") == "elastic_core.serving.v1:SeparateBudgets"
+    assert value(arguments, "--middleware") == "elastic_core.serving.middleware.Budgets"
+    assert value(arguments, "--max-model-len") == "512"
+    assert value(arguments, "--host") == "127.0.0.1"
+    _, markers = load_markers(BASE)
+    known = json.loads(value(arguments, "--additional-config"))["elastic"]
+    assert known["think_end"] == markers.think_end
+    assert json.loads(value(arguments, "--override-generation-config")) == {"temperature": 0.7, "top_p": 0.9}
+    assert arguments[-2:] == ["--tool-call-parser", "hermes"]
+
+
+def test_levels_beside_the_model_are_offered(tmp_path: Path) -> None:
+    model = model_with_levels(tmp_path / "model")
+    started = composed(model, budget="1k+unlimited")
+    assert started.name == "model"
+    offer = Offer.load(started.environment[VARIABLE])
+    assert offer.default == Budget(1024, None)
+    assert offer.levels == {name: Budget(*limits) for name, limits in BUDGETS.items()}
+    assert offer.stops == Stops.of(load_markers(BASE)[1])
+
+
+def test_without_levels_a_request_learns_how_to_get_them() -> None:
+    offer = Offer.load(composed().environment[VARIABLE])
+    assert not offer.levels
+    assert "elastic budgets --from runs/PRESET/sweep/KEY/table --output" in offer.unmeasured
+
+
+def test_levels_that_cannot_be_read_stop_the_server(tmp_path: Path) -> None:
+    model = model_with_levels(tmp_path / "model")
+    (model / "budgets.json").write_text("{}")
+    with pytest.raises(UserError, match=r"budgets\.json: "):
+        composed(model)
+
+
+def test_requests_that_say_nothing_are_sampled_as_the_levels_were(tmp_path: Path) -> None:
+    model = model_with_levels(tmp_path / "model")
+    levels = read_levels(model / "budgets.json")
+    levels.model_copy(update={"temperature": 0.3}).write(model / "budgets.json")
+    sampling = json.loads(value(composed(model).arguments, "--override-generation-config"))
+    assert sampling["temperature"] == 0.3 and sampling["top_p"] == presets.resolve("embedded").sweep.top_p
+
+
+def test_levels_of_other_weights_are_refused(tmp_path: Path) -> None:
+    model = model_with_levels(tmp_path / "model")
+    config = model / "config.json"
+    config.write_text(config.read_text() + "\n")
+    with pytest.raises(UserError, match=r"budgets\.json: its levels are of other weights .* measure again"):
+        composed(model)
+
+
+def test_a_model_that_cannot_think_is_refused(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(BASE, model)
+    tokenizer = (model / "tokenizer.json").read_text()
+    (model / "tokenizer.json").write_text(tokenizer.replace("</think>", "</other>"))
+    with pytest.raises(UserError, match=r"cannot be served under budgets: .*</think> is .* tokens; .*elastic model"):
+        composed(model)
+
+
+@pytest.mark.parametrize("flag", ["--speculative-config", "--speculative_config={}", "-sc"])
+def test_speculative_decoding_is_refused_at_the_start(flag: str) -> None:
+    with pytest.raises(UserError, match="not served with speculative decoding"):
+        composed(further=[flag])
+
+
+def test_others_reach_a_server_with_a_key_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="VLLM_API_KEY"):
+        composed(host="0.0.0.0")
+    monkeypatch.setenv("VLLM_API_KEY", "secret")
+    assert "secret" not in str(composed(host="0.0.0.0"))
+
+
+def test_wrong_input_is_one_sentence(tmp_path: Path) -> None:
+    refused = elastic_here("serve", "--model", str(BASE), "--budget", "many", runs=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stdout.startswith('error: --budget: "many" is not a budget')
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        refused = elastic_here("serve", "--model", str(BASE), "--port", port, runs=tmp_path)
+    assert refused.returncode == 2
+    assert f"server cannot listen on 127.0.0.1 port {port}" in refused.stdout

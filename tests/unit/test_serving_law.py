@@ -1,0 +1,222 @@
+"""The law of served budgets: token by token that of `separate`, and a schedule that finds every due row."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_core.budget import Budget
+from elastic_core.engines.base import drive
+from elastic_core.errors import UserError
+from elastic_core.markers import Markers
+from elastic_core.serving.law import Progress, Stops, read_budget, thought_is_closed
+from elastic_core.serving.runners import V1, V2, runner
+from elastic_core.serving.schedule import Schedule
+from elastic_core.strategies import STRATEGIES, Sampling
+from elastic_core.trajectory import ThinkFinish
+from tests.scripted import ScriptedEngine
+
+START, END, EOS, OTHER_EOS, WORD = range(5)
+STOPS = Stops(START, END, (EOS, OTHER_EOS))
+MARKERS = Markers(START, END, (EOS, OTHER_EOS), (WORD,), (WORD,), (WORD,), template_opens_thinking=True)
+PROMPT = (WORD, START)
+
+tokens = st.sampled_from([START, END, WORD, WORD, WORD, WORD])
+limits = st.none() | st.integers(0, 12)
+budgets = st.builds(Budget, limits, st.none() | st.integers(1, 12))
+
+
+def literal(output: list[int], budget: Budget, closed: bool) -> int | None:
+    """The law as one would say it, from the whole output at every step."""
+    if not closed and END not in output:
+        return END if budget.think is not None and len(output) >= budget.think else None
+    start = 0 if closed else output.index(END) + 1
+    return EOS if budget.solution is not None and len(output) - start >= budget.solution else None
+
+
+@given(st.lists(tokens, max_size=40), budgets, st.booleans())
+def test_no_step_is_missed_between_two_looks(stream: list[int], budget: Budget, closed: bool) -> None:
+    progress, output, due = Progress(budget, STOPS, 0 if closed else None), [], 0
+    for token in stream:
+        forced = None
+        if due is not None and len(output) == due:
+            forced, wait = progress.look(output)
+            due = None if wait is None else due + wait
+        assert forced == literal(output, budget, closed)
+        output.append(token if forced is None else forced)
+
+
+@given(st.lists(st.sampled_from([START, END, EOS, OTHER_EOS, WORD, WORD]), max_size=40), budgets)
+def test_one_pass_writes_what_separate_writes(stream: list[int], budget: Budget) -> None:
+    """Up to end-of-text inside a thought, which ends a response here and a thought there."""
+    drawn = iter(stream)
+    engine = ScriptedEngine(lambda prefix, seed: next(drawn, WORD), context=64)
+    rollout = STRATEGIES["separate"].decode(PROMPT, budget, MARKERS, Sampling())
+    expected = asyncio.run(drive(rollout, {"policy": engine}, seed=0))
+    drawn, progress, output = iter(stream), Progress(budget, STOPS), []
+    while len(output) < 64 - len(PROMPT):
+        forced, _ = progress.look(output)
+        if forced == EOS:  # Nothing of it is in the response.
+            break
+        output.append(next(drawn, WORD) if forced is None else forced)
+        if forced is None and output[-1] in STOPS.end_of_text:
+            break
+    if expected.think_finish is ThinkFinish.END_OF_TEXT:
+        assert tuple(output[:-1]) == expected.response_ids[: len(output) - 1]
+        assert output[-1] in STOPS.end_of_text
+    else:
+        # Where the context ends inside a thought, `separate` still writes think-end.
+        assert tuple(output) == expected.response_ids[: len(output)]
+        assert len(output) >= min(len(expected.response_ids), 64 - len(PROMPT))
+
+
+@dataclass
+class Response:
+    budget: Budget
+    closed: bool
+    output: list[int] = field(default_factory=list)
+
+
+changes = st.one_of(
+    st.tuples(st.just("add"), st.integers(0, 5), budgets, st.booleans(), st.lists(tokens, max_size=8)),
+    st.tuples(st.just("remove"), st.integers(0, 5)),
+    st.tuples(st.just("move"), st.integers(0, 5), st.integers(0, 5)),
+    st.tuples(st.just("swap"), st.integers(0, 5), st.integers(0, 5)),
+)
+
+
+@given(st.lists(st.tuples(st.lists(changes, max_size=3), st.lists(st.none() | tokens, min_size=6, max_size=6))))
+def test_a_schedule_forces_what_the_law_says_of_every_row_in_every_step(steps: list) -> None:
+    """Rows come with a part of their output, as a preempted one does, leave, change places, and stand still for steps,
+    as in a prefill of several."""
+    schedule, rows = Schedule(), {}
+    for operations, drawn in steps:
+        for kind, index, *rest in operations:
+            if kind == "add":
+                budget, closed, output = rest
+                rows[index] = Response(budget, closed, list(output))
+                schedule.add(index, Progress(budget, STOPS, 0 if closed else None), rows[index].output)
+            elif kind == "remove":
+                rows.pop(index, None)
+                schedule.remove(index)
+            elif rest[0] != index:
+                moved, displaced = rows.pop(index, None), rows.pop(rest[0], None)
+                if moved:
+                    rows[rest[0]] = moved
+                if displaced and kind == "swap":
+                    rows[index] = displaced
+                getattr(schedule, kind)(index, rest[0])
+        due = {i: literal(row.output, row.budget, row.closed) for i, row in rows.items()}
+        forced = dict(schedule.step())
+        assert forced == {i: token for i, token in due.items() if token is not None}
+        assert len(schedule) == len(rows)
+        for i, row in rows.items():
+            if drawn[i] is not None:
+                row.output.append(forced.get(i, drawn[i]))
+
+
+def test_a_step_looks_at_due_rows_alone() -> None:
+    class Watched(list):
+        reads = 0
+
+        def __len__(self) -> int:
+            Watched.reads += 1
+            return super().__len__()
+
+    schedule = Schedule()
+    outputs = [Watched() for _ in range(1000)]
+    for i, output in enumerate(outputs):
+        schedule.add(i, Progress(Budget(100 + i, 2000), STOPS), output)
+    schedule.step()
+    Watched.reads = 0
+    for _ in range(99):
+        for output in outputs:
+            output.append(WORD)
+        assert schedule.step() == []
+    assert Watched.reads == 0
+    for output in outputs:
+        output.append(WORD)
+    assert schedule.step() == [(0, END)]
+    assert Watched.reads == 1
+
+
+def test_nothing_remains_of_rows_that_left() -> None:
+    schedule = Schedule()
+    for i in range(10):
+        schedule.add(i, Progress(Budget(10**6, 10**6), STOPS), [])
+    schedule.step()
+    for i in range(10):
+        schedule.remove(i)
+    assert len(schedule) == 0
+    assert not schedule._buckets
+
+
+@pytest.mark.parametrize(
+    ("prompt", "closed"),
+    [
+        ((WORD, START), False),
+        ((WORD, START, WORD), False),
+        ((WORD, START, WORD, END, WORD), True),
+        ((WORD,), False),
+        ((), False),
+        # An earlier turn's thought, closed; the model opens the next itself.
+        ((START, WORD, END, WORD, OTHER_EOS, WORD), False),
+        # A user who writes think-end.
+        ((WORD, END, EOS, START), False),
+    ],
+)
+def test_a_thought_is_closed_when_the_last_turn_closed_it(prompt: tuple[int, ...], closed: bool) -> None:
+    assert thought_is_closed(prompt, STOPS) is closed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "default", "budget"),
+    [
+        ({}, None, None),
+        ({"other": 1}, Budget(1, 2), Budget(1, 2)),
+        ({"think_budget": 0, "solution_budget": 1}, None, Budget(0, 1)),
+        ({"think_budget": 5}, None, Budget(5, None)),
+        ({"think_budget": 5}, Budget(1, 2), Budget(5, 2)),
+        ({"think_budget": "unlimited", "solution_budget": "unlimited"}, Budget(1, 2), Budget(None, None)),
+    ],
+)
+def test_what_a_request_leaves_open_is_the_default(
+    arguments: dict, default: Budget | None, budget: Budget | None
+) -> None:
+    assert read_budget(arguments, default) == budget
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, 2.0, True, "512", [3], float("nan")])
+def test_what_is_no_number_of_tokens_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match=r"think_budget is .*; expected a whole number of tokens from 0 up"):
+        read_budget({"think_budget": value})
+
+
+def test_a_solution_needs_room() -> None:
+    with pytest.raises(ValueError, match="solution_budget is 0; expected a whole number of tokens from 1 up"):
+        read_budget({"solution_budget": 0})
+
+
+@pytest.mark.parametrize(
+    ("version", "device", "expected"),
+    [
+        ("0.24.0", "cuda", V1),
+        ("0.29.0", "cpu", V1),
+        ("0.30.1", "cuda", V1),
+        ("0.31.0", "cuda", V2),
+        ("0.33.0+cu129", "cuda", V2),
+        ("0.32.0", "cpu", V1),
+    ],
+)
+def test_each_version_gets_its_runner(version: str, device: str, expected: object) -> None:
+    assert runner(version, device) == expected
+
+
+@pytest.mark.parametrize("version", ["0.9.2", "0.34.0", "1.0.0"])
+def test_an_unknown_version_is_refused(version: str) -> None:
+    with pytest.raises(UserError, match=f"vLLM {version} is installed; budgets are served with 0.24 up to"):
+        runner(version, "cuda")
