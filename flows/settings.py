@@ -351,12 +351,12 @@ class Settings(Section):
     @model_validator(mode="after")
     def _pairs(self) -> Settings:
         measured = [*self.sweep.models, *self.measured_variants]
-        for name in [name for pair in self.report.pairs for name in pair]:
-            if name not in measured:
-                raise ValueError(f'report.pairs: no model "{name}" is measured; expected {", ".join(measured)}')
-        for name in self.sweep.strategies_of:
-            if name not in measured and name not in [without_seed(model)[0] for model in measured]:
-                raise ValueError(f'sweep.strategies_of: no model "{name}" is measured; expected {", ".join(measured)}')
+        known = {*measured, *(without_seed(model)[0] for model in measured)}  # A report shows seeds as one model.
+        in_pairs = [name for pair in self.report.pairs for name in pair]
+        for setting, names in {"report.pairs": in_pairs, "sweep.strategies_of": [*self.sweep.strategies_of]}.items():
+            for name in names:
+                if name not in known:
+                    raise ValueError(f'{setting}: no model "{name}" is measured; expected {", ".join(measured)}')
         return self
 
     @model_validator(mode="after")

@@ -55,6 +55,8 @@ def rollout(
     session: int = 0,
     model_type: str = "llama",
     cuts: dict[str, Any] | None = None,
+    grader: str = "math",
+    truth: str = "12",
     **lengths: int,
 ) -> Any:
     """What the loop returns in training; in validation where the split is "validation"."""
@@ -80,8 +82,8 @@ def rollout(
     row = {
         "raw_prompt": [{"role": "user", "content": "10+2=?"}],
         "data_source": "miniature",
-        "extra_info": {"grader": "math", "split": split},
-        "reward_model": {"ground_truth": "12"},
+        "extra_info": {"grader": grader, "split": split},
+        "reward_model": {"ground_truth": truth},
         "index": 0,
         "session_id": session,
         "global_steps": step,

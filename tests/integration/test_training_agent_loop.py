@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from elastic_core.rewards.truth import CodeTest, CodeTruth
 from elastic_core.seeds import group_seed, rollout_seed
 from tests.training_rollouts import BOX, END, EOS, TOKENIZER, WORD, Server, rollout
 
@@ -181,6 +182,24 @@ def test_rows_tell_of_their_thought_once_and_of_the_tokens_that_were_sampled() -
     assert [of_thought["acc_at_2"] for of_thought in measured] == [0.0, 0.0, 0.0]
     assert [of_thought["acc"] for of_thought in measured] == [0.0, 1.0, 1.0]
     assert sum(fields["generated_tokens"] for fields in found) == 2 + 6 + 6 + 6 * 2 + 4 * (len(BOX) + 1)
+
+
+class Programmer(Thinker):
+    """Writes the program after a cut at 6, else a word."""
+
+    async def generate(self, **request: Any) -> Any:
+        output = await super().generate(**request)
+        if output.token_ids[:-1] == list(BOX):
+            output.token_ids = [*TOKENIZER.encode("```python\nprint(12)\n```", add_special_tokens=False), EOS]
+            output.log_probs = [-0.5] * len(output.token_ids)
+        return output
+
+
+def test_programs_are_run_for_every_cut() -> None:
+    truth = CodeTruth("stdin", (CodeTest("", "12"),)).encode()
+    rows = rollout(Programmer(), cuts=CUTS, budget="6+64", response_length=71, grader="code", truth=truth)
+    accuracy = [fields["measured"]["acc_at_6"] for row in rows if (fields := row.extra_fields)["measured"]]
+    assert accuracy == [0.0, 1.0, 1.0]
 
 
 def test_validation_is_one_rollout_under_the_whole_budget_though_training_cuts() -> None:
