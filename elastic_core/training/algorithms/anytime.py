@@ -2,12 +2,17 @@
 2505.13438).
 
 A thought of at most t_S tokens is cut at budgets t_1 < ... < t_S, and answered several times from every cut. It is
-worth what all its cuts are worth, sum_j p_j score_j, so that each of its segments is rewarded for the cuts that come
-after it, compared with what the thought's earlier cuts and the problem's other thoughts promised.
+worth what all its cuts are worth,
 
-The advantages are those of the authors' code (`verl/trainer/ppo/brpo.py` of sail-sg/AnytimeReasoner): no deviation
-divides them. Two things differ: a cut writes think-end and nothing else, as `separate` does wherever the model is used;
-and a thought that ended early is answered as often as a cut is, where theirs is answered once more for every later cut.
+    J = sum_j p_j score_j,                                                                      (1)
+
+so that each of its segments is rewarded for the cuts that come after it, compared with what the thought's earlier cuts
+and the problem's other thoughts promised.
+
+The advantages are those of the authors' code (`verl/trainer/ppo/brpo.py` of sail-sg/AnytimeReasoner), the numbers of
+equations our own: no deviation divides them. Two things differ: a cut writes think-end and nothing else, as `separate`
+does wherever the model is used; and a thought that ended early is answered as often as a cut is, where theirs is
+answered once more for every later cut.
 """
 
 import asyncio
@@ -102,13 +107,16 @@ async def think_and_answer(
 
 
 def thinking_advantages(scores: np.ndarray, weights: Sequence[float]) -> np.ndarray:
-    """A(s) = R(s) - V(s) of segment s = 0..S-1, what was thought between cut s-1 and cut s; brpo.py's
-    `compute_cot_advantage`.
+    """Of segment s = 0..S-1, what was thought between cut s-1 and cut s; brpo.py's `compute_cot_advantage`.
 
-    R(s) = sum_{j >= s} p_j score_j is what the segment can still change.
-    V(s) = (s V1(s) + (S - s) V2(s)) / S is what was to be expected: the further the thought, the more its own past
-    tells. V1(s) = (sum_{i < s} 2^i score_i / sum_{i < s} 2^i) sum_{j >= s} p_j takes its earlier cuts, the later the
-    heavier; V2(s) is the mean of R(s) over the problem's thoughts.
+    What the segment can still change, less what was to be expected, where the thought's own past V1 tells the more the
+    further the thought is, and V2 is the mean over the problem's thoughts:
+
+        A(s) = R(s) - V(s)                                                                      (2)
+        R(s) = sum_{j >= s} p_j score_j                                                         (3)
+        V(s) = (s V1(s) + (S - s) V2(s)) / S                                                    (4)
+        V1(s) = (sum_{i < s} 2^i score_i / sum_{i < s} 2^i) sum_{j >= s} p_j                    (5)
+        V2(s) = mean of R(s)                                                                    (6)
 
     Args:
         scores: (thoughts, cuts), the mean score of each cut's answers.
@@ -130,7 +138,9 @@ def thinking_advantages(scores: np.ndarray, weights: Sequence[float]) -> np.ndar
 
 def answer_advantages(scores: np.ndarray) -> np.ndarray:
     """Score minus the mean at the same cut of the same thought, not weighted by p; brpo.py's
-    `compute_summary_advantage`.
+    `compute_summary_advantage`:
+
+        A(s, a) = score(s, a) - mean over a of score(s, a)                                      (7)
 
     Args:
         scores: (thoughts, cuts, answers).

@@ -14,7 +14,9 @@ def group_advantages(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """GRPO's group advantage (Elastic Reasoning, section 3.3): rewards less their group's mean, over its deviation.
 
-    A_i = (r_i - mean(r)) / (std(r) + 1e-6) on every token of rollout i that is trained on (masks.py), 0 on others.
+        A_i = (r_i - mean(r)) / (std(r) + 1e-6)                                                 (1)
+
+    on every token of rollout i that is trained on (masks.py), 0 on others.
 
     verl's own "grpo" takes mean and deviation in single precision, where equal rewards that are no whole numbers, like
     those of L1's responses that are all cut, have a mean that differs from them: it is off by 1e-7, and divided by

@@ -14,7 +14,10 @@ _EPSILON = 1e-6
 
 
 def thinking_advantages(scores: np.ndarray, weights: Sequence[float]) -> np.ndarray:
-    """A = (R - mean(R)) / (std(R) + 1e-6) over the problem's thoughts, R = sum_j p_j score_j, for all segments.
+    """For all segments of a thought, where mean and deviation are over the problem's thoughts:
+
+        R = sum_j p_j score_j                                                                   (1)
+        A = (R - mean(R)) / (std(R) + 1e-6)                                                     (2)
 
     Args:
         scores: (thoughts, cuts), the mean score of each cut's answers.
