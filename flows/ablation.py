@@ -51,16 +51,17 @@ def ablation(preset: str = "ablation-embedded", overrides: dict[str, Any] | None
             with_seed = {"train.seeds": [seed]} if len(seeds) > 1 else {}
             for name, variant in variants.items():
                 of_seed[name] = str(train(preset, {**given, **with_seed, **changes(variant, of_seed)}, parent))
-            trained |= {seed_name(name, seed) if len(seeds) > 1 else name: path for name, path in of_seed.items()}
-        measured = {
+            measured = {name: of_seed[name] for name in run.settings.measured_variants}
+            trained |= {seed_name(name, seed) if len(seeds) > 1 else name: path for name, path in measured.items()}
+        settings = {
             **given,
             "sweep.checkpoints": {**run.settings.sweep.checkpoints, **trained},
             "sweep.models": [*run.settings.sweep.models, *trained],
             "sweep.strategies_of": run.settings.sweep.strategies_of,
             "report.pairs": run.settings.report.pairs,
         }
-        sweep(preset, measured, parent)
-        return report(preset, measured, parent)
+        sweep(preset, settings, parent)
+        return report(preset, settings, parent)
 
 
 def changes(variant: Variant, trained: dict[str, str]) -> dict[str, Any]:

@@ -266,6 +266,8 @@ class Variant(Section):
 
     after: str | None = None
     """The variant whose checkpoint it starts from; none is the base."""
+    measure: bool = Field(True, exclude_if=operator.truth)
+    """Measure it in the sweep; false where another variant only goes on from it."""
     train: dict[str, Any]
     """Settings of `train` that it replaces."""
 
@@ -359,13 +361,13 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _pairs(self) -> Settings:
-        measured = [*self.sweep.models, *self.ablation]
-        for name in [name for pair in self.report.pairs for name in pair]:
-            if name not in measured:
-                raise ValueError(f'report.pairs: no model "{name}" is measured; expected {", ".join(measured)}')
-        for name in self.sweep.strategies_of:
-            if name not in measured and name not in [without_seed(model)[0] for model in measured]:
-                raise ValueError(f'sweep.strategies_of: no model "{name}" is measured; expected {", ".join(measured)}')
+        measured = [*self.sweep.models, *self.measured_variants]
+        known = {*measured, *(without_seed(model)[0] for model in measured)}  # A report shows seeds as one model.
+        in_pairs = [name for pair in self.report.pairs for name in pair]
+        for setting, names in {"report.pairs": in_pairs, "sweep.strategies_of": [*self.sweep.strategies_of]}.items():
+            for name in names:
+                if name not in known:
+                    raise ValueError(f'{setting}: no model "{name}" is measured; expected {", ".join(measured)}')
         return self
 
     @model_validator(mode="after")
@@ -394,6 +396,11 @@ class Settings(Section):
         if self.train is None:
             raise UserError(f"preset {self.preset} trains nothing: it has no section train")
         return self.train
+
+    @property
+    def measured_variants(self) -> list[str]:
+        """Those of the ablation that its sweep measures."""
+        return [name for name, variant in self.ablation.items() if variant.measure]
 
     @property
     def models(self) -> list[str]:

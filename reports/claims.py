@@ -176,15 +176,17 @@ def free_tokens(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], expec
 def between_trainings(
     rows: pl.DataFrame, benchmark: str, trainings: Mapping[str, Training], expectations: Expectations
 ) -> list[Claim]:
-    """The trainings of an ablation: a t* drawn anew for every problem against each fixed one that had the same start,
-    and iterative training against its first half, over which it gains little (Table 3: it loses 0.4 to 2.0 points)."""
+    """The trainings of an ablation: a t* drawn anew for every problem, and thoughts cut at several, against each fixed
+    one that had the same start, and iterative training against its first half, over which it gains little (Table 3: it
+    loses 0.4 to 2.0 points)."""
     fixed = [name for name in trainings if trainings[name].fixed_budget is not None]
     claims = []
     for name, training in trainings.items():
         if name not in fixed and not training.asks_length:
             for other in fixed:
                 if training.base is not None and trainings[other].base == training.base:
-                    statement = f"{name}, with a t* drawn anew for every problem, is above {other}, with a fixed one"
+                    how = "thoughts cut at several t" if training.cuts else "a t* drawn anew for every problem"
+                    statement = f"{name}, with {how}, is above {other}, with a fixed one"
                     claims.append(_over_all(rows, benchmark, statement, name, other, 0.0))
         elif training.base in fixed:
             statement = (

@@ -34,6 +34,7 @@ class Training:
         base: the name, in the table, of the model that it began with; None when that is not measured.
         metrics: columns step, name, value; None when no record is there.
         num_validation: problems that it was validated on; None where that is not known.
+        cuts: whether each thought was cut at several budgets up to this one (algorithms other than GRPO).
     """
 
     budget: TrainingBudget
@@ -41,11 +42,13 @@ class Training:
     base: str | None
     metrics: pl.DataFrame | None
     num_validation: int | None = None
+    cuts: bool = False
 
     @property
     def fixed_budget(self) -> Budget | None:
-        """The one (t*, s*) that was trained under; None where it was drawn, or a length was asked for instead."""
-        return None if self.asks_length else self.budget.fixed
+        """The one (t*, s*) that was trained under; None where there were several, it was drawn, or a length was asked
+        for instead."""
+        return None if self.asks_length or self.cuts else self.budget.fixed
 
     def idle(self, name: str) -> str:
         """A sentence when most steps of the training of `name` could teach nothing, else "": where all rollouts of a
@@ -66,8 +69,8 @@ class Training:
 
     @property
     def shown(self) -> str:
-        """ "48+32", "24..144+32", "160+32, L1"."""
-        return f"{self.budget}, L1" if self.asks_length else str(self.budget)
+        """ "48+32", "24..144+32", "160+32, L1", "144+32, cut"."""
+        return f"{self.budget}{', L1' if self.asks_length else ', cut' if self.cuts else ''}"
 
 
 @dataclass(frozen=True)

@@ -272,6 +272,7 @@ def _trainings(preset: Path, manifest: Manifest) -> tuple[dict[str, Training], d
                 base=next(iter(names.get(inputs["inputs"]["base"], [])), None),
                 metrics=metrics,
                 num_validation=None if metrics is None else _num_validation(preset, inputs["inputs"], metrics),
+                cuts="algorithm" in settings,  # Recorded where it is not GRPO.
             )
             documents[name] = inputs["inputs"]
     return trainings, documents

@@ -20,6 +20,7 @@ from elastic_core.training import model_card
 from elastic_core.training.checkpoints import (
     best_checkpoint,
     checkpoint_step,
+    checkpoint_steps,
     export,
     is_finished,
     latest_checkpoint,
@@ -66,15 +67,15 @@ def train_policy(
     # All inside: two trainings would delete each other's checkpoints, and log to one MLflow run.
     with _alone(directory):
         run_id = tracker.ensure(stage.label, "train", parent)
-        result = {"model": str(directory / MODEL), "mlflow_run": run_id, "steps": parameters.steps}
+        result = {"model": str(directory / MODEL), "mlflow_run": run_id}
         link_run(tracker, run_id, "train-mlflow")
         with tracker.running(run_id):
             if (directory / METRICS).exists():  # Whoever queued finds it done, and the model perhaps in use.
-                return result
+                return result | {"steps": checkpoint_steps(checkpoints)[-1]}
             resources = parameters.model_dump(include=RESOURCES)  # They may change on the way, and are no parameters.
             tags = {f"train.{name}": value for name, value in resources.items()}
             tracker.log(run_id, params=flatten(stage.inputs), tags=tags)
-            if not is_finished(checkpoints, parameters.steps):
+            if not is_finished(checkpoints, parameters.steps, parameters.max_generated_tokens):
                 require_processes(checkpoints, parameters.nodes * parameters.gpus_per_node)
                 environment = launch.job_environment(config) | tracker.job_environment(run_id)
                 log_file = directory / "train.log"
@@ -94,16 +95,15 @@ def train_policy(
                     tracker.log(run_id, metrics={"first_step_seconds": shown.first_seconds})
                 if lines.warnings:
                     tracker.log(run_id, tags={"warning": "\n".join(lines.warnings)})
+            steps = checkpoint_steps(checkpoints)[-1]  # Fewer than its parameters', where tokens ended it.
             try:  # Training, which is over, would not send missing ones again.
-                check_metrics(
-                    tracker.client, run_id, parameters.steps, parameters.validate_every, parameters.validate_first
-                )
+                check_metrics(tracker.client, run_id, steps, parameters.validate_every, parameters.validate_first)
             except RuntimeError as error:
                 raise UserError(f"{error}; delete that run and {directory} to train anew") from error
             publish(stage, tracker, run_id, checkpoints, base, train_files[0].parent)
             with replacing(directory / METRICS) as temporary:
                 tracker.history(run_id).write_parquet(temporary)
-    return result
+    return result | {"steps": steps}
 
 
 @contextmanager

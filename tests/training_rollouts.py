@@ -54,14 +54,18 @@ def rollout(
     step: int = 1,
     session: int = 0,
     model_type: str = "llama",
+    cuts: dict[str, Any] | None = None,
+    grader: str = "math",
+    truth: str = "12",
     **lengths: int,
 ) -> Any:
+    """What the loop returns in training; in validation where the split is "validation"."""
     rollouts = {"prompt_length": 32, "response_length": 15} | lengths
     of_loss = {"mask_truncated_samples": False, "train_on_forced_end": False} | (masks or {})
     config = OmegaConf.create(
         {
             "actor_rollout_ref": {"model": {"path": str(BASE)}, "rollout": rollouts},
-            "elastic": {"strategy": strategy, "budget": budget, "l1": l1, "seed": 3} | of_loss,
+            "elastic": {"strategy": strategy, "budget": budget, "l1": l1, "seed": 3, "cuts": cuts} | of_loss,
             "data": {},
         }
     )
@@ -78,11 +82,12 @@ def rollout(
     row = {
         "raw_prompt": [{"role": "user", "content": "10+2=?"}],
         "data_source": "miniature",
-        "extra_info": {"grader": "math", "split": split},
-        "reward_model": {"ground_truth": "12"},
+        "extra_info": {"grader": grader, "split": split},
+        "reward_model": {"ground_truth": truth},
         "index": 0,
         "session_id": session,
         "global_steps": step,
     }
     sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}
-    return asyncio.run(worker._agent_loop("elastic").run(sampling, **row))
+    loop = worker._agent_loop("elastic")
+    return asyncio.run((loop.run_training if split == "train" else loop.run)(sampling, **row))

@@ -22,6 +22,7 @@ _MARKER = "latest_checkpointed_iteration.txt"
 _SAVING = ".saving"
 _DELETED = ".deleted_"
 _VALIDATION = "validation.json"
+_GENERATED = "generated_tokens.json"
 _DATA_STATE = "data.pt"
 """Position in the training data; without it verl starts the data over, with a warning."""
 _OF_RANK = re.compile(r"model_world_size_(\d+)_rank_\d+\.pt")
@@ -74,9 +75,23 @@ def validation_of(checkpoint: Path) -> Validation | None:
     return Validation(**json.loads(file.read_text())) if file.exists() else None
 
 
-def is_finished(out_dir: Path, steps: int) -> bool:
-    """Whether the run in `out_dir` reached `steps`."""
-    return (checkpoint_steps(out_dir) or [0])[-1] >= steps
+def is_finished(out_dir: Path, steps: int, max_generated_tokens: int | None = None) -> bool:
+    """Whether the run in `out_dir` reached `steps`, or so many generated tokens before."""
+    if (checkpoint_steps(out_dir) or [0])[-1] >= steps:
+        return True
+    return max_generated_tokens is not None and generated_tokens(out_dir) >= max_generated_tokens
+
+
+def generated_tokens(out_dir: Path) -> int:
+    """Tokens sampled in training rollouts up to the newest checkpoint."""
+    newest = latest_checkpoint(out_dir)
+    file = newest / _GENERATED if newest else None
+    return int(json.loads(file.read_text())) if file and file.exists() else 0
+
+
+def note_generated(saving: Path, step: int, tokens: int) -> None:
+    """Add `generated_tokens` to the checkpoint of `step`, which is being saved."""
+    (saving / f"{_PREFIX}{step}" / _GENERATED).write_text(f"{tokens}\n")
 
 
 def recover(out_dir: Path) -> None:

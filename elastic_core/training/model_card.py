@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from huggingface_hub import EvalResult
 
 RECORD = "training.json"
+_ALGORITHMS = {
+    "grpo": "GRPO",
+    "anytime": "anytime training (AnytimeReasoner's, thoughts cut at several budgets)",
+    "reo": "REO-RL (thoughts cut at several budgets)",
+}
 
 
 class TrainingRecord(TypedDict):
@@ -71,10 +76,11 @@ def render(record: TrainingRecord, cells: Sequence[Mapping[str, Any]], levels: L
     from huggingface_hub import ModelCardData
 
     train, name = record["train"], f"{record['preset']}, {record['checkpoint']} checkpoint"
+    algorithm = train.get("algorithm", "grpo")
     head = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-generation",
-        tags=["elastic-reasoning", "grpo"],
+        tags=["elastic-reasoning", algorithm],
         license=record["licence"],
         model_name=name if cells else None,
         eval_results=[_result(cell) for cell in cells] if cells else None,
@@ -83,8 +89,8 @@ def render(record: TrainingRecord, cells: Sequence[Mapping[str, Any]], levels: L
         *("---", head.to_yaml(), "---"),
         f"# {name}",
         "",
-        f"`{record['base']}` after {record['step']} steps of GRPO under a budget of {train['budget']} tokens (thinking "
-        f"+ solution; rollouts by the strategy `{train['strategy']}`), as in Elastic Reasoning.",
+        f"`{record['base']}` after {record['step']} steps of {_ALGORITHMS[algorithm]} under a budget of "
+        f"{train['budget']} tokens (thinking + solution; rollouts by the strategy `{train['strategy']}`).",
         "",
         _validation(record),
         "",

@@ -59,9 +59,9 @@ def status(preset: str | None, overrides: tuple[str, ...]) -> None:
     "tables",
     type=PATH,
     metavar="TABLE",
-    required=True,
     multiple=True,
-    help="A trajectory table, runs/PRESET/sweep/KEY/table; its sweep may be half done. Several with --bundle.",
+    help="A trajectory table, runs/PRESET/sweep/KEY/table; its sweep may be half done. Several with --bundle. Without it "
+    "the last run's.",
 )
 @click.option("--to", "directory", type=PATH, metavar="DIR", help="Where to; beside TABLE by default.")
 @click.option(

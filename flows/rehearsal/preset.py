@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from elastic_core.budget import TrainingBudget
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import bytes_present
 from elastic_core.data.registry import STAND_INS, all_datasets, select
@@ -145,7 +146,8 @@ def rehearsal_values(settings: Settings, twins: Mapping[str, Path], inputs: Inpu
         if settings.report.pairs:
             values["report"] |= {"pairs": [pair for pair in settings.report.pairs if measured.issuperset(pair)]}
     values["engine"] = _engine(settings)
-    values["sweep"] = _sweep(settings, values["sweep"], twins)
+    left_out = settings.ablation.keys() - values.get("ablation", {}).keys()
+    values["sweep"] = _sweep(settings, values["sweep"], twins, left_out)
     if inputs.library:
         values["sweep"]["templates"] = values["sweep"].get("templates", {}) | {"library": str(inputs.library)}
     return values
@@ -188,13 +190,22 @@ def _training(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
         "rollout_workers": 2,
         "attention": "sdpa",
     }
-    values = {**values, **changed}
+    values = _shortened({**values, **changed})
     if p.l1 is not None:
         values["l1"] = {**values["l1"], "lengths": "8..40"}
     # One sequence a forward pass: several of them make an update.
     lengths = {name: values[name] for name in ("budget", "prompt_tokens")}
     values["tokens_per_device"] = p.model_copy(update=lengths).context_tokens
     return values
+
+
+def _shortened(train: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a training that cut as many times, in shorter thoughts, and are ended by their steps."""
+    kept = {name: value for name, value in train.items() if name != "max_generated_tokens"}
+    if cuts := train.get("cuts"):
+        think = TrainingBudget.parse(BUDGET).think.high
+        kept["cuts"] = [think * number // len(cuts) for number in range(1, len(cuts) + 1)]
+    return kept
 
 
 def _budget(given: str) -> str:
@@ -215,7 +226,7 @@ def _ablation(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
             train = values[name]["train"]
             budget = {"budget": _budget(train["budget"])} if "budget" in train else {}
             steps = {"steps": STEPS} if "steps" in train else {}
-            shortened[name] = {**values[name], "train": {**train, **budget, **steps}}
+            shortened[name] = {**values[name], "train": _shortened({**train, **budget, **steps})}
     return shortened
 
 
@@ -232,8 +243,11 @@ def _engine(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path]) -> dict[str, Any]:
+def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path], left_out: Set[str]) -> dict[str, Any]:
     sweep = settings.sweep
+    if "strategies_of" in values:
+        own = {name: strategies for name, strategies in values["strategies_of"].items() if name not in left_out}
+        values = {**values, "strategies_of": own}
     models = list(values.get("models", sweep.models))
     single = all(set(checkpoints(name)) == {"policy"} for name in models)
     if single and len(models) > 1 and any(len(STRATEGIES[name].roles) > 1 for name in sweep.strategies):

@@ -9,7 +9,9 @@ import verl
 from omegaconf import OmegaConf
 
 import elastic_core
-from elastic_core.training.grpo.parameters import DEADLINES, GrpoParameters
+from elastic_core.training.algorithms.cuts import shares
+from elastic_core.training.grpo.parameters import DEADLINES, DEFAULT_ANSWERS, GrpoParameters
+from elastic_core.training.grpo.trainer import ESTIMATOR, ROWS_ESTIMATOR
 from elastic_core.training.sft import compose_config
 from elastic_core.training.sft_parameters import SftParameters, WarmStart
 from flows import presets
@@ -52,7 +54,41 @@ def _sharded_within(p: GrpoParameters) -> int:
     return p.gpus_per_node if p.nodes > 1 else -1
 
 
+def if_cut(what: Callable[[GrpoParameters], Any]) -> Callable[[Any], Any]:
+    """Where thoughts are cut; None elsewhere."""
+    return lambda parameters: None if parameters.algorithm == "grpo" else what(parameters)
+
+
 GRPO: dict[str, list[Arrival]] = {
+    "algorithm": [
+        Arrival("elastic.cuts.algorithm", if_cut(lambda p: p.algorithm), LOOP, "self.config.elastic.cuts.algorithm"),
+        Arrival(
+            "algorithm.adv_estimator",
+            lambda p: ESTIMATOR if p.algorithm == "grpo" else ROWS_ESTIMATOR,
+            TRAINER,
+            "adv_estimator=self.config.algorithm.adv_estimator",
+        ),
+    ],
+    "cuts": [Arrival("elastic.cuts.at", if_cut(lambda p: list(p.cuts_at)), LOOP, "settings.cuts.at")],
+    "cut_weights": [
+        Arrival(
+            "elastic.cuts.weights",
+            if_cut(lambda p: list(shares(p.cut_weighting, p.cuts_at))),
+            LOOP,
+            "settings.cuts.weights",
+        )
+    ],
+    "answers": [
+        Arrival("elastic.cuts.answers", if_cut(lambda p: p.answers or DEFAULT_ANSWERS), LOOP, "settings.cuts.answers")
+    ],
+    "max_generated_tokens": [
+        Arrival(
+            "elastic.max_generated_tokens",
+            same("max_generated_tokens"),
+            "elastic_core/training/grpo/trainer.py",
+            "self.config.elastic.max_generated_tokens",
+        )
+    ],
     "strategy": [Arrival("elastic.strategy", same("strategy"), LOOP, "settings.strategy")],
     "budget": [
         Arrival("elastic.budget", same("budget"), LOOP, "settings.budget"),
@@ -77,7 +113,15 @@ GRPO: dict[str, list[Arrival]] = {
         Arrival("trainer.total_training_steps", same("steps"), TRAINER, "self.config.trainer.total_training_steps")
     ],
     "batch_size": [Arrival("data.train_batch_size", same("batch_size"), TRAINER, "self.config.data.train_batch_size")],
-    "group_size": [Arrival(f"{ROLLOUT}.n", same("group_size"), "verl/trainer/ppo/v1/agent_loop_tq.py", "config.n if")],
+    "group_size": [
+        Arrival(
+            f"{ROLLOUT}.n",
+            lambda p: p.group_size if p.algorithm == "grpo" else 1,
+            "verl/trainer/ppo/v1/agent_loop_tq.py",
+            "config.n if",
+        ),
+        Arrival("elastic.cuts.thoughts", if_cut(lambda p: p.group_size), LOOP, "self.config.elastic.cuts.thoughts"),
+    ],
     "mini_batch_size": [
         Arrival(
             f"{ACTOR}.ppo_mini_batch_size",

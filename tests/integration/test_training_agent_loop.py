@@ -1,7 +1,10 @@
 """Rollouts through verl's agent loop, with a server that writes fixed tokens."""
 
+from typing import Any
+
 import pytest
 
+from elastic_core.rewards.truth import CodeTest, CodeTruth
 from elastic_core.seeds import group_seed, rollout_seed
 from tests.training_rollouts import BOX, END, EOS, TOKENIZER, WORD, Server, rollout
 
@@ -138,3 +141,67 @@ def test_lengths_verl_was_not_configured_for_are_errors() -> None:
         rollout(Server(WORD), prompt_length=2)
     with pytest.raises(ValueError, match=r"a response of .* at most 3"):
         rollout(Server(WORD, END, *BOX, EOS), response_length=3)
+
+
+CUTS = {"algorithm": "anytime", "at": [2, 6], "weights": [0.5, 0.5], "answers": 2, "thoughts": 3}
+
+
+class Thinker(Server):
+    """Thinks words, in the first of three thoughts one only; the answer is right after a cut at 6."""
+
+    async def generate(self, **request: Any) -> Any:
+        prefix, first = request["prompt_ids"], not self.requests
+        if END in prefix:
+            self.stream = [*BOX, EOS] if prefix[-2] == WORD == prefix[-7] else [WORD, EOS]
+        else:
+            self.stream = [WORD, END] if first else [WORD] * 6
+        return await super().generate(**request)
+
+
+def test_where_thoughts_are_cut_a_problem_leaves_rows_with_advantages() -> None:
+    server = Thinker()
+    rows = rollout(server, cuts=CUTS)
+    thoughts = [row for row in rows if row.extra_fields["score"] is None]
+    assert [len(row.response_ids) for row in thoughts] == [2, 6, 6]
+    assert len(rows) == 3 + 2 + 4 + 4
+    assert all(row.response_mask == [1] * len(row.response_ids) for row in rows)
+    # R = (0, 1, 1) / 2 of both segments and V2 = 1/3; V1 = 0 halves what the second one is compared with.
+    assert thoughts[1].advantages == pytest.approx([1 / 2 - 1 / 3] * 2 + [1 / 2 - 1 / 6] * 4)
+    assert thoughts[0].advantages == pytest.approx([-1 / 3] * 2)
+    assert thoughts[1].as_dict()["rm_scores"].tolist() == pytest.approx(thoughts[1].advantages)
+    assert "advantages" not in thoughts[1].as_dict()
+    limits = [request["sampling_params"]["max_tokens"] for request in server.requests]
+    assert sorted(limits) == [6] * 3 + [8] * 10, "each thought is drawn once"
+
+
+def test_rows_tell_of_their_thought_once_and_of_the_tokens_that_were_sampled() -> None:
+    server = Thinker()
+    found = [row.extra_fields for row in rollout(server, cuts=CUTS)]
+    measured = [fields["measured"] for fields in found if fields["measured"]]
+    assert [of_thought["anytime_acc"] for of_thought in measured] == [0.0, 0.5, 0.5]
+    assert [of_thought["acc_at_2"] for of_thought in measured] == [0.0, 0.0, 0.0]
+    assert [of_thought["acc"] for of_thought in measured] == [0.0, 1.0, 1.0]
+    assert sum(fields["generated_tokens"] for fields in found) == 2 + 6 + 6 + 6 * 2 + 4 * (len(BOX) + 1)
+
+
+class Programmer(Thinker):
+    """Writes the program after a cut at 6, else a word."""
+
+    async def generate(self, **request: Any) -> Any:
+        output = await super().generate(**request)
+        if output.token_ids[:-1] == list(BOX):
+            output.token_ids = [*TOKENIZER.encode("```python\nprint(12)\n```", add_special_tokens=False), EOS]
+            output.log_probs = [-0.5] * len(output.token_ids)
+        return output
+
+
+def test_programs_are_run_for_every_cut() -> None:
+    truth = CodeTruth("stdin", (CodeTest("", "12"),)).encode()
+    rows = rollout(Programmer(), cuts=CUTS, budget="6+64", response_length=71, grader="code", truth=truth)
+    accuracy = [fields["measured"]["acc_at_6"] for row in rows if (fields := row.extra_fields)["measured"]]
+    assert accuracy == [0.0, 1.0, 1.0]
+
+
+def test_validation_is_one_rollout_under_the_whole_budget_though_training_cuts() -> None:
+    output = rollout(Server(*[WORD] * 6, *BOX, EOS), cuts=CUTS, split="validation")
+    assert output.reward_score == 1.0 and output.extra_fields["reward_extra_info"]["think_tokens"] == 6.0

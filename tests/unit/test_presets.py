@@ -244,6 +244,8 @@ def test_pairs_are_of_models_that_are_measured() -> None:
         presets.resolve("e1-math-1.5b", {"sweep.models": ["base", "trained"], "report.pairs": pairs})
     ablation = presets.resolve("ablation-e1-math-1.5b", {"report.pairs": pairs[1:]})
     assert ablation.report.pairs == [("t1k", "drawn")]
+    seeds = {"sweep.models": ["base", "trained"], "train.seeds": [1, 2], "report.pairs": pairs[:1]}
+    assert presets.resolve("e1-math-1.5b", seeds).report.pairs == [("base", "trained")], "of all seeds"
 
 
 def test_a_list_may_be_given_as_one_text() -> None:

@@ -1,5 +1,7 @@
 """Verdicts follow from the table, and from nothing else: each claim on tables made to pass, to fail, and to lack it."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -199,15 +201,16 @@ def test_every_model_is_held_against_base_unless_pairs_are_named() -> None:
     assert sum(claim.verdict is NOT_MEASURED for claim in absent) == 4
 
 
-def test_an_ablation_holds_a_drawn_budget_against_fixed_ones_and_iterative_against_its_first_half() -> None:
+def test_an_ablation_holds_drawn_and_cut_budgets_against_fixed_ones_and_iterative_against_its_first_half() -> None:
     trainings = {
         "t16": training("16+32"),
         "t64": training("64+32"),
         "drawn": training("16..64+32"),
         "iterative": training("64+32", base="t16"),
         "l1": training("64+32", asks_length=True),
+        "anytime": replace(training("64+32"), cuts=True),
     }
-    rates = {"t16": 0.4, "t64": 0.9, "drawn": 0.6, "iterative": 0.9, "l1": 0.9}
+    rates = {"t16": 0.4, "t64": 0.9, "drawn": 0.6, "iterative": 0.9, "l1": 0.9, "anytime": 0.65}
     rows = cells({(name, "separate"): [rate] * 6 for name, rate in rates.items()})
     claims = between_trainings(rows, "hard", trainings, OURS)
     found = [(claim.statement.split(": ")[1].split(",")[0], claim.verdict) for claim in claims]
@@ -215,7 +218,10 @@ def test_an_ablation_holds_a_drawn_budget_against_fixed_ones_and_iterative_again
         ("drawn", HOLDS),
         ("drawn", FAILS),
         ("iterative is less than 15 points", FAILS),
+        ("anytime", HOLDS),
+        ("anytime", FAILS),
     ]
+    assert "anytime, with thoughts cut at several t, is above t16, with a fixed one" in claims[3].statement
     assert "above t16, with a fixed one" in claims[0].statement
     assert "above t16, which it began from" in claims[2].statement
 

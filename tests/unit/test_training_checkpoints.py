@@ -51,6 +51,18 @@ def test_a_checkpoint_counts_once_it_is_committed(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_10", "global_step_20", MARKER]
 
 
+def test_a_run_may_end_at_a_number_of_generated_tokens_that_its_checkpoints_remember(tmp_path: Path) -> None:
+    assert checkpoints.generated_tokens(tmp_path) == 0
+    with checkpoints.saving(tmp_path, 10) as temporary:
+        write(temporary, 10)
+        checkpoints.note_generated(temporary, 10, 5000)
+    assert not checkpoints.is_finished(tmp_path, 20, 5000), "it is not committed"
+    checkpoints.commit(tmp_path, 10, None, keep=2)
+    assert checkpoints.generated_tokens(tmp_path) == 5000
+    assert checkpoints.is_finished(tmp_path, 20, 5000) and not checkpoints.is_finished(tmp_path, 20, 5001)
+    assert not checkpoints.is_finished(tmp_path, 20)
+
+
 def test_a_run_killed_while_saving_resumes_from_the_checkpoint_before(tmp_path: Path) -> None:
     save(tmp_path, 10)
     with checkpoints.saving(tmp_path, 20) as temporary:

@@ -172,7 +172,7 @@ def configuration(tmp_path: Path) -> str:
     file = tmp_path / "verl.yaml"
     out_dir = tmp_path / "checkpoints"
     trainer = {"default_local_dir": str(out_dir), "total_training_steps": 4, "logger": ["console"], "test_freq": 2}
-    OmegaConf.save(OmegaConf.create({"trainer": trainer}), file)
+    OmegaConf.save(OmegaConf.create({"trainer": trainer, "elastic": {"max_generated_tokens": None}}), file)
     return str(file)
 
 

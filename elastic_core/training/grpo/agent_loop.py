@@ -1,6 +1,8 @@
-"""Rollouts of GRPO training: verl's agent loop drives the same strategy coroutine as the sweeps do, in Ray actors.
+"""Rollouts of training: verl's agent loop drives the same strategy coroutine as the sweeps do, in Ray actors.
 
-Sampled tokens get mask 1 (masks.py), forced ones log-probability 0. Validation runs through the same loop.
+GRPO's rollouts are one answer each. Where thoughts are cut (algorithms/anytime.py) a rollout is all thoughts of a
+problem with all their answers, and leaves rows whose tokens have their advantages. Sampled tokens get mask 1
+(masks.py), forced ones log-probability 0. Validation runs through the same loop, one answer each.
 """
 
 import asyncio
@@ -22,11 +24,15 @@ from verl.utils.profiler import simple_timer
 from elastic_core.budget import TrainingBudget
 from elastic_core.engines.base import drive
 from elastic_core.markers import load_markers
+from elastic_core.rewards import Grade
 from elastic_core.seeds import group_seed, request_seed, rollout_seed
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
+from elastic_core.training.algorithms.anytime import Answered, Cuts, num_distinct, think_and_answer
 from elastic_core.training.grpo.masks import loss_mask
 from elastic_core.training.grpo.parameters import L1Parameters
 from elastic_core.training.grpo.reward import LengthRequest, grade_trajectory, length, measures
+from elastic_core.training.grpo.rows import THINKING_ADVANTAGES, RowOutput, of_rollout, outputs
+from elastic_core.trajectory import Trajectory
 
 
 class ServerEngine:
@@ -36,7 +42,8 @@ class ServerEngine:
         server: verl's server client.
         base: sampling parameters a `Generate` does not carry, such as top_k.
 
-    `extra_fields` holds verl's bookkeeping over all requests (the range of weight versions that answered).
+    `extra_fields` holds verl's bookkeeping over all requests (the range of weight versions that answered), `generated`
+    counts their sampled tokens.
     """
 
     def __init__(self, server: Any, base: dict[str, Any]) -> None:
@@ -45,6 +52,7 @@ class ServerEngine:
         # One id per rollout keeps its requests on one replica, whose prefix cache holds the thought.
         self._rollout = uuid4().hex
         self.extra_fields: dict[str, Any] = {}
+        self.generated = 0
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         """Raises:
@@ -72,6 +80,7 @@ class ServerEngine:
         if first is not None:
             self.extra_fields["min_global_steps"] = first
         tokens = tuple(output.token_ids)
+        self.generated += len(tokens)
         # verl reports both a stop token and exhausted tokens as "completed".
         stopped = bool(tokens) and tokens[-1] in request.stop
         logprobs = tuple(output.log_probs) if sampling.logprobs else None
@@ -91,6 +100,10 @@ class ElasticAgentLoop(AgentLoopBase):
         self._masks_truncated = bool(settings.mask_truncated_samples)
         self._trains_on_forced_end = bool(settings.train_on_forced_end)
         self._seed = int(settings.seed)
+        self._cuts: Cuts | None = None
+        if settings.cuts:
+            at, weights = tuple(settings.cuts.at), tuple(settings.cuts.weights)
+            self._cuts = Cuts(at, weights, int(settings.cuts.answers), self._budget.solution)
         self._tokenizer, self._markers = load_markers(self.config.actor_rollout_ref.model.path)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
@@ -107,6 +120,88 @@ class ElasticAgentLoop(AgentLoopBase):
         group = self._group_seed(row)
         budget = self._budget.draw(group)
         request = LengthRequest.drawn(self._l1, group) if self._l1 else None
+        prompt = self._prompt(row, request)
+        sampling, base = _sampling(sampling_params)
+        engine = ServerEngine(self.server_manager, base)
+        metrics: dict[str, Any] = {}
+        with simple_timer("generate_sequences", metrics):
+            rollout = self._strategy.decode(prompt, budget, self._markers, sampling)
+            trajectory = await drive(rollout, {"policy": engine}, self._rollout_seed(row, int(row["session_id"])))
+        self._fits("response", len(trajectory.response_ids), self.rollout_config.response_length)
+        with simple_timer("compute_score", metrics):
+            graded = await self._grade(trajectory, row)
+        reward = request.reward(graded.score, length(trajectory)) if request else graded.score
+        measured = measures(trajectory, graded, request)
+        return AgentLoopOutput(
+            prompt_ids=list(prompt),
+            response_ids=list(trajectory.response_ids),
+            response_mask=loss_mask(
+                trajectory, forced_end=self._trains_on_forced_end, truncated=not self._masks_truncated
+            ),
+            response_logprobs=None if trajectory.logprobs is None else list(trajectory.logprobs),
+            reward_score=reward,
+            num_turns=2,
+            metrics=metrics,
+            extra_fields={
+                **engine.extra_fields,
+                **of_rollout(measured, reward, engine.generated),
+                "reward_extra_info": measured,
+                "turn_scores": [],
+                "tool_rewards": [],
+            },
+        )
+
+    async def run_training(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput | list[RowOutput]:
+        """As `run`; where thoughts are cut all thoughts of a problem, with all their answers."""
+        if self._cuts is None:
+            return await self.run(sampling_params, **row)
+        prompt = self._prompt(row)
+        sampling, base = _sampling(sampling_params)
+        engines = [ServerEngine(self.server_manager, base) for _ in range(int(self.config.elastic.cuts.thoughts))]
+        metrics: dict[str, Any] = {}
+        with simple_timer("generate_sequences", metrics):
+            thoughts = await asyncio.gather(
+                *(
+                    think_and_answer(
+                        prompt, self._cuts, self._markers, sampling, engine, self._rollout_seed(row, number)
+                    )
+                    for number, engine in enumerate(engines)
+                )
+            )
+        with simple_timer("compute_score", metrics):
+            grades = await asyncio.gather(*(self._grade_answers(answered, row) for answered in thoughts))
+        return outputs(
+            thoughts,
+            grades,
+            self._cuts,
+            thinking=THINKING_ADVANTAGES[self.config.elastic.cuts.algorithm],
+            truncated=not self._masks_truncated,
+            generated=[engine.generated for engine in engines],
+            shared={"num_turns": 2, "metrics": metrics},
+            versions=engines[0].extra_fields,
+        )
+
+    async def _grade_answers(self, answered: Answered, row: dict[str, Any]) -> list[list[Grade]]:
+        """By cut and answer; each answer is graded once, for all cuts that have it."""
+        own = num_distinct(answered)
+        flat = [trajectory for trajectories in answered[:own] for trajectory in trajectories]
+        found = await asyncio.gather(*(self._grade(trajectory, row) for trajectory in flat))
+        number = len(answered[0])
+        by_cut = [found[start : start + number] for start in range(0, len(found), number)]
+        return by_cut + [by_cut[-1]] * (len(answered) - own)
+
+    async def _grade(self, trajectory: Trajectory, row: dict[str, Any]) -> Grade:
+        # Parsing mathematics and running code block; other rollouts must go on meanwhile.
+        return await asyncio.to_thread(
+            grade_trajectory,
+            trajectory,
+            self._tokenizer,
+            self._markers,
+            kind=row["extra_info"]["grader"],
+            truth=row["reward_model"]["ground_truth"],
+        )
+
+    def _prompt(self, row: dict[str, Any], request: LengthRequest | None = None) -> tuple[int, ...]:
         *before, question = row["raw_prompt"]
         if request:
             question = {**question, "content": request.prompt(question["content"])}
@@ -116,47 +211,15 @@ class ElasticAgentLoop(AgentLoopBase):
             )
         )
         self._fits("prompt", len(prompt), self.rollout_config.prompt_length)
-        base = dict(sampling_params)
-        sampling = Sampling(base.pop("temperature"), base.pop("top_p"), bool(base.pop("logprobs")))
-        engine = ServerEngine(self.server_manager, base)
-        seed = rollout_seed(
+        return prompt
+
+    def _rollout_seed(self, row: dict[str, Any], session: int) -> int:
+        return rollout_seed(
             self._seed,
             step=int(row["global_steps"]),
             source=row["data_source"],
             index=int(row["index"]),
-            session=int(row["session_id"]),
-        )
-        metrics: dict[str, Any] = {}
-        with simple_timer("generate_sequences", metrics):
-            rollout = self._strategy.decode(prompt, budget, self._markers, sampling)
-            trajectory = await drive(rollout, {"policy": engine}, seed)
-        self._fits("response", len(trajectory.response_ids), self.rollout_config.response_length)
-        with simple_timer("compute_score", metrics):
-            # Parsing mathematics and running code block; other rollouts must go on meanwhile.
-            graded = await asyncio.to_thread(
-                grade_trajectory,
-                trajectory,
-                self._tokenizer,
-                self._markers,
-                kind=row["extra_info"]["grader"],
-                truth=row["reward_model"]["ground_truth"],
-            )
-        return AgentLoopOutput(
-            prompt_ids=list(prompt),
-            response_ids=list(trajectory.response_ids),
-            response_mask=loss_mask(
-                trajectory, forced_end=self._trains_on_forced_end, truncated=not self._masks_truncated
-            ),
-            response_logprobs=None if trajectory.logprobs is None else list(trajectory.logprobs),
-            reward_score=request.reward(graded.score, length(trajectory)) if request else graded.score,
-            num_turns=2,
-            metrics=metrics,
-            extra_fields={
-                **engine.extra_fields,
-                "reward_extra_info": measures(trajectory, graded, request),
-                "turn_scores": [],
-                "tool_rewards": [],
-            },
+            session=session,
         )
 
     def _group_seed(self, row: dict[str, Any]) -> int:
@@ -169,21 +232,28 @@ class ElasticAgentLoop(AgentLoopBase):
             raise ValueError(f"a {what} of {length} tokens; verl was configured for at most {limit}")
 
 
+def _sampling(sampling_params: dict[str, Any]) -> tuple[Sampling, dict[str, Any]]:
+    """What a `Generate` carries of verl's sampling parameters, and the others."""
+    base = dict(sampling_params)
+    return Sampling(base.pop("temperature"), base.pop("top_p"), bool(base.pop("logprobs"))), base
+
+
 class RolloutWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc]
     """verl's, with one agent loop per worker instead of one per rollout: making one takes 6 ms in verl 0.9.1, most of
     it in hydra, seconds per step when a step is short. Agent loops must keep no state between rollouts."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._loops: dict[str, AgentLoopBase] = {}
+        self._loops: dict[str, ElasticAgentLoop] = {}
 
     async def _run_agent_loop(
         self, sampling_params: dict[str, Any], trajectory: dict[str, Any], *, agent_name: str, trace: bool, **row: Any
     ) -> None:
-        output = await self._agent_loop(agent_name).run(sampling_params, **row)
-        await self._agent_loop_postprocess(output, trajectory["validate"], **row)
+        loop = self._agent_loop(agent_name)
+        run = loop.run if trajectory["validate"] else loop.run_training
+        await self._agent_loop_postprocess(await run(sampling_params, **row), trajectory["validate"], **row)
 
-    def _agent_loop(self, name: str) -> AgentLoopBase:
+    def _agent_loop(self, name: str) -> ElasticAgentLoop:
         if name not in self._loops:
             self._loops[name] = get_class(_agent_loop_registry[name]["_target_"])(
                 trainer_config=DictConfigWrap(self.config),

@@ -1,7 +1,7 @@
-"""GRPO's settings in verl's own configuration.
+"""Training's settings in verl's own configuration.
 
-The algorithm is GRPO: advantages are rewards minus the group's mean, over its standard deviation (trainer.py); PPO's
-clipped ratio is against the policy that sampled; the KL penalty is a loss term, not part of the reward.
+Advantages are those of the algorithm (elastic_core/training/algorithms); PPO's clipped ratio is against the policy that
+sampled; the KL penalty is a loss term, not part of the reward.
 """
 
 import json
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
 
 from elastic_core.engines.parameters import CPU_EXECUTOR
 from elastic_core.model_files import tensors
-from elastic_core.training.grpo.parameters import GrpoParameters
+from elastic_core.training.algorithms.cuts import shares
+from elastic_core.training.grpo.parameters import DEFAULT_ANSWERS, GrpoParameters
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -87,7 +88,7 @@ def _data(p: GrpoParameters, train_files: Sequence[Path], validation_files: Sequ
 
 def _algorithm(p: GrpoParameters) -> dict[str, Any]:
     return {
-        "algorithm.adv_estimator": "elastic_grpo",  # trainer.py registers it.
+        "algorithm.adv_estimator": "elastic_grpo" if p.algorithm == "grpo" else "elastic_rows",  # Of trainer.py.
         "critic.enable": False,
         "algorithm.use_kl_in_reward": False,
         "algorithm.rollout_correction.bypass_mode": p.reuse_rollout_logprobs,
@@ -98,7 +99,21 @@ def _algorithm(p: GrpoParameters) -> dict[str, Any]:
         "+elastic.train_on_forced_end": p.train_on_forced_end,
         "+elastic.seed": p.seed,
         "+elastic.keep_checkpoints": p.keep_checkpoints,
+        "+elastic.max_generated_tokens": p.max_generated_tokens,
+        **_cuts(p),
         **({f"+elastic.l1.{key}": value for key, value in p.l1} if p.l1 else {"+elastic.l1": None}),
+    }
+
+
+def _cuts(p: GrpoParameters) -> dict[str, Any]:
+    if p.algorithm == "grpo":
+        return {"+elastic.cuts": None}
+    return {
+        "+elastic.cuts.algorithm": p.algorithm,
+        "+elastic.cuts.at": p.cuts_at,
+        "+elastic.cuts.weights": shares(p.cut_weighting, p.cuts_at),
+        "+elastic.cuts.answers": p.answers or DEFAULT_ANSWERS,
+        "+elastic.cuts.thoughts": p.group_size,
     }
 
 
@@ -154,7 +169,8 @@ def _rollout(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
     rollout = "actor_rollout_ref.rollout"
     overrides: dict[str, Any] = {
         f"{rollout}.name": "vllm",
-        f"{rollout}.n": p.group_size,
+        # Thoughts that are cut make one rollout of a problem, with many rows.
+        f"{rollout}.n": p.group_size if p.algorithm == "grpo" else 1,
         f"{rollout}.temperature": p.temperature,
         f"{rollout}.seed": p.seed,
         f"{rollout}.tensor_model_parallel_size": p.tensor_parallel,

@@ -30,8 +30,9 @@ def main(file: str) -> None:
 
     config = cast("DictConfig", OmegaConf.load(file))
     out_dir, steps = Path(config.trainer.default_local_dir), int(config.trainer.total_training_steps)
-    if is_finished(out_dir, steps):
-        print(f"{out_dir}: already trained for {steps} steps, nothing to do")
+    tokens = config.elastic.max_generated_tokens
+    if is_finished(out_dir, steps, tokens):
+        print(f"{out_dir}: already trained to the end, nothing to do")
         return
     require_plugin()
     try:
@@ -46,8 +47,8 @@ def main(file: str) -> None:
         traceback.print_exc()
         raise SystemExit(f"{LOST}{type(error).__name__}, see above") from None
     # verl's loop can end at once, and looks as if it had trained.
-    if not is_finished(out_dir, steps):
-        raise RuntimeError(f"verl returned, but {out_dir} holds no checkpoint of step {steps}")
+    if not is_finished(out_dir, steps, tokens):
+        raise RuntimeError(f"verl returned, but {out_dir} holds no checkpoint of step {steps}, or of its last tokens")
 
 
 def run(config: "DictConfig") -> None:

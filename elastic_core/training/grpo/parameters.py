@@ -1,4 +1,4 @@
-"""Settings of GRPO training under a budget."""
+"""Settings of training under a budget, GRPO's and those of algorithms that train at several."""
 
 import operator
 from typing import Literal, Self
@@ -6,6 +6,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from elastic_core.budget import Budget, TokenRange, TrainingBudget
+from elastic_core.training.algorithms.cuts import Weighting, check_cuts, even_cuts, halved_cuts, shares
 
 DEADLINES = {"start_timeout_seconds", "step_timeout_seconds"}
 """Settings of whoever follows a training, which change nothing in it."""
@@ -15,6 +16,9 @@ RESOURCES = DEADLINES | {
     *("memory_fraction", "tokens_per_device", "offload", "attention", "keep_checkpoints"),
 }
 """What a training runs on, and how fast. What it learns is the same, up to rounding."""
+
+DEFAULT_ANSWERS = 4
+"""From each cut of a thought, as AnytimeReasoner has them."""
 
 PROMPT_TOKENS = 32
 """Room in the context for the sentence that asks for a length, in tokens."""
@@ -39,11 +43,40 @@ class L1Parameters(BaseModel):
         return text
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class GrpoParameters(BaseModel):
     """Defaults are those of E1-Math-1.5B (Elastic Reasoning, section 4.1)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    algorithm: Literal["grpo", "anytime", "reo"] = Field(
+        "grpo",
+        exclude_if=lambda algorithm: algorithm == "grpo",
+        description="grpo: one answer to each rollout, under one budget. anytime: thoughts cut at several budgets, "
+        "answers from each, and each segment of a thought rewarded for the cuts after it (AnytimeReasoner). reo: as "
+        "anytime, with one reward for the whole thought (REO-RL).",
+    )
+    cuts: tuple[int, ...] | None = Field(
+        None,
+        exclude_if=_is_none,
+        description="Thinking tokens that anytime and reo cut a thought at, ascending to the budget's; by default its "
+        "quarters, or for reo its eighth, quarter, half and all of it.",
+    )
+    cut_weights: Weighting | tuple[float, ...] | None = Field(
+        None,
+        exclude_if=_is_none,
+        description='How much each cut counts: "uniform" (anytime\'s default), "linear" in its tokens, "log-uniform" '
+        '(the mean over log t), "width" (the mean over t, reo\'s default), or a number for each.',
+    )
+    answers: int | None = Field(
+        None,
+        ge=2,
+        exclude_if=_is_none,
+        description=f"Answers from each cut of anytime and reo; {DEFAULT_ANSWERS} by default.",
+    )
     strategy: Literal["separate", "vanilla"] = Field(
         "separate", description="How rollouts are decoded; vanilla trains under plain truncation at t + s."
     )
@@ -56,8 +89,17 @@ class GrpoParameters(BaseModel):
         None, description="Ask for a length in the prompt and reward it, as L1 does; needs strategy vanilla."
     )
     steps: int = Field(200, ge=1, description="Training steps: rollouts of one batch, then updates on it.")
+    max_generated_tokens: int | None = Field(
+        None,
+        ge=1,
+        exclude_if=_is_none,
+        description="End after the step that brings the tokens sampled in training rollouts to so many, if `steps` "
+        "have not ended before: trainings of different algorithms are compared at equal tokens.",
+    )
     batch_size: int = Field(128, ge=1, description="Problems per step.")
-    group_size: int = Field(8, ge=2, description="Rollouts per problem, among which rewards are compared.")
+    group_size: int = Field(
+        8, ge=2, description="Rollouts per problem, or its thoughts, among which rewards are compared."
+    )
     mini_batch_size: int = Field(64, ge=1, description="Problems per optimiser update; divides batch_size.")
     learning_rate: float = Field(1e-6, gt=0, description="AdamW's, constant after the warm-up.")
     warmup_steps: int = Field(
@@ -164,6 +206,37 @@ class GrpoParameters(BaseModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _cut(self) -> Self:
+        if self.algorithm == "grpo":
+            for name in ("cuts", "cut_weights", "answers"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} has no effect: algorithm = grpo, expected anytime or reo")
+            return self
+        budget = TrainingBudget.parse(self.budget)
+        if self.strategy != "separate":
+            raise ValueError(f"{self.algorithm} cuts thoughts: strategy = {self.strategy}, expected separate")
+        if budget.fixed is None:
+            raise ValueError(f"{self.algorithm} draws no budgets: budget = {self.budget}, expected one, and train.cuts")
+        if self.train_on_forced_end:
+            raise ValueError(f"train_on_forced_end has no effect: {self.algorithm} trains thoughts and answers alone")
+        check_cuts(self.cuts_at, budget.think.high)
+        shares(self.cut_weighting, self.cuts_at)
+        return self
+
+    @property
+    def cuts_at(self) -> tuple[int, ...]:
+        """Budgets of thinking that rollouts are trained at: the cuts, given or by default."""
+        think = TrainingBudget.parse(self.budget).think.high
+        if self.algorithm == "grpo":
+            return (think,)
+        return self.cuts or (even_cuts(think) if self.algorithm == "anytime" else halved_cuts(think))
+
+    @property
+    def cut_weighting(self) -> Weighting | tuple[float, ...]:
+        """How cuts are weighed, given or by default."""
+        return self.cut_weights or ("uniform" if self.algorithm == "anytime" else "width")
+
     @property
     def response_tokens(self) -> int:
         """Longest response: t sampled, one forced think-end, s sampled."""
@@ -178,5 +251,6 @@ class GrpoParameters(BaseModel):
 
     @property
     def fixed_budget(self) -> Budget | None:
-        """The one (t*, s*) that was trained under; None where it was drawn, or a length was asked for instead."""
-        return None if self.l1 else TrainingBudget.parse(self.budget).fixed
+        """The one (t*, s*) that was trained under; None where there were several, it was drawn, or a length was asked
+        for instead."""
+        return None if self.l1 or self.algorithm != "grpo" else TrainingBudget.parse(self.budget).fixed

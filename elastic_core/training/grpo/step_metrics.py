@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 STEP = "training/global_step"
+GENERATED = "training/generated_tokens"
+"""Sampled in training rollouts since the first step."""
 EVERY_STEP = (
     STEP,
     "critic/score/mean",

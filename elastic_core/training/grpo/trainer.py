@@ -1,8 +1,8 @@
-"""verl's synchronous GRPO trainer with our group advantage, made to fail loudly and to report what elastic reasoning is
-about."""
+"""verl's synchronous trainer with our advantages, made to fail loudly and to report what elastic reasoning is about."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import lcm
 from pathlib import Path
 from typing import Any
 
@@ -16,39 +16,30 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from elastic_core.retry import wait_until
 from elastic_core.training import checkpoints
-from elastic_core.training.grpo.step_metrics import STEP, NothingLearned, SamplerAgreement, StepMetrics, validation_of
+from elastic_core.training.algorithms.grpo import group_advantages
+from elastic_core.training.grpo.groups import GroupedClient
+from elastic_core.training.grpo.step_metrics import (
+    GENERATED,
+    STEP,
+    NothingLearned,
+    SamplerAgreement,
+    StepMetrics,
+    validation_of,
+)
 
-ESTIMATOR = "elastic_grpo"
-_EPSILON = 1e-6
+ESTIMATOR, ROWS_ESTIMATOR = "elastic_grpo", "elastic_rows"
+"""Of rollouts whose rewards are compared, and of rows that come with their advantages."""
+
+register_adv_est(ESTIMATOR)(group_advantages)
 
 
-@register_adv_est(ESTIMATOR)
-def group_advantages(
-    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, index: np.ndarray, **_: Any
+@register_adv_est(ROWS_ESTIMATOR)
+def given_advantages(
+    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """GRPO's group advantage (Elastic Reasoning, section 3.3): rewards less their group's mean, over its deviation.
-
-    A_i = (r_i - mean(r)) / (std(r) + 1e-6) on every token of rollout i that is trained on (masks.py), 0 on others.
-
-    verl's own "grpo" takes mean and deviation in single precision, where equal rewards that are no whole numbers, like
-    those of L1's responses that are all cut, have a mean that differs from them: it is off by 1e-7, and divided by
-    1e-6. In double precision the mean of equal rewards is exact, so a group without variance has advantage 0.
-
-    Args:
-        token_level_rewards: (rollouts, tokens), the reward on the last token.
-        response_mask: (rollouts, tokens), 0 where not trained on or padding.
-        index: (rollouts,) which group each is of.
-
-    Returns:
-        Advantages and returns, (rollouts, tokens), the same: there is no critic.
-    """
-    rewards = token_level_rewards.sum(dim=-1).double()
-    advantages = torch.empty_like(rewards)
-    for group in set(index):
-        rows = torch.from_numpy(index == group)
-        mean, deviation = rewards[rows].mean(), rewards[rows].std()
-        advantages[rows] = (rewards[rows] - mean) / (deviation + _EPSILON)
-    of_tokens = advantages.float().unsqueeze(-1) * response_mask
+    """Each token's advantage as the rollout worker found it, where all rollouts of a problem are (rows.py), on every
+    token that is trained on."""
+    of_tokens = token_level_rewards * response_mask
     return of_tokens, of_tokens
 
 
@@ -74,6 +65,8 @@ class ElasticTrainer(PPOTrainerSync):
     """Of the last step."""
     _training = False
     """Whether the first step of this process has begun."""
+    _generated = 0
+    """Tokens sampled in training rollouts, those of earlier processes included."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -96,7 +89,9 @@ class ElasticTrainer(PPOTrainerSync):
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
         # verl starts from scratch when its tracker file or the folder it names is missing.
-        checkpoints.require_resumed(Path(self.config.trainer.default_local_dir), self.global_steps)
+        out_dir = Path(self.config.trainer.default_local_dir)
+        checkpoints.require_resumed(out_dir, self.global_steps)
+        self._generated = checkpoints.generated_tokens(out_dir)
 
     def _save_checkpoint(self) -> None:
         # verl writes in place, and its own rotation deletes before it has saved.
@@ -107,6 +102,7 @@ class ElasticTrainer(PPOTrainerSync):
                 super()._save_checkpoint()
             finally:
                 self.config.trainer.default_local_dir = out_dir
+            checkpoints.note_generated(temporary, self.global_steps, self._generated)
         self._uncommitted = self.global_steps
 
     def commit(self) -> None:
@@ -130,6 +126,37 @@ class ElasticTrainer(PPOTrainerSync):
         self._require_loggers()
         self._training = True
 
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
+        batch = super().step(metrics, timing_raw)
+        extras = _extra_fields(batch)
+        self._generated += sum(extra["generated_tokens"] for _, extra in extras)
+        metrics |= rollout_metrics(extras) | {GENERATED: float(self._generated)}
+        limit = self.config.elastic.max_generated_tokens
+        if limit is not None and self._generated >= limit:
+            # verl looks after this whether to save and to validate, and then whether there is another step.
+            self.total_training_steps = self.global_steps
+            self.config.trainer.save_freq = 1
+            self.config.trainer.test_freq = min(1, self.config.trainer.test_freq)
+        return batch
+
+    @property
+    def _updates(self) -> int:
+        """Of a step."""
+        return int(self.config.data.train_batch_size // self.config.actor_rollout_ref.actor.ppo_mini_batch_size)
+
+    def _get_required_batch_multiple(self, dp_size: int) -> int:
+        # verl has a mini-batch of so many rows. Of a problem there may be many or few; a step has its updates.
+        return self._updates * lcm(dp_size, int(self.config.actor_rollout_ref.rollout.n))
+
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        actor = self.config.actor_rollout_ref.actor
+        problems, rollouts = actor.ppo_mini_batch_size, self.config.actor_rollout_ref.rollout.n
+        actor.ppo_mini_batch_size = len(batch) // (self._updates * rollouts)
+        try:
+            return super()._update_actor(batch, metrics)
+        finally:
+            actor.ppo_mini_batch_size = problems
+
     def _validate(self) -> Any:
         # verl validates at every start. Of the step that was resumed from, what is to be known was recorded.
         if self.global_steps and not self._training:
@@ -150,22 +177,35 @@ class ElasticTrainer(PPOTrainerSync):
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         super()._compute_metrics(batch, metrics, *args, **kwargs)
-        metrics.update(self._rollout_metrics(batch))
+        if "rollout/anytime_acc" in metrics:  # verl takes the rows' advantages for rewards.
+            metrics["critic/score/mean"] = metrics["critic/rewards/mean"] = metrics["rollout/anytime_acc"]
         for watcher in self._watchers:
             if warning := watcher.look(self.global_steps, metrics):
                 print(warning, flush=True)
         self._validation = validation_of(metrics)
 
-    def _rollout_metrics(self, batch: Any) -> dict[str, float]:
-        import transfer_queue
 
-        keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
-        fields = ["uid", "rm_scores", "extra_fields"]
-        data = transfer_queue.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
-        rewards = [float(of_tokens.sum()) for of_tokens in data["rm_scores"].unbind()]
-        measures = [extra["reward_extra_info"] for extra in data["extra_fields"]]
-        means = {f"rollout/{name}": float(np.mean([row[name] for row in measures])) for name in measures[0]}
-        return means | group_metrics(list(data["uid"]), rewards)
+def _extra_fields(batch: Any) -> list[tuple[str, dict[str, Any]]]:
+    """Of each row, with its problem."""
+    import transfer_queue
+
+    keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
+    data = transfer_queue.kv_batch_get(
+        keys=keys, partition_id=batch.partition_id, select_fields=["uid", "extra_fields"]
+    )
+    return list(zip(data["uid"], data["extra_fields"], strict=True))
+
+
+def rollout_metrics(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, float]:
+    """Means of the rollouts' measures, and how many problems taught nothing.
+
+    Args:
+        rows: the problem of each, and `rows.of_rollout`.
+    """
+    measured = [row["measured"] for _, row in rows if row["measured"]]
+    means = {f"rollout/{name}": float(np.mean([of_rollout[name] for of_rollout in measured])) for name in measured[0]}
+    scored = [(problem, row["score"]) for problem, row in rows if row["score"] is not None]
+    return means | group_metrics(*zip(*scored, strict=True))
 
 
 def group_metrics(problems: Sequence[str], rewards: Sequence[float]) -> dict[str, float]:
@@ -201,7 +241,7 @@ def train(config: DictConfig) -> None:
         trainer.init()
         loops = RolloutManager.create(
             config=config,
-            llm_client=trainer.get_llm_client(),
+            llm_client=_client(trainer),
             teacher_client=trainer.get_teacher_client(),
             reward_loop_worker_handles=trainer.get_reward_handles(),
         )
@@ -211,6 +251,14 @@ def train(config: DictConfig) -> None:
         trainer.logger.finish()
     finally:
         transfer_queue.close()
+
+
+def _client(trainer: ElasticTrainer) -> Any:
+    """Of the rollout servers; where models are small, one that asks them in groups."""
+    if trainer.config.trainer.device != "cpu":
+        return trainer.get_llm_client()
+    manager = trainer.llm_server_manager
+    return manager.get_client(GroupedClient, servers=manager.server_handles)
 
 
 def _wait_for_exclusive_cluster() -> None:
