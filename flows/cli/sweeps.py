@@ -60,8 +60,8 @@ def status(preset: str | None, overrides: tuple[str, ...]) -> None:
     type=PATH,
     metavar="TABLE",
     multiple=True,
-    help="A trajectory table, runs/PRESET/sweep/KEY/table; its sweep may be half done. Several with --bundle. Without it "
-    "the last run's.",
+    help="A trajectory table, runs/PRESET/sweep/KEY/table; its sweep may be half done. Several with --bundle. Without "
+    "it the last run's.",
 )
 @click.option("--to", "directory", type=PATH, metavar="DIR", help="Where to; beside TABLE by default.")
 @click.option(
