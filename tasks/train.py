@@ -79,10 +79,11 @@ def train_policy(
                 require_processes(checkpoints, parameters.nodes * parameters.gpus_per_node)
                 environment = launch.job_environment(config) | tracker.job_environment(run_id)
                 log_file = directory / "train.log"
+                unit = "steps" if parameters.max_generated_tokens is None else "steps at most"
                 pretended = (parameters.nodes, parameters.gpus_per_node) if parameters.device == "cpu" else ()
                 with (
                     running_cluster(cluster, *pretended) as running,
-                    progress("train", parameters.steps, "steps") as shown,
+                    progress("train", parameters.steps, unit) as shown,
                 ):
                     job = launch.submit(running, config, directory / "verl.yaml", environment)
                     get_run_logger().info("following job %s at %s, log in %s", job, running.dashboard, log_file)
