@@ -79,9 +79,10 @@ def train_policy(
                 require_processes(checkpoints, parameters.nodes * parameters.gpus_per_node)
                 environment = launch.job_environment(config) | tracker.job_environment(run_id)
                 log_file = directory / "train.log"
+                unit = "steps" if parameters.max_generated_tokens is None else "steps at most"
                 pretended = (parameters.nodes, parameters.gpus_per_node) if parameters.device == "cpu" else ()
                 with (
-                    progress("train", parameters.steps, "steps") as shown,
+                    progress("train", parameters.steps, unit) as shown,
                     running_cluster(cluster, *pretended) as running,
                 ):
                     job = launch.submit(running, config, directory / "verl.yaml", environment)
