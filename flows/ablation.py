@@ -18,7 +18,7 @@ from flows.sweep import sweep
 from flows.train import train, warm_start
 
 
-@flow(name="ablation")
+@flow(name="ablation", flow_run_name="{preset} ablation")
 def ablation(preset: str = "ablation-embedded", overrides: dict[str, Any] | None = None) -> Path:
     """Train every variant of the section `ablation`, once with each seed, and measure them beside `sweep.models`, under
     one MLflow run. After a crash the same call finishes what is missing.

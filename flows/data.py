@@ -178,7 +178,7 @@ class DataInputs:
         return entry
 
 
-@flow(name="prepare-data")
+@flow(name="prepare-data", flow_run_name="{preset} prepare-data")
 def prepare_data(
     preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None
 ) -> Path:

@@ -37,7 +37,7 @@ base, by date. A step is a day since 1970-01-01; `model_version` of `newest · b
 measured."""
 
 
-@flow(name="nightly")
+@flow(name="nightly", flow_run_name="{preset} nightly")
 def nightly(preset: str = "embedded", overrides: dict[str, Any] | None = None, day: str | None = None) -> Path:
     """Measure base, and the newest model that MLflow has of this preset's trainings where there is one, with samples
     drawn anew, and add a point to their history in MLflow. A day that has its point keeps it.

@@ -15,7 +15,7 @@ from flows.sweep import sweep
 from flows.train import require_chat_template, train, warm_start
 
 
-@flow(name="pipeline")
+@flow(name="pipeline", flow_run_name="{preset} pipeline")
 def pipeline(preset: str = "embedded", overrides: dict[str, Any] | None = None) -> Path:
     """Everything, under one MLflow run. After a crash the same call finishes what is missing; after success it does
     nothing and says so.

@@ -18,7 +18,7 @@ from tasks.report import fetch_standings, write_report
 from tasks.stage import STANDINGS
 
 
-@flow(name="report")
+@flow(name="report", flow_run_name="{preset} report")
 def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None) -> Path:
     """Build the report of a finished sweep; returns the path of report.md, beside which all else lies.
 

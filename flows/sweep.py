@@ -21,7 +21,7 @@ from tasks.sweep import measure
 from tasks.terminal import print_result
 
 
-@flow(name="sweep")
+@flow(name="sweep", flow_run_name="{preset} sweep")
 def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None) -> Path:
     """Measure the grid; what the table already holds is not generated again. The models of the preset's own trainings
     get cards that say what was measured of them.

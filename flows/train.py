@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
-@flow(name="warm-start")
+@flow(name="warm-start", flow_run_name="{preset} warm-start")
 def warm_start(
     preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None
 ) -> Path:
@@ -48,7 +48,7 @@ def warm_start(
     return inputs.warm_start.directory / MODEL
 
 
-@flow(name="train")
+@flow(name="train", flow_run_name="{preset} train")
 def train(preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None) -> Path:
     """Train the base model under the budget, once with each seed; returns the trained Hugging Face checkpoint, that of
     the first seed.

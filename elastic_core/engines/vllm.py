@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from elastic_core.engines.base import EngineLost, RequestFailed
@@ -39,17 +39,16 @@ class VllmEngine:
 
     def __init__(self, model: str, parameters: EngineParameters, *, keeps_budgets: bool = False) -> None:
         os.environ.update(engine_environment(parameters.device))
-        arguments = _engine_arguments(model, parameters)
+        further: dict[str, Any] = {}
         self._stops = Stops.of(load_markers(model)[1]) if keeps_budgets else None
         if self._stops is not None:
             chosen = installed_runner(parameters.device)
             os.environ.update(chosen.environment)
-            arguments |= {"logits_processors": [chosen.processor], "additional_config": additional_config(self._stops)}
+            further = {"logits_processors": [chosen.processor], "additional_config": additional_config(self._stops)}
         os.environ.setdefault("VLLM_HOST_IP", HOST)  # All processes of an engine are on this machine.
-        from vllm import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+        self._llm = AsyncLLM.from_engine_args(_engine_arguments(model, parameters, further))
         self._numbers = itertools.count()
         self.parameters = parameters
         self.max_model_len: int = self._llm.model_config.max_model_len
@@ -125,15 +124,18 @@ class VllmEngine:
         self._llm.shutdown()
 
 
-def _engine_arguments(model: str, parameters: EngineParameters) -> dict[str, Any]:
-    return {
+def _engine_arguments(model: str, parameters: EngineParameters, further: Mapping[str, Any]) -> Any:
+    from vllm import AsyncEngineArgs
+
+    return AsyncEngineArgs(
         **parameters.arguments(model),
-        "model": model,
-        "skip_tokenizer_init": True,
+        **further,
+        model=model,
+        skip_tokenizer_init=True,
         # The checkpoint's own sampling defaults and end-of-text ids must not leak into requests.
-        "generation_config": "vllm",
-        "disable_log_stats": True,
-    }
+        generation_config="vllm",
+        disable_log_stats=True,
+    )
 
 
 def _sampling_parameters(request: Generate, max_tokens: int, seed: int, *, streamed: bool) -> Any:

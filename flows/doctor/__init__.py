@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from flows.settings import Settings
 
 _PLUGIN_PROBE = "from elastic_core.training.requirements import require_plugin; require_plugin()"
-_TEMPLATE_PROBE = "import sys; from flows.train import check_chat_template; check_chat_template(*sys.argv[1:])"
+TEMPLATE_PROBE = "import sys; from flows.train import check_chat_template; check_chat_template(*sys.argv[1:])"
 
 
 def main(preset: str, overrides: Mapping[str, Any]) -> int:
@@ -81,7 +81,7 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
     uses = models_in_use(settings)
     looks = start_look(uses)
     sft = settings.warm_start.sft if settings.base == "warm-start" else None
-    template = sft and start_probe(_TEMPLATE_PROBE, settings.warm_start.initial, sft.chat_template)
+    template = sft and start_probe(TEMPLATE_PROBE, settings.warm_start.initial, sft.chat_template)
     yield check_compiler(compiler_files(build))
     yield from _check_gpus(settings, gpu_demands(settings))
     yield from check_machine(runs)

@@ -38,7 +38,6 @@ def test_engines_of_sweeps_and_the_playground_start_with_it(chosen: str, monkeyp
     module = ModuleType("async_llm")
     module.AsyncLLM = AsyncLLM  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "vllm.v1.engine.async_llm", module)
-    monkeypatch.setattr(vllm, "_native_markers", lambda model: "none")
     monkeypatch.setattr(vllm, "_engine_arguments", lambda *arguments: None)
     vllm.VllmEngine("model", EngineParameters())
     assert found == [chosen]

@@ -19,6 +19,7 @@ from elastic_core.training import model_card
 from elastic_core.training.model_card import TrainingRecord
 from flows import export, presets
 from flows.inputs import Inputs
+from flows.run import FlowRun
 from reports.parameters import ReportParameters
 from tasks.stage import TABLE, Stage
 from tests.unit.test_report_summary import make_rows
@@ -139,7 +140,7 @@ def test_a_hub_that_is_not_reached_is_one_sentence(model: Path, monkeypatch: pyt
 def test_a_sweep_finds_what_training_left_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(tmp_path, "smoke", "train", {"steps": 2})
     monkeypatch.setattr(Inputs, "trainings", {2: stage})
-    inputs = Inputs(SimpleNamespace(preset="smoke", settings=presets.resolve("smoke")))  # type: ignore[arg-type]
+    inputs = Inputs(FlowRun(presets.resolve("smoke"), tmp_path))
     with pytest.raises(UserError, match=r"run first: elastic run train --preset smoke"):
         inputs.trained("best")
     (stage.directory / "model").mkdir(parents=True)
@@ -155,7 +156,7 @@ def test_of_several_seeds_one_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     stages = {seed: Stage(tmp_path, "smoke", "train", {"seed": seed}) for seed in (1, 2)}
     monkeypatch.setattr(Inputs, "trainings", stages)
     settings = presets.resolve("smoke", {"train.seeds": [1, 2]})
-    inputs = Inputs(SimpleNamespace(preset="smoke", settings=settings))  # type: ignore[arg-type]
+    inputs = Inputs(FlowRun(settings, tmp_path))
     (stages[2].directory / "model").mkdir(parents=True)
     stages[2].marker.write_text("{}")
     assert inputs.trained("trained@2") == stages[2].directory / "model"

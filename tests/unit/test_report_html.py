@@ -21,7 +21,7 @@ from elastic_core.data.problems import Problem
 from elastic_core.rewards.grade import GradeStatus
 from elastic_core.rewards.truth import MathTruth
 from elastic_core.statistics.budgets import anytime_accuracy
-from elastic_core.statistics.cost import TOKENS, cell_costs, work
+from elastic_core.statistics.cost import TOKENS, cell_costs, with_work
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 from reports.chart import HEIGHT, WIDTH, main_chart
 from reports.colours import LEAST_CONTRAST, WHITE, contrast, parse, tinted
@@ -220,7 +220,7 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> str:
         advice=[bad],
         coverage=bad,
         summary=summarize(rows),
-        priced=priced(summarize(rows), cell_costs(rows.with_columns(work()), TOKENS)),
+        priced=priced(summarize(rows), cell_costs(with_work(rows.lazy()).collect(), TOKENS)),
         anytime=anytime_accuracy(cell_problems(rows)),
         headline={},
         claims=[Claim(bad, bad, Verdict.HOLDS, bad)],
@@ -259,7 +259,7 @@ def test_the_scripts_never_write_markup() -> None:
 def test_the_main_figure_links_every_cell_and_shows_no_more_lines_in_a_panel_than_can_be_told_apart() -> None:
     rows = make_rows(num_problems=4, num_samples=1, budgets=[16, 48])
     summary = summarize(rows)
-    cells = priced(summary, cell_costs(rows.with_columns(work()), TOKENS))
+    cells = priced(summary, cell_costs(with_work(rows.lazy()).collect(), TOKENS))
     chart = main_chart(cells, [Setting("hard", "trained", "2 points", Budget(48, 32))], "tokens")
     assert [panel.strategy for panel in chart.panels[:3]] == ["separate", "budget_forcing", "vanilla"]
     assert all(len(panel.lines) <= 4 for panel in chart.panels)
@@ -272,7 +272,7 @@ def test_the_main_figure_links_every_cell_and_shows_no_more_lines_in_a_panel_tha
 
 def test_every_panel_fits_its_frame() -> None:
     rows = make_rows(num_problems=4, num_samples=1, budgets=[0, 16], models=["base"])
-    cells = priced(summarize(rows), cell_costs(rows.with_columns(work()), TOKENS))
+    cells = priced(summarize(rows), cell_costs(with_work(rows.lazy()).collect(), TOKENS))
     for panel in main_chart(cells, [], "tokens").panels:
         for point in panel.points:
             assert 0 <= point.x <= WIDTH and 0 <= point.low <= HEIGHT and 0 <= point.high <= point.y <= point.low
