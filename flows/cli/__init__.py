@@ -138,8 +138,10 @@ def _run(flow: str, preset: str, changes: dict[str, Any], verbose: bool) -> None
     if not verbose:
         click.echo(f"log: {log}", err=True)
     with nullcontext() if verbose else terminal.quiet(log):
-        result = _load(flow)(preset=preset, overrides=changes)
-        _mute_farewell()
+        try:
+            result = _load(flow)(preset=preset, overrides=changes)
+        finally:
+            _mute_farewell()
     stages = ", ".join(f"{name} {seconds:.0f}" for name, seconds in stage_seconds.items())
     click.echo(f"{flow} finished in {time.perf_counter() - started:.0f} s{stages and ': '}{stages}", err=True)
     click.echo(closing(result) if result.name == REPORT else result)
