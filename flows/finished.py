@@ -32,10 +32,15 @@ class Finished(NamedTuple):
 
 
 def finished(flow: str, preset: str, overrides: Mapping[str, Any]) -> Finished | None:
-    """None where something is missing, or wrong, or more is to be done than what stages leave: the flow sees to it."""
+    """None where something is missing, or wrong, or more is to be done than what stages leave: the flow sees to it.
+
+    Raises:
+        UserError: the settings name data that there is not, or use it as it may not be; no server is needed to say so.
+    """
     run = FlowRun(presets.resolve(preset, overrides), environment.runs_directory(), given=preset)
     stages: list[Stage] = []
     inputs = Inputs(run)
+    _ = inputs.data.chosen
     try:
         for stage in _stages(flow, inputs):
             if not stage.marker.exists():

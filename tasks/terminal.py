@@ -36,7 +36,8 @@ def print_result(text: str) -> None:
 
 @contextmanager
 def quiet(log: Path) -> Iterator[None]:
-    """Have everything that is printed go to the end of a file, but for what is told."""
+    """Have everything that is printed go to the end of a file, but for what is told. The file is named before that, so
+    that input refused before any work is answered by its error alone."""
     global _output, _console
     log.parent.mkdir(parents=True, exist_ok=True)
     _flush()
@@ -46,7 +47,7 @@ def quiet(log: Path) -> Iterator[None]:
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    teller = _Teller()
+    teller = _Teller(log)
     for name in _LOGGERS:
         logging.getLogger(name).addHandler(teller)
     try:
@@ -74,7 +75,14 @@ def _flush() -> None:
 
 
 class _Teller(logging.Handler):
+    def __init__(self, log: Path) -> None:
+        super().__init__()
+        self._log: Path | None = log
+
     def emit(self, record: logging.LogRecord) -> None:
         # Errors end the command, which says why.
         if record.levelno == logging.WARNING or getattr(record, "told", False):
+            if self._log is not None:
+                console().print(f"log: {self._log}", markup=False)
+                self._log = None
             console().print(record.getMessage(), markup=False)

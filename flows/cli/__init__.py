@@ -135,8 +135,6 @@ def _run(flow: str, preset: str, changes: dict[str, Any], verbose: bool) -> None
     last_run.remember(preset, changes)
     started = time.perf_counter()
     log = environment.runs_directory() / settings.preset / f"{flow}.log"
-    if not verbose:
-        click.echo(f"log: {log}", err=True)
     with nullcontext() if verbose else terminal.quiet(log):
         try:
             result = _load(flow)(preset=preset, overrides=changes)
@@ -274,10 +272,12 @@ def _load(flow: str) -> Callable[..., Any]:
 
 
 def _mute_farewell() -> None:
-    """Without PREFECT_API_URL a flow's temporary server says goodbye at exit, after what must be our last line."""
+    """Without PREFECT_API_URL a flow's temporary server says goodbye at exit, and its events worker that it still has
+    some to send: both after what must be our last line."""
     import logging
 
-    logging.getLogger("prefect").setLevel(logging.WARNING)
+    for name in ("prefect", "EventsWorker"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def main() -> None:

@@ -1,10 +1,13 @@
 """What a command shows, and what goes to its log."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tasks import terminal
 
 SCRIPT = """
 import logging, os, subprocess, sys
@@ -36,7 +39,7 @@ def ran(log: Path, *more: str) -> subprocess.CompletedProcess[str]:
 def test_a_log_has_what_everybody_prints_and_the_terminal_what_is_told(tmp_path: Path) -> None:
     done = ran(tmp_path / "new" / "log")
     assert done.stdout.splitlines() == ["a result", "afterwards"]
-    assert done.stderr.splitlines() == ["a stage", "a warning"]
+    assert done.stderr.splitlines() == [f"log: {tmp_path / 'new' / 'log'}", "a stage", "a warning"]
     logged = (tmp_path / "new" / "log").read_text()
     assert all(f"chatter of {who}" in logged for who in ("ours", "a library", "a child"))
 
@@ -45,6 +48,12 @@ def test_an_error_is_shown(tmp_path: Path) -> None:
     done = ran(tmp_path / "log", "break")
     assert done.returncode == 1 and done.stderr.strip().endswith("RuntimeError: broken")
     assert done.stdout.splitlines()[-1] == "afterwards"
+
+
+def test_no_log_is_named_where_nothing_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with terminal.quiet(tmp_path / "log"):
+        os.write(2, b"chatter")
+    assert "".join(capfd.readouterr()) == ""
 
 
 def test_a_log_keeps_what_it_had(tmp_path: Path) -> None:
