@@ -21,6 +21,7 @@ from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_value
 from elastic_core.ray_cluster import RayCluster
 from elastic_core.retry import ProcessLost, wait_until
+from elastic_core.serving.runners import installed_runner
 from elastic_core.training.grpo.main import LOST, REFUSED
 from elastic_core.training.requirements import check_nodes, required_resources
 
@@ -68,6 +69,8 @@ def job_environment(config: "DictConfig") -> dict[str, str]:
     """Environment variables the job needs besides MLflow's."""
     environment = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1"}
     environment |= engine_environment(config.trainer.device)
+    if "logits_processors" in config.actor_rollout_ref.rollout.engine_kwargs.vllm:
+        environment |= installed_runner(config.trainer.device).environment
     if config.trainer.device == "cpu":
         processes = int(config.trainer.nnodes) * int(config.trainer.n_gpus_per_node)
         environment |= {

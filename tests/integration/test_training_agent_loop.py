@@ -40,6 +40,16 @@ def test_think_end_as_the_last_token_of_the_budget_is_the_models_own() -> None:
     assert output.extra_fields["reward_extra_info"]["forced"] == 0.0
 
 
+def test_in_one_pass_the_servers_think_end_counts_as_forced_and_its_last_token_is_dropped() -> None:
+    server = Server(*[WORD] * 6, END, *[WORD] * 8, EOS)
+    output = rollout(server, strategy="separate_native")
+    assert output.response_ids == [*[WORD] * 6, END, *[WORD] * 8]
+    assert output.response_mask == [1] * 6 + [0] + [1] * 8
+    assert output.response_logprobs == [-0.5] * 6 + [0.0] + [-0.5] * 8
+    (request,) = server.requests
+    assert request["sampling_params"]["extra_args"] == {"think_budget": 6, "solution_budget": 8}
+
+
 def test_end_of_text_inside_the_thought_is_removed_and_think_end_forced() -> None:
     output = rollout(Server(WORD, EOS, *BOX, EOS))
     assert output.response_ids == [WORD, END, *BOX, EOS]

@@ -10,9 +10,11 @@ from safetensors.torch import save_file
 
 import elastic_core.miniature
 from elastic_core.budget import Budget
+from elastic_core.markers import load_markers
 from elastic_core.training.grpo.config import compose, overrides
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.grpo.trainer import ESTIMATOR
+from elastic_core.training.launch import job_environment
 from elastic_core.training.requirements import InsufficientResources, Resources, check_nodes, required_resources
 
 BASE = Path(elastic_core.miniature.__file__).parent / "base"
@@ -44,6 +46,17 @@ def composed(tmp_path: Path, **changes: Any) -> Any:
         run_name="test",
         mlflow=True,
     )
+
+
+def test_one_pass_gives_rollouts_to_an_engine_that_closes_thoughts(tmp_path: Path) -> None:
+    two, one = (composed(tmp_path, **MINIATURE, one_pass=one_pass) for one_pass in (False, True))
+    assert (two.elastic.strategy, one.elastic.strategy) == ("separate", "separate_native")
+    kwargs = one.actor_rollout_ref.rollout.engine_kwargs.vllm
+    assert list(kwargs.logits_processors) == ["elastic_core.serving.v1:SeparateBudgets"]
+    assert kwargs.additional_config.elastic.think_end == load_markers(BASE)[1].think_end
+    assert set(job_environment(one)) - set(job_environment(two)) == {"VLLM_USE_V2_MODEL_RUNNER"}
+    with pytest.raises(ValidationError, match="one_pass keeps separate budgets"):
+        GrpoParameters(one_pass=True, strategy="vanilla")
 
 
 def test_the_miniature_trains_in_float32_without_reference_or_sleep_mode(tmp_path: Path) -> None:

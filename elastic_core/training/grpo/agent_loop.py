@@ -26,6 +26,7 @@ from elastic_core.engines.base import drive
 from elastic_core.markers import load_markers
 from elastic_core.rewards import Grade
 from elastic_core.seeds import group_seed, request_seed, rollout_seed
+from elastic_core.serving.law import SOLUTION, THINK
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.training.algorithms.anytime import Answered, Cuts, num_distinct, think_and_answer
 from elastic_core.training.grpo.masks import loss_mask
@@ -43,7 +44,7 @@ class ServerEngine:
         base: sampling parameters a `Generate` does not carry, such as top_k.
 
     `extra_fields` holds verl's bookkeeping over all requests (the range of weight versions that answered), `generated`
-    counts their sampled tokens.
+    counts their tokens, those that one pass forced included.
     """
 
     def __init__(self, server: Any, base: dict[str, Any]) -> None:
@@ -58,7 +59,7 @@ class ServerEngine:
         """Raises:
         RuntimeError: when the server aborted the request.
         """
-        sampling = request.sampling
+        sampling, budget = request.sampling, request.budget
         output = await self._server.generate(
             request_id=self._rollout,
             prompt_ids=list(request.prefix),
@@ -71,6 +72,7 @@ class ServerEngine:
                 "stop_token_ids": list(request.stop),
                 "seed": request_seed(seed, request),
                 "detokenize": False,
+                **({"extra_args": {THINK: budget.think, SOLUTION: budget.solution}} if budget else {}),
             },
         )
         if output.stop_reason == "aborted":

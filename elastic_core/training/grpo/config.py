@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
 
 from elastic_core.engines.parameters import CPU_EXECUTOR
+from elastic_core.markers import load_markers
 from elastic_core.model_files import tensors
+from elastic_core.serving.law import Stops
+from elastic_core.serving.parameters import additional_config
+from elastic_core.serving.runners import installed_runner
 from elastic_core.training.algorithms.cuts import shares
 from elastic_core.training.grpo.parameters import DEFAULT_ANSWERS, GrpoParameters
 
@@ -93,7 +97,7 @@ def _algorithm(p: GrpoParameters) -> dict[str, Any]:
         "algorithm.use_kl_in_reward": False,
         "algorithm.rollout_correction.bypass_mode": p.reuse_rollout_logprobs,
         # Read by agent_loop.py and trainer.py; verl's own sections refuse keys they do not know.
-        "+elastic.strategy": p.strategy,
+        "+elastic.strategy": "separate_native" if p.one_pass else p.strategy,
         "+elastic.budget": p.budget,
         "+elastic.mask_truncated_samples": p.mask_truncated_samples,
         "+elastic.train_on_forced_end": p.train_on_forced_end,
@@ -191,6 +195,14 @@ def _rollout(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
         "reward.custom_reward_function.path": "pkg://elastic_core.training.grpo.reward",
         "reward.custom_reward_function.name": "compute_score",
     }
+    if p.one_pass:
+        processor = installed_runner("cpu" if p.device == "cpu" else "cuda").processor
+        ((section, stops),) = additional_config(Stops.of(load_markers(model)[1])).items()
+        vllm = f"+{rollout}.engine_kwargs.vllm"
+        overrides |= {
+            f"{vllm}.logits_processors": [processor],
+            **{f"{vllm}.additional_config.{section}.{key}": value for key, value in stops.items()},
+        }
     if p.device == "cpu":
         overrides |= {
             f"{rollout}.dtype": "float32",

@@ -80,6 +80,12 @@ class GrpoParameters(BaseModel):
     strategy: Literal["separate", "vanilla"] = Field(
         "separate", description="How rollouts are decoded; vanilla trains under plain truncation at t + s."
     )
+    one_pass: bool = Field(
+        False,
+        exclude_if=operator.not_,
+        description="Ask for a rollout in one request, in which the engine closes the thought and ends the solution, "
+        "instead of two: half the requests and no second prefill under the same law, with draws of its own.",
+    )
     budget: str = Field(
         "1k+1k",
         description='Thinking and solution tokens of a rollout, "t+s"; "512..3k+1k" draws t per problem and step, the '
@@ -195,6 +201,11 @@ class GrpoParameters(BaseModel):
             raise ValueError(f"l1 leaves the length to the model: strategy = {self.strategy}, expected vanilla")
         if self.train_on_forced_end and self.strategy != "separate":
             raise ValueError(f"train_on_forced_end has no effect: strategy {self.strategy} forces none")
+        if self.one_pass and (self.strategy, self.algorithm) != ("separate", "grpo"):
+            raise ValueError(
+                f"one_pass keeps separate budgets of whole rollouts: strategy = {self.strategy}, algorithm = "
+                f"{self.algorithm}, expected separate and grpo"
+            )
         if self.train_on_forced_end and self.reuse_rollout_logprobs:
             raise ValueError(
                 "train_on_forced_end takes a probability that no sampler gives; expected reuse_rollout_logprobs = false"
