@@ -1,5 +1,6 @@
 """What a training step's rollouts reach of the engine's own throughput: steps of a real training through verl and Ray,
-against the engine alone with rollouts of as many problems of the same kind. Writes runs/bench/rollouts.json.
+against the engine alone with rollouts of as many problems of the same kind; and in one request a rollout
+(train.one_pass) against two. Writes runs/bench/rollouts.json.
 
 Run by hand for less: `python -m tests.bench.bench_rollouts --steps 3 --rounds 2`.
 """
@@ -35,10 +36,10 @@ MODEL = Path(elastic_core.miniature.__file__).parent / "base"
 PRESET = "embedded"
 
 
-def of_training(steps: int) -> list[float]:
+def of_training(steps: int, *, one_pass: bool = False) -> list[float]:
     """Tokens per second of each step's rollouts, but the first's, where kernels are made ready."""
     with tempfile.TemporaryDirectory() as runs:
-        settings = (f"train.steps={steps}", "train.validate_every=0")
+        settings = (f"train.steps={steps}", "train.validate_every=0", f"train.one_pass={str(one_pass).lower()}")
         command = [sys.executable, "-m", "flows.cli", "run", "train", "--preset", PRESET]
         command += [argument for setting in settings for argument in ("--set", setting)]
         subprocess.run(command, env={**os.environ, "ELASTIC_RUNS": runs}, check=True)
@@ -87,10 +88,13 @@ async def of_engine(rounds: int) -> list[float]:
 
 def main(options: argparse.Namespace) -> None:
     alone, trained = asyncio.run(of_engine(options.rounds)), of_training(options.steps)
+    in_one_pass = of_training(options.steps, one_pass=True)
     figures = {
         "engine_tokens_per_second": alone,
         "training_tokens_per_second": trained,
         "training_per_engine_ratio": statistics.median(trained) / statistics.median(alone),
+        "one_pass_tokens_per_second": in_one_pass,
+        "one_pass_per_two_requests_ratio": statistics.median(in_one_pass) / statistics.median(trained),
     }
     for name, value in figures.items():
         print(f"{name:28} {value}")
