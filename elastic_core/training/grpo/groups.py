@@ -1,8 +1,7 @@
 """Requests of rollouts in groups, for engines so fast that one Ray call per request costs more than its tokens.
 
 Requests that are made within one tick of the event loop travel to a server in one call, and their completions come back
-in groups, each as soon as it is there. With the miniature a step's 256 rollouts take half the processor time so, 3.9
-seconds instead of about 9, the engine's included. The server's side is `cpu.register_replica`'s.
+in groups, each as soon as it is there. The server's side is `cpu.register_replica`'s.
 """
 
 import asyncio
