@@ -41,6 +41,16 @@ def register_replica(replica: Any) -> None:
     replica.RolloutReplicaRegistry.register("vllm", _replica_class)
 
 
+def register_servers(llm_server: Any) -> None:
+    """Once `verl.workers.rollout.llm_server` is imported: start no load balancer, as `groups.GroupedClient` needs none,
+    and its process would import for ten seconds while two cores start all others."""
+
+    async def without(self: Any) -> None:
+        self.global_load_balancer = None
+
+    llm_server.LLMServerManager._init_global_load_balancer = without
+
+
 def register_worker(utils: Any) -> None:
     """Once `verl.workers.rollout.vllm_rollout.utils` is imported: have vLLM's worker take new weights as a CPU can.
 

@@ -69,6 +69,7 @@ if _CPU:
 
     cpu.register_platform()
     register_post_import_hook(cpu.register_replica, "verl.workers.rollout.replica")
+    register_post_import_hook(cpu.register_servers, "verl.workers.rollout.llm_server")
     register_post_import_hook(cpu.register_worker, "verl.workers.rollout.vllm_rollout.utils")
     register_post_import_hook(cpu.register_engine, "verl.workers.engine")
 

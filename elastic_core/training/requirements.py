@@ -16,7 +16,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elastic_core.errors import UserError
-from elastic_core.retry import ProcessLost
+from elastic_core.retry import ProcessLost, wait_until
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -159,6 +159,23 @@ def sandbox_problems() -> dict[str, str | None]:
         for node in nodes
     }
     return dict(zip(looks, ray.get(list(looks.values()), timeout=300), strict=True))
+
+
+def wait_for_exclusive_cluster() -> None:
+    """TransferQueue has one name per cluster: a second training would attach to the first one's and mix their rollouts.
+    That of a job just stopped takes a moment to go.
+
+    Raises:
+        RuntimeError: when it is still there after a minute.
+    """
+    import ray
+
+    def is_free() -> bool:
+        names = {actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)}
+        return "TransferQueueController" not in names
+
+    if not wait_until(is_free, 60, every=1):
+        raise RuntimeError("another verl training runs on this Ray cluster; one at a time, or use another cluster")
 
 
 @contextmanager

@@ -248,6 +248,9 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc
         super().__init__(*args, **kwargs)
         self._loops: dict[str, ElasticAgentLoop] = {}
 
+    def connect(self, llm_client: Any, reward_handles: Any) -> None:
+        self.llm_client, self.reward_loop_worker_handles = llm_client, reward_handles
+
     async def _run_agent_loop(
         self, sampling_params: dict[str, Any], trajectory: dict[str, Any], *, agent_name: str, trace: bool, **row: Any
     ) -> None:
@@ -272,8 +275,12 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc
 
 
 class RolloutManager(AgentLoopManagerTQ):
-    """Starts `RolloutWorker`s."""
+    """Starts `RolloutWorker`s, which roll out once they are connected."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(RolloutWorker)
+
+    def connect(self, llm_client: Any, reward_handles: Any) -> None:
+        """Tell the workers whom they ask for tokens and, besides grading themselves, for rewards."""
+        ray.get([worker.connect.remote(llm_client, reward_handles) for worker in self.agent_loop_workers])

@@ -6,6 +6,7 @@ says so and does nothing.
 
 import sys
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -73,9 +74,24 @@ class ElasticTaskRunner:
 
     def run(self, config: "DictConfig") -> None:
         """Train to the end of the configured steps."""
-        from elastic_core.training.grpo.trainer import train
+        import transfer_queue
+        from omegaconf import OmegaConf
 
-        train(config)
+        from elastic_core.training.requirements import require_plugin, wait_for_exclusive_cluster
+
+        require_plugin()
+        OmegaConf.resolve(config)
+        wait_for_exclusive_cluster()
+        # The queue's processes start while this one imports the trainer: either takes seconds.
+        with ThreadPoolExecutor(1) as beside:
+            queue = beside.submit(transfer_queue.init, config.transfer_queue)
+            try:
+                from elastic_core.training.grpo.trainer import train
+
+                queue.result()
+                train(config)
+            finally:
+                transfer_queue.close()
 
 
 if __name__ == "__main__":

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ray
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from elastic_core.retry import wait_until
 from elastic_core.training import checkpoints
 from elastic_core.training.algorithms.grpo import group_advantages
 from elastic_core.training.grpo.groups import GroupedClient
@@ -224,33 +222,22 @@ def group_metrics(problems: Sequence[str], rewards: Sequence[float]) -> dict[str
 
 
 def train(config: DictConfig) -> None:
-    """Train to the end of the configured steps, in a process of the cluster."""
-    import transfer_queue
+    """Train to the end of the configured steps, in a process of the cluster that has started the TransferQueue."""
     from verl.utils.logging_utils import configure_verl_logging
 
     from elastic_core.training.grpo.agent_loop import RolloutManager
-    from elastic_core.training.requirements import require_plugin, watching
+    from elastic_core.training.requirements import watching
 
-    require_plugin()
     configure_verl_logging()
-    OmegaConf.resolve(config)
-    _wait_for_exclusive_cluster()
-    transfer_queue.init(config.transfer_queue)
-    try:
-        trainer = ElasticTrainer(config=config)
-        trainer.init()
-        loops = RolloutManager.create(
-            config=config,
-            llm_client=_client(trainer),
-            teacher_client=trainer.get_teacher_client(),
-            reward_loop_worker_handles=trainer.get_reward_handles(),
-        )
-        with watching(loops.agent_loop_workers, trainer.llm_server_manager.server_handles):
-            trainer.fit(loops)
-        trainer.commit()
-        trainer.logger.finish()
-    finally:
-        transfer_queue.close()
+    # Rollout workers take as long to start as the trainer's, and need nothing of them until the first rollout.
+    loops = RolloutManager.create(config=config, llm_client=None)
+    trainer = ElasticTrainer(config=config)
+    trainer.init()
+    loops.connect(_client(trainer), trainer.get_reward_handles())
+    with watching(loops.agent_loop_workers, trainer.llm_server_manager.server_handles):
+        trainer.fit(loops)
+    trainer.commit()
+    trainer.logger.finish()
 
 
 def _client(trainer: ElasticTrainer) -> Any:
@@ -259,19 +246,3 @@ def _client(trainer: ElasticTrainer) -> Any:
         return trainer.get_llm_client()
     manager = trainer.llm_server_manager
     return manager.get_client(GroupedClient, servers=manager.server_handles)
-
-
-def _wait_for_exclusive_cluster() -> None:
-    """TransferQueue has one name per cluster: a second training would attach to the first one's and mix their rollouts.
-    That of a job just stopped takes a moment to go.
-
-    Raises:
-        RuntimeError: when it is still there after a minute.
-    """
-
-    def is_free() -> bool:
-        names = {actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)}
-        return "TransferQueueController" not in names
-
-    if not wait_until(is_free, 60, every=1):
-        raise RuntimeError("another verl training runs on this Ray cluster; one at a time, or use another cluster")
