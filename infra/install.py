@@ -69,7 +69,9 @@ def build_environment(engine: str) -> None:
             f"error: {sys.executable} cannot create virtual environments; install its venv module (python3.11-venv)"
         )
     index = os.environ.get("TORCH_INDEX")
-    pip(*(["--extra-index-url", index] if index else []), "-r", str(lock))
+    pip(*(["--extra-index-url", index] if index else []), "--no-compile", "-r", str(lock))
+    # pip compiles on one core. Files that are no Python of this version stay as they are, as with pip.
+    subprocess.run([str(VENV / "bin" / "python"), "-m", "compileall", "-qq", "-j", "0", str(VENV / "lib")])
 
 
 def install_package(package: str) -> None:
