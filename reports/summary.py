@@ -146,8 +146,10 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
     table = problem_table(rows, means, by).with_columns(k=pl.col("num_samples").min().over(CELL))
     parts = []
     # The k of a cell is its own; mostly all cells have the same, and are taken at once.
-    for (k,), problems in table.partition_by("k", as_dict=True).items():
-        sampled = rows.join(problems.select(CELL).unique(), on=CELL, how="semi", nulls_equal=True)
+    of_k = table.partition_by("k", as_dict=True)
+    for (k,), problems in of_k.items():
+        cells = problems.select(CELL).unique()
+        sampled = rows if len(of_k) == 1 else rows.join(cells, on=CELL, how="semi", nulls_equal=True)
         for at_k in (problem_pass_at_k, problem_maj_at_k):
             values = at_k(sampled, k, by).drop("num_samples", "score")
             problems = problems.join(values, on=[*by, "problem"], nulls_equal=True, maintain_order="left")
