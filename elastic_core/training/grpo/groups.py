@@ -2,7 +2,7 @@
 
 Requests that are made within one tick of the event loop travel to a server in one call, and their completions come back
 in groups, each as soon as it is there. With the miniature a step's 256 rollouts take half the processor time so, 3.9
-seconds instead of about 9, the engine's included. The server's side is `cpu.register_replica`'s.
+seconds instead of about 9, the engine's included. The server's side is in server.py.
 """
 
 import asyncio
