@@ -136,6 +136,9 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
     if rows.is_empty():
         raise ValueError("the trajectory table is empty; expected at least one finished cell")
     by = [*CELL, *seed_keys(rows)]
+    texts = [name for name in KEY if SCHEMA[name] == pl.String]
+    # As numbers in the order of the texts: grouped and sorted alike, in two thirds of the time.
+    rows = rows.with_columns(pl.col(name).cast(pl.Enum(rows[name].unique().sort())) for name in texts)
     if repeated := rows.height - rows.n_unique([*by, "problem", "sample"]):
         raise ValueError(f"{repeated} rows repeat a key ({', '.join(KEY)}); each trajectory counts once")
     if "forced" in rows.columns:
@@ -154,7 +157,7 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
             values = at_k(sampled, k, keys)
             problems = problems.join(values, on=keys, nulls_equal=True, maintain_order="left")
         parts.append(problems)
-    whole = pl.concat(parts)
+    whole = pl.concat(parts).cast(dict.fromkeys(texts, pl.String()))
     return (
         over_seeds(whole, [*means, "pass_at_k", "maj_at_k"], [*CELL, "problem", "k"]) if len(by) > len(CELL) else whole
     )
