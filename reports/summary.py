@@ -35,7 +35,7 @@ import polars as pl
 import polars.selectors as cs
 
 from elastic_core.files import write_text
-from elastic_core.statistics.accuracy import mean_rate, mean_score, problem_maj_at_k, problem_pass_at_k
+from elastic_core.statistics.accuracy import maj_at_k_values, mean_rate, mean_score, pass_at_k_values
 from elastic_core.statistics.cost import WORK, with_work
 from elastic_core.statistics.estimates import (
     Estimate,
@@ -136,6 +136,9 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
     if rows.is_empty():
         raise ValueError("the trajectory table is empty; expected at least one finished cell")
     by = [*CELL, *seed_keys(rows)]
+    texts = [name for name in KEY if SCHEMA[name] == pl.String]
+    # As numbers in the order of the texts: grouped and sorted alike, in two thirds of the time.
+    rows = rows.with_columns(pl.col(name).cast(pl.Enum(rows[name].unique().sort())) for name in texts)
     if repeated := rows.height - rows.n_unique([*by, "problem", "sample"]):
         raise ValueError(f"{repeated} rows repeat a key ({', '.join(KEY)}); each trajectory counts once")
     if "forced" in rows.columns:
@@ -144,15 +147,17 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
     means = ["tokens", "think_tokens", "solution_tokens", "navigator_tokens", "forced_tokens", "forced_close", *WORK]
     means = ["score", *means]
     table = problem_table(rows, means, by).with_columns(k=pl.col("num_samples").min().over(CELL))
-    parts = []
+    keys, parts = [*by, "problem"], []
     # The k of a cell is its own; mostly all cells have the same, and are taken at once.
-    for (k,), problems in table.partition_by("k", as_dict=True).items():
-        sampled = rows.join(problems.select(CELL).unique(), on=CELL, how="semi", nulls_equal=True)
-        for at_k in (problem_pass_at_k, problem_maj_at_k):
-            values = at_k(sampled, k, by).drop("num_samples", "score")
-            problems = problems.join(values, on=[*by, "problem"], nulls_equal=True, maintain_order="left")
+    of_k = table.partition_by("k", as_dict=True)
+    for (k,), problems in of_k.items():
+        cells = problems.select(CELL).unique()
+        sampled = rows if len(of_k) == 1 else rows.join(cells, on=CELL, how="semi", nulls_equal=True)
+        for at_k in (pass_at_k_values, maj_at_k_values):
+            values = at_k(sampled, k, keys)
+            problems = problems.join(values, on=keys, nulls_equal=True, maintain_order="left")
         parts.append(problems)
-    whole = pl.concat(parts)
+    whole = pl.concat(parts).cast(dict.fromkeys(texts, pl.String()))
     return (
         over_seeds(whole, [*means, "pass_at_k", "maj_at_k"], [*CELL, "problem", "k"]) if len(by) > len(CELL) else whole
     )

@@ -16,6 +16,7 @@ TOKENIZER, MARKERS = load_markers(BASE)
 END, EOS = MARKERS.think_end, MARKERS.end_of_text[0]
 WORD = TOKENIZER.encode("we", add_special_tokens=False)[0]
 BOX = tuple(TOKENIZER.encode("\\boxed{12}", add_special_tokens=False))
+SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}
 
 
 class Server:
@@ -43,7 +44,14 @@ class Server:
         )
 
 
-def rollout(
+def rollout(server: Server, *, split: str = "train", **settings: Any) -> Any:
+    """What the loop returns in training; in validation where the split is "validation"."""
+    worker, row = worker_and_row(server, split=split, **settings)
+    loop = worker._agent_loop("elastic")
+    return asyncio.run((loop.run_training if split == "train" else loop.run)(SAMPLING, **row))
+
+
+def worker_and_row(
     server: Server,
     *,
     budget: str = "6+8",
@@ -55,17 +63,19 @@ def rollout(
     session: int = 0,
     model_type: str = "llama",
     cuts: dict[str, Any] | None = None,
+    rollout_seeds: str = "request",
     grader: str = "math",
     truth: str = "12",
     **lengths: int,
-) -> Any:
-    """What the loop returns in training; in validation where the split is "validation"."""
+) -> tuple[Any, dict[str, Any]]:
+    """A rollout worker, and a problem as verl gives it."""
     rollouts = {"prompt_length": 32, "response_length": 15} | lengths
+    seeds = {"rollout_seeds": rollout_seeds}
     of_loss = {"mask_truncated_samples": False, "train_on_forced_end": False} | (masks or {})
     config = OmegaConf.create(
         {
             "actor_rollout_ref": {"model": {"path": str(BASE)}, "rollout": rollouts},
-            "elastic": {"strategy": strategy, "budget": budget, "l1": l1, "seed": 3, "cuts": cuts} | of_loss,
+            "elastic": {"strategy": strategy, "budget": budget, "l1": l1, "seed": 3, "cuts": cuts} | of_loss | seeds,
             "data": {},
         }
     )
@@ -88,6 +98,4 @@ def rollout(
         "session_id": session,
         "global_steps": step,
     }
-    sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}
-    loop = worker._agent_loop("elastic")
-    return asyncio.run((loop.run_training if split == "train" else loop.run)(sampling, **row))
+    return worker, row

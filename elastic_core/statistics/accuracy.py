@@ -146,15 +146,20 @@ def problem_pass_at_k(rows: pl.DataFrame, k: int, by: Sequence[str] = ()) -> pl.
     Raises:
         ValueError: on no rows, a problem with fewer than k samples, or a score that is missing or outside [0, 1].
     """
-    problems = _sampled_k_times(rows, k, by)
     keys = [*by, "problem"]
+    return _beside(_sampled_k_times(rows, k, by), pass_at_k_values(rows, k, keys), keys)
+
+
+def pass_at_k_values(rows: pl.DataFrame, k: int, keys: Sequence[str]) -> pl.DataFrame:
+    """As `problem_pass_at_k`, of problems that `keys` tell apart and that are known to be sampled k times: the keys and
+    `pass_at_k`, in no order."""
     ascending = rows.group_by(keys).agg(pl.col("score").sort(), num_samples=pl.len())
     values = []
     for (n,), part in ascending.partition_by("num_samples", as_dict=True).items():
         best = np.array([comb(i, k - 1) / comb(n, k) for i in range(n)])
         scores = part["score"].explode().to_numpy().reshape(-1, n)
         values.append(part.select(keys).with_columns(pass_at_k=scores @ best))
-    return problems.join(pl.concat(values), on=keys, how="left", nulls_equal=True, maintain_order="left")
+    return pl.concat(values)
 
 
 def problem_maj_at_k(rows: pl.DataFrame, k: int, by: Sequence[str] = ()) -> pl.DataFrame:
@@ -174,9 +179,13 @@ def problem_maj_at_k(rows: pl.DataFrame, k: int, by: Sequence[str] = ()) -> pl.D
     Raises:
         ValueError: as `problem_pass_at_k`.
     """
-    problems = _sampled_k_times(rows, k, by)
     keys = [*by, "problem"]
-    votes = rows.group_by([*keys, "answer"]).agg(pl.col("score").mean(), votes=pl.len()).sort("votes", "answer")
+    return _beside(_sampled_k_times(rows, k, by), maj_at_k_values(rows, k, keys), keys)
+
+
+def maj_at_k_values(rows: pl.DataFrame, k: int, keys: Sequence[str]) -> pl.DataFrame:
+    """As `pass_at_k_values`, with `maj_at_k`."""
+    votes = rows.group_by(*keys, "answer").agg(pl.col("score").mean(), votes=pl.len()).sort("votes", "answer")
     voting = pl.col("answer").is_not_null()
     ballots = votes.group_by(keys).agg(
         pl.col("votes").filter(voting),
@@ -191,9 +200,11 @@ def problem_maj_at_k(rows: pl.DataFrame, k: int, by: Sequence[str] = ()) -> pl.D
         values.append(voted + (1 - sum(chances)) * silent_score)
     # Rounding may leave a share of 1 by an ulp, and the bounds of a score are exact.
     shares = pl.Series("maj_at_k", values, dtype=pl.Float64).clip(0, 1)
-    return problems.join(
-        ballots.select(keys).with_columns(shares), on=keys, how="left", nulls_equal=True, maintain_order="left"
-    )
+    return ballots.select(keys).with_columns(shares)
+
+
+def _beside(problems: pl.DataFrame, values: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    return problems.join(values, on=keys, how="left", nulls_equal=True, maintain_order="left")
 
 
 def _sampled_k_times(rows: pl.DataFrame, k: int, by: Sequence[str]) -> pl.DataFrame:

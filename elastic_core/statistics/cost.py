@@ -136,9 +136,10 @@ def with_work(rows: pl.LazyFrame) -> pl.LazyFrame:
     """
     read, turns, before = (pl.col(_COUNTED).struct.field(name) for name in _TURNS.to_schema())
     sampled = pl.col("think_tokens") + pl.col("solution_tokens") + pl.col("dropped").list.len()
-    # A column of its own: polars would count anew for each expression that it is part of.
-    counted = rows.with_columns(pl.col("forced").map_batches(_turns, return_dtype=_TURNS).alias(_COUNTED))
-    return counted.with_columns(
+    # A column of its own: polars would count anew for each expression that it is part of. Elementwise: it is counted
+    # shard by shard, and the flags of a whole table are never in memory.
+    counted = pl.col("forced").map_batches(_turns, return_dtype=_TURNS, is_elementwise=True)
+    return rows.with_columns(counted.alias(_COUNTED)).with_columns(
         (pl.col("prompt_tokens") + read).alias("input_tokens"),
         ((turns - 1).clip(0) * pl.col("prompt_tokens") + before).alias("cached_tokens"),
         sampled.cast(pl.Int64).alias("output_tokens"),
@@ -154,10 +155,8 @@ def _turns(forced: pl.Series) -> pl.Series:
     """Of each response: forced tokens that something sampled follows, turns, and the tokens before each text that was
     forced in between, summed. Over the texts of all responses at once: a table has hundreds of millions of tokens, and
     few of them are forced."""
-    lists = forced.to_arrow()
-    offsets = lists.offsets.to_numpy()
-    places = np.flatnonzero(lists.values[offsets[0] : offsets[-1]].to_numpy(zero_copy_only=False))
-    offsets = offsets - offsets[0]
+    offsets = np.append(0, forced.list.len().fill_null(0).cast(pl.Int64).cum_sum().to_numpy())
+    places = np.flatnonzero(forced.explode(empty_as_null=False, keep_nulls=False).to_numpy())
     rows = np.searchsorted(offsets, places, side="right") - 1
     # Where a text begins: not right after a forced token of the same response.
     begins = np.append(True, (np.diff(places) > 1) | (np.diff(rows) > 0)) if len(places) else np.zeros(0, bool)

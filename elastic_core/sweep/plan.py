@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from typing import Literal
 
@@ -87,15 +88,18 @@ def plan_sweep(
     _check(cells, problems)
     present = _present(finished, cells)
     of_benchmark = {name: tuple(cell for cell in cells if cell.benchmark == name) for name in problems}
+
+    @cache
+    def lacking(benchmark: str, there: frozenset[Cell]) -> tuple[Cell, ...]:
+        """One tuple for all samples that miss the same."""
+        return tuple(cell for cell in of_benchmark[benchmark] if cell not in there)
+
     work = []
     counts = {name: samples_of(num_samples, name) for name, wanted in of_benchmark.items() if wanted}
     for number in range(max(counts.values(), default=0)):
-        for name, wanted in of_benchmark.items():
+        for name in of_benchmark:
             for problem in problems[name] if number < counts.get(name, 0) else ():
-                there = present.get((name, problem.id, number), ())
-                # One tuple for all that miss everything.
-                missing = tuple(cell for cell in wanted if cell not in there) if there else wanted
-                if missing:
+                if missing := lacking(name, present.get((name, problem.id, number), frozenset())):
                     seed_here = sample_seed(seed, name, problem.id, number)
                     work.append(
                         Work(problem, number, seed_here, missing, sharing == "memo" and not finished.is_empty())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 import polars as pl
@@ -33,28 +32,32 @@ class StoredRows:
 
     def __init__(self, store: Table, plan: SweepPlan) -> None:
         self._store = store
-        self._coming = iter([unit for unit in plan.work if unit.resumed])
-        self._block: dict[tuple[Any, ...], pl.DataFrame] = {}
+        coming = [unit for unit in plan.work if unit.resumed]
+        self._blocks = enumerate(coming[at : at + BLOCK] for at in range(0, len(coming), BLOCK))
+        self._rows: dict[tuple[Any, ...], pl.DataFrame] = {}
         # Rows of every model that one of this one's checkpoints had a part in.
         mine = set(checkpoints(plan.model).values())
         keys = store.finished()
         related = [name for name in keys["model"].unique() if mine & set(checkpoints(name).values())]
-        self._keys = keys.filter(pl.col("model").is_in(related)).select("model", *_SAMPLE, "shard")
+        blocks = _samples(coming).with_row_index("block").with_columns(pl.col("block") // BLOCK)
+        blocks = blocks.cast({name: keys.schema[name] for name in _SAMPLE})
+        # Of all blocks at once: the keys of a large table take seconds to go through.
+        found = keys.lazy().filter(pl.col("model").is_in(related)).join(blocks.lazy(), on=_SAMPLE)
+        self._shards = found.select("block", "shard").unique().collect()
 
     def rows(self, unit: Work) -> pl.DataFrame:
         """The table's rows of a unit of the plan; units must be asked for in the plan's order."""
         key = _key(unit)
-        if key not in self._block:
-            self._read(list(islice(self._coming, BLOCK)))
-        return self._block.pop(key)
+        if key not in self._rows:
+            self._read(*next(self._blocks))
+        return self._rows.pop(key)
 
-    def _read(self, units: Sequence[Work]) -> None:
-        wanted = pl.DataFrame([_key(unit) for unit in units], {name: SCHEMA[name] for name in _SAMPLE}, orient="row")
-        of_keys = wanted.cast({name: self._keys.schema[name] for name in _SAMPLE})
-        shards = self._keys.join(of_keys, on=_SAMPLE, how="semi")["shard"].unique()
-        mine = self._store.scan(shards).select(_COLUMNS).join(wanted.lazy(), on=_SAMPLE, how="semi").collect()
-        self._block = {_key(unit): mine.clear() for unit in units}
-        self._block |= mine.partition_by(_SAMPLE, as_dict=True)
+    def _read(self, number: int, units: Sequence[Work]) -> None:
+        shards = self._shards.filter(block=number)["shard"]
+        wanted = _samples(units).lazy()
+        mine = self._store.scan(shards).select(_COLUMNS).join(wanted, on=_SAMPLE, how="semi").collect()
+        self._rows = {_key(unit): mine.clear() for unit in units}
+        self._rows |= mine.partition_by(_SAMPLE, as_dict=True)
 
 
 def learn(
@@ -95,6 +98,10 @@ def draws(row: Mapping[str, Any]) -> Iterator[tuple[str, int, tuple[int, ...]]]:
             yield role or ("thinker" if thinking else "solver"), start, ids
         num_sampled += i - start
         start = i + (i < len(response) and forced[i])
+
+
+def _samples(units: Sequence[Work]) -> pl.DataFrame:
+    return pl.DataFrame([_key(unit) for unit in units], {name: SCHEMA[name] for name in _SAMPLE}, orient="row")
 
 
 def _key(unit: Work) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ vLLM and verl's engines are imported inside functions: every process that import
 
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -34,11 +34,6 @@ def register_engine(engine: Any) -> None:
     register = engine.EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
     register(engine.FSDPEngineWithLMHead)
     transformer_impl.CPUOffloadPolicy = _stay
-
-
-def register_replica(replica: Any) -> None:
-    """Once `verl.workers.rollout.replica` is imported: make the rollout name "vllm" mean the CPU replica."""
-    replica.RolloutReplicaRegistry.register("vllm", _replica_class)
 
 
 def register_servers(llm_server: Any) -> None:
@@ -184,29 +179,3 @@ def _stay(*, pin_memory: bool) -> Any:
     from torch.distributed.fsdp import OffloadPolicy
 
     return OffloadPolicy()
-
-
-def _replica_class() -> Any:
-    """verl's own vLLM replica, with a server that reports less, and takes requests in groups."""
-    import ray
-    from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
-    from vllm.sampling_params import RequestOutputKind
-
-    from elastic_core.training.grpo.groups import Request, answers
-
-    class CpuHttpServer(vLLMHttpServer):
-        async def generate(self, prompt_ids: Any, sampling_params: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-            # verl waits for the end of a request but has every token reported, which costs more than small models do.
-            params = sampling_params | {"output_kind": RequestOutputKind.FINAL_ONLY}
-            return await super().generate(prompt_ids, params, *args, **kwargs)
-
-        async def generate_group(self, requests: list[Request]) -> AsyncIterator[list[tuple[int, Any]]]:
-            async for found in answers(self.generate, requests):
-                yield found
-
-    class CpuReplica(vLLMReplica):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            self.server_class = ray.remote(CpuHttpServer)
-
-    return CpuReplica

@@ -19,6 +19,7 @@ from typing import Any
 from wrapt import register_post_import_hook
 
 from elastic_core import private_stores
+from elastic_core.training.grpo import server
 from elastic_core.training.requirements import check_versions
 
 
@@ -68,7 +69,6 @@ if _CPU:
     from elastic_core.training import cpu
 
     cpu.register_platform()
-    register_post_import_hook(cpu.register_replica, "verl.workers.rollout.replica")
     register_post_import_hook(cpu.register_servers, "verl.workers.rollout.llm_server")
     register_post_import_hook(cpu.register_worker, "verl.workers.rollout.vllm_rollout.utils")
     register_post_import_hook(cpu.register_engine, "verl.workers.engine")
@@ -77,6 +77,7 @@ if _CPU:
 from elastic_core.training import micro_batches  # noqa: E402
 
 micro_batches.install()
+register_post_import_hook(server.register, "verl.workers.rollout.replica")
 register_post_import_hook(_leave_output_layer_to_the_root, "verl.utils.fsdp_utils")
 _record_configuration_as_artifact()
 _import_less()

@@ -1,7 +1,10 @@
 """On a machine with a GPU: tokens per second of rollouts, seconds of a training step by phase, memory. Writes
 runs/bench/gpu.json; says why it does not where there is none.
 
-Run by hand for a real model: `python -m tests.bench.bench_gpu --model DIRECTORY --think 1024 --solution 1024`.
+Without a model it measures a twin of E1-Math-1.5B's base, whose architecture most presets train: Qwen2, with an output
+layer of its own. For a real model, by hand:
+
+    python -m tests.bench.bench_gpu --model DIRECTORY --think 1024 --solution 1024
 """
 
 from __future__ import annotations
@@ -11,10 +14,10 @@ import asyncio
 import re
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import elastic_core.miniature
 from elastic_core.accelerators import installed_gpus
 from elastic_core.data.miniature import TRAIN, VALIDATION, MiniatureParameters
 from elastic_core.engines.parameters import EngineParameters
@@ -25,13 +28,16 @@ from elastic_core.strategies import Generate, Sampling
 from elastic_core.training import launch
 from elastic_core.training.grpo.config import compose
 from elastic_core.training.grpo.parameters import GrpoParameters
+from elastic_core.twins.twin import make_twin, origin_of
+from flows import presets
 from flows.doctor.finding import GIB
 from flows.doctor.installation import installed_build
+from flows.gpu_check.training import GPU_TWIN, PRESET
 from tests.bench import results
 from tests.miniature_data import build_miniature
 
 STEPS = 4
-"""Of training; the last is measured, the first compiles kernels."""
+"""Of training; the last but one is measured: the first compiles kernels, and in the last verl saves a checkpoint."""
 _TIMING = re.compile(r"timing_s/(\w+):(?:np\.float64\()?([\d.e+-]+)")
 _MEMORY = re.compile(r"perf/max_memory_(allocated|reserved)_gb:(?:np\.float64\()?([\d.e+-]+)")
 
@@ -75,7 +81,7 @@ async def rollouts(options: argparse.Namespace, device: Any) -> dict[str, float]
 
 
 def training(options: argparse.Namespace, device: Any) -> dict[str, float]:
-    """Seconds of the last step by phase, as verl times them, and the trainer's memory in GiB."""
+    """As `step_figures`, of a training on the miniature's problems."""
     parameters = GrpoParameters(
         budget=f"{options.think}+{options.solution}",
         steps=STEPS,
@@ -89,7 +95,7 @@ def training(options: argparse.Namespace, device: Any) -> dict[str, float]:
         gpus_per_node=1,
         rollout_workers=2,
     )
-    last: list[str] = []
+    lines: list[str] = []
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         sizes = MiniatureParameters(num_train=64, hard_fraction=0.5, evaluation_seed=0, problems_per_benchmark=2)
@@ -104,8 +110,18 @@ def training(options: argparse.Namespace, device: Any) -> dict[str, float]:
         )
         with local_cluster() as cluster:
             job = launch.submit(cluster, config, directory / "verl.yaml", launch.job_environment(config))
-            launch.follow(cluster, job, log_file=directory / "train.log", on_line=last.append)
-    line = next(line for line in reversed(last) if launch.FINISHED_STEP.search(line))
+            launch.follow(cluster, job, log_file=directory / "train.log", on_line=lines.append)
+    return step_figures(lines)
+
+
+def step_figures(lines: Iterable[str]) -> dict[str, float]:
+    """Seconds of the measured step by phase, as verl times them, and the trainer's memory in GiB.
+
+    Args:
+        lines: of the training's log.
+    """
+    found = {int(step[1]): line for line in lines if (step := launch.FINISHED_STEP.search(line))}
+    line = found[STEPS - 1]
     timings = {f"step_seconds_{phase}": float(value) for phase, value in _TIMING.findall(line)}
     memory = {f"trainer_memory_{kind}_gib": float(value) for kind, value in _MEMORY.findall(line)}
     return timings | memory
@@ -115,6 +131,16 @@ def main(options: argparse.Namespace) -> None:
     if reason := missing():
         print(f"{results.SKIPPED}{reason}")
         return
+    with tempfile.TemporaryDirectory() as directory:
+        if options.model is None:
+            base = presets.resolve(PRESET).base
+            options.model = Path(directory) / f"twin of {base.rpartition('/')[2]}"
+            make_twin(base, origin_of(base), options.model, size=GPU_TWIN)
+        measure(options)
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Both, printed and written."""
     figures: dict[str, Any] = {"model": str(options.model), "budget": f"{options.think}+{options.solution}"}
     figures["gpus"] = [gpu.name for gpu in installed_gpus()]
     figures |= asyncio.run(rollouts(options, "cuda"))
@@ -126,7 +152,7 @@ def main(options: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, default=Path(elastic_core.miniature.__file__).parent / "base")
+    parser.add_argument("--model", type=Path)
     parser.add_argument("--think", type=int, default=96)
     parser.add_argument("--solution", type=int, default=32)
     parser.add_argument("--sequences", type=int, default=256, help="decoded together")

@@ -248,6 +248,9 @@ GRPO: dict[str, list[Arrival]] = {
         Arrival("elastic.seed", same("seed"), LOOP, "settings.seed"),
         Arrival(f"{ROLLOUT}.seed", same("seed"), SERVER, "self.replica_rank + self.config.seed"),
     ],
+    "rollout_seeds": [
+        Arrival("elastic.rollout_seeds", same("rollout_seeds"), LOOP, 'settings.rollout_seeds == "request"')
+    ],
     "device": [
         Arrival(
             "trainer.device",

@@ -1,12 +1,15 @@
 """Rollouts through verl's agent loop, with a server that writes fixed tokens."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from elastic_core.rewards.truth import CodeTest, CodeTruth
 from elastic_core.seeds import group_seed, rollout_seed
-from tests.training_rollouts import BOX, END, EOS, TOKENIZER, WORD, Server, rollout
+from tests.training_rollouts import BOX, END, EOS, SAMPLING, TOKENIZER, WORD, Server, rollout, worker_and_row
+
+CUTS = {"algorithm": "anytime", "at": [2, 6], "weights": [0.5, 0.5], "answers": 2, "thoughts": 3}
 
 
 def test_a_thought_that_closes_itself_is_all_sampled() -> None:
@@ -130,6 +133,13 @@ def test_requests_are_seeded_and_stay_on_one_replica() -> None:
     assert len({request["request_id"] for request in first.requests}) == 1
 
 
+@pytest.mark.parametrize("cuts", [None, CUTS])
+def test_seeds_may_be_left_to_the_engine(cuts: dict[str, Any] | None) -> None:
+    server = Server(WORD, END, *BOX, EOS)
+    rollout(server, cuts=cuts, rollout_seeds="engine")
+    assert {request["sampling_params"]["seed"] for request in server.requests} == {None}
+
+
 def test_rollouts_of_a_run_have_seeds_of_their_own() -> None:
     places = [(step, index, session) for step in range(5) for index in range(5) for session in range(5)]
     seeds = {rollout_seed(0, step=s, source="miniature", index=i, session=n) for s, i, n in places}
@@ -151,9 +161,6 @@ def test_lengths_verl_was_not_configured_for_are_errors() -> None:
         rollout(Server(WORD), prompt_length=2)
     with pytest.raises(ValueError, match=r"a response of .* at most 3"):
         rollout(Server(WORD, END, *BOX, EOS), response_length=3)
-
-
-CUTS = {"algorithm": "anytime", "at": [2, 6], "weights": [0.5, 0.5], "answers": 2, "thoughts": 3}
 
 
 class Thinker(Server):
@@ -210,6 +217,21 @@ def test_programs_are_run_for_every_cut() -> None:
     rows = rollout(Programmer(), cuts=CUTS, budget="6+64", response_length=71, grader="code", truth=truth)
     accuracy = [fields["measured"]["acc_at_6"] for row in rows if (fields := row.extra_fields)["measured"]]
     assert accuracy == [0.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("validates", [False, True])
+def test_the_tests_of_a_program_are_not_stored_with_its_rollouts(validates: bool) -> None:
+    stored: list[dict[str, Any]] = []
+
+    async def store(output: Any, validate: bool, **row: Any) -> None:
+        stored.append(row)
+
+    truth = CodeTruth("stdin", (CodeTest("", "12"),)).encode()
+    worker, row = worker_and_row(Server(WORD, END, *BOX, EOS), grader="code", truth=truth)
+    worker._agent_loop_postprocess = store
+    asyncio.run(worker._run_agent_loop(SAMPLING, {"validate": validates}, agent_name="elastic", trace=False, **row))
+    assert stored == [row | {"reward_model": {"ground_truth": None}}]
+    assert row["reward_model"]["ground_truth"] == truth, "other rollouts of the problem are graded by it"
 
 
 def test_validation_is_one_rollout_under_the_whole_budget_though_training_cuts() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench import __main__ as bench
-from tests.bench import bench_data, bench_retrieval, inputs, results
+from tests.bench import bench_data, bench_gpu, bench_retrieval, inputs, results
 
 
 @pytest.mark.parametrize("main", [bench_data.main, bench_retrieval.main])
@@ -60,3 +60,9 @@ def test_one_that_fails_leaves_the_others_alone_and_old_figures_are_not_shown(
     told = capsys.readouterr().out
     assert "peak_mib" in told and "MiB" in told and "peak_gib" not in told
     assert "bench_b: skipped: programs: no bubblewrap" in told and "bench_a: failed" in told
+
+
+def test_the_measured_training_step_saves_no_checkpoint() -> None:
+    log = [f"step:{step} - timing_s/gen:{step}.5 - timing_s/step:np.float64({step}.75)" for step in range(1, 5)]
+    log[-1] += " - timing_s/save_checkpoint:9.0"
+    assert bench_gpu.step_figures(["loading", *log]) == {"step_seconds_gen": 3.5, "step_seconds_step": 3.75}

@@ -2,8 +2,10 @@
 
 import asyncio
 import random
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,9 +17,12 @@ from elastic_core.markers import Markers
 from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling, Strategy
 from elastic_core.strategies.base import Draft, StrategyRun
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
+from elastic_core.sweep import resume
 from elastic_core.sweep.grid import Cell
-from elastic_core.sweep.resume import draws, learn
+from elastic_core.sweep.plan import plan_sweep
+from elastic_core.sweep.resume import StoredRows, draws, learn
 from elastic_core.sweep.rows import RowBuilder, Sample
+from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 from tests.scripted import ScriptedEngine
 from tests.unit.test_memo import CELLS, END, EOS, MARKERS, WORD, Wanted, prompt
@@ -73,6 +78,23 @@ def test_a_memo_rebuilt_from_the_table_goes_on_as_the_one_that_made_it(
     drawn = original.counts.generated
     assert run(original, after) == run(rebuilt, after)
     assert rebuilt.counts.generated == original.counts.generated - drawn
+
+
+def test_each_sample_that_is_not_finished_finds_its_own_rows_block_by_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resume, "BLOCK", 2)
+    there, missing = (Cell("base", "easy", "vanilla", Budget(think, 2)) for think in (8, 4))
+    done = run(ScriptedEngine(token, context=10_000), ("vanilla", there.budget))
+    builder = RowBuilder(_Tokenizer(), MARKERS, "m", "e")
+    store = TrajectoryStore(tmp_path)
+    with store.writing(Manifest({}, {}, {}, {})):
+        for number in (4, 1, 3, 0):
+            store.append(builder.frame([(Sample(there, PROBLEM, number, 5), done)]))
+        finished = store.finished()
+        plan = plan_sweep([there, missing], {"easy": [PROBLEM]}, num_samples=5, seed=0, finished=finished)
+        stored = StoredRows(store, plan)
+        assert [stored.rows(unit)["sample"].to_list() for unit in plan.work] == [[0], [1], [], [3], [4]]
 
 
 @given(CELLS.filter(lambda cell: STRATEGIES[cell[0]].roles != ("policy",)))

@@ -42,14 +42,16 @@ class ServerEngine:
     Args:
         server: verl's server client.
         base: sampling parameters a `Generate` does not carry, such as top_k.
+        seeded: whether each request has a seed of its own; else it draws what the server's generator is at.
 
     `extra_fields` holds verl's bookkeeping over all requests (the range of weight versions that answered), `generated`
     counts their tokens, those that one pass forced included.
     """
 
-    def __init__(self, server: Any, base: dict[str, Any]) -> None:
+    def __init__(self, server: Any, base: dict[str, Any], *, seeded: bool) -> None:
         self._server = server
         self._base = base
+        self._seeded = seeded
         # One id per rollout keeps its requests on one replica, whose prefix cache holds the thought.
         self._rollout = uuid4().hex
         self.extra_fields: dict[str, Any] = {}
@@ -70,7 +72,7 @@ class ServerEngine:
                 "logprobs": sampling.logprobs,
                 "max_tokens": request.max_tokens,
                 "stop_token_ids": list(request.stop),
-                "seed": request_seed(seed, request),
+                "seed": request_seed(seed, request) if self._seeded else None,
                 "detokenize": False,
                 **({"extra_args": {THINK: budget.think, SOLUTION: budget.solution}} if budget else {}),
             },
@@ -102,6 +104,7 @@ class ElasticAgentLoop(AgentLoopBase):
         self._masks_truncated = bool(settings.mask_truncated_samples)
         self._trains_on_forced_end = bool(settings.train_on_forced_end)
         self._seed = int(settings.seed)
+        self._seeded = settings.rollout_seeds == "request"
         self._cuts: Cuts | None = None
         if settings.cuts:
             at, weights = tuple(settings.cuts.at), tuple(settings.cuts.weights)
@@ -124,7 +127,7 @@ class ElasticAgentLoop(AgentLoopBase):
         request = LengthRequest.drawn(self._l1, group) if self._l1 else None
         prompt = self._prompt(row, request)
         sampling, base = _sampling(sampling_params)
-        engine = ServerEngine(self.server_manager, base)
+        engine = ServerEngine(self.server_manager, base, seeded=self._seeded)
         metrics: dict[str, Any] = {}
         with simple_timer("generate_sequences", metrics):
             rollout = self._strategy.decode(prompt, budget, self._markers, sampling)
@@ -159,7 +162,8 @@ class ElasticAgentLoop(AgentLoopBase):
             return await self.run(sampling_params, **row)
         prompt = self._prompt(row)
         sampling, base = _sampling(sampling_params)
-        engines = [ServerEngine(self.server_manager, base) for _ in range(int(self.config.elastic.cuts.thoughts))]
+        numbers = range(int(self.config.elastic.cuts.thoughts))
+        engines = [ServerEngine(self.server_manager, base, seeded=self._seeded) for _ in numbers]
         metrics: dict[str, Any] = {}
         with simple_timer("generate_sequences", metrics):
             thoughts = await asyncio.gather(
@@ -256,7 +260,10 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc
     ) -> None:
         loop = self._agent_loop(agent_name)
         run = loop.run if trajectory["validate"] else loop.run_training
-        await self._agent_loop_postprocess(await run(sampling_params, **row), trajectory["validate"], **row)
+        output = await run(sampling_params, **row)
+        # verl stores the whole problem with each of its rollouts. They are graded, and a program's tests can be 189 MB.
+        graded = row | {"reward_model": row["reward_model"] | {"ground_truth": None}}
+        await self._agent_loop_postprocess(output, trajectory["validate"], **graded)
 
     def _agent_loop(self, name: str) -> ElasticAgentLoop:
         if name not in self._loops:

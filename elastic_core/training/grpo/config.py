@@ -102,6 +102,7 @@ def _algorithm(p: GrpoParameters) -> dict[str, Any]:
         "+elastic.mask_truncated_samples": p.mask_truncated_samples,
         "+elastic.train_on_forced_end": p.train_on_forced_end,
         "+elastic.seed": p.seed,
+        "+elastic.rollout_seeds": p.rollout_seeds,
         "+elastic.keep_checkpoints": p.keep_checkpoints,
         "+elastic.max_generated_tokens": p.max_generated_tokens,
         **_cuts(p),

@@ -1,7 +1,7 @@
 """Requests of rollouts in groups, for engines so fast that one Ray call per request costs more than its tokens.
 
 Requests that are made within one tick of the event loop travel to a server in one call, and their completions come back
-in groups, each as soon as it is there. The server's side is `cpu.register_replica`'s.
+in groups, each as soon as it is there. The server's side is in server.py.
 """
 
 import asyncio

@@ -151,6 +151,13 @@ class GrpoParameters(BaseModel):
     validation_temperature: float = Field(0.6, ge=0, description="Of validation rollouts; 0 is greedy.")
     validation_top_p: float = Field(0.95, gt=0, le=1, description="Nucleus of validation rollouts.")
     seed: int = Field(0, ge=0, lt=2**31, description="Of data order and rollouts.")
+    rollout_seeds: Literal["request", "engine"] = Field(
+        "request",
+        exclude_if=lambda seeds: seeds == "request",
+        description="Where rollouts take their random numbers from. request: a seed for each, so that a training which "
+        "is repeated or resumed asks for the same draws. engine: vLLM's own generator, which its V1 sampler calls once "
+        "a step for all requests, not once for each; which rollout draws what then depends on what else is under way.",
+    )
     device: Literal["gpu", "cpu"] = Field("gpu", description="What trains and generates.")
     nodes: int = Field(1, ge=1, description="Machines.")
     gpus_per_node: int = Field(

@@ -80,8 +80,8 @@ class ElasticTrainer(PPOTrainerSync):
             max_off_policy_threshold=sampler.max_off_policy_threshold,
             max_off_policy_strategy=sampler.max_off_policy_strategy,
             sampler_kwargs=sampler.sampler_kwargs,
-            # verl looks every two seconds, longer than a whole step of a small model.
-            poll_interval=0.05,
+            # verl looks every two seconds, longer than a whole step of a small model. Each look lists all rows.
+            poll_interval=0.05 if self.config.trainer.device == "cpu" else 0.5,
         )
 
     def _load_checkpoint(self) -> None:
