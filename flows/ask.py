@@ -17,7 +17,8 @@ from elastic_core.errors import UserError
 from elastic_core.trajectory import Trajectory
 from flows.playground import PlaygroundParameters, end_with_signals
 from flows.playground.choices import Choices, PageRequest, find_choices, read_problem, read_sample, read_strategies
-from flows.playground.session import Attempt, Loaded, Run, Session
+from flows.playground.engines import Loaded
+from flows.playground.session import Attempt, Run, Session
 from flows.playground.view import CUT, counts, finish, of, phases
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ def ask(
     except ValueError as error:
         raise UserError(f"--budget: {error}") from None
     problem = read_problem(question, None, None, _PATIENCE)
-    request = PageRequest(name, problem, read_strategies([strategy]), limits, read_sample(sample))
-    with Session(choices, _PATIENCE) as session:
+    request = PageRequest((name,), problem, read_strategies([strategy]), limits, read_sample(sample))
+    only = replace(choices, models={name: choices.models[name]})  # The engine need not leave room for another.
+    with Session(only, _PATIENCE) as session:
         end_with_signals(session)
         asyncio.run(_stream(session, session.begin(request), console))
 
@@ -91,10 +93,11 @@ async def _stream(session: Session, run: Run, console: Console) -> None:
     shown: list[Segment] = []
     started = time.perf_counter()
     async for _ in session.follow(run):
-        if run.loaded is None or attempt.trajectory is None:
+        loaded = run.loaded.get(attempt.model)
+        if loaded is None or attempt.trajectory is None:
             started = time.perf_counter()
             continue
-        response = segments(attempt, run.loaded)
+        response = segments(attempt, loaded)
         _print(console, further(shown, response))
         shown = response
     if attempt.state == "failed":

@@ -41,7 +41,7 @@ def find_endpoints(
         name: Endpoint(
             name,
             addresses,
-            _served(name, addresses[0], parameters, known),
+            _served(name, addresses[0], parameters, known, f"sweep.checkpoints.{name}"),
             None if addresses[0].chat else _tokenizer(name, tokenizers),
             parameters,
         )
@@ -61,7 +61,7 @@ def named_endpoint(name: str, text: str, parameters: EndpointParameters, runs: P
         raise UserError(f"--model {text}: {error}") from None
     if address.chat:
         raise UserError(f"--model {text}: asked in text, it shows no token ids; only a sweep measures such a model")
-    served = _served(name, address, parameters, _Known(runs / _KNOWN))
+    served = _served(name, address, parameters, _Known(runs / _KNOWN), "--model")
     try:
         tokenizer = _tokenizer(name, {name: served.root or "none"})
     except UserError as error:
@@ -72,7 +72,7 @@ def named_endpoint(name: str, text: str, parameters: EndpointParameters, runs: P
     return Endpoint(name, (address,), served, tokenizer, parameters)
 
 
-def _served(name: str, address: Address, parameters: EndpointParameters, known: _Known) -> Served:
+def _served(name: str, address: Address, parameters: EndpointParameters, known: _Known, setting: str) -> Served:
     before = known.read().get(str(address))
     # One that is known need not be there now: only drawing needs it, and then it is waited for.
     patience = parameters if before is None else parameters.model_copy(update={"wait_seconds": 0.0})
@@ -80,7 +80,7 @@ def _served(name: str, address: Address, parameters: EndpointParameters, known: 
         served = asyncio.run(_look(name, address, patience))
     except ServerLost as error:
         if before is None:
-            raise UserError(f"{error}; sweep.checkpoints.{name} names it: start it, or give another address") from None
+            raise UserError(f"{error}; {setting} names it: start it, or give another address") from None
         return before
     if served != before:
         known.keep(address, served)

@@ -16,13 +16,12 @@ import click
 
 from elastic_core.budget import Budget
 from elastic_core.errors import UserError
-from elastic_core.fingerprint import model_fingerprint
 from elastic_core.markers import load_markers
 from elastic_core.network import reachable, require_free_port
 from elastic_core.processes import end_with_parent
 from elastic_core.serving import server
 from elastic_core.serving.law import Stops
-from elastic_core.serving.levels import LEVELS, Levels, read_levels
+from elastic_core.serving.levels import Levels, levels_beside, no_levels
 from elastic_core.serving.offer import Offer
 from elastic_core.strategies.base import Sampling
 from flows.ask import choose
@@ -117,8 +116,8 @@ def command(
     choices, name = choose(preset, overrides, model)
     directory, parameters, sweep = choices.models[name], choices.settings.engine, choices.settings.sweep
     stops = _stops(directory)
-    levels = _levels(directory)
-    unmeasured = f"no level of {name} was measured; to have them: {_MEASURE} {directory / LEVELS}"
+    levels = levels_beside(directory)
+    unmeasured = no_levels(name, directory)
     offered = {str(effort): level.budget for effort, level in levels.levels.items()} if levels else {}
     offer = Offer(stops, default, offered, unmeasured)
     sampling = _sampling(levels, sweep)
@@ -128,24 +127,6 @@ def command(
         [sys.executable, "-m", server.__name__, *arguments, *further],
         server.environment(parameters, offer),
     )
-
-
-_MEASURE = "elastic budgets --from runs/PRESET/sweep/KEY/table --output"
-
-
-def _levels(directory: Path) -> Levels | None:
-    """The levels beside the model, which were measured of it; None when there is no file."""
-    path = directory / LEVELS
-    if not path.exists():
-        return None
-    found = read_levels(path)
-    weights = model_fingerprint(directory)
-    if found.weights != weights:
-        raise UserError(
-            f"{path}: its levels are of other weights ({found.weights}, {found.model}) than those beside it "
-            f"({weights}); delete it, or measure again: {_MEASURE} {path}"
-        )
-    return found
 
 
 def _sampling(levels: Levels | None, sweep: SweepSettings) -> Sampling:

@@ -120,18 +120,8 @@ class Tracker:
         return run_id
 
     def chart(self, run_ids: Sequence[str], metric: str, over: str = "step") -> str:
-        """The page of MLflow that draws a metric of several runs, relative to any other of its pages.
-
-        Args:
-            over: "step", or "wall" for the time of every point.
-        """
-        asked: dict[str, Any] = {"runs": list(run_ids), "metric": metric, "experiments": [self.experiment_id]}
-        asked |= {"plot_metric_keys": [metric], "x_axis": over, "show_point": True}
-        values = {
-            name: value if name == "x_axis" else json.dumps(value, separators=(",", ":"))
-            for name, value in asked.items()
-        }
-        return f"#/metric?{urlencode(values, safe=',/')}"
+        """As the function of this name."""
+        return chart(self.experiment_id, run_ids, metric, over)
 
     def describe(self, run_id: str, text: str, charts: Sequence[str]) -> None:
         """The run's description, in Markdown: `text` with the charts in the place of {charts}, as many as MLflow has
@@ -304,6 +294,20 @@ class Tracker:
         ]
         schema = {"step": pl.Int64, "name": pl.String, "value": pl.Float64}
         return pl.DataFrame(rows, schema, orient="row").sort("name", "step")
+
+
+def chart(experiment_id: str, run_ids: Sequence[str], metric: str, over: str = "step") -> str:
+    """The page of MLflow that draws a metric of several runs, relative to any other of its pages.
+
+    Args:
+        over: "step", or "wall" for the time of every point.
+    """
+    asked: dict[str, Any] = {"runs": list(run_ids), "metric": metric, "experiments": [experiment_id]}
+    asked |= {"plot_metric_keys": [metric], "x_axis": over, "show_point": True}
+    values = {
+        name: value if name == "x_axis" else json.dumps(value, separators=(",", ":")) for name, value in asked.items()
+    }
+    return f"#/metric?{urlencode(values, safe=',/')}"
 
 
 def _as_key(name: str) -> str:

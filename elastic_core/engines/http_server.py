@@ -165,9 +165,9 @@ class HttpServer:
         except _Away as error:
             if patience.failures >= _ATTEMPTS:
                 raise RequestFailed(f"{self.address} failed {_ATTEMPTS} times at a request: {error}") from None
-            raise ServerLost(
-                f"{self.address} did not answer for {self.parameters.wait_seconds:g} s (endpoint.wait_seconds): {error}"
-            ) from None
+            waited = self.parameters.wait_seconds
+            silent = f"did not answer for {waited:g} s (endpoint.wait_seconds)" if waited else "does not answer"
+            raise ServerLost(f"{self.address} {silent}: {error}") from None
 
     def say(self, error: BaseException | None) -> None:
         """Why it is waited for, once for every time that it is away."""

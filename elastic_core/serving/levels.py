@@ -1,6 +1,6 @@
 """The file `budgets.json`: the effort levels that a server offers, each a budget with what was measured of it.
 
-`elastic budgets` writes it from a trajectory table, `elastic serve` reads it.
+`elastic budgets` writes it from a trajectory table; `elastic serve` and the playground read it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from elastic_core.budget import Budget
 from elastic_core.errors import UserError
 from elastic_core.files import write_text
+from elastic_core.fingerprint import model_fingerprint
 
 LEVELS = "budgets.json"
 """File in a model's directory."""
@@ -144,7 +145,35 @@ def read_levels(path: Path) -> Levels:
         raise UserError(f"{path}: {_explained(problem)}; restore it, or {_MAKE}") from None
 
 
-_MAKE = "measure them: elastic budgets --from runs/PRESET/sweep/KEY/table"
+def levels_beside(model: Path) -> Levels | None:
+    """The levels in a model's directory, which were measured of it; None when there is no file.
+
+    Raises:
+        UserError: as `read_levels`, or when they are of other weights than those there.
+    """
+    path = model / LEVELS
+    if not path.exists():
+        return None
+    found = read_levels(path)
+    try:
+        weights = model_fingerprint(model)
+    except ValueError as error:
+        raise UserError(f"{path} is beside no weights: {error}") from None
+    if found.weights != weights:
+        raise UserError(
+            f"{path}: its levels are of other weights ({found.weights}, {found.model}) than those beside it "
+            f"({weights}); delete it, or measure again: {_COMMAND} --output {path}"
+        )
+    return found
+
+
+def no_levels(name: str, model: Path) -> str:
+    """What is said of a model without any, and the command that makes them."""
+    return f"no level of {name} was measured; to have them: {_COMMAND} --output {model / LEVELS}"
+
+
+_COMMAND = "elastic budgets --from runs/PRESET/sweep/KEY/table"
+_MAKE = f"measure them: {_COMMAND}"
 
 
 def _explained(problem: Any) -> str:

@@ -1,4 +1,4 @@
-"""`elastic playground`: a page to try a model under token budgets, strategies side by side.
+"""`elastic playground`: a page to try models under token budgets, models and strategies side by side.
 
 The strategies, the engine and the grader are those of training and sweeps. What is drawn of a sample is remembered, so
 that another budget cuts the same thought.
@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-import click
-
 from elastic_core.errors import UserError
 from elastic_core.network import reachable, require_free_port
 from elastic_core.processes import end_family
 from flows.environment import USER, runs_directory
 from flows.playground.access import Guard, is_loopback, read_password, require_password
+from tasks.terminal import print_result, quiet
 
 if TYPE_CHECKING:
     from flows.playground.choices import Choices
@@ -82,14 +81,15 @@ def require_access(parameters: PlaygroundParameters, password_file: Path | None)
 
 
 def serve(choices: Choices, parameters: PlaygroundParameters, password: str | None) -> None:
-    """Show the page until SIGINT or SIGTERM; the first model's engine starts meanwhile."""
+    """Show the page until SIGINT or SIGTERM; the first engines start meanwhile, and what they say is logged."""
     import uvicorn
 
     from flows.playground.session import Session
 
-    with Session(choices, parameters) as session:
+    log = runs_directory() / choices.settings.preset / "playground.log"
+    with quiet(log), Session(choices, parameters) as session:
         end_with_signals(session)  # Uvicorn, once it runs, ends open requests first and then hands the signal on.
-        session.preload(next(iter(choices.models)))
+        session.preload(choices.side_by_side)
         token = None if password else secrets.token_urlsafe(32)
         config = uvicorn.Config(
             application(session, password, token),
@@ -102,7 +102,7 @@ def serve(choices: Choices, parameters: PlaygroundParameters, password: str | No
         )
         address = f"http://{reachable(parameters.host)}:{parameters.port}/"
         login = f"{address}{token}/" if token else f"{address} (user {USER}, password as given)"
-        click.echo(f"playground: {login}; Ctrl-C stops it")
+        print_result(f"playground: {login}; Ctrl-C stops it; log: {log}")
         asyncio.run(uvicorn.Server(config).serve())
 
 
@@ -162,7 +162,12 @@ def application(session: Session, password: str | None, token: str | None) -> Gu
         enable_monitoring=False,
         pwa=False,
         mcp_server=False,
-        theme=gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
+        theme=gr.themes.Default(
+            primary_hue="indigo",  # Controls; the usual orange is what was forced.
+            secondary_hue="zinc",
+            font=["system-ui", "sans-serif"],
+            font_mono=["ui-monospace", "monospace"],
+        ),
         css=CSS,
     )
     if is_loopback(parameters.host):

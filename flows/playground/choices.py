@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from elastic_core import model_files
 from elastic_core.budget import Budget
@@ -16,10 +17,12 @@ from elastic_core.engines.endpoint import Endpoint, EndpointParameters, is_endpo
 from elastic_core.errors import UserError
 from elastic_core.miniature.problems import DATA_SOURCE, LEVELS, generate
 from elastic_core.rewards.truth import MathTruth
+from elastic_core.serving.levels import levels_beside, no_levels
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.effort import EFFORTS
-from elastic_core.strategies.reasonflux_zero import Templates
+from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, Templates
 from elastic_core.strategies.separate import SEPARATE_NATIVE
+from elastic_core.sweep.grid import without_seed
 from flows.endpoints import find_endpoints, named_endpoint
 from flows.inputs import Inputs, load_templates
 from flows.playground import PlaygroundParameters
@@ -34,6 +37,14 @@ STRATEGY_NAMES = tuple(
 """All but the cross-check of one of them, and what only models that are asked in text know."""
 FIRST_STRATEGIES = ("vanilla", "budget_forcing", "separate")
 """Those that are side by side at first."""
+_STRATEGY_LABELS = {
+    "vanilla": "vanilla: cut after t + s",
+    "separate": "separate budgets t and s",
+    "unconstrained": "unconstrained: no budget",
+    "l1_exact": "L1 exact",
+    "l1_max": "L1 max",
+    REASONFLUX_ZERO: "thought templates (ReasonFlux-Zero)",
+}
 TYPED = "typed"
 """Benchmark of a problem that was typed."""
 MAX_SAMPLE = 2**31 - 1
@@ -42,12 +53,13 @@ _MAX_TOKENS = 2**24
 
 @dataclass(frozen=True)
 class Choices:
-    """The first of each is what the page begins with.
+    """The first of each is what the page begins with, where nothing else is said.
 
     Attributes:
         models: checkpoint directories by name; of a model behind a server that of its tokenizer.
         problems: by benchmark; their ids are unique within it.
         templates: loads the preset's thought templates, fetched if need be; raises UserError when they cannot be had.
+        side_by_side: models that the page begins with, as far as they can answer at the same time.
         endpoints: models behind servers, by name.
     """
 
@@ -55,7 +67,17 @@ class Choices:
     models: dict[str, Path]
     problems: dict[str, list[Problem]]
     templates: Callable[[], Templates]
+    side_by_side: tuple[str, ...]
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
+
+    def label(self, model: str) -> str:
+        """A model's name, and what else tells people which it is."""
+        name, seed = without_seed(model)
+        name = name if seed is None else f"{name}, seed {seed}"
+        if model in self.endpoints:
+            return f"{name} at {urlsplit(self.endpoints[model].addresses[0].url).netloc}"
+        base = self.settings.base
+        return f"{name}: {base.rpartition('/')[2]}" if model == "base" and "/" in base else name
 
     @property
     def budget(self) -> Budget:
@@ -91,8 +113,15 @@ def find_choices(preset: str, overrides: Mapping[str, Any], models: Sequence[str
         {name: _directory(place) for name, place in found.items()},
         _problems(inputs),
         lambda: load_templates(run.settings.sweep.templates, run.runs, inputs.data.mirror),
+        tuple(named) or _base_and_trained(list(found)),
         {name: place for name, place in found.items() if isinstance(place, Endpoint)},
     )
+
+
+def _base_and_trained(models: Sequence[str]) -> tuple[str, ...]:
+    """The first model, and the first that was trained from it."""
+    trained = [name for name in models[1:] if without_seed(name)[0] in TRAINED]
+    return (models[0], *trained[:1])
 
 
 def _directory(place: Path | Endpoint) -> Path:
@@ -164,7 +193,7 @@ def _problems(inputs: Inputs) -> dict[str, list[Problem]]:
 class PageRequest:
     """One run of the page. A problem without a truth is not graded."""
 
-    model: str
+    models: tuple[str, ...]
     problem: Problem
     strategies: tuple[str, ...]
     budget: Budget
@@ -181,14 +210,42 @@ def read_budget(think: Any, think_unlimited: Any, solution: Any, solution_unlimi
     return Budget(t, None if solution_unlimited else _tokens(solution, "the solution budget s", least=1))
 
 
+def strategy_label(name: str) -> str:
+    """A strategy as people call it."""
+    stem, wait, times = name.partition("_wait")
+    plainly = _STRATEGY_LABELS.get(stem, stem.replace("_", " "))
+    return f"{plainly}, {times} × Wait" if wait else plainly
+
+
+def read_models(names: Any, known: Mapping[str, Any]) -> tuple[str, ...]:
+    """In the order of the page. Raises UserError on none, or an unknown one."""
+    return _read_names(names, "model", tuple(known))
+
+
+def read_level(effort: Any, models: Sequence[str], choices: Choices) -> Budget:
+    """The budget of an effort level, as the first of the models has it that has any.
+
+    Raises:
+        UserError: when none has, with the command that makes them, or when it has no such level.
+    """
+    for model in models:
+        if (levels := levels_beside(choices.models[model])) is not None:
+            return levels.budget(str(effort)[:40])
+    raise UserError(no_levels(models[0], choices.models[models[0]]))
+
+
 def read_strategies(names: Any) -> tuple[str, ...]:
     """In the order of the page. Raises UserError on none, or an unknown one."""
+    return _read_names(names, "strategy", STRATEGY_NAMES)
+
+
+def _read_names(names: Any, kind: str, known: Sequence[str]) -> tuple[str, ...]:
     if not isinstance(names, Sequence) or isinstance(names, str) or not names:
-        raise UserError("no strategy is chosen; choose at least one")
+        raise UserError(f"no {kind} is chosen; choose at least one")
     for name in names:
-        if name not in STRATEGY_NAMES:
-            raise UserError(f'no strategy "{str(name)[:40]}"; expected {", ".join(STRATEGY_NAMES)}')
-    return tuple(name for name in STRATEGY_NAMES if name in names)
+        if name not in known:
+            raise UserError(f'no {kind} "{str(name)[:40]}"; expected {", ".join(known)}')
+    return tuple(name for name in known if name in names)
 
 
 def read_problem(question: Any, reference: Any, taken: Problem | None, parameters: PlaygroundParameters) -> Problem:
@@ -233,6 +290,12 @@ def kept_reference(question: Any, reference: Any, taken: Problem | None) -> str:
     reference = str(reference or "").strip()
     stale = taken is not None and question != taken.question and reference == shown_reference(taken)
     return "" if stale else reference
+
+
+def edited(question: Any, reference: Any, taken: Problem) -> tuple[bool, str]:
+    """Whether the problem is the one that was taken, and its reference answer, which comes back with it."""
+    unchanged = question == taken.question
+    return unchanged, kept_reference(question, reference, taken) or (shown_reference(taken) if unchanged else "")
 
 
 def _tokens(value: Any, name: str, least: int) -> int:

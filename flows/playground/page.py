@@ -1,4 +1,4 @@
-"""The page: fields on the left, strategies side by side on the right."""
+"""The page: fields on the left, models and strategies side by side on the right."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ import gradio as gr
 
 from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
+from elastic_core.serving.levels import EFFORTS
 from flows.playground.choices import (
     FIRST_STRATEGIES,
     STRATEGY_NAMES,
     PageRequest,
-    kept_reference,
+    edited,
     read_budget,
+    read_level,
+    read_models,
     read_problem,
     read_sample,
     read_strategies,
     shown_reference,
+    strategy_label,
     taken_problem,
 )
 from flows.playground.session import Session
@@ -30,7 +34,7 @@ _log = logging.getLogger(__name__)
 _TITLE = "Elastic Reasoning playground"
 _SLIDER_STEPS = 512
 _WELCOME = "Take a problem or type one, set the budget, and run: t tokens to think, s tokens for the solution."
-_DEFECT = "This run failed for a reason that is not yours; the terminal of the playground says which."
+_DEFECT = "This run failed for a reason that is not yours; the log of the playground says which."
 
 Taken = tuple[str, int] | None
 """Benchmark and number of the problem that was taken."""
@@ -47,10 +51,15 @@ def build(session: Session) -> gr.Blocks:
         gr.HTML(f"<h2>{_TITLE}</h2>")
         with gr.Row():
             with gr.Column(scale=1, min_width=300):
-                model = gr.Dropdown(list(choices.models), value=next(iter(choices.models)), label="Model")
+                models = gr.Dropdown(
+                    [(choices.label(name), name) for name in choices.models],
+                    value=session.engines.batches(choices.side_by_side)[0],
+                    multiselect=True,
+                    label="Models",
+                )
                 with gr.Group(visible=bool(benchmarks)):
                     benchmark = gr.Dropdown(benchmarks, value=next(iter(benchmarks), None), label="Benchmark")
-                    number = gr.Number(1, label="Its problem number")
+                    number = gr.Number(1, label="Its problem number", placeholder="none: the problem was typed")
                 question = gr.Textbox(
                     first[0], label="Problem", lines=3, max_lines=12, max_length=parameters.max_question
                 )
@@ -58,10 +67,14 @@ def build(session: Session) -> gr.Blocks:
                     first[1], label="Reference answer, if known", max_length=parameters.max_reference
                 )
                 strategies = gr.Dropdown(
-                    list(STRATEGY_NAMES), value=list(FIRST_STRATEGIES), multiselect=True, label="Strategies"
+                    [(strategy_label(name), name) for name in STRATEGY_NAMES],
+                    value=list(FIRST_STRATEGIES),
+                    multiselect=True,
+                    label="Strategies",
                 )
                 sample = gr.Number(0, label="Sample")
             with gr.Column(scale=3, min_width=320):
+                effort = gr.Radio(list(EFFORTS), label="Effort level: sets t and s as measured")
                 with gr.Row(equal_height=True):
                     with gr.Group():
                         think = _slider("Thinking budget t, in tokens", 0, budget.think, largest.think)
@@ -76,9 +89,10 @@ def build(session: Session) -> gr.Blocks:
                 shown = gr.HTML(message(_WELCOME))
 
         fields = [
-            *(model, question, reference, taken, strategies),
+            *(models, question, reference, taken, strategies),
             *(think, think_unlimited, solution, solution_unlimited, sample),
         ]
+        budgets = [think, think_unlimited, solution, solution_unlimited]
 
         async def run_it(*values: Any) -> AsyncIterator[str]:
             async for html in _run(session, *values):
@@ -89,6 +103,19 @@ def build(session: Session) -> gr.Blocks:
             if str(values[1] or "").strip():
                 async for html in _run(session, *values):
                     yield html
+
+        async def run_level(level: Any, *values: Any) -> AsyncIterator[dict[Any, Any]]:
+            try:
+                found = read_level(level, read_models(values[0], choices.models), choices)
+            except UserError as error:
+                yield {effort: None, shown: message(str(error), "error")}
+                return
+            t, s = found.think, found.solution
+            assert t is not None and s is not None, "levels are limited"
+            limits = {think: _reaching(t, largest.think), solution: _reaching(s, largest.solution)}
+            yield {**limits, think_unlimited: False, solution_unlimited: False}
+            async for html in cut_elsewhere(*values[:5], t, False, s, False, values[-1]):
+                yield {shown: html}
 
         answering: dict[str, Any] = {
             "concurrency_limit": parameters.concurrent,
@@ -108,32 +135,36 @@ def build(session: Session) -> gr.Blocks:
                 shown,
                 **answering,
             ),
+            effort.input(run_level, [effort, *fields], [effort, *budgets, shown], **answering),
             another.click(lambda now: int(now or 0) + 1, sample, sample, **quick).then(
                 run_it, fields, shown, **answering
             ),
         ]
         stop.click(lambda: message("stopped"), None, shown, cancels=runs, **quick)
+        # Another model has other levels, and another budget is none.
+        moved = [think.input, solution.input, think_unlimited.input, solution_unlimited.input]
+        gr.on([models.input, *moved], None, None, effort, js="() => null", api_visibility="private")
         if benchmarks:
 
             def take(name: str, place: Any) -> tuple[Any, ...]:
+                if place is None:  # Another number is being typed.
+                    return (gr.skip(),) * 4
                 try:
                     return *_take(session, name, place), gr.skip()
                 except UserError as error:
                     return gr.skip(), gr.skip(), gr.skip(), message(str(error), "error")
 
-            gr.on(
-                [benchmark.input, number.change],
-                take,
-                [benchmark, number],
-                [question, reference, taken, shown],
-                **quick,
-            )
-            question.change(
-                lambda asked, known, place: kept_reference(asked, known, _taken(session, place)),
-                [question, reference, taken],
-                reference,
-                **quick,
-            )
+            def edit(asked: Any, known: Any, place: Taken) -> tuple[Any, Any]:
+                problem = _taken(session, place)
+                if problem is None or place is None:
+                    return gr.skip(), gr.skip()
+                unchanged, left = edited(asked, known, problem)
+                return left, place[1] if unchanged else None
+
+            taking = [question, reference, taken, shown]
+            number.input(take, [benchmark, number], taking, **quick)
+            benchmark.input(lambda name: (1, *take(name, 1)), benchmark, [number, *taking], **quick)
+            question.change(edit, [question, reference, taken], [reference, number], **quick)
         page.queue(max_size=parameters.waiting, default_concurrency_limit=parameters.concurrent, api_open=False)
     return page
 
@@ -141,6 +172,11 @@ def build(session: Session) -> gr.Blocks:
 def _slider(label: str, least: int, value: int | None, most: int | None) -> gr.Slider:
     assert value is not None and most is not None, "the page begins with a limited budget"
     return gr.Slider(least, most, value, step=max(1, most // _SLIDER_STEPS), label=label)
+
+
+def _reaching(tokens: int, most: int | None) -> Any:
+    """A slider at so many tokens, longer if need be."""
+    return gr.update(value=tokens, maximum=max(tokens, most or 0))
 
 
 def _take(session: Session, benchmark: str, number: Any) -> tuple[str, str, Taken]:
@@ -153,13 +189,13 @@ def _taken(session: Session, taken: Taken) -> Problem | None:
 
 
 async def _run(
-    session: Session, model: str, question: Any, reference: Any, taken: Taken, strategies: Any, *numbers: Any
+    session: Session, models: Any, question: Any, reference: Any, taken: Taken, strategies: Any, *numbers: Any
 ) -> AsyncIterator[str]:
     """The page's right side, again and again until the run is over. Whatever fails becomes a sentence."""
     *budget, sample = numbers
     try:
         asked = PageRequest(
-            model,
+            read_models(models, session.choices.models),
             read_problem(question, reference, _taken(session, taken), session.parameters),
             read_strategies(strategies),
             read_budget(*budget),

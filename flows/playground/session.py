@@ -1,25 +1,21 @@
-"""Engines, and runs on them: everything here lives in one event loop, in a thread of its own, as an engine that starts
+"""Runs on engines: everything here lives in one event loop, in a thread of its own, as an engine that starts
 holds its loop for half a minute and the page must answer meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-import logging
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import EngineLost, RequestFailed, drive
-from elastic_core.engines.http import HttpEngine, http_pool
 from elastic_core.engines.memo import ContinuationMemo
-from elastic_core.engines.vllm import VllmEngine
-from elastic_core.errors import UserError, first_line
-from elastic_core.markers import Markers, chat_prompt, load_markers
+from elastic_core.errors import UserError
+from elastic_core.markers import chat_prompt
 from elastic_core.rewards import Grade, GradingFailed, grade
 from elastic_core.rewards.response import response_text
 from elastic_core.seeds import sample_seed
@@ -29,12 +25,9 @@ from elastic_core.sweep.grid import UNLIMITED_BUDGET
 from elastic_core.trajectory import NAVIGATOR, Trajectory
 from flows.playground import PlaygroundParameters
 from flows.playground.choices import Choices, PageRequest
+from flows.playground.engines import Engines, Loaded
 from flows.playground.live import Follower, Watched
 
-_log = logging.getLogger(__name__)
-
-MAX_SEQUENCES = 16
-"""Sequences an engine decodes together: a page needs few, and warms up the faster."""
 _UPDATE_SECONDS = 0.15
 REMEMBERED = 16
 """Thoughts that are kept to be cut elsewhere."""
@@ -43,20 +36,9 @@ State = Literal["waiting", "running", "done", "failed"]
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A model that answers."""
-
-    name: str
-    engine: VllmEngine | HttpEngine
-    tokenizer: Any
-    markers: Markers
-    resources: AsyncExitStack = field(default_factory=AsyncExitStack)
-
-
 @dataclass
 class Attempt:
-    """One strategy's try at the problem.
+    """One model's try at the problem with one strategy.
 
     Attributes:
         trajectory: so far, or whole when the state is "done".
@@ -64,6 +46,7 @@ class Attempt:
         sentence: why it failed, or could not be graded.
     """
 
+    model: str
     strategy: str
     budget: Budget
     state: State = "waiting"
@@ -75,11 +58,16 @@ class Attempt:
 
 @dataclass
 class Run:
-    """What became of what was asked: tokens that engines drew for it, and tokens answered from an earlier thought."""
+    """What became of a request: tokens that engines drew for it, and tokens answered from an earlier thought.
+
+    Attributes:
+        attempts: those of a strategy follow each other, in the order of the models.
+        loaded: models that answer, or did, by name.
+    """
 
     asked: PageRequest
     attempts: list[Attempt]
-    loaded: Loaded | None = None
+    loaded: dict[str, Loaded] = field(default_factory=dict)
     generated: int = 0
     reused: int = 0
 
@@ -99,13 +87,12 @@ class Session:
     choices: Choices
     parameters: PlaygroundParameters
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
-    _loaded: Loaded | None = None
-    _users: int = 0
-    _starting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _idle: asyncio.Event = field(default_factory=asyncio.Event)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _guided: dict[str, Strategy] = field(default_factory=dict)
     _thoughts: OrderedDict[tuple[Any, ...], _Thought] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        self.engines = Engines(self.choices)
 
     def __enter__(self) -> Session:
         self._thread = threading.Thread(target=self._loop.run_forever, name="playground-engine", daemon=True)
@@ -136,8 +123,9 @@ class Session:
     def begin(self, asked: PageRequest) -> Run:
         """A run to `perform`."""
         attempts = [
-            Attempt(strategy, UNLIMITED_BUDGET if strategy == "unconstrained" else asked.budget)
+            Attempt(model, strategy, UNLIMITED_BUDGET if strategy == "unconstrained" else asked.budget)
             for strategy in asked.strategies
+            for model in asked.models
         ]
         return Run(asked, attempts)
 
@@ -148,11 +136,18 @@ class Session:
             UserError: when the whole run came to nothing: no engine, too long a prompt, too long a wait.
         """
         try:
-            async with asyncio.timeout(self.parameters.run_seconds), self._using(run.asked.model) as loaded:
-                run.loaded = loaded
-                await self._answer(run, loaded)
+            async with asyncio.timeout(self.parameters.run_seconds):
+                for batch in self.engines.batches(run.asked.models):
+                    await self._perform(run, batch)
         except TimeoutError:
             raise UserError(f"stopped after {self.parameters.run_seconds:g} s; ask for smaller budgets") from None
+
+    async def _perform(self, run: Run, batch: Sequence[str]) -> None:
+        async with self.engines.using(batch) as (loaded, refused):
+            run.loaded |= loaded
+            for model, sentence in refused.items():
+                _fail(run, model, sentence)
+            await asyncio.gather(*(self._answer(run, each) for each in loaded.values()))
 
     async def follow(self, run: Run) -> AsyncIterator[bool]:
         """Perform the run, for another thread's loop: again and again False, when the run's attempts tell how far they
@@ -164,7 +159,7 @@ class Session:
         work = asyncio.ensure_future(self.call(self.perform(run)))
         try:
             while not (await asyncio.wait({work}, timeout=_UPDATE_SECONDS))[0]:
-                if run.loaded is not None:  # Before that this loop may be busy with an engine that starts.
+                if run.loaded:  # Before that this loop may be busy with an engine that starts.
                     await self.call(self._look(run))
                 yield False
             work.result()
@@ -177,12 +172,12 @@ class Session:
             if attempt.state == "running" and attempt.follower is not None:
                 attempt.trajectory = attempt.follower.so_far()
 
-    def preload(self, model: str) -> None:
-        """Begin to start the model's engine. Whether that fails is told to whoever uses it."""
-        asyncio.run_coroutine_threadsafe(self._use(model), self._loop)
+    def preload(self, models: Sequence[str]) -> None:
+        """Begin to start the models' engines. Whether that fails is told to whoever uses them."""
+        asyncio.run_coroutine_threadsafe(self._preload(models), self._loop)
 
-    async def _use(self, model: str) -> None:
-        async with self._using(model):
+    async def _preload(self, models: Sequence[str]) -> None:
+        async with self.engines.using(self.engines.batches(models)[0]):
             pass
 
     async def _answer(self, run: Run, loaded: Loaded) -> None:
@@ -194,11 +189,16 @@ class Session:
         try:
             async with asyncio.TaskGroup() as group:
                 for attempt in run.attempts:
-                    group.create_task(self._attempt(attempt, asked, loaded, thought, sampling, seed))
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None  # It cancelled the others.
-        run.generated = thought.memo.counts.generated - before[0]
-        run.reused = thought.memo.counts.reused - before[1]
+                    if attempt.model == loaded.name:
+                        group.create_task(self._attempt(attempt, asked, loaded, thought, sampling, seed))
+        except ExceptionGroup as errors:  # It cancelled the others.
+            (error, *_) = errors.exceptions
+            if not isinstance(error, EngineLost):
+                raise error from None
+            await self.engines.drop(loaded)
+            _fail(run, loaded.name, f"{error}; run again to start it anew")
+        run.generated += thought.memo.counts.generated - before[0]
+        run.reused += thought.memo.counts.reused - before[1]
 
     async def _attempt(
         self, attempt: Attempt, asked: PageRequest, loaded: Loaded, thought: _Thought, sampling: Sampling, seed: int
@@ -241,7 +241,7 @@ class Session:
 
     def _thought(self, asked: PageRequest, loaded: Loaded) -> _Thought:
         """What an earlier run of the same sample knows, on the engine there is now."""
-        key = (asked.model, asked.problem.benchmark, asked.problem.id, asked.problem.question, asked.sample)
+        key = (loaded.name, asked.problem.benchmark, asked.problem.id, asked.problem.question, asked.sample)
         if key not in self._thoughts:
             drawing = Watched(loaded.engine)
             self._thoughts[key] = _Thought(ContinuationMemo(drawing), drawing)
@@ -251,66 +251,25 @@ class Session:
         self._thoughts[key].drawing.engine = loaded.engine
         return self._thoughts[key]
 
-    @asynccontextmanager
-    async def _using(self, model: str) -> AsyncIterator[Loaded]:
-        """The model's engine. There is one at a time: whoever wants another waits until nobody uses this one, and
-        whoever comes later waits behind."""
-        async with self._starting:
-            if self._loaded is None or self._loaded.name != model:
-                while self._users:
-                    self._idle.clear()
-                    await self._idle.wait()
-                await self._unload()
-                self._loaded = await self._load(model)
-            loaded = self._loaded
-            self._users += 1
-        try:
-            yield loaded
-        except EngineLost as error:
-            if self._loaded is loaded:
-                await self._unload()
-            raise UserError(f"{error}; run again to start it anew") from None
-        finally:
-            self._users -= 1
-            if not self._users:
-                self._idle.set()
-
-    async def _load(self, model: str) -> Loaded:
-        directory = str(self.choices.models[model])
-        resources = AsyncExitStack()
-        try:
-            tokenizer, markers = load_markers(directory)
-            return Loaded(model, await self._engine(model, directory, resources), tokenizer, markers, resources)
-        except UserError:
-            await resources.aclose()
-            raise
-        except Exception as error:  # vLLM's own kinds are many; its log on the terminal says more.
-            _log.exception("the engine for %s did not start", directory)
-            await resources.aclose()
-            raise UserError(f"{model} cannot be loaded: {first_line(error)}") from None
-
-    async def _engine(self, model: str, directory: str, resources: AsyncExitStack) -> VllmEngine | HttpEngine:
-        endpoint = self.choices.endpoints.get(model)
-        if endpoint is not None:
-            replicas = await resources.enter_async_context(http_pool({model: endpoint}))
-            served: HttpEngine = replicas[0][model]
-            return served
-        engine = VllmEngine(directory, self.choices.settings.engine.model_copy(update={"max_num_seqs": MAX_SEQUENCES}))
-        resources.callback(engine.shutdown)
-        await engine.warm_up()
-        return engine
-
     async def _close(self) -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await self._unload()
+        await self.engines.aclose()
 
-    async def _unload(self) -> None:
-        loaded, self._loaded = self._loaded, None
-        if loaded is not None:
-            await loaded.resources.aclose()
+
+def _fail(run: Run, model: str, sentence: str) -> None:
+    """The model has no further answers.
+
+    Raises:
+        UserError: when it is the only one, so that the run came to nothing.
+    """
+    if len(run.asked.models) == 1:
+        raise UserError(sentence)
+    for attempt in run.attempts:
+        if attempt.model == model and attempt.state != "done":
+            attempt.state, attempt.sentence = "failed", sentence
 
 
 def _check_context(prompt_tokens: int, budget: Budget, context: int) -> None:

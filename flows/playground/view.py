@@ -1,5 +1,8 @@
-"""A run as HTML, and how it looks. Everything that a model or a visitor wrote is escaped. Colours are Okabe and Ito's,
-which colour-blind readers tell apart; fonts are the system's."""
+"""A run as HTML, and how it looks. Everything that a model or a visitor wrote is escaped; fonts are the system's.
+
+A colour has one meaning: thinking, solution, forced by us, right, wrong. They are Okabe and Ito's, which colour-blind
+readers tell apart, the last two darker, to be read below white. All else, the budget's cut among it, has the text's.
+"""
 
 from __future__ import annotations
 
@@ -12,42 +15,49 @@ from elastic_core.markers import Markers
 from elastic_core.rewards import Grade, GradeStatus
 from elastic_core.strategies import STRATEGIES
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
+from flows.playground.choices import TYPED, strategy_label
 from flows.playground.session import Attempt, Run
 
 CSS = """
-.pg-cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); gap: 14px; }
+:root { --pg-thinking: #56b4e9; --pg-solution: #cc79a7; --pg-forced: #e69f00; --pg-right: #00795a;
+  --pg-wrong: #b34d00; }
+.pg-cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 300px), 1fr)); gap: 14px; }
+@media (min-width: 1000px) { .pg-cards.pg-pairs { grid-template-columns: repeat(var(--pg-models), minmax(0, 1fr)); } }
 .pg-card { border: 1px solid var(--border-color-primary); border-radius: 8px; padding: 12px 14px;
   background: var(--block-background-fill); min-width: 0; }
 .pg-card header { display: flex; flex-wrap: wrap; align-items: baseline; gap: 4px 10px; }
 .pg-card h3 { margin: 0; font-size: 1.05em; }
 .pg-budget { opacity: .75; font-variant-numeric: tabular-nums; }
 .pg-badge { padding: 1px 8px; border-radius: 10px; font-size: .88em; overflow-wrap: anywhere;
-  background: var(--background-fill-secondary); }
-.pg-badge.pg-right { background: #009e73; color: #fff; }
-.pg-badge.pg-wrong { background: #b34d00; color: #fff; }
+  background: var(--background-fill-secondary); border: 1px solid var(--border-color-primary); }
+.pg-badge.pg-right { background: var(--pg-right); color: #fff; }
+.pg-badge.pg-wrong { background: var(--pg-wrong); color: #fff; }
+.pg-badge.pg-forced { background: var(--pg-forced); color: #000; }
+.pg-badges { display: flex; flex-wrap: wrap; gap: 4px 6px; margin-top: 6px; }
+.pg-asked { margin: 0 0 10px; overflow-wrap: anywhere; }
 .pg-bar { position: relative; display: flex; height: 14px; margin: 12px 0 6px; border-radius: 3px;
   background: var(--background-fill-secondary); }
 .pg-bar i { display: block; height: 100%; transition: width .15s; }
-.pg-bar i.pg-thinking { background: #56b4e9; }
-.pg-bar i.pg-solution { background: #009e73; }
-.pg-bar i.pg-forced { background: #d55e00; min-width: 3px; }
+.pg-bar i.pg-thinking { background: var(--pg-thinking); }
+.pg-bar i.pg-solution { background: var(--pg-solution); }
+.pg-bar i.pg-forced { background: var(--pg-forced); min-width: 3px; }
 .pg-bar .pg-limit { position: absolute; top: -4px; bottom: -4px; border-left: 2px dashed var(--body-text-color);
   transition: left .15s; }
 .pg-counts { display: flex; flex-wrap: wrap; gap: 2px 14px; margin: 0 0 8px; font-size: .9em;
   font-variant-numeric: tabular-nums; }
 .pg-key::before { content: ""; display: inline-block; width: 9px; height: 9px; margin-right: 5px; border-radius: 2px; }
-.pg-key.pg-thinking::before { background: #56b4e9; }
-.pg-key.pg-solution::before { background: #009e73; }
-.pg-key.pg-forced::before { background: #d55e00; }
+.pg-key.pg-thinking::before { background: var(--pg-thinking); }
+.pg-key.pg-solution::before { background: var(--pg-solution); }
+.pg-key.pg-forced::before { background: var(--pg-forced); }
 .pg-text { font-family: ui-monospace, monospace; font-size: .88em; white-space: pre-wrap; overflow-wrap: anywhere;
   max-height: 420px; overflow-y: auto; padding: 6px 10px; border-left: 3px solid; margin: 6px 0; }
-.pg-text.pg-thought { border-color: #56b4e9; }
-.pg-text.pg-answer { border-color: #009e73; }
-.pg-text mark { background: #d55e00; color: #fff; border-radius: 3px; padding: 0 2px; }
-.pg-cut { font-family: system-ui, sans-serif; font-size: .85em; color: #d55e00; white-space: nowrap; padding: 0 4px; }
+.pg-text.pg-thought { border-color: var(--pg-thinking); }
+.pg-text.pg-answer { border-color: var(--pg-solution); }
+.pg-text mark { background: var(--pg-forced); color: #000; border-radius: 3px; padding: 0 2px; }
+.pg-cut { font-family: system-ui, sans-serif; font-size: .85em; font-weight: 600; white-space: nowrap; padding: 0 4px; }
 .pg-finish { margin: 6px 0 0; font-size: .88em; opacity: .75; }
 .pg-message { padding: 10px 2px; opacity: .75; }
-.pg-message.pg-error { color: var(--body-text-color); border-left: 4px solid #d55e00; padding-left: 12px; }
+.pg-message.pg-error { opacity: 1; font-weight: 600; border-left: 4px solid; padding-left: 12px; }
 """
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -71,6 +81,8 @@ _SOLUTION = {
     SolutionFinish.NOT_APPLICABLE: "no solution",
 }
 CUT = "✂ cut here"
+_LONGEST = 100
+"""Characters of a problem that are repeated above its answers."""
 _CUT_THOUGHT = (ThinkFinish.FORCED, ThinkFinish.LENGTH)
 
 
@@ -89,12 +101,24 @@ def message(sentence: str, kind: str = "note") -> str:
 
 
 def render(run: Run, finished: bool) -> str:
-    """Every attempt side by side, its bar on the scale of the longest."""
-    if run.loaded is None:
-        return message(f"waiting for the engine of {run.asked.model}; it takes half a minute to start")
+    """Every attempt side by side, its bar on the scale of the longest; of several models a line for each strategy."""
+    if not run.loaded and all(attempt.state == "waiting" for attempt in run.attempts):
+        names = " and ".join(run.asked.models)
+        return message(f"waiting for the engine of {names}; it takes half a minute to start")
     scale = max(1, *(_extent(attempt) for attempt in run.attempts))
     cards = "".join(_card(attempt, run, scale) for attempt in run.attempts)
-    return f'<div class="pg-cards">{cards}</div>{_footer(run) if finished else ""}'
+    models = len(run.asked.models)
+    place = f'class="pg-cards pg-pairs" style="--pg-models:{models}"' if models > 1 else 'class="pg-cards"'
+    return f"{_asked(run)}<div {place}>{cards}</div>{_footer(run) if finished else ''}"
+
+
+def _asked(run: Run) -> str:
+    """What all of it answers: the fields beside it may say something else by now."""
+    problem, question = run.asked.problem, " ".join(run.asked.problem.question.split())
+    shown = question if len(question) <= _LONGEST else f"{question[:_LONGEST]}…"
+    name = "your problem" if problem.benchmark == TYPED else f"{problem.benchmark} {problem.id}"
+    told = f"{name} · budget {run.asked.budget} · sample {run.asked.sample}"
+    return f'<p class="pg-asked"><b>{escape(shown)}</b> <span class="pg-budget">{escape(told)}</span></p>'
 
 
 def pieces(tokenizer: Any, markers: Markers, trajectory: Trajectory) -> list[Piece]:
@@ -134,29 +158,41 @@ def _extent(attempt: Attempt) -> int:
 
 
 def _card(attempt: Attempt, run: Run, scale: int) -> str:
-    name = escape(attempt.strategy.replace("_", " "))
-    head = (
-        f'<header><h3>{name}</h3><span class="pg-budget">{escape(str(attempt.budget))}</span></header>{_badge(attempt)}'
-    )
-    if attempt.trajectory is None or run.loaded is None:
-        body = f'<p class="pg-finish">{escape(attempt.sentence or "waiting")}</p>'
+    name = strategy_label(attempt.strategy)
+    title = f"{attempt.model} · {name}" if len(run.asked.models) > 1 else name
+    budget = f'<span class="pg-budget">{escape(str(attempt.budget))}</span>'
+    head = f'<header><h3>{escape(title)}</h3>{budget}</header><div class="pg-badges">{_badges(attempt)}</div>'
+    loaded = run.loaded.get(attempt.model)
+    if attempt.trajectory is None or loaded is None:
+        waiting = "waiting" if loaded else f"waiting for the engine of {attempt.model}"
+        body = f'<p class="pg-finish">{escape(attempt.sentence or waiting)}</p>'
     else:
         body = (
             _bar(attempt, attempt.trajectory, scale)
             + _counts(attempt, attempt.trajectory)
-            + _text(attempt, attempt.trajectory, run.loaded.tokenizer, run.loaded.markers)
+            + _text(attempt, attempt.trajectory, loaded.tokenizer, loaded.markers)
             + f'<p class="pg-finish">{escape(finish(attempt, attempt.trajectory))}</p>'
         )
-    place = f'class="pg-card pg-{attempt.state}" data-strategy="{escape(attempt.strategy)}"'
-    return f"<section {place}>{head}{body}</section>"
+    place = f'data-model="{escape(attempt.model)}" data-strategy="{escape(attempt.strategy)}"'
+    return f'<section class="pg-card pg-{attempt.state}" {place}>{head}{body}</section>'
 
 
-def _badge(attempt: Attempt) -> str:
+def _badges(attempt: Attempt) -> str:
+    """Right or wrong, how many tokens, forced or not: what answers are compared by."""
+    trajectory = attempt.trajectory
+    if attempt.state != "done" or trajectory is None:
+        shown = {"failed": "did not run"}.get(attempt.state, "…")
+        return f'<span class="pg-badge">{shown}</span>'
+    verdict, shown = "", "not graded"
     if attempt.grade is not None:
-        verdict = "right" if attempt.grade.status is GradeStatus.CORRECT else "wrong"
-        return f'<div><span class="pg-badge pg-{verdict}">{escape(_graded(attempt.grade))}</span></div>'
-    shown = {"running": "…", "waiting": "…", "done": "not graded", "failed": "did not run"}[attempt.state]
-    return f'<div><span class="pg-badge">{shown}</span></div>'
+        verdict = "pg-right" if attempt.grade.status is GradeStatus.CORRECT else "pg-wrong"
+        shown = _graded(attempt.grade)
+    forced = trajectory.forced_tokens
+    return (
+        f'<span class="pg-badge pg-verdict {verdict}">{escape(shown)}</span>'
+        f'<span class="pg-badge">{len(trajectory.response_ids)} tokens</span>'
+        f'<span class="pg-badge {"pg-forced" if forced else ""}">{"forced" if forced else "not forced"}</span>'
+    )
 
 
 def _graded(grade: Grade) -> str:

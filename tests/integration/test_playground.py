@@ -3,8 +3,10 @@ strategies side by side draw what they draw alone."""
 
 import asyncio
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from unittest.mock import patch
 
 import pytest
@@ -13,6 +15,7 @@ from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
 from elastic_core.errors import UserError
 from elastic_core.markers import chat_prompt
+from elastic_core.miniature.warm_start import BASE
 from elastic_core.rewards import GradeStatus
 from elastic_core.seeds import sample_seed
 from elastic_core.strategies import STRATEGIES, Generate, Sampling
@@ -35,7 +38,9 @@ def choices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Choices]:
     (runs / "broken" / "model.safetensors").touch()
     # What a command sets for its process, Ray's token among it, must not outlive this module.
     with patch.dict(os.environ, ELASTIC_RUNS=str(runs), PREFECT_HOME=str(runs / "prefect")):
-        found = find_choices("embedded", {}, [f"broken={runs / 'broken'}"])
+        found = find_choices(
+            "embedded", {}, [f"broken={runs / 'broken'}", f"copy={shutil.copytree(BASE, runs / 'copy')}"]
+        )
         yield replace(found, models=dict(sorted(found.models.items())))
 
 
@@ -48,7 +53,7 @@ def session(choices: Choices) -> Iterator[Session]:
 def asked(
     choices: Choices, budget: Budget, strategies: tuple[str, ...] = STRATEGY_NAMES, sample: int = 0
 ) -> PageRequest:
-    return PageRequest("base", choices.problems["miniature-hard, generated"][6], strategies, budget, sample)
+    return PageRequest(("base",), choices.problems["miniature-hard, generated"][6], strategies, budget, sample)
 
 
 def performed(session: Session, what: PageRequest) -> Run:
@@ -68,8 +73,7 @@ def trajectories(run: Run) -> dict[str, Trajectory]:
 
 def test_streamed_tokens_are_the_completion_s(session: Session, choices: Choices) -> None:
     """Also beside others, and with log-probabilities: streaming changes nothing of what is drawn."""
-    loaded = performed(session, asked(choices, Budget(8, 8))).loaded
-    assert loaded is not None
+    loaded = performed(session, asked(choices, Budget(8, 8))).loaded["base"]
     prompt = chat_prompt(loaded.tokenizer, "36+6-4+8=?")
     requests = [
         Generate(prompt, 60, (loaded.markers.think_end,), Sampling(0.8, 1.0, logprobs=logprobs))
@@ -126,8 +130,7 @@ def test_budgets_hold_to_the_token_and_a_thought_is_what_it_is_alone(
     """Alone, on the bare engine and with a sweep's seed, a strategy draws the thought that it drew side by side."""
     what = asked(choices, budget, sample=10 + (budget.think or 0))  # A sample of its own: nothing is known of it.
     run = performed(session, what)
-    loaded, settings = run.loaded, choices.settings.sweep
-    assert loaded is not None
+    loaded, settings = run.loaded["base"], choices.settings.sweep
     seed = sample_seed(settings.seed, what.problem.benchmark, what.problem.id, what.sample)
 
     async def alone(name: str) -> Trajectory:
@@ -175,6 +178,31 @@ def test_what_cannot_run_is_said_beside_what_can(session: Session, choices: Choi
     assert "do not fit" in render(run, finished=True)
 
 
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_two_models_side_by_side_answer_as_each_does_alone(
+    session: Session, choices: Choices, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """The second one has the same weights: under the same budget, problem and seed its answers are the same. Where one
+    engine fits at a time they come one after the other."""
+    monkeypatch.setattr(session.engines, "at_once", at_once)
+    names = ("separate", "budget_forcing", "vanilla")
+    what = replace(asked(choices, Budget(48, 32), names, sample=20 + at_once), models=("base", "copy"))
+    run = performed(session, what)
+    assert [(each.strategy, each.model) for each in run.attempts] == list(product(names, what.models))
+    assert len(session.engines._loaded) == at_once
+    for base, copy in zip(run.attempts[::2], run.attempts[1::2], strict=True):
+        assert base.trajectory is not None and base.trajectory == copy.trajectory and base.grade == copy.grade
+    alone = performed(session, replace(what, models=("base",)))
+    assert alone.generated == 0, "nothing is drawn anew"
+    assert trajectories(alone) == {each.strategy: each.trajectory for each in run.attempts if each.model == "base"}
+
+
+def test_a_model_that_cannot_be_loaded_leaves_the_other_its_answer(session: Session, choices: Choices) -> None:
+    run = performed(session, replace(asked(choices, Budget(4, 4), ("separate",)), models=("base", "broken")))
+    assert [attempt.state for attempt in run.attempts] == ["done", "failed"]
+    assert run.attempts[1].sentence.startswith("broken cannot be loaded: ")
+
+
 def test_thought_templates_guide_a_conversation_beside_the_others(session: Session, choices: Choices) -> None:
     budget = Budget(160, 32)
     run = performed(session, asked(choices, budget, ("separate", "reasonflux_zero"), sample=4))
@@ -210,8 +238,7 @@ def test_a_run_that_is_given_up_leaves_the_engine_free(session: Session, choices
 
 
 def test_a_model_that_cannot_be_loaded_is_one_sentence(session: Session, choices: Choices) -> None:
-    """Last, as the engine of the others is stopped for it."""
-    what = replace(asked(choices, Budget(4, 4)), model="broken")
+    what = replace(asked(choices, Budget(4, 4)), models=("broken",))
     with pytest.raises(UserError, match=r"^broken cannot be loaded: .+") as error:
         performed(session, what)
     assert "\n" not in str(error.value)

@@ -24,8 +24,9 @@ pytestmark = pytest.mark.timeout(120)
 
 TOKEN = "the token of this test"
 PASSWORD = "the password of this test"
-TEXTBOXES = 7
-"""gradio's number of what happens when the problem is changed; it takes two textboxes and answers at once."""
+TEXTBOXES = 10
+"""gradio's number of what happens when the problem is changed; it takes two textboxes and answers at once, with the
+reference answer and the problem's number."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def choices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Choices]:
     # What a command sets for its process must not outlive this module.
     with patch.dict(os.environ, ELASTIC_RUNS=str(runs), PREFECT_HOME=str(runs / "prefect")):
         found = find_choices("embedded", {}, [])
-        yield replace(found, models={"none": runs})
+        yield replace(found, models={"none": runs}, side_by_side=("none",))
 
 
 @contextmanager
@@ -87,7 +88,7 @@ def test_no_file_of_this_machine_is_copied_to_where_files_are_served(address: st
 def test_the_page_works_as_before(address: str) -> None:
     with inside(address) as client:
         answer = predict(client, TEXTBOXES, "1+1?", "2", None)
-    assert answer.status_code == 200 and answer.json()["data"] == ["2"]
+    assert answer.status_code == 200 and answer.json()["data"] == ["2", None]
 
 
 @pytest.mark.parametrize("path", ["file=/etc/hostname", "file/etc/hostname", "proxy=http://example.org", "upload"])

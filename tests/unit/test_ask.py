@@ -17,7 +17,8 @@ from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 from flows import ask
 from flows.ask import CUT_STYLE, FORCED, SOLUTION, THOUGHT, Segment, further, segments, settled, told
 from flows.cli import cli
-from flows.playground.session import Attempt, Loaded
+from flows.playground.engines import Loaded
+from flows.playground.session import Attempt
 from tests.unit.test_playground import Letters, trajectory
 from tests.unit.test_playground_live import END, EOS, MARKERS, SIDE_BY_SIDE, Streaming, side_by_side
 
@@ -26,7 +27,7 @@ CUT = Segment(" ✂ cut here ", CUT_STYLE)
 
 
 def test_the_thought_is_dim_the_cut_is_marked_and_what_we_wrote_is_in_brackets() -> None:
-    done = Attempt("separate", Budget(2, 8), "done", trajectory(9, 9, END, 9, EOS, forced=(2,), start=3))
+    done = Attempt("base", "separate", Budget(2, 8), "done", trajectory(9, 9, END, 9, EOS, forced=(2,), start=3))
     assert segments(done, LOADED) == [
         Segment("9 9", THOUGHT),
         CUT,
@@ -41,9 +42,9 @@ def test_the_thought_is_dim_the_cut_is_marked_and_what_we_wrote_is_in_brackets()
 
 def test_a_cut_solution_is_marked_and_vanilla_is_counted_together() -> None:
     cut = Trajectory((7,), (9, END, 9, 9), (False,) * 4, 2, ThinkFinish.CLOSED, SolutionFinish.LENGTH)
-    assert segments(Attempt("separate", Budget(8, 2), "done", cut), LOADED)[-1] == CUT
+    assert segments(Attempt("base", "separate", Budget(8, 2), "done", cut), LOADED)[-1] == CUT
     cut = Trajectory((7,), (9, 9, 9), (False,) * 3, None, ThinkFinish.LENGTH, SolutionFinish.NOT_APPLICABLE)
-    vanilla = Attempt("vanilla", Budget(2, 1), "done", cut)
+    vanilla = Attempt("base", "vanilla", Budget(2, 1), "done", cut)
     assert segments(vanilla, LOADED) == [Segment("9 9 9", THOUGHT), CUT]
     assert told(vanilla, 0.0).startswith("tokens: thinking 3, solution 0, forced 0, together 3 of 3; 0.0 s; ")
 
@@ -54,7 +55,7 @@ def test_a_models_text_cannot_move_the_cursor() -> None:
             return "\x1b[2J\x07\ra\tb\nc[bold]" if ids else ""
 
     loaded = Loaded("base", None, Hostile(), MARKERS)  # type: ignore[arg-type]
-    (segment,) = segments(Attempt("separate", Budget(8, 8), "done", trajectory(9)), loaded)
+    (segment,) = segments(Attempt("base", "separate", Budget(8, 8), "done", trajectory(9)), loaded)
     assert segment.text == "\N{REPLACEMENT CHARACTER}[2J" + 2 * "\N{REPLACEMENT CHARACTER}" + "a\tb\nc[bold]"
     printed = StringIO()
     ask._print(Console(file=printed, width=3), [segment, Segment("⟦x⟧", FORCED)])
@@ -69,7 +70,7 @@ def test_a_models_text_cannot_move_the_cursor() -> None:
 def test_what_was_printed_is_never_taken_back(seed: int, name: str, budget: Budget) -> None:
     """A thought that is prolonged and stops altogether may be printed twice from the place on where it was cut."""
     ((whole, views, _),) = asyncio.run(side_by_side(Streaming(seed), [name], budget))
-    attempt = Attempt(name, budget, "running")
+    attempt = Attempt("base", name, budget, "running")
     shown: list[Segment] = []
     printed = ""
     for state, view in [*(("running", view) for view in views), ("done", whole)]:

@@ -1,6 +1,8 @@
 """The playground without an engine: what it refuses, who gets in, and what its page says."""
 
 import asyncio
+import re
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,16 +15,20 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
+from elastic_core.engines.endpoint import Endpoint, EndpointParameters, Served, parse_address
 from elastic_core.errors import UserError
 from elastic_core.rewards import Grade, GradeStatus
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 from flows.cli import cli
 from flows.playground import PlaygroundParameters, access, choices
-from flows.playground.session import Attempt, Loaded, Run
-from flows.playground.view import message, pieces, render
+from flows.playground.engines import Loaded
+from flows.playground.session import Attempt, Run
+from flows.playground.view import CSS, message, pieces, render
+from tests.served import BUDGETS, model_with_levels
 from tests.unit.test_playground_live import END, EOS, MARKERS, WORD
 
 PARAMETERS = PlaygroundParameters(max_question=100, max_reference=20)
+PATIENCE = EndpointParameters(wait_seconds=0)
 TAKEN = Problem("aime", "7", "What is 6 times 7?", "42", "math")
 
 
@@ -58,6 +64,55 @@ def test_strategies_are_those_of_the_page(names: Any, found: str) -> None:
     assert choices.read_strategies(["separate", "vanilla"]) == ("vanilla", "separate")
 
 
+def test_strategies_have_names_for_people() -> None:
+    labels = [choices.strategy_label(name) for name in choices.STRATEGY_NAMES]
+    assert len(set(labels)) == len(labels) and not any("_" in label for label in labels)
+    assert choices.strategy_label("budget_forcing_wait2") == "budget forcing, 2 × Wait"
+
+
+def test_models_have_names_for_people(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
+    found = choices.find_choices("embedded", {}, [])
+    settings = found.settings.model_copy(update={"base": "agentica-org/DeepScaleR-1.5B-Preview"})
+    served = Endpoint("far", (parse_address("http://gpu7:8000/v1#m"),), Served("vllm", "1", "", 9), None, PATIENCE)
+    found = replace(found, settings=settings, endpoints={"far": served})
+    told = [found.label(name) for name in ("base", "trained", "trained@2", "far")]
+    assert told == ["base: DeepScaleR-1.5B-Preview", "trained", "trained, seed 2", "far at gpu7:8000"]
+
+
+def test_models_are_those_of_the_page() -> None:
+    known = {"base": 1, "trained": 2}
+    assert choices.read_models(["trained", "base"], known) == ("base", "trained")
+    for names, sentence in (([], "no model is chosen"), (["other"], 'no model "other"; expected base, trained')):
+        with pytest.raises(UserError, match=sentence):
+            choices.read_models(names, known)
+
+
+def test_an_effort_level_is_the_budget_that_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path / "runs"))
+    found = choices.find_choices("embedded", {}, [f"mine={model_with_levels(tmp_path / 'mine')}"])
+    assert found.side_by_side == ("mine",) and list(found.models) == ["mine", "base"]
+    for effort, budget in BUDGETS.items():
+        assert choices.read_level(effort, ["base", "mine"], found) == Budget(*budget), "base has none"
+    with pytest.raises(UserError, match='no effort level "xhigh" was measured of this model; expected minimal, '):
+        choices.read_level("xhigh", ["mine"], found)
+    with pytest.raises(
+        UserError, match=r"^no level of base was measured; to have them: elastic budgets --from .*json$"
+    ):
+        choices.read_level("low", ["base"], found)
+
+
+def test_levels_of_other_weights_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path / "runs"))
+    model = model_with_levels(tmp_path / "mine")
+    (model / "config.json").write_text((model / "config.json").read_text() + "\n")
+    found = choices.find_choices("embedded", {}, [f"mine={model}"])
+    with pytest.raises(
+        UserError, match=r"its levels are of other weights .*; delete it, or measure again: elastic bud"
+    ):
+        choices.read_level("low", ["mine"], found)
+
+
 def test_a_problem_that_was_taken_is_graded_as_its_benchmark_is() -> None:
     assert choices.read_problem(TAKEN.question, "42", TAKEN, PARAMETERS) == TAKEN
     for reference in ("", "42"):
@@ -87,6 +142,13 @@ def test_a_reference_that_looks_like_an_encoded_truth_is_text() -> None:
 def test_problems_are_bounded(question: Any, reference: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         choices.read_problem(question, reference, None, PARAMETERS)
+
+
+def test_a_problem_that_is_typed_over_is_no_longer_the_benchmarks() -> None:
+    assert choices.edited(TAKEN.question, "42", TAKEN) == (True, "42")
+    assert choices.edited(TAKEN.question + "!", "42", TAKEN) == (False, "")
+    assert choices.edited(TAKEN.question + "!", "43", TAKEN) == (False, "43"), "what a visitor typed stays"
+    assert choices.edited(TAKEN.question, "", TAKEN) == (True, "42"), "typed back, it is the problem again"
 
 
 def test_problems_are_counted_from_one() -> None:
@@ -148,6 +210,7 @@ def test_no_option_takes_a_password() -> None:
         (["--host", "0.0.0.0"], "others can reach the playground on 0.0.0.0"),
         (["--model", "nowhere/at/all"], "no model checkpoint"),
         (["--preset", "embeded"], 'did you mean "embedded"'),
+        (["--model", "http://127.0.0.1:9/v1#m"], "http://127.0.0.1:9/v1#m does not answer"),
     ],
 )
 def test_bad_input_is_refused_before_anything_starts(
@@ -262,7 +325,8 @@ def shown(attempt: Attempt) -> str:
     loaded = Loaded("base", None, Letters(), MARKERS)  # type: ignore[arg-type]
     problem = Problem("b", "1", "<script>alert(1)</script>", "42", "math")
     return render(
-        Run(choices.PageRequest("base", problem, ("separate",), attempt.budget, 0), [attempt], loaded), finished=True
+        Run(choices.PageRequest(("base",), problem, ("separate",), attempt.budget, 0), [attempt], {"base": loaded}),
+        finished=True,
     )
 
 
@@ -291,7 +355,13 @@ class Tags(HTMLParser):
 def test_model_text_is_text() -> None:
     grade = Grade(0.0, GradeStatus.WRONG, "<b>1</b>")
     attempt = Attempt(
-        "separate", Budget(2, 8), "done", trajectory(WORD, WORD, END, 4, EOS, forced=(2,), start=3), grade, "<i>why</i>"
+        "base",
+        "separate",
+        Budget(2, 8),
+        "done",
+        trajectory(WORD, WORD, END, 4, EOS, forced=(2,), start=3),
+        grade,
+        "<i>why</i>",
     )
     page = Tags(shown(attempt))
     assert page.found <= {"div", "section", "header", "h3", "span", "p", "b", "i", "mark"}
@@ -304,7 +374,7 @@ def test_model_text_is_text() -> None:
 
 
 def test_the_cut_is_where_the_thinking_was_cut_and_what_we_wrote_is_marked() -> None:
-    html = shown(Attempt("separate", Budget(2, 8), "done", trajectory(9, 9, END, 9, EOS, forced=(2,), start=3)))
+    html = shown(Attempt("base", "separate", Budget(2, 8), "done", trajectory(9, 9, END, 9, EOS, forced=(2,), start=3)))
     assert '9 9<span class="pg-cut">✂ cut here</span><mark title="forced">&lt;/think&gt;</mark>' in html
     assert "thinking cut after 2 tokens, closed by us" in html
     counts = {
@@ -315,13 +385,13 @@ def test_the_cut_is_where_the_thinking_was_cut_and_what_we_wrote_is_marked() -> 
 
 
 def test_a_thought_of_no_tokens_is_cut_before_its_first() -> None:
-    html = shown(Attempt("separate", Budget(0, 8), "done", trajectory(END, 9, EOS, forced=(0,), start=1)))
+    html = shown(Attempt("base", "separate", Budget(0, 8), "done", trajectory(END, 9, EOS, forced=(0,), start=1)))
     assert '<span class="pg-cut">✂ cut here</span><mark title="forced">&lt;/think&gt;</mark>' in html
 
 
 def test_vanilla_is_cut_by_the_sum() -> None:
     cut = Trajectory((7,), (9, 9, 9), (False,) * 3, None, ThinkFinish.LENGTH, SolutionFinish.NOT_APPLICABLE)
-    html = shown(Attempt("vanilla", Budget(2, 1), "done", cut))
+    html = shown(Attempt("base", "vanilla", Budget(2, 1), "done", cut))
     assert "together 3 of 3" in html and 'data-limit="3"' in html
     assert "cut after 3 tokens" in html
 
@@ -339,7 +409,39 @@ def test_pieces_are_the_text_without_the_last_end_of_text() -> None:
 
 @pytest.mark.parametrize("state", ["waiting", "running", "failed"])
 def test_whatever_has_not_begun_says_so(state: Any) -> None:
-    html = shown(
-        Attempt("l1_exact", Budget(None, 8), state, sentence="it needs a limited budget" if state == "failed" else "")
-    )
-    assert ("it needs a limited budget" if state == "failed" else "waiting") in unescape(html)
+    sentence = "it needs a limited budget" if state == "failed" else ""
+    html = shown(Attempt("base", "l1_exact", Budget(None, 8), state, sentence=sentence))
+    assert (sentence or "waiting") in unescape(html)
+
+
+def test_two_models_stand_beside_each_other_strategy_by_strategy() -> None:
+    done = trajectory(9, 9, END, 9, EOS, forced=(2,), start=3)
+    closed = Trajectory((7,), (9, END, 9), (False,) * 3, 2, ThinkFinish.CLOSED, SolutionFinish.STOP)
+    attempts = [
+        Attempt("base", "separate", Budget(2, 8), "done", done, Grade(0.0, GradeStatus.WRONG, "41")),
+        Attempt("trained", "separate", Budget(2, 8), "done", closed, Grade(1.0, GradeStatus.CORRECT, "42")),
+    ]
+    loaded = Loaded("base", None, Letters(), MARKERS)  # type: ignore[arg-type]
+    asked = choices.PageRequest(("base", "trained"), TAKEN, ("separate",), Budget(2, 8), 3)
+    page = Tags(render(Run(asked, attempts, {"base": loaded, "trained": loaded}), finished=True))
+    told = page.text
+    assert TAKEN.question in told and "aime 7 · budget 2+8 · sample 3" in told
+    base, trained = told.index("base · separate"), told.index("trained · separate")
+    assert base < told.index("✗ wrong: 415 tokensforced") < trained < told.index("✓ correct: 423 tokensnot forced")
+
+
+def test_a_model_that_is_not_loaded_yet_says_so_beside_the_other() -> None:
+    loaded = Loaded("base", None, Letters(), MARKERS)  # type: ignore[arg-type]
+    attempts = [Attempt("base", "separate", Budget(2, 8)), Attempt("trained", "separate", Budget(2, 8))]
+    asked = choices.PageRequest(("base", "trained"), TAKEN, ("separate",), Budget(2, 8), 0)
+    assert "waiting for the engine of base and trained" in render(Run(asked, attempts), finished=False)
+    told = Tags(render(Run(asked, attempts, {"base": loaded}), finished=False)).text
+    assert "waiting for the engine of trained" in told and "waiting for the engine of base" not in told
+
+
+def test_a_colour_has_one_meaning() -> None:
+    named = dict(re.findall(r"--pg-(\w+): (#\w+);", CSS))
+    assert named.keys() == {"thinking", "solution", "forced", "right", "wrong"}
+    assert len(set(named.values())) == len(named)
+    others = set(re.findall("#[0-9a-f]{3,6}", CSS)) - set(named.values())
+    assert others == {"#000", "#fff"}, "of text on a colour"

@@ -1,0 +1,138 @@
+"""Which models of the page answer at the same time, and who gives way to whom; engines are not started here."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastic_core.engines.endpoint import Endpoint, EndpointParameters, Served, parse_address
+from elastic_core.engines.parameters import EngineParameters
+from elastic_core.errors import UserError
+from flows.doctor.finding import GIB
+from flows.playground.choices import Choices, find_choices
+from flows.playground.engines import Engines, Loaded, memory_needed, num_engines
+
+FAR = Endpoint("far", (parse_address("http://gpu7:8000/v1#m"),), Served("vllm", "1", "", 9), None, EndpointParameters())
+
+
+@pytest.mark.parametrize(
+    ("needed", "room", "number"), [([3, 3], 6, 2), ([3, 4], 7, 1), ([9, 9], 1, 1), ([1, 1, 1], 9, 2)]
+)
+def test_as_many_engines_as_fit_with_equal_shares_and_always_one(needed: list[float], room: float, number: int) -> None:
+    assert num_engines(needed, room) == number
+
+
+def test_an_engine_needs_its_weights_its_cache_and_a_process(tmp_path: Path) -> None:
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.truncate(3 * GIB)
+    cpu, gpu = EngineParameters(dtype="bfloat16"), EngineParameters(device="cuda", dtype="bfloat16")
+    assert memory_needed(cpu, tmp_path) == (3 + 1 + 2) * GIB
+    assert memory_needed(gpu, tmp_path) == (3 + 3 + 2) * GIB, "a cache as large as the weights"
+    shared = gpu.model_copy(update={"tensor_parallel_size": 2})
+    assert memory_needed(shared, tmp_path) == (1.5 + 1.5 + 2) * GIB
+    assert memory_needed(EngineParameters(kv_cache_gib=4), tmp_path) == (6 + 4 + 2) * GIB, "float32 from bfloat16"
+
+
+class Noted(Engines):
+    """Starts nothing, and notes what it would."""
+
+    def __init__(self, choices: Choices, at_once: int) -> None:
+        super().__init__(choices)
+        self.at_once, self.said = at_once, list[str]()
+
+    async def _load(self, model: str) -> Loaded:
+        self.said.append(f"start {model}")
+        if model == "broken":
+            raise UserError("broken cannot be loaded")
+        resources = AsyncExitStack()
+        resources.callback(self.said.append, f"end {model}")
+        nothing: Any = None
+        return Loaded(model, nothing, nothing, nothing, resources)
+
+
+@pytest.fixture
+def choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Choices:
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
+    found = find_choices("embedded", {}, [])
+    places = dict.fromkeys(("base", "trained", "best", "broken", "far"), tmp_path)
+    return replace(found, models=places, endpoints={"far": FAR})
+
+
+async def run(engines: Noted, models: Sequence[str]) -> list[tuple[set[str], dict[str, str]]]:
+    """What was ready together, and what was not to be had."""
+    found = []
+    for batch in engines.batches(models):
+        async with engines.using(batch) as (loaded, refused):
+            found.append((set(loaded), refused))
+    return found
+
+
+def test_two_that_fit_answer_together_and_the_oldest_gives_way_to_a_third(choices: Choices) -> None:
+    engines = Noted(choices, at_once=2)
+
+    async def runs() -> None:
+        assert await run(engines, ["base", "trained", "far"]) == [({"base", "trained", "far"}, {})]
+        assert await run(engines, ["trained", "best"]) == [({"trained", "best"}, {})]
+
+    asyncio.run(runs())
+    assert engines.said == ["start far", "start base", "start trained", "end base", "start best"]
+
+
+def test_where_one_fits_they_take_turns_and_the_one_that_is_there_begins(choices: Choices) -> None:
+    engines = Noted(choices, at_once=1)
+
+    async def runs() -> None:
+        for order in (["base", "trained"], ["trained", "base"], ["base", "trained"]):
+            assert await run(engines, ["base", "trained"]) == [({name}, {}) for name in order]
+
+    asyncio.run(runs())
+    starts = [each for each in engines.said if each.startswith("start")]
+    assert starts == ["start base", "start trained", "start base", "start trained"], "one change of engines a run"
+
+
+def test_nobody_ends_an_engine_that_is_in_use(choices: Choices) -> None:
+    engines = Noted(choices, at_once=1)
+
+    async def two_visitors() -> None:
+        async with engines.using(["base"]):
+            other = asyncio.create_task(run(engines, ["trained"]))
+            await asyncio.sleep(0.01)
+            assert engines.said == ["start base"]
+        await other
+
+    asyncio.run(two_visitors())
+    assert engines.said == ["start base", "end base", "start trained"]
+
+
+def test_visitors_who_want_each_others_engines_do_not_wait_for_ever(choices: Choices) -> None:
+    engines = Noted(choices, at_once=2)
+
+    async def visitors() -> None:
+        pairs = [["base", "trained"], ["trained", "best"], ["best", "base"]] * 4
+        async with asyncio.timeout(10):
+            await asyncio.gather(*(run(engines, pair) for pair in pairs))
+
+    asyncio.run(visitors())
+
+
+def test_a_model_that_cannot_be_loaded_leaves_the_other(choices: Choices) -> None:
+    engines = Noted(choices, at_once=2)
+    found = asyncio.run(run(engines, ["base", "broken"]))
+    assert found == [({"base"}, {"broken": "broken cannot be loaded"})]
+
+
+def test_one_that_was_lost_is_started_anew(choices: Choices) -> None:
+    engines = Noted(choices, at_once=2)
+
+    async def lost() -> None:
+        async with engines.using(["base"]) as (loaded, _):
+            await engines.drop(loaded["base"])
+        await run(engines, ["base"])
+        await engines.aclose()
+
+    asyncio.run(lost())
+    assert engines.said == ["start base", "end base", "start base", "end base"]
