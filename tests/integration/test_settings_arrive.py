@@ -59,6 +59,12 @@ def if_cut(what: Callable[[GrpoParameters], Any]) -> Callable[[Any], Any]:
     return lambda parameters: None if parameters.algorithm == "grpo" else what(parameters)
 
 
+STRATEGY = Arrival(
+    "elastic.strategy",
+    lambda parameters: "separate_native" if parameters.one_pass else parameters.strategy,
+    LOOP,
+    "settings.strategy",
+)
 GRPO: dict[str, list[Arrival]] = {
     "algorithm": [
         Arrival("elastic.cuts.algorithm", if_cut(lambda p: p.algorithm), LOOP, "self.config.elastic.cuts.algorithm"),
@@ -89,7 +95,16 @@ GRPO: dict[str, list[Arrival]] = {
             "self.config.elastic.max_generated_tokens",
         )
     ],
-    "strategy": [Arrival("elastic.strategy", same("strategy"), LOOP, "settings.strategy")],
+    "strategy": [STRATEGY],
+    "one_pass": [
+        STRATEGY,
+        Arrival(
+            f"{ROLLOUT}.engine_kwargs.vllm.logits_processors",
+            lambda p: ["elastic_core.serving.v1:SeparateBudgets"] if p.one_pass else None,
+            SERVER,
+            "**engine_kwargs",
+        ),
+    ],
     "budget": [
         Arrival("elastic.budget", same("budget"), LOOP, "settings.budget"),
         Arrival(f"{ROLLOUT}.response_length", same("response_tokens"), LOOP, "self.rollout_config.response_length"),
