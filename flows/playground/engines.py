@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elastic_core.accelerators import installed_gpus
+from elastic_core.engines.base import EngineLost
 from elastic_core.engines.http import HttpEngine, http_pool
 from elastic_core.engines.http_server import ServerLost
 from elastic_core.engines.parameters import DEFAULT_CPU_CACHE_GIB, EngineParameters
@@ -138,7 +139,7 @@ class Engines:
             raise
         except ServerLost as error:
             await resources.aclose()
-            raise UserError(f"{error}; start that server, then run again") from None
+            raise UserError(lost(error)) from None
         except Exception as error:  # vLLM's own kinds are many; its log says more.
             _log.exception("the engine for %s did not start", directory)
             await resources.aclose()
@@ -158,6 +159,12 @@ class Engines:
         resources.callback(engine.shutdown)
         await engine.warm_up()
         return engine
+
+
+def lost(error: EngineLost) -> str:
+    """What is said of a model that answers no more."""
+    advice = "start that server, then run again" if isinstance(error, ServerLost) else "run again to start it anew"
+    return f"{error}; {advice}"
 
 
 def _num_engines(choices: Choices) -> int:

@@ -25,7 +25,7 @@ from elastic_core.sweep.grid import UNLIMITED_BUDGET
 from elastic_core.trajectory import NAVIGATOR, Trajectory
 from flows.playground import PlaygroundParameters
 from flows.playground.choices import Choices, PageRequest
-from flows.playground.engines import Engines, Loaded
+from flows.playground.engines import Engines, Loaded, lost
 from flows.playground.live import Follower, Watched
 
 _UPDATE_SECONDS = 0.15
@@ -196,7 +196,7 @@ class Session:
             if not isinstance(error, EngineLost):
                 raise error from None
             await self.engines.drop(loaded)
-            _fail(run, loaded.name, f"{error}; run again to start it anew")
+            _fail(run, loaded.name, lost(error))
         run.generated += thought.memo.counts.generated - before[0]
         run.reused += thought.memo.counts.reused - before[1]
 

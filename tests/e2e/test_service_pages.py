@@ -14,7 +14,9 @@ import pytest
 from mlflow import MlflowClient
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser import PAGE_MS
+from flows import last_run
+from flows.services.links import links
+from tests.browser import PAGE_MS, watched
 from tests.elastic_up import Services, clean_environment, clients
 
 pytestmark = pytest.mark.timeout(600)
@@ -70,11 +72,12 @@ RECORD = """
 
 
 class Servers(NamedTuple):
-    """Where both are, and what their clients are told."""
+    """Where both are, what their clients are told, and where results lie."""
 
     prefect: str
     mlflow: str
     variables: dict[str, str]
+    runs: Path
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +94,7 @@ def servers(services: Services) -> Servers:
         check=False,
     )
     assert result.returncode == 0, result.stdout[-3000:]
-    return Servers(f"http://127.0.0.1:{services.prefect_port}", services.mlflow, variables)
+    return Servers(f"http://127.0.0.1:{services.prefect_port}", services.mlflow, variables, project / "runs")
 
 
 @contextmanager
@@ -158,6 +161,38 @@ def test_three_clicks_lead_from_mlflows_start_to_accuracy_over_tokens_of_two_mod
     page.screenshot(path=tmp_path / "chart.png")
     lines = plot.evaluate("plot => plot.data.map(line => Array.from(line.x))")
     assert sum(len(set(tokens)) == 2 for tokens in lines) >= 2, "a line per model, a point per budget"
+
+
+def test_elastic_up_leads_to_the_chart_and_to_the_report(
+    browser: Browser, mlflow_page: Page, servers: Servers, sweep_run: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the last run; the links are printed when the servers have started."""
+    runs = servers.runs
+    monkeypatch.setenv("ELASTIC_RUNS", str(runs))
+    last_run.remember("embedded", {})
+    (what, chart), (which, report) = links(servers.variables, runs)
+    assert (what, which) == ("accuracy over tokens of embedded", "report of embedded")
+    page = mlflow_page
+    page.goto(chart)
+    plot = page.locator(".js-plotly-plot").first
+    expect(plot).to_be_visible()
+    for model in ("base", "trained"):
+        expect(page.get_by_text(f"{model} · over tokens").first).to_be_visible()
+    expect(page.get_by_text("accuracy/easy/separate").first).to_be_visible()
+    with watched(browser) as page:
+        page.goto(report)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+
+
+def test_before_the_first_run_and_without_mlflow_there_are_no_links(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
+    assert list(links(servers.variables, tmp_path)) == []
+    last_run.remember("smoke", {})
+    assert list(links(servers.variables, tmp_path)) == [], "a preset that MLflow has nothing of"
+    nowhere = {**servers.variables, "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
+    assert list(links(nowhere, tmp_path)) == []
 
 
 def test_mlflow_shows_the_cells_as_a_table(mlflow_page: Page, servers: Servers, sweep_run: tuple[str, str]) -> None:
