@@ -17,6 +17,7 @@ from elastic_core.errors import UserError
 from flows.cli.data import data
 from flows.cli.models import ask, export, model, playground, serve, train
 from flows.cli.options import PORT, changes_of, settings_options
+from flows.cli.refusals import OneOf, sentence
 from flows.cli.sweeps import budgets, compare, plan, regrade, report, sweep
 from flows.cli.templates import templates
 
@@ -42,7 +43,7 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("flow", type=click.Choice(FLOWS), metavar="FLOW")
+@click.argument("flow", type=OneOf(FLOWS), metavar="FLOW")
 @settings_options("Settings to run with.")
 @click.option("--mirror", metavar="DIR", help="Local tree of source files; the same as --set data.mirror=DIR.")
 @click.option(
@@ -283,7 +284,14 @@ def _mute_farewell() -> None:
 def main() -> None:
     """Entry point: errors of the user's making are one sentence and exit status 2."""
     try:
-        cli()
-    except UserError as error:
-        click.echo(f"error: {error}", err=True)
+        cli(standalone_mode=False)
+    except click.Abort:
+        click.echo("Aborted!", err=True)
+        sys.exit(1)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(2)
+    except (click.UsageError, UserError) as error:
+        told = sentence(error) if isinstance(error, click.UsageError) else error
+        click.echo(f"error: {told}", err=True)
         sys.exit(2)

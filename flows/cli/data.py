@@ -12,6 +12,7 @@ import click
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
 from flows.cli.options import PATH, PRESET_FORMS, built_data, mirror_option
+from flows.cli.refusals import OneOf
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,7 +30,7 @@ def data() -> None:
 @click.option("--to", type=PATH, required=True, metavar="FILE", help="JSON file to write.")
 @click.option(
     "--chat-template",
-    type=click.Choice(tuple(CHAT_TEMPLATES)),
+    type=OneOf(tuple(CHAT_TEMPLATES)),
     required=True,
     help="That of the model that wrote the responses.",
 )
@@ -116,7 +117,7 @@ def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
 @click.option(
     "--for",
     "purpose",
-    type=click.Choice(["evaluation", "train", "sft"]),
+    type=OneOf(["evaluation", "train", "sft"]),
     default="evaluation",
     show_default=True,
     help="Benchmark, problems to train on, or rationales to fine-tune on (warm_start.sft.data=NAME).",

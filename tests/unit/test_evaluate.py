@@ -57,6 +57,12 @@ def test_what_cannot_be_measured_is_refused(model: str, tokenizer: str | None, s
         resolved(model, tokenizer=tokenizer)
 
 
+def test_a_directory_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    with pytest.raises(UserError, match='modle: no such directory, did you mean "model"\\?; expected a checkpoint'):
+        resolved(str(tmp_path / "modle"))
+
+
 def test_names_are_those_that_people_use(tmp_path: Path) -> None:
     (tmp_path / "run" / "base").mkdir(parents=True)
     assert name_of(str(tmp_path / "run")) == "run"
