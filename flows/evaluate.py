@@ -61,7 +61,7 @@ def settings_of(
             else f"--tokenizer {tokenizer}: {model} brings its own; leave it out"
         )
     if needs_tokenizer:
-        return changes | {"sweep.tokenizers": {name: tokenizer}}
+        return changes | {"base": tokenizer, "sweep.tokenizers": {name: tokenizer}}
     if is_endpoint(model):
         return changes | {"sweep.strategies": _IN_TEXT}
     return changes | {"base": model} | _engine(gpus)

@@ -38,8 +38,9 @@ def test_without_a_gpu_the_processor_measures() -> None:
 
 
 def test_a_server_is_measured_with_its_tokenizer_or_in_text() -> None:
-    served = resolved("http://host:8000/v1#m", tokenizer="a/b").sweep
-    assert list(served.endpoints) == ["m"] and served.tokenizers == {"m": "a/b"}
+    served = resolved("http://host:8000/v1#m", tokenizer="a/b")
+    assert list(served.sweep.endpoints) == ["m"] and served.sweep.tokenizers == {"m": "a/b"}
+    assert served.base == "a/b", "prompts are counted in its tokens, and no other model is looked for"
     asked = resolved("openai+https://host/v1#gpt").sweep
     assert asked.models == ["gpt"] and "separate" not in asked.strategies
 
