@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, nearest
 from elastic_core.statistics.estimates import sampled_tokens
 from elastic_core.sweep.store import ManifestMismatch
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import BUDGET, CELL
 from reports.comparison import metric_name, paired_cells, render_pairs
-from tasks.stage import TABLE
+from tasks.stage import TABLE, nearest_sweep
 from tasks.tracking import LABEL, Tracker
 
 if TYPE_CHECKING:
@@ -165,7 +165,9 @@ def _run(client: MlflowClient, name: str) -> Run:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise UserError(f"no directory, MLflow run id or MLflow run name {name!r}")
+        known = {str(run.info.run_name) for run in client.search_runs(experiments)}
+        hint = nearest_sweep(Path(name)) or nearest(name, known)
+        raise UserError(f"no directory, MLflow run id or MLflow run name {name!r}{hint}")
     listed = "; ".join(
         f"{run.info.run_id} ({run.data.tags.get(LABEL, 'without label')})" for run in found[:_SHOWN_RUNS]
     )

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from elastic_core.engines.endpoint import CHAT, is_endpoint, parse_address
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, nearest
+from elastic_core.model_files import is_local
 from flows.settings import TRAINED
 
 PRESET = "evaluate"
@@ -35,8 +36,14 @@ def settings_of(
         tokenizer: of a model behind a server that takes token ids.
 
     Raises:
-        UserError: when a server's tokenizer is not named, or one is named for anything else.
+        UserError: when there is no such model, a server's tokenizer is not named, or one is named for anything else.
     """
+    if not is_endpoint(model) and is_local(model) and not Path(model).exists():
+        beside = [file.name for file in Path(model).absolute().parent.glob("*")]
+        raise UserError(
+            f"{model}: no such directory{nearest(Path(model).name, beside)}; expected a checkpoint directory, "
+            "OWNER/NAME on the hub, or a server's address like http://host:8000/v1#MODEL"
+        )
     name = name_of(model)
     given = {
         "data.benchmarks": list(benchmarks),
@@ -54,7 +61,7 @@ def settings_of(
             else f"--tokenizer {tokenizer}: {model} brings its own; leave it out"
         )
     if needs_tokenizer:
-        return changes | {"sweep.tokenizers": {name: tokenizer}}
+        return changes | {"base": tokenizer, "sweep.tokenizers": {name: tokenizer}}
     if is_endpoint(model):
         return changes | {"sweep.strategies": _IN_TEXT}
     return changes | {"base": model} | _engine(gpus)

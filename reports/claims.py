@@ -123,7 +123,7 @@ def gain_on_both_sides(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str]
     """
     reference, model = pair
     statement = (
-        f"Separate budgeting: {model} is above {reference}, averaged over all budgets on a side, on both sides of t*"
+        f"Separate budgeting: {model} is above {reference} on both sides of t*, averaged over all budgets on a side"
     )
     if star is None:
         return _not_measured(benchmark, statement, f"a limited thinking budget t* that {model} was trained under")
@@ -190,8 +190,8 @@ def between_trainings(
                     claims.append(_over_all(rows, benchmark, statement, name, other, 0.0))
         elif training.base in fixed:
             statement = (
-                f"{name} is less than {expectations.gain:g} points, what training is expected to gain, above "
-                f"{training.base}, which it began from"
+                f"{name} gains less than {expectations.gain:g} points, the gain expected of a training, over "
+                f"{training.base}, from which it began"
             )
             claims.append(_over_all(rows, benchmark, statement, training.base, name, -expectations.gain / 100))
     return claims
@@ -230,8 +230,8 @@ def separate_leads(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
 def rises_with_budget(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
     """Accuracy is linear in the logarithm of the thinking budget, as far as the budgets' means do not refute it."""
     statement = (
-        f"Separate budgeting: accuracy of {model} rises with log2 t from t = {MIN_LAW_BUDGET} up, and lack of fit does "
-        f"not refute a line (p {LEVEL:g} or more)"
+        f"Separate budgeting: accuracy of {model} rises with log2 t from t = {MIN_LAW_BUDGET} up, on a line that lack "
+        f"of fit does not refute (p {LEVEL:g} or more)"
     )
     law = log_law(_cells(rows, model, "separate"))
     if law is None:

@@ -11,7 +11,7 @@ from elastic_core.statistics.parallel import Parallel
 
 class Expectations(BaseModel):
     """By default the least that was published of models trained under 1024+1024, on AIME 2024, less about a point
-    (Elastic Reasoning, Tables 1 and 2, in `assets/published.csv`); the published tables meet them."""
+    (Elastic Reasoning, Tables 1 and 2, in `reports/published/results.csv`); the published tables meet them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 

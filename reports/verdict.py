@@ -94,7 +94,7 @@ def _compared(problems: pl.DataFrame, closed: bool) -> str:
     pairs = pairs_of(problems)
     if not pairs:
         cells, models = problems.select(CELL).n_unique(), ordered(problems["model"], BASE)
-        return f"Nothing can be held against anything else in the {cells} cells of {', '.join(models)}."
+        return f"Nothing can be compared in the {cells} cells of {', '.join(models)}."
     return _sentence(*pairs[0], closed) if len(pairs) == 1 else _spread({pair.subject: pair.found for pair in pairs})
 
 
@@ -171,8 +171,8 @@ def cut_short(rows: pl.DataFrame) -> list[str]:
     if not others:
         return []
     return [
-        f"Of {rows.height:,} responses {counts.get(ResponseKind.ANSWERED, 0):,} were answered; others count as wrong "
-        f"unless they hold the answer: {', '.join(others)}."
+        f"Of {rows.height:,} responses {counts.get(ResponseKind.ANSWERED, 0):,} were answered. The others count as "
+        f"wrong unless they hold the answer: {', '.join(others)}."
     ]
 
 
@@ -190,7 +190,7 @@ def coverage(rows: pl.DataFrame, asked: Asked) -> str:
     }
     found = {key: min(there.get(key, 0), number) for key, number in wanted.items()}
     numbers = ", ".join(f"{num} of {name}" for name, num in asked.num_problems.items())
-    of = f" It measures part of the problems, drawn by a hash of their names: {numbers}." if asked.chosen else ""
+    of = f" It measures only some of the problems, chosen by a hash of their names: {numbers}." if asked.chosen else ""
     done, total = sum(found.values()), sum(wanted.values())
     if done == total:
         return f"The sweep is complete: {total:,} trajectories in {len(wanted):,} cells.{of}"

@@ -12,13 +12,13 @@ from elastic_core.statistics.estimates import Estimate
 from elastic_core.trajectory import BUDGET
 
 METHOD = (
-    "Accuracy is avg@k: the mean over problems of the mean score over k samples. Intervals are 95 % and see a problem "
-    "once: of accuracy and other shares Wilson's at the effective sample size; of tokens Student's t; of paired "
-    "differences of accuracy a t-interval of the problems' differences; of pass@k, maj@k, areas, slopes and gains per "
-    "token a bootstrap over problems. Tokens are sampled tokens, thinking and solution; tokens that the pipeline wrote "
-    "itself are counted apart."
+    "Accuracy is avg@k: the mean over problems of the mean score over k samples. Intervals are 95 % and count a "
+    "problem once, however often it was sampled. For accuracy and other shares they are Wilson's at the effective "
+    "sample size; for tokens Student's t; for paired differences of accuracy a t-interval of the problems' "
+    "differences; for pass@k, maj@k, areas, slopes and gains per token a bootstrap over problems. Tokens are sampled "
+    "tokens, thinking and solution; tokens that the pipeline wrote itself are counted separately."
 )
-"""What every number of a report is, and whose its interval is; docs/numbers.md has the sources."""
+"""What every number of a report is, and the method of its interval; docs/numbers.md has the sources."""
 
 
 def ordered(names: Iterable[str], first: str) -> list[str]:

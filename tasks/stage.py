@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, nearest
 from elastic_core.files import write_text
 from elastic_core.fingerprint import hash_files, hash_value
 from elastic_core.retry import is_transient
@@ -132,7 +132,20 @@ def open_table(directory: Path) -> SweepTable:
     try:
         return SweepTable(directory / TABLE if (directory / TABLE).is_dir() else directory)
     except (OSError, ManifestMismatch) as error:
-        raise UserError(f"{directory} is no trajectory table ({error}); expected runs/PRESET/sweep/KEY/table") from None
+        hint = nearest_sweep(directory)
+        raise UserError(
+            f"{directory} is no trajectory table ({error}){hint}; expected runs/PRESET/sweep/KEY/table"
+        ) from None
+
+
+def nearest_sweep(directory: Path) -> str:
+    """The hint at the sweep, or the table, whose path is most like one that does not exist; or nothing."""
+    path = directory.absolute()
+    if path.exists():
+        return ""
+    # Of runs/PRESET/sweep/KEY, or of runs/PRESET/sweep/KEY/table.
+    places = zip(path.parents[2:4], ("*/sweep/*", f"*/sweep/*/{TABLE}"), strict=False)
+    return nearest(str(path), [str(found) for runs, sweeps in places for found in runs.glob(sweeps)])
 
 
 def benchmark_files(table: SweepTable) -> dict[str, Path]:

@@ -19,7 +19,7 @@ settings.load_profile("elastic-ci" if os.environ.get("CI") else "elastic")
 
 TOGETHER = {
     "`elastic up`": {"test_service_pages.py", "test_services.py"},
-    "the smoke pipeline": {"test_pipeline.py", "test_sweep.py", "test_deployment.py"},
+    "the smoke pipeline": {"test_pipeline.py", "test_sweep.py", "test_tour.py", "test_deployment.py"},
     "a Ray cluster": {
         "test_local_ray.py",
         "test_private_queues.py",

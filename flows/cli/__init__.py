@@ -17,6 +17,7 @@ from elastic_core.errors import UserError
 from flows.cli.data import data
 from flows.cli.models import ask, export, model, playground, serve, train
 from flows.cli.options import PORT, changes_of, settings_options
+from flows.cli.refusals import OneOf, sentence
 from flows.cli.sweeps import budgets, compare, plan, regrade, report, sweep
 from flows.cli.templates import templates
 
@@ -42,20 +43,20 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("flow", type=click.Choice(FLOWS), metavar="FLOW")
+@click.argument("flow", type=OneOf(FLOWS), metavar="FLOW")
 @settings_options("Settings to run with.")
 @click.option("--mirror", metavar="DIR", help="Local tree of source files; the same as --set data.mirror=DIR.")
 @click.option(
-    "--until", metavar="ci=POINTS", help="Add samples until every cell's 95 % interval is within ±POINTS percent."
+    "--until", metavar="ci=POINTS", help="Add samples until every cell's 95 % interval is within ±POINTS points."
 )
 @_verbose
 def run(
     flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, until: str | None, verbose: bool
 ) -> None:
-    """Run FLOW here and now: prepare-data, warm-start, train, sweep, report, pipeline (all of them), ablation or
-    nightly.
+    """Run FLOW on this machine, now.
 
-    The same command after a crash finishes what is missing; after success it does nothing and says so.
+    FLOW is prepare-data, warm-start, train, sweep, report, pipeline (all of these), ablation or nightly. The same
+    command after a crash finishes what is missing; after success it does nothing and says so.
     """
     changes = changes_of(overrides)
     if mirror is not None:
@@ -68,15 +69,27 @@ def run(
 @cli.command()
 @click.argument("model")
 @click.option(
-    "--benchmark", "benchmarks", multiple=True, metavar="NAME", help="Of `elastic data list`; math500 without."
+    "--benchmark",
+    "benchmarks",
+    multiple=True,
+    metavar="NAME",
+    help="One of `elastic data list`; may be given again. Without it math500.",
 )
 @click.option(
-    "--gpus", type=click.IntRange(0, 1024), help="One engine each; 0 takes the CPU. All there are without it."
+    "--gpus",
+    type=click.IntRange(0, 1024),
+    help="How many GPUs, with an engine on each; 0 takes the CPU. Without it all of this machine.",
 )
-@click.option("--budget", "budgets", multiple=True, metavar="T+S", help='Like "1k+512"; may be given again.')
+@click.option(
+    "--budget",
+    "budgets",
+    multiple=True,
+    metavar="T+S",
+    help='Thinking + solution tokens, like "1k+512"; may be given again.',
+)
 @click.option("--samples", type=click.IntRange(1), help="Responses to each problem under each budget.")
-@click.option("--problems", type=click.IntRange(1), help="The first so many of each benchmark.")
-@click.option("--tokenizer", metavar="DIR", help="Of a model behind a server: a directory, or OWNER/NAME on the hub.")
+@click.option("--problems", type=click.IntRange(1), help="How many problems of each benchmark.")
+@click.option("--tokenizer", metavar="DIR", help="If MODEL is a server's address: its tokenizer, DIR or OWNER/NAME.")
 @click.option("--mirror", metavar="DIR", help="Local tree of source files; the same as --set data.mirror=DIR.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of preset evaluate.")
 @_verbose
@@ -92,10 +105,11 @@ def evaluate(
     overrides: tuple[str, ...],
     verbose: bool,
 ) -> None:
-    """From MODEL to its accuracy over tokens: fetch the benchmark, measure under a grid of budgets, write the report.
+    """Measure MODEL under a grid of budgets and write its report.
 
-    MODEL is a checkpoint directory, OWNER/NAME on the hub, or a server's address: http://host:8000/v1#MODEL, or
-    openai+https://HOST/v1#MODEL for one that is asked in text. The same command after a crash finishes what is missing.
+    The benchmark is fetched on the way. MODEL is a checkpoint directory, OWNER/NAME on the hub, or a server's address:
+    http://host:8000/v1#MODEL, or openai+https://HOST/v1#MODEL for a chat API. The same command after a crash finishes
+    what is missing.
     """
     from elastic_core.accelerators import count_gpus
     from flows import evaluate
@@ -146,7 +160,7 @@ def _run(flow: str, preset: str, changes: dict[str, Any], verbose: bool) -> None
 
 
 @cli.command()
-@settings_options("Whose model, GPUs and cluster to check.")
+@settings_options("Preset whose model, GPUs and cluster are checked.")
 def doctor(preset: str, overrides: tuple[str, ...]) -> None:
     """Check that this machine can run the pipeline."""
     from flows import doctor, environment
@@ -157,8 +171,10 @@ def doctor(preset: str, overrides: tuple[str, ...]) -> None:
 
 @cli.command()
 def presets() -> None:
-    """List the presets: what each is for, the model that it begins with, its GPUs, and whether it has passed its
-    rehearsal as it is."""
+    """List the presets, and whether each has passed its rehearsal.
+
+    For each: what it is for, its first model, its GPUs, and whether it has passed a rehearsal since it was changed.
+    """
     from rich.console import Console
     from rich.table import Table
 
@@ -182,15 +198,17 @@ def presets() -> None:
         )
     Console().print(table)
     if not all_usable:
-        click.echo("Before one that is not rehearsed is used, or after a change: elastic rehearse --preset NAME")
+        click.echo("Rehearse a preset before its first use, and after a change: elastic rehearse --preset NAME")
 
 
 @cli.command()
-@settings_options("What to rehearse.")
-@click.option("--ship", is_flag=True, help="Record it in flows/presets/rehearsed.json, for everyone.")
+@settings_options("Preset to rehearse.")
+@click.option("--ship", is_flag=True, help="Record in flows/presets/rehearsed.json that it passed.")
 def rehearse(preset: str, overrides: tuple[str, ...], ship: bool) -> None:
-    """Run a whole preset on this machine's CPU before it costs a GPU: every model is replaced by a small twin with
-    random weights, everything else stays. Minutes; the same command after a crash goes on.
+    """Run a whole preset on a CPU before it costs a GPU.
+
+    Every model is replaced by a small twin with random weights, everything else stays. It takes minutes; the same
+    command after a crash goes on.
     """
     from rich.console import Console
     from rich.table import Table
@@ -215,8 +233,10 @@ def rehearse(preset: str, overrides: tuple[str, ...], ship: bool) -> None:
 
 @cli.command("gpu-check")
 def gpu_check() -> None:
-    """Show on this machine's GPUs what a CPU cannot: gradients, speed, five steps of GRPO that are killed and go on, a
-    sweep, the report. It leaves runs/gpu-evidence; the same command after a crash goes on. `make gpu` installs first.
+    """Show on this machine's GPUs what a CPU cannot show.
+
+    That is gradients, speed, five steps of GRPO that are killed and go on, a sweep, the report. It leaves
+    runs/gpu-evidence; the same command after a crash goes on. `make gpu` installs first.
     """
     from flows import environment
     from flows.gpu_check import gpu_check as run
@@ -236,11 +256,14 @@ def gpu_check() -> None:
     metavar="URL",
     envvar="ELASTIC_DATABASE",
     show_envvar=True,
-    help="PostgreSQL server, postgresql://USER:PASSWORD@HOST:PORT, with a database for each: prefect and mlflow. "
-    "SQLite files without it. Every user of the machine can read a command line: with a password, use the variable.",
+    help="PostgreSQL server, postgresql://USER:PASSWORD@HOST:PORT, with the databases prefect and mlflow. Without it "
+    "SQLite files. Every user of the machine can read a command line, so give a password in the variable.",
 )
 def up(host: str, prefect_port: int, mlflow_port: int, database: str | None) -> None:
-    """Start a Prefect server, an MLflow server and a worker for the deployments; Ctrl-C stops them."""
+    """Start Prefect, MLflow and a worker; Ctrl-C stops them.
+
+    The worker runs the deployments of prefect.yaml.
+    """
     from flows import services
 
     services.up(services.ServicesParameters(host, prefect_port, mlflow_port, database))
@@ -283,7 +306,14 @@ def _mute_farewell() -> None:
 def main() -> None:
     """Entry point: errors of the user's making are one sentence and exit status 2."""
     try:
-        cli()
-    except UserError as error:
-        click.echo(f"error: {error}", err=True)
+        cli(standalone_mode=False)
+    except click.Abort:
+        click.echo("Aborted!", err=True)
+        sys.exit(1)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(2)
+    except (click.UsageError, UserError) as error:
+        told = sentence(error) if isinstance(error, click.UsageError) else error
+        click.echo(f"error: {told}", err=True)
         sys.exit(2)

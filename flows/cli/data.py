@@ -12,6 +12,7 @@ import click
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
 from flows.cli.options import PATH, PRESET_FORMS, built_data, mirror_option
+from flows.cli.refusals import OneOf
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,16 +30,17 @@ def data() -> None:
 @click.option("--to", type=PATH, required=True, metavar="FILE", help="JSON file to write.")
 @click.option(
     "--chat-template",
-    type=click.Choice(tuple(CHAT_TEMPLATES)),
+    type=OneOf(tuple(CHAT_TEMPLATES)),
     required=True,
-    help="That of the model that wrote the responses.",
+    help="Chat template of the model that wrote the responses.",
 )
-@click.option("--strategy", default="reasonflux_zero", show_default=True, help="Whose responses.")
+@click.option("--strategy", default="reasonflux_zero", show_default=True, help="Strategy whose responses are taken.")
 @built_data
 def distil(table: Path, to: Path, chat_template: str, strategy: str, data: Path | None) -> None:
-    """Write the correct responses in TABLE (runs/PRESET/sweep/KEY/table) as data for fine-tuning, in the alpaca form.
+    """Write correct responses as data for fine-tuning.
 
-    Questions of benchmarks that a fine-tuned model is measured on are left out when it is trained.
+    They are those in TABLE, runs/PRESET/sweep/KEY/table, and the file is in the alpaca form. Questions of benchmarks
+    that a model is measured on are left out when it is fine-tuned.
     """
     from flows.tables import distil as write
 
@@ -47,7 +49,7 @@ def distil(table: Path, to: Path, chat_template: str, strategy: str, data: Path 
 
 @data.command("list")
 def list_datasets() -> None:
-    """Every data set: what it is for, how many rows, where it comes from."""
+    """List every data set: its use, its rows, its source."""
     from rich.console import Console
     from rich.table import Table
 
@@ -65,11 +67,14 @@ def list_datasets() -> None:
 @click.argument("name")
 @click.option("--rows", "num", default=3, show_default=True, help="How many rows.")
 @click.option(
-    "--preset", default="embedded", show_default=True, help=f"Whose sizes generated data sets have. {PRESET_FORMS}"
+    "--preset", default="embedded", show_default=True, help=f"Preset that sizes generated data. {PRESET_FORMS}"
 )
 @mirror_option
 def show(name: str, num: int, preset: str, mirror: Path | None) -> None:
-    """The first rows of data set NAME, as a model sees them; its files are fetched if need be."""
+    """Show the first rows of data set NAME, as a model sees them.
+
+    Its files are fetched if they are not here.
+    """
     import itertools
 
     from elastic_core.data.registry import select
@@ -90,7 +95,10 @@ def show(name: str, num: int, preset: str, mirror: Path | None) -> None:
 @click.argument("names", nargs=-1, required=True)
 @mirror_option
 def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
-    """Have the source files of data sets NAMES, verified; `all` is every one."""
+    """Download and verify the files of data sets NAMES.
+
+    `all` is every data set.
+    """
     from elastic_core.data.fetch import fetch
     from elastic_core.data.registry import select
 
@@ -109,17 +117,17 @@ def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
     "--answer",
     required=True,
     metavar="FIELD",
-    help="Field that holds the answer, without a box; or a rationale and, as last line, `#### ANSWER`, as in GSM8K.",
+    help="Field that holds the answer, without a box; or a rationale whose last line is `#### ANSWER`, as in GSM8K.",
 )
-@click.option("--id", "identifier", metavar="FIELD", help="Field that names the row; without it its position does.")
-@click.option("--name", help="What to call the data set; without it the file's name.")
+@click.option("--id", "identifier", metavar="FIELD", help="Field that names the row. Without it its position does.")
+@click.option("--name", help="Name of the data set. Without it the file's name.")
 @click.option(
     "--for",
     "purpose",
-    type=click.Choice(["evaluation", "train", "sft"]),
+    type=OneOf(["evaluation", "train", "sft"]),
     default="evaluation",
     show_default=True,
-    help="Benchmark, problems to train on, or rationales to fine-tune on (warm_start.sft.data=NAME).",
+    help="A benchmark, problems to train on, or rationales to fine-tune on (warm_start.sft.data=NAME).",
 )
 @click.option("--prompt", default="boxed-v1", show_default=True, help="Prompt template.")
 @click.option("--leave-out", is_flag=True, help="Leave out rows that would be refused for their answer.")
@@ -137,11 +145,11 @@ def add(
     model: str | None,
     preset: str | None,
 ) -> None:
-    """Add your own FILE of problems: CSV, JSON (a list of objects), JSONL or parquet, one problem a row.
+    """Add your own FILE of problems as a data set.
 
-    It is copied into the runs directory. Every answer is graded against itself, and a file with one that the grader
-    does not accept is refused. Afterwards it is a data set like every other: `elastic data show NAME`, --set
-    data.benchmarks='["NAME"]'.
+    FILE is CSV, JSON (a list of objects), JSONL or parquet, one problem a row. It is copied into the runs directory.
+    Every answer is graded against itself, and a file is refused if the grader does not accept one of them. Then it is a
+    data set like every other: `elastic data show NAME`, --set data.benchmarks='["NAME"]'.
     """
     from elastic_core.data import user_dataset
     from flows import user_data

@@ -18,17 +18,17 @@ def model() -> None:
 
 @model.command()
 @click.argument("model")
-@click.option("--to", type=PATH, required=True, metavar="DIR", help="Where the new model goes.")
+@click.option("--to", type=PATH, required=True, metavar="DIR", help="Where to write the new model.")
 @click.option(
-    "--think", metavar="TOKEN", help="Token of the model that becomes <think>; without it a spare or new one."
+    "--think", metavar="TOKEN", help="Token of the model that becomes <think>. Without it a spare or a new one."
 )
 @click.option("--think-end", metavar="TOKEN", help="Token of the model that becomes </think>.")
 def prepare(model: str, to: Path, think: str | None, think_end: str | None) -> None:
-    """Give MODEL what a budget on thoughts takes: <think> and </think> as single tokens, an end-of-text, and a chat
-    template that opens the thought. MODEL is a Hugging Face checkpoint directory, a .gguf file, or OWNER/NAME on the
-    hub.
+    """Make MODEL ready for a budget on its thoughts.
 
-    It learns what the markers mean by fine-tuning: docs/own-model.md.
+    The new model has <think> and </think> as single tokens, an end-of-text, and a chat template that opens the thought.
+    It learns what the markers mean by fine-tuning: docs/own-model.md. MODEL is a Hugging Face checkpoint directory, a
+    .gguf file, or OWNER/NAME on the hub.
     """
     from elastic_core.prepared_model import prepare as prepare_model
 
@@ -42,7 +42,7 @@ def prepare(model: str, to: Path, think: str | None, think_end: str | None) -> N
 )
 @settings_options("Settings of the training.")
 def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
-    """Look at a training. To run one: elastic run train."""
+    """Look at a training before it runs. To run it: elastic run train."""
     from elastic_core.model_files import is_local
     from flows import environment, presets
     from flows.doctor.finding import require
@@ -66,8 +66,8 @@ def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
     "--model",
     default="trained",
     show_default=True,
-    help="trained: the last checkpoint; best: the one with the highest validation accuracy. With a seed where training "
-    "had several: trained@2.",
+    help="trained: the last checkpoint; best: the one with the highest validation accuracy. If training had several "
+    "seeds, with its seed: trained@2.",
 )
 @click.option("--to", type=PATH, metavar="DIR", help="Copy it to DIR.")
 @click.option("--push", metavar="OWNER/NAME", help="Push it to the hub, as a private repository.")
@@ -76,12 +76,15 @@ def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
     "tasks",
     type=PATH,
     metavar="DIR",
-    help="Instead, write the preset's benchmarks to DIR as tasks of lm-evaluation-harness.",
+    help="Write the preset's benchmarks to DIR as tasks of lm-evaluation-harness, and no model.",
 )
 def export(
     preset: str, overrides: tuple[str, ...], model: Any, to: Path | None, push: str | None, tasks: Path | None
 ) -> None:
-    """A trained model in Hugging Face format, with a card that holds what the sweep measured of it."""
+    """Export a trained model in Hugging Face format, with a card.
+
+    The card says what the sweep measured of the model.
+    """
     from flows import environment
     from flows.export import export_lm_eval, export_model
 
@@ -96,15 +99,19 @@ def export(
 
 @click.command()
 @click.argument("question")
-@settings_options("Whose models, engine and sampling to take.")
+@settings_options("Preset whose models, engine and sampling are taken.")
 @click.option(
     "--model",
     metavar="MODEL",
     help="One of the preset's, a checkpoint directory, OWNER/NAME on the hub, or a server's address, "
-    "http://host:8000/v1#MODEL; without it the preset's base.",
+    "http://host:8000/v1#MODEL. Without it the preset's base.",
 )
 @click.option("--strategy", default="separate", show_default=True, help="How the budget is spent: docs/strategies.md.")
-@click.option("--budget", metavar="T+S", help='Like "512+256" or "1k+1k"; without it what the preset trains under.')
+@click.option(
+    "--budget",
+    metavar="T+S",
+    help='Thinking + solution tokens, like "512+256" or "1k+1k". Without it what the preset trains under.',
+)
 @click.option("--sample", default=0, show_default=True, help="Another number draws another response.")
 def ask(
     question: str,
@@ -115,7 +122,7 @@ def ask(
     budget: str | None,
     sample: int,
 ) -> None:
-    """Ask a model QUESTION under a token budget, here in the terminal.
+    """Ask a model QUESTION under a token budget, in the terminal.
 
     The thought is dimmed, what was cut is marked, what we wrote is in ⟦brackets⟧; tokens are counted at the end.
     """
@@ -140,7 +147,7 @@ def ask(
 
 
 @click.command()
-@settings_options("Whose models, benchmarks, engine and sampling to take.")
+@settings_options("Preset whose models, benchmarks, engine and sampling are taken.")
 @click.option(
     "--model",
     "models",
@@ -166,7 +173,10 @@ def playground(
     password_file: Path | None,
     concurrent: int,
 ) -> None:
-    """Try a model under token budgets, strategies side by side, on a page in the browser."""
+    """Try a model under token budgets, on a page in the browser.
+
+    Strategies answer side by side.
+    """
     from flows import playground as page
 
     page.require_gradio()
@@ -178,7 +188,7 @@ def playground(
 
 
 @click.command()
-@settings_options("Whose models, engine and sampling to take.")
+@settings_options("Preset whose models, engine and sampling are taken.")
 @click.option(
     "--model",
     default="trained",
@@ -187,7 +197,9 @@ def playground(
     help="One of the preset's (trained, best, base, ...), a checkpoint directory, or OWNER/NAME on the hub.",
 )
 @click.option(
-    "--budget", metavar="T+S", help='Of requests that name none, like "512+256"; without it these are unlimited.'
+    "--budget",
+    metavar="T+S",
+    help='Budget of requests that name none, like "512+256". Without it they are unlimited.',
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need $VLLM_API_KEY.")
 @click.option("--port", type=PORT, default=8000, show_default=True)
@@ -201,10 +213,10 @@ def serve(
     port: int,
     vllm_arguments: tuple[str, ...],
 ) -> None:
-    """Serve a model over OpenAI's API with vLLM, thoughts and solutions under budgets.
+    """Serve a model under budgets over OpenAI's API, with vLLM.
 
     A request names its budget, "vllm_xargs": {"think_budget": 512, "solution_budget": 256}, or one of the levels that
-    were measured, "reasoning_effort": "low". Clients have to give the key in $VLLM_API_KEY, if it is set.
+    were measured, "reasoning_effort": "low". If $VLLM_API_KEY is set, clients have to give this key.
     """
     import sys
 

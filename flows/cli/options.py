@@ -14,7 +14,7 @@ PORT = click.IntRange(1, 65535)
 PRESET_FORMS = "A name (`elastic presets`), or FILE.toml."
 """What --preset takes, wherever it is an option."""
 PATH = click.Path(path_type=Path)
-built_data = click.option("--data", type=PATH, help="Built data sets; without it those the table was made with.")
+built_data = click.option("--data", type=PATH, help="Built data sets. Without it those that the table was made with.")
 
 
 mirror_option: Callable[[Command], Command] = click.option(
@@ -23,7 +23,7 @@ mirror_option: Callable[[Command], Command] = click.option(
     envvar="ELASTIC_DATA_MIRROR",
     show_envvar=True,
     metavar="DIR",
-    help="Local tree of source files, OWNER/REPOSITORY/PATH.",
+    help="Local tree of source files, laid out as OWNER/REPOSITORY/PATH.",
 )
 
 
@@ -51,7 +51,7 @@ def last_run_options(command: Command) -> Command:
     overriding = click.option(
         "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting, e.g. sweep.samples=16."
     )
-    preset = click.option("--preset", metavar="PRESET", help=f"Without it the last run's settings. {PRESET_FORMS}")
+    preset = click.option("--preset", metavar="PRESET", help=f"{PRESET_FORMS} Without it the last run's settings.")
     return preset(overriding(command))
 
 

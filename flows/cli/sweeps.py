@@ -19,7 +19,7 @@ _TABLE = click.option(
     "table",
     type=PATH,
     metavar="TABLE",
-    help="A trajectory table, runs/PRESET/sweep/KEY/table; its sweep may be half done. Without it the last run's.",
+    help="A trajectory table, runs/PRESET/sweep/KEY/table, also of a half-done sweep. Without it the last run's.",
 )
 
 
@@ -31,7 +31,10 @@ def plan() -> None:
 @plan.command("sweep")
 @_OPTIONS
 def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
-    """Cells, tokens, time and disk space of a sweep; nothing is started."""
+    """Say how many cells, tokens, hours and bytes a sweep takes.
+
+    Nothing is started. The data must be built: elastic run prepare-data.
+    """
     from flows import environment, sweep_status
 
     environment.prepare()
@@ -46,7 +49,7 @@ def sweep() -> None:
 @sweep.command()
 @last_run_options
 def status(preset: str | None, overrides: tuple[str, ...]) -> None:
-    """How far the grid is filled, also while the sweep runs."""
+    """Say how full the sweep's grid is, also while it runs."""
     from flows import environment, sweep_status
 
     environment.prepare()
@@ -60,30 +63,30 @@ def status(preset: str | None, overrides: tuple[str, ...]) -> None:
     type=PATH,
     metavar="TABLE",
     multiple=True,
-    help="A trajectory table, runs/PRESET/sweep/KEY/table; its sweep may be half done. Several with --bundle. Without "
+    help="A trajectory table, runs/PRESET/sweep/KEY/table, also of a half-done sweep; several with --bundle. Without "
     "it the last run's.",
 )
-@click.option("--to", "directory", type=PATH, metavar="DIR", help="Where to; beside TABLE by default.")
+@click.option("--to", "directory", type=PATH, metavar="DIR", help="Where to write it; by default beside TABLE.")
 @click.option(
     "--bundle",
     type=PATH,
     metavar="DIR",
-    help="Add the reports to a static site: DIR/index.html, and a directory for each, with its results as records of "
-    "Every Eval Ever and for .eval_results of the Hugging Face Hub.",
+    help="Add the reports to a static site: DIR/index.html, and for each report a directory, which also has its "
+    "results in the formats of Every Eval Ever and of .eval_results on the Hugging Face Hub.",
 )
 @click.option(
     "--price",
     type=click.FloatRange(min=0),
     nargs=3,
     metavar="INPUT CACHED OUTPUT",
-    help="Of a million input, cached input and output tokens: what responses cost, by which budgets are compared.",
+    help="Prices of a million input, cached input and output tokens, to compare budgets by cost.",
 )
 @click.option(
     "--latency",
     type=click.FloatRange(min=0),
     nargs=3,
     metavar="TURN INPUT OUTPUT",
-    help="Milliseconds of a turn, an input token and an output token: how long responses take.",
+    help="Milliseconds of a turn, an input token and an output token, to show how long a response takes.",
 )
 def report(
     tables: tuple[Path, ...],
@@ -92,9 +95,10 @@ def report(
     price: tuple[float, float, float] | None,
     latency: tuple[float, float, float] | None,
 ) -> None:
-    """Figures, tables and text of a trajectory table. To report a preset's sweep and record it: elastic run report.
+    """Write the report of a trajectory table.
 
-    It is made as the section `report` of the preset that TABLE is of says, where there is a preset of that name.
+    It has figures, tables and text; its settings are the section `report` of TABLE's preset, if there is a preset of
+    that name. To record it in MLflow as well: elastic run report.
     """
     from flows import environment
 
@@ -143,20 +147,20 @@ def _priced(
 
 @click.command()
 @_TABLE
-@click.option("--model", metavar="NAME", help="Its name in the table; needed where there are several.")
+@click.option("--model", metavar="NAME", help="The model's name in the table; needed if there are several.")
 @click.option(
     "--benchmark",
     "benchmarks",
     multiple=True,
     metavar="NAME",
-    help="Choose by this one; may be given again. Without it by all that the model was measured on.",
+    help="Choose by this benchmark; may be given again. Without it by all that the model was measured on.",
 )
 @click.option(
     "--margin",
     type=click.FloatRange(min=0, max=100, min_open=True),
     metavar="POINTS",
-    help="Points of accuracy that the highest level may be below the most accurate budget; report.margin of the preset "
-    "without it.",
+    help="How many points of accuracy the highest level may be below the most accurate budget. Without it the preset's "
+    "report.margin.",
 )
 @click.option(
     "--output", type=PATH, default=Path("budgets.json"), show_default=True, metavar="FILE", help="Where to write them."
@@ -164,7 +168,10 @@ def _priced(
 def budgets(
     table: Path | None, model: str | None, benchmarks: tuple[str, ...], margin: float | None, output: Path
 ) -> None:
-    """Choose the effort levels that a server offers, from what a sweep measured: minimal, low, medium and high."""
+    """Choose the effort levels that a server offers.
+
+    They are minimal, low, medium and high, and come from what a sweep measured: docs/serve.md.
+    """
     from rich.console import Console
 
     from flows import environment
@@ -182,10 +189,10 @@ def budgets(
 @click.argument("run_a")
 @click.argument("run_b", required=False)
 def compare(run_a: str, run_b: str | None) -> None:
-    """Compare two sweeps, cell by cell and paired by problem; the table is printed, and logged to MLflow.
+    """Compare two sweeps, cell by cell and paired by problem.
 
-    RUN_A and RUN_B are MLflow runs (of a pipeline, a sweep or a single cell; by id or name), or directories of sweeps
-    (runs/PRESET/sweep/KEY). Without RUN_B it is the sweep of the last run.
+    The table is printed, and logged to MLflow. RUN_A and RUN_B are MLflow runs of a pipeline, a sweep or a single cell,
+    by id or name; or directories of sweeps, runs/PRESET/sweep/KEY. Without RUN_B it is the sweep of the last run.
     """
     from flows import environment
     from flows.compare import compare as compare_runs
@@ -200,7 +207,10 @@ def compare(run_a: str, run_b: str | None) -> None:
 @click.argument("table", type=PATH)
 @built_data
 def regrade(table: Path, data: Path | None) -> None:
-    """Grade TABLE (runs/PRESET/sweep/KEY/table) once more; answers, scores and statuses are rewritten."""
+    """Grade the responses of TABLE again.
+
+    TABLE is runs/PRESET/sweep/KEY/table; its answers, scores and statuses are rewritten.
+    """
     from flows import environment, tables
 
     environment.prepare()

@@ -20,20 +20,20 @@ _library_option = click.option(
     default="reasonflux",
     show_default=True,
     metavar="NAME|FILE",
-    help="reasonflux (fetched if need be) or miniature, either with your own templates; or a file alone.",
+    help="reasonflux (fetched if it is not here) or miniature, each with your own templates added; or just a file.",
 )
 
 
 @click.group()
 def templates() -> None:
-    """Look into a library of thought templates, search it, add your own."""
+    """Look into a library of thought templates, or add your own."""
 
 
 @templates.command("list")
 @_library_option
 @mirror_option
 def list_templates(library: str, mirror: Path | None) -> None:
-    """Every template, by chapter and section."""
+    """List every template, by chapter and section."""
     found = _load(library, mirror)
     places: dict[str, dict[str, list[Template]]] = {}
     for template in found.values():
@@ -53,7 +53,7 @@ def list_templates(library: str, mirror: Path | None) -> None:
 @_library_option
 @mirror_option
 def show(identifier: str, library: str, mirror: Path | None) -> None:
-    """The template called ID, in full."""
+    """Show the template called ID, in full."""
     found = _load(library, mirror)
     if identifier not in found:
         hint = nearest(identifier, found)
@@ -85,7 +85,10 @@ def show(identifier: str, library: str, mirror: Path | None) -> None:
 @_library_option
 @mirror_option
 def search(text: str, num: int, embedder: str, trust_remote_code: bool, library: str, mirror: Path | None) -> None:
-    """Templates that fit TEXT, best first: from the nearest chapter, its two nearest sections."""
+    """Find templates that fit TEXT, best first.
+
+    They are from the two nearest sections of the nearest chapter.
+    """
     from elastic_core.reasonflux.retrieval import build_retriever
     from flows import environment
     from tasks.stage import EMBEDDINGS
@@ -106,11 +109,12 @@ def search(text: str, num: int, embedder: str, trust_remote_code: bool, library:
 @templates.command()
 @click.argument("file", type=PATH)
 def add(file: Path) -> None:
-    """Add the templates of FILE to your own, which join the libraries; one of the same id is replaced.
+    """Add the templates of FILE to your own.
 
-    FILE is JSON of {chapter: {section: [template]}}, as published; or a JSON list or JSONL of templates with "chapter"
-    and "section". A template has template_name, description and reason_flow (a list of steps), and may have
-    template_type, knowledge_tag, application_scenario and example_application.
+    Your own are part of every library; a template with the same id is replaced. FILE is JSON of {chapter: {section:
+    [template]}}, as published; or a JSON list or JSONL of templates with "chapter" and "section". A template has
+    template_name, description and reason_flow (a list of steps), and may have template_type, knowledge_tag,
+    application_scenario and example_application.
     """
     from elastic_core.reasonflux.libraries import add_own
     from flows import environment

@@ -40,17 +40,17 @@ INK = "#333333"
 BAND = "Bands and bars: 95 % intervals, clustered by problem (Wilson's at the effective sample size)."
 TOKENS_LABEL = "mean tokens sampled, thinking + solution"
 TOKENS_AXIS = (
-    "Across: tokens that the model sampled per response, thinking + solution, mean over problems; what was written "
-    "into a response is not counted."
+    "x-axis: tokens that the model sampled in a response, thinking + solution, mean over problems; tokens that the "
+    "pipeline wrote into a response are not counted."
 )
-BUDGET_AXIS = "Across: the thinking budget t, the most tokens that thinking may sample, evenly spaced."
+BUDGET_AXIS = "x-axis: the thinking budget t, the most tokens that the thinking may sample; budgets are evenly spaced."
 """What the axis below a figure counts, for its caption."""
-VANILLA_MAY = " Vanilla may think t + s tokens: it is cut after so many in all."
+VANILLA_MAY = " Vanilla may think t + s tokens, as it is cut after t + s in all."
 MAX_ACROSS = 4
 """Most panels beside each other."""
 MAX_MODELS = 3
 """Of more models, only separate budgeting is drawn, and responses without a budget."""
-PARTIAL = "Hollow: a cell with fewer trajectories than the fullest of its benchmark."
+PARTIAL = "Hollow marks: cells with fewer trajectories than the fullest cell of their benchmark."
 
 
 class Style(NamedTuple):
@@ -209,7 +209,7 @@ def distinct(cells: pl.DataFrame) -> tuple[pl.DataFrame, str]:
     shown = cells.filter(pl.col("strategy").is_in(["separate", FREE]))
     if cells["model"].n_unique() <= MAX_MODELS or shown.height == cells.height or "separate" not in cells["strategy"]:
         return cells, ""
-    return shown, " Of so many models only separate budgeting is drawn; the tables have every strategy."
+    return shown, " With so many models only separate budgeting is drawn; the tables have every strategy."
 
 
 class Line(NamedTuple):

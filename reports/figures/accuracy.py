@@ -62,9 +62,9 @@ def accuracy_vs_tokens(
     theirs = published.filter(pl.col("tokens").is_not_null(), pl.col("metric").is_in(ACCURACY))
     caption = f"{_caption(summary)} {TOKENS_AXIS}{left_out}"
     if not ringed.is_empty():
-        caption += f" Ring: the trained budget, {trained_budget}."
+        caption += f" Ring: the budget of the training, {trained_budget}."
     if not theirs.is_empty():
-        caption += f" Grey: published, not measured here ({sources(theirs)})."
+        caption += f" Grey: published numbers, not measured here ({sources(theirs)})."
     target = figure_files(sheet, "accuracy_vs_tokens", "Accuracy over tokens spent", caption)
     columns = _drawn(summary, "tokens_mean")
     ours = summary.select(*columns, "tokens_mean", "tokens_mean_low", "tokens_mean_high", source=pl.lit("measured"))
@@ -96,7 +96,7 @@ def accuracy_vs_budget(summary: pl.DataFrame, sheet: Sheet, trained_budget: Budg
     if "vanilla" in summary["strategy"]:
         caption += VANILLA_MAY
     if star is not None and star in ladder:
-        caption += f" Dotted: the trained t* = {star}."
+        caption += f" Dotted line: t* = {star}, the thinking budget of the training."
     target = figure_files(sheet, "accuracy_vs_budget", "Accuracy by thinking budget", caption)
     _draw_by_budget(summary, target, sheet, star)
     return target
@@ -127,8 +127,8 @@ def forced_vs_accuracy(summary: pl.DataFrame, sheet: Sheet) -> ReportFigure | No
     if cells.is_empty():
         return None
     caption = (
-        f"{BAND} Across: the share of responses whose think-end we wrote, because the budget was spent or the model "
-        f"stopped inside its thought. A line goes from the smallest budget to the largest.{left_out}"
+        f"{BAND} x-axis: the share of responses whose think-end the pipeline wrote, because the budget was spent or "
+        f"the model stopped inside its thought. A line goes from the smallest budget to the largest.{left_out}"
     )
     target = figure_files(sheet, "forced_vs_accuracy", "Accuracy over the share of forced thoughts", caption)
     x, y = ("forced_fraction", "forced_fraction_low", "forced_fraction_high"), ("avg_at_k", "ci_low", "ci_high")
@@ -174,7 +174,7 @@ def _caption(summary: pl.DataFrame) -> str:
     partial = f" {PARTIAL}" if is_partial(summary) else ""
     several = summary.filter(pl.col("num_seeds") > 1).select("model", "num_seeds").unique().sort("model").rows()
     listed = ", ".join(f"{model}: {n}" for model, n in several)
-    seeds = f" Faint: each seed of training ({listed}), whose spread is in the intervals." if several else ""
+    seeds = f" Faint lines: single seeds of training ({listed}); the intervals include their spread." if several else ""
     return f"{BAND}{seeds}{partial}"
 
 

@@ -57,11 +57,11 @@ def paired(differences: pl.DataFrame, sheet: Sheet, between: str, baseline: str)
         pairs, left_out = distinct(pairs)
         title = f"Paired difference from {baseline}, at equal strategy and budget"
     else:
-        of_vanilla = f'{VANILLA_MAY} What was spent is compared in the table "{EQUAL_TOKENS}".'
+        of_vanilla = f'{VANILLA_MAY} For what was spent see the table "{EQUAL_TOKENS}".'
         left_out = of_vanilla if VANILLA in {baseline, *pairs["strategy"]} else ""
         title = f"Paired difference from {plain(baseline)}, of the same model at equal budget"
     caption = (
-        "Bars: 95 % t-intervals of the problems' differences, over the problems that both have; above 0: better than "
+        "Bars: 95 % t-intervals of the problems' differences, over the problems that both have. Above 0 is better than "
         f"{plain(baseline)}. {BUDGET_AXIS}{left_out}"
     )
     target = figure_files(sheet, f"{between}_differences", title, caption)
@@ -97,13 +97,14 @@ def marginal(gains: pl.DataFrame, sheet: Sheet) -> ReportFigure | None:
     reach = _FRAME * float(sizes.median() if len(sizes) else 0.01)  # type: ignore[arg-type]
     beyond = int((bounded["gain"].abs() > reach).sum())
     caption = (
-        "Each point: two neighbouring budgets, at the mean of their tokens; bars: 95 % intervals, problems resampled. "
-        f"{TOKENS_AXIS} Left out, as ratios to nearly nothing: {drawn.height - bounded.height} of {drawn.height} "
-        f"pairs whose tokens grow by less than {100 * MIN_GROWTH:.0f} %, or whose interval is unbounded. The table has "
-        f"them. Frame: at most {_FRAME} times the median size of a gain, ±{100 * reach:.3g}; bars are cut there."
+        "A point is the gain between two neighbouring budgets, drawn at the mean of their tokens. Bars: 95 % "
+        f"intervals, problems resampled. {TOKENS_AXIS} Left out: {drawn.height - bounded.height} of {drawn.height} "
+        f"pairs, whose tokens grow by less than {100 * MIN_GROWTH:.0f} %, so that the gain is divided by nearly "
+        f"nothing, or whose interval is unbounded; the table has them. The frame is at most {_FRAME} times the median "
+        f"size of a gain, ±{100 * reach:.3g}; bars are cut there."
     )
     if beyond:
-        caption += f" Triangles at its edge, with their numbers: gains beyond it, {beyond}."
+        caption += f" Triangles at its edge stand for {beyond} gains beyond it, with their numbers."
     caption += left_out
     lowest, highest = min(0.0, *bounded["low"]), max(0.0, *bounded["high"])
     frame = 105 * max(-reach, lowest), 105 * min(reach, highest)

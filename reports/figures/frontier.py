@@ -21,12 +21,13 @@ def pareto_frontier(priced: pl.DataFrame, advised: pl.DataFrame, sheet: Sheet, u
     if priced.height < 2:
         return None
     caption = (
-        f"x: {unit}, mean per response. Line and bars: the frontier, cells of any model and strategy that none "
-        "beats in both accuracy and cost as measured, with 95 % intervals of both; the others are faint."
+        f"x-axis: {unit}, mean per response. Line and bars: the frontier, that is the cells, of any model and "
+        "strategy, that no other cell beats in both accuracy and cost as measured, with 95 % intervals of both. Other "
+        "cells are faint."
     )
     holds = advised.filter(verdict="holds")
     if not holds.is_empty():
-        caption += " Ring: the budget advised for a model."
+        caption += " Ring: the budget that is advised for a model."
     target = figure_files(sheet, "pareto_frontier", "Accuracy and cost: the frontier", caption)
     values = ["cost", "cost_low", "cost_high", "avg_at_k", "ci_low", "ci_high", "num_problems", "num_samples"]
     with benchmark_panels(priced, target, priced.select(*CELL, *values, "frontier")) as panels:

@@ -48,8 +48,8 @@ def tokens_by_phase(rows: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFi
     data = _distributions(rows.filter(pl.col("strategy").is_in([strategy, FREE])))
     budgets = ladder_of(data)
     caption = (
-        "Box: quartiles and median; whiskers: 5th to 95th percentile, of sampled tokens; no intervals. "
-        f"{BUDGET_AXIS} Under each t: mean tokens written into the response."
+        "Boxes: quartiles and median of sampled tokens; whiskers: 5th to 95th percentile; no intervals. "
+        f"{BUDGET_AXIS} Below each t: the mean number of tokens that the pipeline wrote into a response."
     )
     target = figure_files(sheet, "tokens_by_phase", f"Tokens by phase ({plain(strategy)})", caption)
     legend: dict[str, Any] = {}
@@ -69,9 +69,9 @@ def thinking_spent(spent: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFi
     if data.is_empty():
         return None
     caption = (
-        "Needed: up to the budget from which on a problem is solved (b*); overthinking: past it; futile: on problems "
-        f"that no budget solves. Bars: 95 % t-intervals of each part's mean over problems. {BUDGET_AXIS} At the top: "
-        "starved, the share of thoughts cut below what their problem needs."
+        "Thinking tokens are needed up to b*, the budget from which on their problem is solved; past b* they are "
+        "overthinking; on problems that no budget solves they are futile. Bars: 95 % t-intervals of each part's mean "
+        f"over problems. {BUDGET_AXIS} At the top: starved, the share of thoughts that were cut below b*."
     )
     title = f"Where the thinking goes ({plain(strategy)})"
     target = figure_files(sheet, "thinking_spent", title, caption)
@@ -109,10 +109,10 @@ def sufficient_budgets(spent: pl.DataFrame, sheet: Sheet) -> ReportFigure | None
         return None
     spent, left_out = distinct(spent)
     caption = (
-        f"{BAND} {BUDGET_AXIS} A budget suffices where at least half of a problem's samples are right. A problem is "
-        "solved within t where t and every larger budget suffice for one half of its samples and t for the other half, "
-        "so bad luck makes the share too small, more often than good luck makes it too large. ∞: unconstrained."
-        f"{left_out}"
+        f"{BAND} {BUDGET_AXIS} A budget suffices if at least half of a problem's samples are right. A problem is "
+        "solved within t if t and every larger budget suffice for one half of its samples, and t for the other half "
+        "too. So bad luck makes the share too small more often than good luck makes it too large. ∞: "
+        f"unconstrained.{left_out}"
     )
     target = figure_files(sheet, "sufficient_budgets", "Problems solved within a thinking budget", caption)
     ladder = ladder_of(spent)

@@ -46,9 +46,9 @@ def training_curves(trainings: Mapping[str, Training], sheet: Sheet) -> ReportFi
         return None
     steps = data["step"].unique().sort().to_list()
     caption = (
-        f"{sum(step > 0 for step in steps)} steps. Across: training steps, a batch of rollouts each. Thin: the mean of "
-        f"one batch; bold: centred mean of {SMOOTHING_STEPS} steps. Batches differ in their problems: no intervals."
-        f"{_seeds(data)}{_validated(data, trainings)}"
+        f"{sum(step > 0 for step in steps)} steps. x-axis: training steps, each of a batch of rollouts. Thin lines: "
+        f"the mean of one batch; bold lines: the centred mean of {SMOOTHING_STEPS} steps. There are no intervals, "
+        f"because batches differ in their problems.{_seeds(data)}{_validated(data, trainings)}"
     )
     target = figure_files(sheet, "training_curves", "Training under the budget", caption)
     panels = data["panel"].unique(maintain_order=True).to_list()
@@ -97,7 +97,7 @@ def _seeds(data: pl.DataFrame) -> str:
     """What the lines of several seeds are, for the caption."""
     counts = data.group_by("model", maintain_order=True).agg(pl.col("seed").n_unique()).filter(pl.col("seed") > 1)
     several = ", ".join(f"{model}: {count}" for model, count in counts.iter_rows())
-    return f" Of several seeds ({several}) thin is each seed's curve, and bold their mean." if several else ""
+    return f" With several seeds ({several}) thin lines are single seeds, and bold ones their mean." if several else ""
 
 
 def _smooth(points: pl.DataFrame, window: int) -> pl.DataFrame:

@@ -30,7 +30,10 @@ def marginal(gains: pl.DataFrame) -> ReportTable | None:
         **estimate(name, "gain", DIFFERENCE),
         problems="num_problems",
     )
-    caption = "Accuracy gained from one thinking budget to the next, over the tokens that it costs; problems resampled."
+    caption = (
+        "Accuracy gained from one thinking budget to the next, divided by the tokens that this costs. 95 % intervals: "
+        "bootstrap over problems."
+    )
     return ReportTable("marginal_accuracy", "What the next tokens buy", caption, readable(frame), frozenset({name}))
 
 
@@ -67,10 +70,11 @@ def advice(budgets: pl.DataFrame, costs: pl.DataFrame, unit: str) -> ReportTable
     looked_at = sorted(set(budgets.group_by("model", "benchmark").len()["len"]))
     cells = " to ".join(str(count) for count in dict.fromkeys((looked_at[0], looked_at[-1])))
     caption = (
-        f"The cheapest budget whose accuracy is at most {margin} below unconstrained: a test of non-inferiority. Its "
-        f"intervals hold together for all {cells} cells of a model that were looked at, so that picking one takes "
-        "nothing from them. Undecided: cheaper and within the margin as measured, but not surely; so many problems "
-        "like these would decide it. Saved is the share of an unconstrained response's cost."
+        f"The cheapest budget whose accuracy is shown to be at most {margin} below unconstrained, by a test of "
+        f"non-inferiority. The intervals hold together for all {cells} cells of a model that were looked at, so they "
+        "stay valid for the cell that is picked. Undecided: a cheaper budget that is within the margin as measured, "
+        "but not shown to be; the last column says how many problems like these would decide it. Saved is the share of "
+        "an unconstrained response's cost."
     )
     return ReportTable("budget_advice", "Which budget to set", caption, frame, frozenset({name, saved}))
 
@@ -90,8 +94,8 @@ def falls(found: pl.DataFrame) -> ReportTable | None:
         trajectories="num_trajectories",
     )
     caption = (
-        "The deepest fall of avg@k from a smaller thinking budget to a larger one, in points, paired by problem. The "
-        "interval holds for all pairs of budgets of a line together; lines without a fall are left out."
+        "The deepest fall of accuracy (avg@k) from a smaller thinking budget to a larger one, in points, paired by "
+        "problem. Intervals hold for all pairs of budgets of a line together; lines without a fall are left out."
     )
     return ReportTable("falls", "Where more tokens hurt", caption, readable(frame), frozenset({name}))
 
@@ -133,13 +137,13 @@ def thinking(spent: pl.DataFrame) -> ReportTable | None:
         trajectories="num_trajectories",
     )
     caption = (
-        "Thinking tokens per trajectory. b* of a problem is the smallest thinking budget from which on this and every "
-        f"larger one suffice: its samples score {SUFFICIENT:g} or more on average. It is read off one half of the "
-        "samples and all else is measured on the other; so bad luck at a larger budget makes "
-        "it too large, more often than good luck makes it too small. "
-        "Needed: tokens up to b*; overthinking: tokens past it; futile: tokens on problems without b*; starved: "
-        "thoughts cut below b*; solved within t: b* is at most t, and t suffices for the other half too. Unlimited: "
-        "unconstrained responses. 95 % intervals: Student's t of tokens, Wilson's of shares."
+        "Thinking tokens per trajectory. b* of a problem is the smallest thinking budget such that this and every "
+        f"larger one suffice, that is, the problem's samples score {SUFFICIENT:g} or more on average. It is read off "
+        "one half of the samples, and all else is measured on the other half; so bad luck at a larger budget makes b* "
+        "too large more often than good luck makes it too small. Needed: tokens up to b*; overthinking: tokens past "
+        "it; futile: tokens on problems without b*; starved: thoughts cut below b*; solved within t: b* is at most t, "
+        "and t suffices for the other half too. Unlimited: unconstrained responses. 95 % intervals: Student's t for "
+        "tokens, Wilson's for shares."
     )
     return ReportTable("thinking_spent", "Where the thinking goes", caption, readable(frame))
 
@@ -162,10 +166,11 @@ def responses(kinds: pl.DataFrame) -> ReportTable | None:
         **estimate("accuracy of these (%)", "uncut_avg_at_k"),
     )
     caption = (
-        "Trajectories by how they end. Cut in the thought: by the limit of both phases together, or by the context's "
-        "end, so that there is no solution. Went on thinking: after a forced think-end, told by a thought's words and "
-        "markers in the solution, whether or not that was cut. Empty: the model stopped without a word of a solution. "
-        "Answered: a solution that the model ended. Accuracy of those not cut leaves out what a limit ended, in either "
-        "phase, and with it the harder problems: it is not what a larger budget would give."
+        "How many trajectories end in which way. Cut in the thought: by the limit of both phases together, or by the "
+        "end of the context, so there is no solution. Went on thinking: after a forced think-end, as a thought's words "
+        "and markers in the solution show, whether or not the solution was cut. Empty: the model stopped without a "
+        "word of a solution. Answered: a solution that the model ended. The accuracy of those not cut leaves out what "
+        "a limit ended in either phase. Most of these are harder problems, so it is not the accuracy that a larger "
+        "budget would give."
     )
     return ReportTable("responses", "How responses end", caption, readable(frame))

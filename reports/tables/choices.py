@@ -11,10 +11,10 @@ from reports.tables import DIFFERENCE, estimate
 from reports.wording import budget_text
 
 PICKED = (
-    "Accuracy and cost are as measured. The most accurate of many is partly luck: “as good, maybe” counts the other "
-    "cells under the limit that are not shown to be less accurate. The cheapest is shown to give up at most so many "
-    "points against responses without a limit, for all budgets together, so that picking one takes nothing from it; "
-    "where none is, the nearest is named."
+    "Accuracy and cost are as measured. The most accurate of many cells is partly luck: “as good, maybe” counts the "
+    "other cells under the limit that are not shown to be less accurate. The cheapest budget is shown to be at most so "
+    "many points below responses without a limit. Its interval holds for all budgets together, so it stays valid for "
+    "the one that is picked. If no budget is shown to be so near, the nearest is named."
 )
 """What to know of `side_by_side`."""
 
@@ -41,10 +41,10 @@ def under_limit(under: pl.DataFrame, unit: str) -> ReportTable | None:
         problems="num_problems",
     )
     caption = (
-        "The most accurate cell as measured whose mean cost of a response is at most so much; a limit at which it "
-        "stays the same is left out. The best of many is partly luck, and its interval does not know that: “as good, "
-        "maybe” says how many of the other cells under the limit are not shown to be less accurate (all pairs of cells "
-        "of a model together)."
+        "The most accurate cell, as measured, whose responses cost at most so much on average. Limits that change "
+        "nothing are left out. The best of many cells is partly luck, and its interval does not take that into "
+        "account: “as good, maybe” says how many of the other cells under the limit are not shown to be less accurate, "
+        "by intervals that hold for all pairs of a model's cells together."
     )
     return ReportTable("best_under_limit", "The most accurate under a limit", caption, frame)
 
@@ -66,9 +66,9 @@ def within_points(within: pl.DataFrame, unit: str) -> ReportTable | None:
         problems="num_problems",
     )
     caption = (
-        "The cheapest budget that is shown to be at most so many points below responses without a limit; where there "
-        "is none, the budget that comes nearest and the points that it is shown to be within. Intervals hold for all "
-        "budgets of a model together, so that picking one takes nothing from them."
+        "The cheapest budget that is shown to be at most so many points below responses without a limit. If there is "
+        "none, the budget that comes nearest, and how many points it is shown to be within. Intervals hold for all "
+        "budgets of a model together, so they stay valid for the one that is picked."
     )
     title = "The cheapest within so many points"
     return ReportTable("cheapest_within_points", title, caption, frame, frozenset({name}))

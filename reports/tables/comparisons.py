@@ -38,8 +38,8 @@ def model_comparison(summary: pl.DataFrame, ratings: pl.DataFrame, published: pl
         f"{name}: {sampled(cells.filter(benchmark=name))}" for name in sorted(cells["benchmark"].unique())
     )
     caption = (
-        "Accuracy in percent, separate budgeting and unconstrained responses. 95 % intervals: Wilson's"
-        f"{'' if ratings.is_empty() else '; of ratings and percentiles a bootstrap over contests'}. {counted}."
+        "Accuracy in percent of separate budgeting and of unconstrained responses. 95 % intervals: Wilson's"
+        f"{'' if ratings.is_empty() else '; for ratings and percentiles a bootstrap over contests'}. {counted}."
     )
     theirs = _published_across(published.filter(single))
     if not theirs.is_empty():
@@ -136,7 +136,7 @@ def trainings_side_by_side(
     cells = shown_cells(summary.filter(pl.col("model").is_in(list(trainings)), strategy="separate"))
     if cells.is_empty():
         return None
-    caption = "Separate budgeting. A training that begins with another's model is iterative training."
+    caption = "Separate budgeting. A training that begins with the model of another one is iterative training."
     lines, caption = _beside(cells, published.filter(pl.col("place") == ITERATIVE), caption)
     frame = lines.select(
         "benchmark",
@@ -185,9 +185,10 @@ def variance(rows: pl.DataFrame, base: str) -> ReportTable | None:
     if not lines:
         return None
     caption = (
-        "Separate budgeting, averaged over budgets; in points. ± is half of the 95 % interval, and shares are of its "
-        "square. What one seed of training leaves unknown is left empty: another training might differ by more than "
-        "all the rest, and no interval of one seed holds that."
+        "Separate budgeting, averaged over budgets, in points. ± is half of the 95 % interval; the shares of seeds, "
+        "problems and samples are shares of its square. With a single seed the columns of seeds are empty, as their "
+        "part is unknown: another training might differ by more than all the rest, and no interval of one seed "
+        "includes that."
     )
     signed = frozenset() if of_base.is_empty() else frozenset({name})
     frame = pl.DataFrame(lines, infer_schema_length=None).with_columns(cs.float() * 100)
@@ -235,10 +236,10 @@ def parallel(cells: pl.DataFrame, names: Sequence[str]) -> ReportTable | None:
         problems="num_problems",
     )
     caption = (
-        "A vote of n short thoughts against one long one. Majority n: n samples of separate budgeting at (t, s) and "
-        "the answer that most of them give; short m at n: that of the m shortest, the others stopped when the m-th "
-        "ends. The budget is n times (t, s), and tokens are those of all n. Nothing was drawn for it: each number is "
-        "the expectation over all choices of n samples. 95 % intervals: Wilson's."
+        "A vote of n short thoughts compared with one long thought. Majority n: n samples of separate budgeting at (t, "
+        "s), and the answer that most of them give. Short m at n: the answer that most of the m shortest give, the "
+        "others being stopped when the m-th ends. The budget is n times (t, s), and tokens are those of all n. Nothing "
+        "was drawn for it: each number is the expectation over all choices of n samples. 95 % intervals: Wilson's."
     )
     return ReportTable("parallel", "Thinking in parallel", caption, frame)
 
@@ -264,9 +265,10 @@ def equal_tokens(by_strategy: pl.DataFrame, by_model: pl.DataFrame) -> ReportTab
         trajectories="num_trajectories",
     )
     caption = (
-        "Accuracy over log2 of sampled tokens (thinking + solution), all budgets of a strategy joined: the mean height "
-        "of one curve above the other, in the range of tokens that both span. 95 % intervals: bootstrap over problems, "
-        "paired. Where vanilla may think t + s tokens at an equal budget, this holds what was spent against each other."
+        "A curve is accuracy over log2 of sampled tokens (thinking + solution), through all budgets of a strategy. The "
+        "difference is the mean height of one curve above the other, in the range of tokens that both span. 95 % "
+        "intervals: bootstrap over problems, paired. At an equal budget vanilla may think t + s tokens; here "
+        "strategies are compared at what they spent."
     )
     frame = frame.sort("benchmark", maintain_order=True)
     return ReportTable("equal_tokens", EQUAL_TOKENS, caption, frame, frozenset({name}))
@@ -299,8 +301,8 @@ def templates(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable |
         trajectories="num_trajectories",
     )
     caption = (
-        "ReasonFlux-Zero at equal budget; differences of avg@k in points, paired by problem. Tokens are sampled ones, "
-        "of navigator and solver together; what we wrote between them is counted apart."
+        "ReasonFlux-Zero at equal budget; differences of accuracy (avg@k) in points, paired by problem. Tokens are "
+        "those that navigator and solver sampled together; what the pipeline wrote between them is counted separately."
     )
     return ReportTable("templates", "Thought templates against separate budgeting", caption, frame, frozenset({name}))
 
@@ -319,5 +321,5 @@ def every_cell(summary: pl.DataFrame) -> ReportTable:
     frame = summary.select(
         "benchmark", "model", "strategy", budget=budget_text(), **columns, problems="num_problems", k="num_samples"
     )
-    caption = "Accuracy is avg@k. Forced: thoughts whose think-end the pipeline wrote."
+    caption = "Accuracy is avg@k. Forced: the share of thoughts whose think-end the pipeline wrote."
     return ReportTable("cells", "Every cell", caption, readable(frame))

@@ -18,10 +18,10 @@ TOKENS_PROCESSED, MONEY = "tokens processed", "cost per million responses"
 MILLISECONDS = "milliseconds alone on its engine"
 _WORK = {"input": "input_tokens", "cached input": "cached_tokens", "output": "output_tokens", "turns": "turns"}
 _WORK_MEANS = (
-    "Input: tokens of the prompt, and those that the pipeline forced upon the model; cached input: what a later turn "
-    "finds read already; output: sampled tokens; turns: how often decoding began, at first and after forced tokens."
+    "Input: tokens of the prompt, and those that the pipeline forced upon the model. Cached input: tokens that a later "
+    "turn reads again. Output: sampled tokens. Turns: how often decoding began, at first and after forced tokens."
 )
-_INTERVALS = "95 % intervals: Student's t of mean costs, a bootstrap over problems of the 95th percentile (p95)."
+_INTERVALS = "95 % intervals: Student's t for mean costs, a bootstrap over problems for the 95th percentile (p95)."
 
 
 def cost_models(
@@ -127,7 +127,7 @@ def frontier(priced: pl.DataFrame, advised: pl.DataFrame, unit: str) -> ReportTa
         trajectories="num_trajectories",
     )
     caption = (
-        "Cells of any model and strategy that none beats in both accuracy and mean cost of a response, as measured: "
-        "neighbours whose intervals overlap may change places in another sample."
+        "Cells, of any model and strategy, that no other cell beats in both accuracy and mean cost of a response, as "
+        "measured. Neighbours whose intervals overlap might change places in another sample."
     )
     return ReportTable("pareto_frontier", "Accuracy and cost: the frontier", caption, frame)

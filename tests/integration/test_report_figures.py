@@ -208,14 +208,14 @@ def test_one_ratio_does_not_flatten_the_others(texts: list[str], tmp_path: Path)
         gain=pl.when(first).then(149.84).otherwise("gain"), high=pl.when(first).then(300.0).otherwise("high")
     )
     flat = wild.with_columns(next_tokens=pl.when(first).then(1.04 * pl.col("tokens")).otherwise("next_tokens"))
-    frame = re.compile(r"Frame: .* ±([\d.]+);")
+    frame = re.compile(r"The frame is .* ±([\d.]+);")
     captions = [getattr(differences.marginal(table, sheet(tmp_path, rows)), "caption", "") for table in (gains, wild)]
     tame, outlying = (float(frame.search(caption)[1]) for caption in captions)  # type: ignore[index]
     assert outlying < 2 * tame
     assert "+14,984" in texts
     without = differences.marginal(flat, sheet(tmp_path, rows))
     assert without is not None
-    assert f"1 of {gains.height} pairs whose tokens grow by less than 5 %" in without.caption
+    assert f"1 of {gains.height} pairs, whose tokens grow by less than 5 %" in without.caption
     assert pl.read_csv(without.data)["gain"].max() < 149
 
 
@@ -245,7 +245,7 @@ def test_responses_without_a_budget_are_called_so_in_the_data_of_every_ladder(na
     assert last.filter(strategy="unconstrained")["solution_budget"].to_list() == [None]
 
 
-AXES = ("Across: tokens that the model sampled per response", "Across: the thinking budget t", "Across: ")
+AXES = ("x-axis: tokens that the model sampled in a response", "x-axis: the thinking budget t", "x-axis: ")
 
 
 def test_every_caption_says_what_its_axis_counts_and_whose_the_intervals_are(tmp_path: Path) -> None:
@@ -255,7 +255,10 @@ def test_every_caption_says_what_its_axis_counts_and_whose_the_intervals_are(tmp
     expected = {
         accuracy.accuracy_vs_tokens(summary, place, None, NOTHING): (AXES[0], "Wilson's"),
         accuracy.accuracy_vs_budget(summary, place, None): (AXES[1], "Wilson's"),
-        accuracy.forced_vs_accuracy(summary, place): ("the share of responses whose think-end we wrote", "Wilson's"),
+        accuracy.forced_vs_accuracy(summary, place): (
+            "the share of responses whose think-end the pipeline wrote",
+            "Wilson's",
+        ),
         differences.paired(pairs, place, "model", "base"): (AXES[1], "t-intervals of the problems' differences"),
         differences.marginal(marginal_accuracy(cell_problems(rows)), place): (AXES[0], "problems resampled"),
         tokens.tokens_by_phase(rows, place, "separate"): (AXES[1], "no intervals"),

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from elastic_core.budget import Budget
 from elastic_core.data.registry import REGISTRY
 from elastic_core.engines.base import drive
+from elastic_core.errors import UserError
 from elastic_core.strategies import STRATEGIES, Sampling
-from flows import presets
+from flows import evaluate, presets
 from flows.cli import cli
 from flows.cli.options import changes_of
+from tests.documents import DOCUMENTS, REPOSITORY, commands
 from tests.scripted import ScriptedEngine
 from tests.unit.test_strategies import END, MARKERS, PROMPT, WORD
 
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PLACE = ("benchmark", "strategy", "think_budget", "solution_budget")
-DOCUMENTS = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 
 
 @given(st.lists(st.integers(0, WORD), max_size=30), st.integers(0, 9), st.integers(1, 9))
@@ -154,12 +154,45 @@ def parsed(command: str) -> click.Context:
     return context
 
 
+def require_valid(command: str) -> None:
+    """Raises where the command line, a preset, a setting or a data set of it does not exist."""
+    context = parsed(command)
+    given = context.params
+    changes = changes_of(given.get("overrides", ()))
+    if context.info_name == "evaluate":
+        asked = ("model", "benchmarks", "budgets", "samples", "problems", "tokenizer")
+        changes |= evaluate.settings_of(gpus=given["gpus"] or 0, **{name: given[name] for name in asked})
+        presets.resolve(evaluate.PRESET, changes)
+    elif given.get("preset") not in (None, *PLACEHOLDERS):
+        presets.resolve(given["preset"], changes)
+    if context.info_name == "fetch":
+        assert set(given["names"]) <= set(REGISTRY)
+
+
+PLACEHOLDERS = ("P", "PRESET")
+"""Of a preset, where the reader puts one."""
+
+
 @pytest.mark.parametrize("command", ours())
 def test_our_commands_on_that_page_are_commands_and_their_settings_are_settings(command: str) -> None:
-    given = parsed(command.replace(" …", "")).params
-    if "preset" in given:
-        presets.resolve(given["preset"], changes_of(given["overrides"]))
-    assert set(given.get("names", ())) <= set(REGISTRY)
+    require_valid(command.replace(" …", ""))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.stem)
+def test_every_command_that_a_document_shows_is_one_and_its_settings_are_settings(document: Path) -> None:
+    for command in commands(document):
+        require_valid(command)
+
+
+def test_every_target_of_make_that_a_document_names_is_one() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (REPOSITORY / "Makefile").read_text(), flags=re.MULTILINE))
+    for document in DOCUMENTS:
+        named = [line.split()[1] for line in commands(document, "make")]
+        assert {*named, *re.findall(r"`make ([a-z]+)", document.read_text())} <= targets, document.name
+
+
+def test_the_demo_is_the_preset_that_the_documents_tell_of() -> None:
+    assert "$(BIN)/elastic run pipeline --preset embedded" in (REPOSITORY / "Makefile").read_text()
 
 
 @pytest.mark.parametrize("preset", ["e1-math-1.5b", "reasonflux-f1-7b"])
@@ -181,3 +214,6 @@ def test_a_command_that_does_not_exist_would_be_noticed() -> None:
         parsed("elastic run sweeps")
     with pytest.raises(click.ClickException):
         parsed("elastic run sweep --presets x")
+    with pytest.raises(UserError):
+        require_valid("elastic doctor --preset smoke --set sweep.budget=x")
+    assert len([command for document in DOCUMENTS for command in commands(document)]) > 80

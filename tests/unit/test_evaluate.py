@@ -38,8 +38,9 @@ def test_without_a_gpu_the_processor_measures() -> None:
 
 
 def test_a_server_is_measured_with_its_tokenizer_or_in_text() -> None:
-    served = resolved("http://host:8000/v1#m", tokenizer="a/b").sweep
-    assert list(served.endpoints) == ["m"] and served.tokenizers == {"m": "a/b"}
+    served = resolved("http://host:8000/v1#m", tokenizer="a/b")
+    assert list(served.sweep.endpoints) == ["m"] and served.sweep.tokenizers == {"m": "a/b"}
+    assert served.base == "a/b", "prompts are counted in its tokens, and no other model is looked for"
     asked = resolved("openai+https://host/v1#gpt").sweep
     assert asked.models == ["gpt"] and "separate" not in asked.strategies
 
@@ -55,6 +56,12 @@ def test_a_server_is_measured_with_its_tokenizer_or_in_text() -> None:
 def test_what_cannot_be_measured_is_refused(model: str, tokenizer: str | None, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         resolved(model, tokenizer=tokenizer)
+
+
+def test_a_directory_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    with pytest.raises(UserError, match='modle: no such directory, did you mean "model"\\?; expected a checkpoint'):
+        resolved(str(tmp_path / "modle"))
 
 
 def test_names_are_those_that_people_use(tmp_path: Path) -> None:

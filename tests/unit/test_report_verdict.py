@@ -104,7 +104,7 @@ def test_with_nothing_to_compare_it_says_so_and_counts_what_holds() -> None:
 def test_what_was_not_answered_is_counted_by_kind() -> None:
     kinds = pl.DataFrame({"kind": ["answered", "cut in the solution", "answered", "went on thinking"] * 600})
     assert cut_short(kinds) == [
-        "Of 2,400 responses 1,200 were answered; others count as wrong unless they hold the answer: "
+        "Of 2,400 responses 1,200 were answered. The others count as wrong unless they hold the answer: "
         "600 went on thinking, 600 cut in the solution."
     ]
     assert cut_short(kinds.filter(kind="answered")) == []

@@ -1,0 +1,156 @@
+"""A newcomer's first hour: ten commands as they are meant, and as they are misspelt. What is right shows something.
+What is misspelt is answered by one sentence with what was probably meant, and by exit status 2."""
+
+import json
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from elastic_core.markers import load_markers
+from elastic_core.miniature.warm_start import BASE
+from tests.api_server import ApiServer, listening
+from tests.documents import commands, page
+from tests.e2e.test_playground_page import start, stopped
+from tests.elastic_command import elastic, elastic_here
+
+Typed = Callable[[str], str]
+
+EVALUATION = commands(page("evaluate"))
+"""What docs/evaluate.md has its reader type, in order."""
+
+
+@pytest.fixture(scope="module")
+def toured(first: subprocess.CompletedProcess[str], runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the demo in small left behind, to look around in."""
+    assert first.returncode == 0, first.stdout[-6000:]
+    return Path(shutil.copytree(runs, tmp_path_factory.mktemp("tour") / "runs"))
+
+
+@pytest.fixture
+def right(toured: Path) -> Typed:
+    def answer(command: str) -> str:
+        done = elastic_here(*shlex.split(command), runs=toured)
+        assert done.returncode == 0, f"{command}: {done.stdout[-3000:]}"
+        return done.stdout
+
+    return answer
+
+
+@pytest.fixture
+def wrong(toured: Path) -> Typed:
+    def answer(command: str) -> str:
+        refused = elastic_here(*shlex.split(command), runs=toured)
+        assert refused.returncode == 2, f"{command}: {refused.stdout[-3000:]}"
+        (sentence,) = refused.stdout.splitlines()
+        assert sentence.startswith("error: ")
+        return sentence
+
+    return answer
+
+
+@pytest.fixture(scope="module")
+def own_problems(toured: Path) -> str:
+    """The reader's own benchmark, by its name."""
+    rows = [{"question": f"{n}+{n}=?", "answer": str(n + n)} for n in range(10, 13)]
+    (toured / "own.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    added = elastic_here(
+        *("data", "add", str(toured / "own.jsonl"), "--question", "question", "--answer", "answer"), runs=toured
+    )
+    assert added.returncode == 0, added.stdout
+    return "own"
+
+
+@pytest.fixture(scope="module")
+def evaluated(toured: Path, own_problems: str) -> Iterator[str]:
+    """What the page's `elastic evaluate` says of a model that a server here draws from, in small."""
+    (command,) = (line for line in EVALUATION if line.startswith("elastic evaluate OWNER/NAME"))
+    small = "--budget 8+8 --budget 16+8 --samples 1 --set sweep.max_response_tokens=24"
+    with listening(ApiServer(load_markers(BASE)[0])) as server:
+        model = f"{server.address} --tokenizer {BASE}"
+        command = command.replace("OWNER/NAME", model).replace("math500", own_problems)
+        done = elastic(*shlex.split(f"{command} {small}")[1:], runs=toured)
+    assert done.returncode == 0, done.stdout[-6000:]
+    yield done.stdout
+
+
+def test_a_newcomers_tour(
+    first: subprocess.CompletedProcess[str],
+    toured: Path,
+    right: Typed,
+    wrong: Typed,
+    own_problems: str,
+    evaluated: str,
+) -> None:
+    assert "presets" in right("--help") and "--preset" in right("run --help")
+    assert 'did you mean "--help"?' in wrong("help")
+    assert 'did you mean "--help"?' in wrong("--hepl")
+
+    assert "smollm2-135m" in right("presets")
+    assert 'did you mean "presets"?' in wrong("presest")
+
+    assert "failure" not in right("doctor --preset smoke")
+    assert 'did you mean "doctor"?' in wrong("docter")
+    assert 'did you mean "smoke"?' in wrong("doctor --preset smok")
+
+    assert "(6 problems) × 2 samples" in right("plan sweep --preset smoke")
+    assert 'did you mean "sweep"?' in wrong("plan sweeps")
+    assert 'did you mean "budgets"?' in wrong("plan sweep --preset smoke --set sweep.budget=48+32")
+    assert 'expected THINK+SOLUTION in tokens like "1k+1k"' in wrong("plan sweep --preset smoke --set sweep.budgets=48")
+
+    # The demo, in small.
+    assert first.stdout.strip().endswith("report.html")
+    assert 'did you mean "pipeline"?' in wrong("run pipelin --preset smoke")
+    assert 'did you mean "--preset"?' in wrong("run pipeline --prest smoke")
+    assert 'did you mean "smoke"?' in wrong("run pipeline --preset smok")
+    assert 'did you mean "samples"?' in wrong("run pipeline --preset smoke --set sweep.sampels=4")
+    assert 'did you mean "separate"?' in wrong("run pipeline --preset smoke --set sweep.strategies=seperate")
+
+    assert "(100%)" in right("sweep status --preset smoke")
+    assert 'did you mean "status"?' in wrong("sweep stauts")
+
+    (sweep,) = toured.glob("smoke/sweep/*")
+    assert right(f"report --from {sweep}/table").strip().endswith("report.html")
+    assert 'did you mean "report"?' in wrong("reprot")
+    assert 'did you mean "--from"?' in wrong(f"report --form {sweep}/table")
+    misspelt = str(sweep / "table").replace("smoke", "smoek")
+    assert f'did you mean "{sweep}/table"?' in wrong(f"report --from {misspelt}")
+
+    cell = "{} · miniature-easy · separate 48+32"
+    assert "B − A" in right(f"compare '{cell.format('base')}' '{cell.format('trained')}'")
+    assert f'did you mean "{sweep}"?' in wrong(f"compare {str(sweep).replace('smoke', 'smoek')} {sweep}")
+    assert f'did you mean "{cell.format("trained")}"?' in wrong(f"compare {sweep} '{cell.format('triand')}'")
+
+    assert evaluated.strip().endswith("report.html")
+    assert 'did you mean "evaluate"?' in wrong("evalaute OWNER/NAME")
+    assert 'did you mean "runs"?' in wrong(f"evaluate {toured.with_name('rnus')}")
+    assert f'did you mean "{own_problems}"?' in wrong(f"evaluate {BASE} --gpus 0 --benchmark onw")
+    assert "expected THINK+SOLUTION" in wrong(f"evaluate {BASE} --gpus 0 --benchmark {own_problems} --budget 1k")
+
+    process, address = start(toured, "--preset", "smoke")
+    try:
+        assert httpx.get(address, trust_env=False, follow_redirects=True).is_success
+    finally:
+        stopped(process, signal.SIGINT)
+    assert 'did you mean "playground"?' in wrong("playgroud")
+    assert 'did you mean "--model"?' in wrong(f"playground --modle mine={BASE}")
+    assert 'did you mean "smoke"?' in wrong("playground --preset smok")
+
+
+def test_the_page_of_evaluation_goes_on_from_its_report_to_a_budget(
+    toured: Path, right: Typed, evaluated: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they stand on the page, of the last run; what comes before needs a GPU, and is parsed by the unit tests."""
+    monkeypatch.chdir(toured)
+    begin = next(place for place, line in enumerate(EVALUATION) if line.startswith("elastic evaluate")) + 1
+    status, report, priced, budgets = (line.removeprefix("elastic ") for line in EVALUATION[begin : begin + 4])
+    assert "(100%)" in right(status)
+    assert right(report).strip().endswith("report.html")
+    assert "cost per million responses" in right(priced)
+    assert "high" in right(budgets) and (toured / "budgets.json").is_file()
+    assert EVALUATION[begin + 4].startswith("elastic serve --preset evaluate")
