@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-install: ## Create or renew .venv from the lock; nothing to do is done in an instant
+install: ## Create .venv from the lock, or renew it if the lock has changed
 	@$(if $(PYTHON),,echo "error: no Python found; install Python 3.11" >&2; exit 1)
 	@$(PYTHON) infra/install.py $(ENGINE) $(INSTALL_FOR)
 
@@ -36,11 +36,11 @@ doctor: install ## Check that this machine can run the pipeline
 
 # Without a GPU it tries what a CPU can do.
 gpu: ENGINE = $(shell nvidia-smi --list-gpus >/dev/null 2>&1 && echo gpu || echo cpu)
-gpu: install ## Show on this machine's GPUs what a CPU cannot, into runs/gpu-evidence
+gpu: install ## Show on this machine's GPUs what a CPU cannot show, into runs/gpu-evidence
 	@$(BIN)/elastic gpu-check
 
 test: INSTALL_FOR = for-tests
-test: install ## Lint and unit tests beside each other, then integration and end-to-end tests
+test: install ## Lint and unit tests at the same time, then integration and end-to-end tests
 	@$(MAKE) --no-print-directory -j2 lint unit
 	@$(MAKE) --no-print-directory integration
 
@@ -57,7 +57,7 @@ lint: install ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: install ## Measure: each script in tests/bench, and a table of every figure
+bench: install ## Measure with every script in tests/bench; ends with a table of all figures
 	@$(BIN)/python -m tests.bench
 
 chaos: install ## Kill processes in the middle of their work and check what is left; slow tests
@@ -70,7 +70,7 @@ rehearse: install ## Rehearse every preset on this CPU and record which pass; ho
 	done; exit $${failed:-0}
 
 nightly: INSTALL_FOR = for-tests
-nightly: install ## What make test leaves out, chaos and every rehearsal; hours. Its last line belongs into docs/operate.md
+nightly: install ## make chaos and make rehearse, which make test leaves out; hours. Add its last line to docs/operate.md
 	@began=$$(date +%s); result=passed; \
 	for part in chaos rehearse; do $(MAKE) --no-print-directory $$part || result=failed; done; \
 	echo "| $$(date -u +%F) | $$(git rev-parse --short HEAD) | $$((($$(date +%s) - began) / 60)) min | $$result |"; \

@@ -42,6 +42,8 @@ def prepare() -> None:
         "TOKENIZERS_PARALLELISM": "false",
         # One line for every cell of a sweep.
         "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+        # It reports every new database, and a refusal is one sentence.
+        "MLFLOW_LOGGING_LEVEL": "WARNING",
         "MLFLOW_TRACKING_URI": f"sqlite:///{runs / 'mlflow.db'}",
         **NO_OTHER_PAGES,
     }
