@@ -4,11 +4,12 @@ say what `reports.verdict` and `reports.advice` say with every number, and nothi
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
 from elastic_core.budget import Budget
+from elastic_core.engines.endpoint import is_endpoint
 from elastic_core.statistics.estimates import Estimate
 from elastic_core.statistics.simultaneous import NonInferiority
 from reports.advice import main_model
@@ -155,13 +156,15 @@ def told(setting: Setting, unit: str) -> str:
     )
 
 
-def command(setting: Setting, preset: str) -> str:
-    """What serves the model so; "" where there is no budget to set.
+def command(setting: Setting, preset: str, places: Mapping[str, str | list[str]]) -> str:
+    """What serves the model so; "" where there is no budget to set, or the model is behind a server already.
 
     Args:
         preset: that the model belongs to; "" where nobody knows.
+        places: as of `ReportSources`.
     """
-    if setting.budget is None:
+    place = places.get(setting.model, setting.model)
+    if setting.budget is None or isinstance(place, list) or is_endpoint(place):
         return ""
     of = ["--preset", preset] if preset else []
-    return shlex.join(["elastic", "serve", *of, "--model", setting.model, "--budget", str(setting.budget)])
+    return shlex.join(["elastic", "serve", *of, "--model", place, "--budget", str(setting.budget)])

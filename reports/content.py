@@ -106,6 +106,7 @@ class ReportSources:
         remarks: Markdown for the part of a benchmark, by its name.
         ratings: of the Codeforces cells, in schema `reports.codeforces.RATINGS`.
         preset: the preset that the table belongs to, by which published numbers are found; "" where nobody knows.
+        places: of models that the preset does not make, by name: a directory, OWNER/NAME on the hub, or servers.
     """
 
     rows: pl.LazyFrame
@@ -119,6 +120,7 @@ class ReportSources:
     remarks: Mapping[str, str] = field(default_factory=dict)
     ratings: pl.DataFrame = field(default_factory=RATINGS.to_frame)
     preset: str = ""
+    places: Mapping[str, str | list[str]] = field(default_factory=dict)
 
 
 class Verdict(StrEnum):

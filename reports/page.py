@@ -124,5 +124,5 @@ def _setting(setting: Setting, content: ReportContent) -> dict[str, Any]:
     return {
         "budget": setting.budget,
         "told": told(setting, content.unit),
-        "command": command(setting, content.sources.preset),
+        "command": command(setting, content.sources.preset, content.sources.places),
     }

@@ -78,7 +78,8 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
     sources = report_sources(Path(request["table"]), {**request["provenance"], **machine()})
     documents = {"configuration": request["settings"], **sources.documents}
     parameters = ReportParameters.model_validate(request["settings"]["report"])
-    content = build_report(replace(sources, documents=documents, parameters=parameters), directory)
+    places = request["settings"]["sweep"]["checkpoints"]
+    content = build_report(replace(sources, documents=documents, parameters=parameters, places=places), directory)
     run_id = tracker.ensure(stage.label, "report", parent)
     with tracker.running(run_id):
         ratings = {

@@ -69,7 +69,7 @@ def job_environment(config: "DictConfig") -> dict[str, str]:
     """Environment variables the job needs besides MLflow's."""
     environment = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1"}
     environment |= engine_environment(config.trainer.device)
-    if "logits_processors" in config.actor_rollout_ref.rollout.engine_kwargs.vllm:
+    if config.elastic.strategy == "separate_native":
         environment |= installed_runner(config.trainer.device).environment
     if config.trainer.device == "cpu":
         processes = int(config.trainer.nnodes) * int(config.trainer.n_gpus_per_node)

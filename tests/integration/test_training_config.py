@@ -55,6 +55,7 @@ def test_one_pass_gives_rollouts_to_an_engine_that_closes_thoughts(tmp_path: Pat
     assert list(kwargs.logits_processors) == ["elastic_core.serving.v1:SeparateBudgets"]
     assert kwargs.additional_config.elastic.think_end == load_markers(BASE)[1].think_end
     assert set(job_environment(one)) - set(job_environment(two)) == {"VLLM_USE_V2_MODEL_RUNNER"}
+    assert composed(tmp_path, one_pass=True).actor_rollout_ref.rollout.engine_kwargs.vllm.logits_processors
     with pytest.raises(ValidationError, match="one_pass keeps separate budgets"):
         GrpoParameters(one_pass=True, strategy="vanilla")
 

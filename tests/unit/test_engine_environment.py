@@ -45,10 +45,8 @@ def test_engines_of_sweeps_and_the_playground_start_with_it(chosen: str, monkeyp
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_training_jobs_run_with_it(chosen: str, device: str) -> None:
-    assert (
-        job_environment(OmegaConf.create({"trainer": {"device": device, "nnodes": 1, "n_gpus_per_node": 1}}))[NAME]
-        == chosen
-    )
+    trainer = {"device": device, "nnodes": 1, "n_gpus_per_node": 1}
+    assert job_environment(OmegaConf.create({"trainer": trainer, "elastic": {"strategy": "separate"}}))[NAME] == chosen
 
 
 @pytest.mark.parametrize(("device", "expected"), [("cpu", "0"), ("cuda", None)])

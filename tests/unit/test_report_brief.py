@@ -83,7 +83,10 @@ def test_what_to_set_is_the_cheapest_budget_that_a_server_keeps_and_that_is_show
         "Serve trained with a token budget of 48+32 for tasks like hard, which keeps it within 2 points of unlimited "
         "thinking."
     )
-    assert command(setting, "embedded") == "elastic serve --preset embedded --model trained --budget 48+32"
+    assert command(setting, "embedded", {}) == "elastic serve --preset embedded --model trained --budget 48+32"
+    elsewhere = {"trained": "ME/model"}
+    assert command(setting, "evaluate", elsewhere).endswith("--preset evaluate --model ME/model --budget 48+32")
+    assert command(setting, "evaluate", {"trained": "http://host:8000/v1#model"}) == "", "it is served already"
     cell = CELLS.filter(model="trained", strategy="separate").row(0, named=True)
     assert told(setting, "tokens processed").startswith(f"{100 * cell['avg_at_k']:.1f} [")
     assert "tokens processed 93, 28 [25, 31] % less than without a limit (20 problems × 4 samples)" in told(
@@ -94,7 +97,7 @@ def test_what_to_set_is_the_cheapest_budget_that_a_server_keeps_and_that_is_show
 @pytest.mark.parametrize("columns", [{"verdict": "undecided"}, {"strategy": "vanilla"}])
 def test_where_nothing_is_shown_nothing_is_set(columns: dict[str, str]) -> None:
     (setting,), sentence = to_set(advice(**columns))
-    assert setting.budget is None and command(setting, "") == ""
+    assert setting.budget is None and command(setting, "", {}) == ""
     assert sentence.startswith("No token budget is shown to keep trained within 2 points of unlimited thinking yet")
 
 
