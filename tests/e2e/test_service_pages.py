@@ -63,7 +63,7 @@ RECORD = """
     @flow(name="sweep")
     def sweep() -> None:
         measure()
-        settings = {"report": {"pairs": [], "expectations": {}}}
+        settings = {"sweep": {"checkpoints": {}}, "report": {"pairs": [], "expectations": {}}}
         stage = Stage(RUNS, "embedded", "report", {}, {"table": str(TABLE), "provenance": {}, "settings": settings})
         write_report(stage, Tracker("embedded", RUNS), None)
 
