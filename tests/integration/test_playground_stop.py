@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(600)
 
 HELD = """
 import subprocess, sys, time
-from flows.playground import session
+from flows.playground import engines
 
 def never_ready(*arguments):
     # As vLLM's constructor does, it starts a process and returns to nobody meanwhile.
@@ -28,7 +28,7 @@ def never_ready(*arguments):
     while True:
         time.sleep(1)
 
-session.VllmEngine = never_ready
+engines.VllmEngine = never_ready
 from flows.cli import cli
 cli(["playground", "--port", sys.argv[1]])
 """
