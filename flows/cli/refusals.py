@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
 
 from elastic_core.errors import nearest
+from flows import presets
+
+_EXTRA = re.compile(r"got unexpected extra arguments? \((?P<words>.*)\)")
 
 
 class OneOf(click.Choice[str]):
@@ -28,7 +32,10 @@ def sentence(error: click.UsageError) -> str:
         # Who asks for help means the option.
         hint = nearest(error.command_name, [*known, "--help"])
         return f'unknown command "{path} {error.command_name}"{hint}; there are: {", ".join(known)}'
+    options = [name for parameter in command.get_params(error.ctx) for name in parameter.opts]
+    if (extra := _EXTRA.fullmatch(message)) and "--preset" in options:
+        meant = next((word for word in extra["words"].split() if word in presets.names()), None)
+        message += f', did you mean "--preset {meant}"?' if meant else ""
     if isinstance(error, click.NoSuchOption):
-        options = [name for parameter in command.get_params(error.ctx) for name in parameter.opts]
         message = f"unknown option {error.option_name}{nearest(error.option_name, options)}"
     return f"{path}: {message}; see `{path} --help`"

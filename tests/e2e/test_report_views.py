@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import polars as pl
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from elastic_core.data.problems import Problem
@@ -215,6 +216,5 @@ def test_tables_are_filtered_their_numbers_stand_right_and_their_first_column_st
 
 
 def test_axe_finds_nothing(view: Page) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
-    found = axe.Axe().run(view)
+    found = Axe().run(view)
     assert found.violations_count == 0, found.generate_report()

@@ -108,6 +108,7 @@ def test_a_newcomers_tour(
     assert 'did you mean "pipeline"?' in wrong("run pipelin --preset smoke")
     assert 'did you mean "--preset"?' in wrong("run pipeline --prest smoke")
     assert 'did you mean "smoke"?' in wrong("run pipeline --preset smok")
+    assert 'did you mean "--preset smoke"?' in wrong("run pipeline smoke")
     assert 'did you mean "samples"?' in wrong("run pipeline --preset smoke --set sweep.sampels=4")
     assert 'did you mean "separate"?' in wrong("run pipeline --preset smoke --set sweep.strategies=seperate")
 
