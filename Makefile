@@ -50,7 +50,7 @@ unit: install ## Tests that start nothing
 # Ray's processes, which the longest tests wait for, would otherwise give way to every other test.
 integration: export RAY_worker_niceness = 0
 integration: install ## Integration and end-to-end tests
-	$(BIN)/pytest tests/e2e tests/integration -m "not slow" --timeout 1800 -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest tests/e2e tests/integration -m "not slow" --timeout 1800 -n 2 --dist loadfile --no-loadscope-reorder --durations 30 --durations-min 10
 
 lint: install ## ruff and mypy
 	$(BIN)/ruff check .

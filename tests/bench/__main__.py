@@ -34,12 +34,13 @@ def run(bench: str) -> tuple[int, list[str]]:
 
 
 def figures(since: float) -> Table:
-    """Those that have been written since then."""
-    table = Table("bench", "figure", "value", "unit")
+    """Those that have been written since then, beside what they were before (`results.BEFORE`)."""
+    table = Table("bench", "figure", "before", "value", "unit")
     for file in sorted(results.directory().glob("*.json")):
         if file.stat().st_mtime >= since:
+            before = results.before(file.stem)
             for name, value, unit in results.flat(json.loads(file.read_text())):
-                table.add_row(file.stem, name, value, unit)
+                table.add_row(file.stem, name, before.get(name, ""), value, unit)
     return table
 
 

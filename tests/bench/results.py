@@ -22,6 +22,9 @@ UNITS = {
     "share": "of 1",
 }
 """By the last of these words in a figure's name; without one a figure is a count."""
+BEFORE = Path(__file__).with_name("before.json")
+"""What some figures were before the work that they show, on 2 cores and 24 GiB: `demo` idle and with twice the samples,
+`scale` side by side with the new ones at a load of 4."""
 
 
 def directory() -> Path:
@@ -34,6 +37,11 @@ def write(name: str, figures: Mapping[str, Any]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(figures, indent=2) + "\n")
     print(target)
+
+
+def before(name: str) -> dict[str, str]:
+    """What a benchmark's figures were, as `flat` shows them."""
+    return {figure: value for figure, value, _ in flat(json.loads(BEFORE.read_text()).get(name, {}))}
 
 
 def flat(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str]]:

@@ -62,6 +62,22 @@ def test_one_that_fails_leaves_the_others_alone_and_old_figures_are_not_shown(
     assert "bench_b: skipped: programs: no bubblewrap" in told and "bench_a: failed" in told
 
 
+def test_a_figure_stands_beside_what_it_was(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setattr(results, "BEFORE", tmp_path / "before.json")
+    results.BEFORE.write_text('{"demo": {"demo_seconds": 1200}, "scale": {"demo_seconds": 7}}')
+    results.write("demo", {"demo_seconds": 641.0, "peak_gib": 9.0})
+    columns = {column.header: list(column.cells) for column in bench.figures(since=0).columns}
+    assert columns["before"] == ["1,200", ""] and columns["value"] == ["641", "9"]
+
+
+def test_what_figures_were_is_known_of_benches_that_are_run() -> None:
+    before = json.loads(results.BEFORE.read_text())
+    assert {f"bench_{name}" for name in before} <= set(bench.BENCHES)
+
+
 def test_the_measured_training_step_saves_no_checkpoint() -> None:
     log = [f"step:{step} - timing_s/gen:{step}.5 - timing_s/step:np.float64({step}.75)" for step in range(1, 5)]
     log[-1] += " - timing_s/save_checkpoint:9.0"
