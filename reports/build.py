@@ -14,7 +14,14 @@ from elastic_core.errors import UserError
 from elastic_core.escaping import write_csv
 from elastic_core.files import replacing, write_text
 from elastic_core.statistics.accuracy import paired_differences
-from elastic_core.statistics.budgets import anytime_accuracy, budget_advice, cheapest_budgets, falls, marginal_accuracy
+from elastic_core.statistics.budgets import (
+    anytime_accuracy,
+    anytime_differences,
+    budget_advice,
+    cheapest_budgets,
+    falls,
+    marginal_accuracy,
+)
 from elastic_core.statistics.choices import best_under, cheapest_within
 from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.parallel import Parallel, parallel_problems
@@ -24,7 +31,7 @@ from elastic_core.statistics.thinking import thinking_spent
 from elastic_core.sweep.grid import without_seed
 from reports.advice import main_model, more_tokens_hurt, production
 from reports.brief import brief, settings
-from reports.claims import BASE, TRAINED, VANILLA, evaluate_claims
+from reports.claims import BASE, TRAINED, VANILLA, evaluate_claims, pairs_to_compare
 from reports.content import ReportContent, ReportSources, ReportTable, Verdict
 from reports.figures import Sheet, accuracy, differences, frontier, model_colours, strategy_styles, tokens, training
 from reports.headline import headline
@@ -187,6 +194,12 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         cost_tables.frontier(priced, chosen, unit),
         budget_tables.falls(hurt),
         budget_tables.anytime(anytime, sources.parameters.distribution),
+        budget_tables.anytime_compared(
+            anytime_differences(
+                problems, pairs_to_compare(rows, sources.parameters.pairs), sources.parameters.distribution
+            ),
+            sources.parameters.distribution,
+        ),
         comparisons.paired(by_model, "model", first_model),
         comparisons.paired(by_strategy, "strategy", first_strategy),
         comparisons.parallel(beside, sources.parameters.parallel),

@@ -72,11 +72,11 @@ def evaluate_claims(
     Args:
         trainings: of models of the table, by name.
         expectations: how large effects should be; the paper's by default.
-        pairs: (reference, model) to judge the second against the first; by default each model against `base`.
+        pairs: as for `pairs_to_compare`.
     """
     trainings, expectations = trainings or {}, expectations or Expectations()
     models = [model for model in ordered(rows["model"], BASE) if SWAP not in model]
-    pairs = pairs or [(BASE, model) for model in models if model != BASE and BASE in models]
+    pairs = pairs_to_compare(rows, pairs)
     claims = []
     for benchmark in rows["benchmark"].unique().sort():
         part = rows.filter(benchmark=benchmark)
@@ -93,6 +93,12 @@ def evaluate_claims(
         claims += [separate_leads(part, benchmark, model) for model in models[:1]]
         claims += [rises_with_budget(part, benchmark, model) for model in models]
     return claims
+
+
+def pairs_to_compare(rows: pl.DataFrame, pairs: Sequence[tuple[str, str]] = ()) -> Sequence[tuple[str, str]]:
+    """(reference, model) to judge the second against the first: those given, by default each model against `base`."""
+    models = [model for model in ordered(rows["model"], BASE) if SWAP not in model]
+    return pairs or [(BASE, model) for model in models if model != BASE and BASE in models]
 
 
 def gain_at_small_budgets(

@@ -9,13 +9,13 @@ all the problems yet that others have are left out where cells are compared.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.accuracy import mean_score
+from elastic_core.statistics.accuracy import mean_score, score_difference
 from elastic_core.statistics.cost import TOKENS, CostModel
 from elastic_core.statistics.estimates import (
     FREE,
@@ -128,6 +128,37 @@ def anytime_accuracy(problems: pl.DataFrame, distribution: Distribution = "log-u
     keys = {name: problems.schema[name] for name in LADDER}
     keys |= dict.fromkeys(("smallest", "largest"), problems.schema["think_budget"]) | {"num_rungs": pl.Int64()}
     return estimates_table(found, keys, ["anytime", "anytime_low", "anytime_high"])
+
+
+def anytime_differences(
+    problems: pl.DataFrame, pairs: Sequence[tuple[str, str]], distribution: Distribution = "log-uniform"
+) -> pl.DataFrame:
+    """`anytime_accuracy` of the second model of each pair minus that of the first, under every strategy that both have,
+    over the thinking budgets and problems that both have. Intervals are those of the differences problem by problem
+    (`score_difference`), what several training seeds add included.
+
+    Returns:
+        A row per pair and ladder of two common rungs or more. Columns: LADDER without its model, first, second,
+        smallest, largest (budgets in tokens), num_rungs, difference, low, high in [-1, 1], num_problems,
+        num_trajectories. Sorted by the first five.
+    """
+    place = [name for name in LADDER if name != "model"]
+    ladders = problems.filter(pl.col("think_budget") >= 1).partition_by(place, as_dict=True)
+    found = []
+    for (key, cells), (first, second) in product(ladders.items(), pairs):
+        rungs = comparable(cells.filter(pl.col("model").is_in([first, second])), "model", "think_budget")
+        theirs, ours = (
+            {rung["think_budget"][0]: rung for rung in rungs if rung["model"][0] == name} for name in (first, second)
+        )
+        budgets = sorted(theirs.keys() & ours.keys())
+        if len(budgets) < 2 or theirs[budgets[0]].is_empty():
+            continue
+        weights = trapezoid_weights(budgets, distribution)
+        sides = (_weighted([side[t] for t in budgets], weights) for side in (ours, theirs))
+        found.append((*key, first, second, budgets[0], budgets[-1], len(budgets), *score_difference(*sides)))
+    keys = {name: problems.schema[name] for name in place} | {"first": pl.String(), "second": pl.String()}
+    keys |= dict.fromkeys(("smallest", "largest"), problems.schema["think_budget"]) | {"num_rungs": pl.Int64()}
+    return estimates_table(found, keys, ["difference", "low", "high"])
 
 
 def trapezoid_weights(budgets: Sequence[int], distribution: Distribution) -> np.ndarray:

@@ -13,6 +13,8 @@ from reports.content import ReportTable
 from reports.tables import DIFFERENCE, estimate, readable
 from reports.wording import budget_text, margin_text
 
+_SHAPE = {"log-uniform": "uniform in log t", "uniform": "uniform in t"}
+
 
 def marginal(gains: pl.DataFrame) -> ReportTable | None:
     """What the next tokens buy. None where no two budgets are neighbours."""
@@ -114,9 +116,33 @@ def anytime(found: pl.DataFrame, distribution: Distribution) -> ReportTable | No
         problems="num_problems",
         trajectories="num_trajectories",
     )
-    shape = "uniform in log t" if distribution == "log-uniform" else "uniform in t"
-    caption = f"The mean of accuracy over thinking budgets t, {shape} between the smallest and the largest measured."
+    caption = (
+        f"The mean of accuracy over thinking budgets t, {_SHAPE[distribution]} between the smallest and the largest "
+        "measured."
+    )
     return ReportTable("anytime_accuracy", "Accuracy at any budget", caption, readable(frame))
+
+
+def anytime_compared(found: pl.DataFrame, distribution: Distribution) -> ReportTable | None:
+    """Accuracy at a budget drawn at random, of two models. None without a pair."""
+    if found.is_empty():
+        return None
+    name = "difference (points)"
+    frame = found.select(
+        "benchmark",
+        pl.format("{} − {}", "second", "first").alias("compared"),
+        pl.col("strategy").str.replace_all("_", " "),
+        pl.format("{} to {}", "smallest", "largest").alias("thinking budgets"),
+        solution=pl.col("solution_budget").cast(pl.String).fill_null("unlimited"),
+        **estimate(name, "difference", DIFFERENCE),
+        problems="num_problems",
+        trajectories="num_trajectories",
+    )
+    caption = (
+        f"The mean over thinking budgets t, {_SHAPE[distribution]}, of one model's accuracy minus the other's, at the "
+        "budgets that both were measured at; 95 % t-intervals of the problems' differences, over seeds of training too."
+    )
+    return ReportTable("anytime_differences", "Models at any budget", caption, frame, frozenset({name}))
 
 
 def thinking(spent: pl.DataFrame) -> ReportTable | None:

@@ -5,7 +5,14 @@ import pytest
 
 from elastic_core.budget import TrainingBudget
 from elastic_core.statistics.accuracy import paired_differences
-from elastic_core.statistics.budgets import anytime_accuracy, budget_advice, cheapest_budgets, falls, marginal_accuracy
+from elastic_core.statistics.budgets import (
+    anytime_accuracy,
+    anytime_differences,
+    budget_advice,
+    cheapest_budgets,
+    falls,
+    marginal_accuracy,
+)
 from elastic_core.statistics.cost import TOKENS, CostModel, cell_costs
 from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.thinking import thinking_spent
@@ -229,6 +236,12 @@ def test_falls_and_anytime_accuracy_are_tables_where_there_are_any(rows: pl.Data
     anytime = anytime_accuracy(problems)
     assert getattr(budget_tables.anytime(anytime, "log-uniform"), "frame", pl.DataFrame()).height == anytime.height
     assert budget_tables.anytime(anytime.clear(), "log-uniform") is None
+    models = problems["model"].unique().sort().to_list()
+    compared = anytime_differences(problems, [(models[0], model) for model in models[1:]])
+    assert (
+        getattr(budget_tables.anytime_compared(compared, "uniform"), "frame", pl.DataFrame()).height == compared.height
+    )
+    assert budget_tables.anytime_compared(compared.clear(), "uniform") is None
     assert budget_tables.falls(falls(problems)) is None
 
 

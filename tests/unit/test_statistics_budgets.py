@@ -5,10 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elastic_core.statistics import seeds
 from elastic_core.statistics.budgets import (
     MARGIN,
     Distribution,
     anytime_accuracy,
+    anytime_differences,
     budget_advice,
     cheapest_budgets,
     falls,
@@ -129,6 +131,36 @@ def test_anytime_accuracy_is_the_area_over_the_logarithm_of_the_budget() -> None
     (even,) = anytime_accuracy(problems(rungs), "uniform").to_dicts()
     assert even["anytime"] == pytest.approx((16 * 0.375 + 96 * 0.75) / 112)
     assert anytime_accuracy(problems({16: (0.5, 20), None: (0.5, 30)})).is_empty()
+
+
+def test_two_models_are_compared_at_any_budget_that_both_were_measured_at() -> None:
+    base = problems({16: (0.25, 20), 32: (0.5, 40), 128: (1.0, 100)})
+    other = problems({0: (1.0, 5), 16: (0.75, 20), 32: (0.75, 40), 64: (0.0, 60), 128: (1.0, 100), None: (0.0, 300)})
+    both = pl.concat([base, other.with_columns(model=pl.lit("other"))])
+    (found,) = anytime_differences(both, [("base", "other"), ("base", "absent")]).to_dicts()
+    assert (found["first"], found["second"]) == ("base", "other")
+    assert (found["smallest"], found["largest"], found["num_rungs"]) == (16, 128, 3)
+    # Half a point of one between 16 and 32, a doubling; then two doublings from a quarter to nothing.
+    assert found["difference"] == pytest.approx((1 * (0.5 + 0.25) / 2 + 2 * (0.25 + 0) / 2) / 3)
+    assert found["low"] < found["difference"] < found["high"]
+    assert (found["num_problems"], found["num_trajectories"]) == (40, 2 * 3 * 40 * 4)
+    (back,) = anytime_differences(both, [("other", "base")]).to_dicts()
+    assert back["difference"] == pytest.approx(-found["difference"])
+
+
+def test_seeds_of_a_training_widen_its_difference_at_any_budget() -> None:
+    """Each seed weighs the same, and what they disagree on is in the interval."""
+    column = seeds.by_seed("score")
+    base = problems({16: (0.5, 20), 64: (0.5, 60)}).with_columns(pl.concat_list("score").alias(column))
+    same = base.with_columns(model=pl.lit("trained"))
+    scores = [[float(i < 20 + 4 * seed) for seed in (-1, 0, 1)] for i in range(40)] * 2
+    several = same.with_columns(pl.Series(column, scores))
+    found, alone = (
+        anytime_differences(pl.concat([base, trained]), [("base", "trained")]).row(0, named=True)
+        for trained in (several, same)
+    )
+    assert found["difference"] == pytest.approx(0) == alone["difference"]
+    assert found["high"] - found["low"] > 0.1 + alone["high"] - alone["low"]
 
 
 @given(
