@@ -1,4 +1,4 @@
-"""Processes that must not outlive whoever started them, even when that one is killed with SIGKILL."""
+"""Processes that must not outlive whoever started them, however that one ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import ctypes
 import os
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -18,6 +19,23 @@ _PR_SET_PDEATHSIG = 1
 def end_with_parent(signal_number: int = signal.SIGTERM) -> None:
     """Ask Linux to send this process a signal when its parent thread ends. For `subprocess.Popen(preexec_fn=…)`."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal_number))
+
+
+@contextmanager
+def interruptible(*signals: signal.Signals) -> Iterator[None]:
+    """These raise KeyboardInterrupt inside, as SIGINT does by default, so that what was started here is ended too.
+    Where SIGHUP is ignored, as under `nohup`, it stays so."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    kept = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else set()
+    before = {number: signal.signal(number, interrupt) for number in signals if number not in kept}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def end_family() -> NoReturn:

@@ -5,6 +5,7 @@ In this file is what runs, and what can be known before it costs anything: of th
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 import click
 
 from elastic_core.errors import UserError
+from elastic_core.processes import interruptible
 from flows.cli.data import data
 from flows.cli.models import ask, export, model, playground, serve, train
 from flows.cli.options import PORT, changes_of, settings_options
@@ -29,6 +31,8 @@ _STAGES = {
     "sweep": ("sweep",),
 }
 """Of flows that do not take GPUs for every stage, those that they take them for."""
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""They end a command as Ctrl-C does: with the servers, clusters and processes that it started."""
 FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline", "ablation", "nightly")
 
 
@@ -149,7 +153,7 @@ def _run(flow: str, preset: str, changes: dict[str, Any], verbose: bool) -> None
     last_run.remember(preset, changes)
     started = time.perf_counter()
     log = environment.runs_directory() / settings.preset / f"{flow}.log"
-    with nullcontext() if verbose else terminal.quiet(log):
+    with interruptible(*_ENDING), nullcontext() if verbose else terminal.quiet(log):
         try:
             result = _load(flow)(preset=preset, overrides=changes)
         finally:
@@ -218,7 +222,8 @@ def rehearse(preset: str, overrides: tuple[str, ...], ship: bool) -> None:
 
     environment.prepare()
     changes = changes_of(overrides)
-    steps, missing = rehearsal.rehearse(preset, changes, lambda line: click.echo(line, err=True))
+    with interruptible(*_ENDING):
+        steps, missing = rehearsal.rehearse(preset, changes, lambda line: click.echo(line, err=True))
     table = Table("stage", "seconds", "exercised")
     for step in steps:
         table.add_row(step.stage, f"{step.seconds:.0f}" if step.seconds else "", step.exercised)

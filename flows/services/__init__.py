@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ import click
 
 from elastic_core.errors import UserError
 from elastic_core.network import reachable, require_free_port
+from elastic_core.processes import interruptible
 from elastic_core.retry import wait_until
 from flows.environment import (
     NO_OTHER_PAGES,
@@ -107,7 +108,7 @@ def up(parameters: ServicesParameters) -> None:
     directory = parameters.directory
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
-    with _interruptible():
+    with interruptible(*_SIGNALS):
         planned = plan(parameters, read_variables(parameters.clients), server)
         for service in planned.services:
             if service.port:
@@ -289,18 +290,3 @@ def _is_up(supervisor: Supervisor, server: Service) -> bool:
 def _wait(condition: Callable[[], bool], what: str, log: Path) -> None:
     if not wait_until(condition, _START_SECONDS, every=0.2):
         raise UserError(f"no answer within {_START_SECONDS} s from {what}{tail(log)}")
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise KeyboardInterrupt inside, as SIGINT does."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

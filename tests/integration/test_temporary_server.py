@@ -1,13 +1,16 @@
 """The Prefect server that a flow without one starts: on loopback, where everybody on the machine may call it."""
 
 import json
+import signal
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import psutil
 import pytest
 
+from elastic_core.retry import wait_until
 from tests.elastic_up import clean_environment
 
 pytestmark = pytest.mark.timeout(240)
@@ -52,3 +55,21 @@ def test_nobody_else_is_answered_by_the_server_of_a_run(tmp_path: Path) -> None:
         check=True,
     )
     assert json.loads(result.stdout.splitlines()[-1]) == [[401, None], [401, None], [401, None], [400, None]]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_told_to_end_ends_with_its_server(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "flows.cli", "run", "prepare-data", "--preset", "smoke"]
+    environment = {**clean_environment(), "ELASTIC_RUNS": str(tmp_path)}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    started = psutil.Process(process.pid)
+
+    def servers() -> list[psutil.Process]:
+        return [child for child in started.children() if "prefect.server.api.server:create_app" in child.cmdline()]
+
+    assert wait_until(lambda: bool(servers()), 120, every=0.05)
+    (server,) = servers()
+    process.send_signal(number)
+    told, _ = process.communicate(timeout=100)
+    assert process.returncode == 1 and told.endswith("Aborted!\n"), told
+    assert wait_until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, 10)
