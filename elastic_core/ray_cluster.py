@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -152,24 +153,69 @@ def local_cluster(
         shutil.rmtree(private, ignore_errors=True)
 
 
+class _Kept:
+    """A local cluster that outlives who asked for it."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._running: tuple[tuple[int, int], RayCluster] | None = None
+
+    def take(self, nodes: int, gpus: int) -> RayCluster:
+        """The one that runs, or a new one in its place where that has ended or is of another shape."""
+        if self._running is None or self._running[0] != (nodes, gpus) or self._running[1].has_ended():
+            self.stop()
+            self._running = (nodes, gpus), self._stack.enter_context(_of(nodes, gpus))
+        return self._running[1]
+
+    def stop(self) -> None:
+        self._running = None
+        self._stack.close()
+
+
+_kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def kept_cluster() -> Iterator[None]:
+    """Inside, `running_cluster` leaves a local cluster to whoever wants the like next: one takes seconds to start and
+    to stop. After an error it is not kept, as it may be the cluster's."""
+    kept = _Kept()
+    before = _kept.set(kept)
+    try:
+        yield
+    finally:
+        _kept.reset(before)
+        kept.stop()
+
+
 @contextmanager
 def running_cluster(
     running: RayCluster | None, nodes: int = 1, pretended_gpus: int | None = None
 ) -> Iterator[RayCluster]:
-    """The running cluster, or a local one that lasts as long as the context.
+    """The running cluster, or a local one that lasts as long as the context, or as `kept_cluster`.
 
     Args:
         nodes: of a local cluster.
         pretended_gpus: how many GPUs each of them shall believe in, whatever the machine has; None for those of the
             machine that this process may use.
     """
+    # Without any, verl is made to believe in one.
+    gpus, kept = pretended_gpus or max(1, count_gpus()), _kept.get()
     if running is not None:
         yield running
-        return
-    # Without any, verl is made to believe in one.
-    gpus = pretended_gpus or max(1, count_gpus())
-    with local_cluster(nodes=nodes, cpus=32 * gpus, gpus=gpus) as local:
-        yield local
+    elif kept is None:
+        with _of(nodes, gpus) as local:
+            yield local
+    else:
+        try:
+            yield kept.take(nodes, gpus)
+        except BaseException:
+            kept.stop()
+            raise
+
+
+def _of(nodes: int, gpus: int) -> AbstractContextManager[RayCluster]:
+    return local_cluster(nodes=nodes, cpus=32 * gpus, gpus=gpus)
 
 
 @contextmanager

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from prefect import flow
 
 from elastic_core.errors import UserError
+from elastic_core.ray_cluster import kept_cluster
 from elastic_core.sweep.grid import seed_name
 from flows.data import prepare_data
 from flows.inputs import Inputs
@@ -34,8 +36,7 @@ def ablation(preset: str = "ablation-embedded", overrides: dict[str, Any] | None
         UserError: when the preset has no variants.
     """
     run = FlowRun.begin(preset, overrides)
-    variants = run.settings.ablation
-    if not variants:
+    if not run.settings.ablation:
         raise UserError(f"preset {preset} has no section ablation; ablation-embedded has one to begin with")
     # What follows is one variant, or has the trained ones as checkpoints: the section would be checked against that.
     given = {**(overrides or {}), "ablation": {}, "report.pairs": [], "sweep.strategies_of": {}}
@@ -44,24 +45,31 @@ def ablation(preset: str = "ablation-embedded", overrides: dict[str, Any] | None
         Inputs(run).require_reachable()
         if run.settings.base == "warm-start":
             warm_start(preset, overrides, parent)
-        seeds = list(run.settings.training.by_seed)
-        trained: dict[str, str] = {}
-        for seed in seeds:
-            of_seed: dict[str, str] = {}
-            with_seed = {"train.seeds": [seed]} if len(seeds) > 1 else {}
-            for name, variant in variants.items():
-                of_seed[name] = str(train(preset, {**given, **with_seed, **changes(variant, of_seed)}, parent))
-            measured = {name: of_seed[name] for name in run.settings.measured_variants}
-            trained |= {seed_name(name, seed) if len(seeds) > 1 else name: path for name, path in measured.items()}
-        settings = {
-            **given,
-            "sweep.checkpoints": {**run.settings.sweep.checkpoints, **trained},
-            "sweep.models": [*run.settings.sweep.models, *trained],
-            "sweep.strategies_of": run.settings.sweep.strategies_of,
-            "report.pairs": run.settings.report.pairs,
-        }
-        sweep(preset, settings, parent)
+        with kept_cluster():
+            trained = _trained(run, preset, given, parent)
+            settings = {
+                **given,
+                "sweep.checkpoints": {**run.settings.sweep.checkpoints, **trained},
+                "sweep.models": [*run.settings.sweep.models, *trained],
+                "sweep.strategies_of": run.settings.sweep.strategies_of,
+                "report.pairs": run.settings.report.pairs,
+            }
+            sweep(preset, settings, parent)
         return report(preset, settings, parent)
+
+
+def _trained(run: FlowRun, preset: str, given: Mapping[str, Any], parent: str) -> dict[str, str]:
+    """The checkpoints to measure, by the names that the sweep has for them."""
+    seeds = list(run.settings.training.by_seed)
+    trained: dict[str, str] = {}
+    for seed in seeds:
+        of_seed: dict[str, str] = {}
+        with_seed = {"train.seeds": [seed]} if len(seeds) > 1 else {}
+        for name, variant in run.settings.ablation.items():
+            of_seed[name] = str(train(preset, {**given, **with_seed, **changes(variant, of_seed)}, parent))
+        measured = {name: of_seed[name] for name in run.settings.measured_variants}
+        trained |= {seed_name(name, seed) if len(seeds) > 1 else name: path for name, path in measured.items()}
+    return trained
 
 
 def changes(variant: Variant, trained: dict[str, str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from prefect import flow
 
+from elastic_core.ray_cluster import kept_cluster
 from flows.data import prepare_data
 from flows.inputs import Inputs
 from flows.report import report
@@ -34,7 +35,8 @@ def pipeline(preset: str = "embedded", overrides: dict[str, Any] | None = None) 
         Inputs(run).require_reachable()
         if run.settings.base == "warm-start":
             warm_start(preset, overrides, parent)
-        if run.settings.train is not None:
-            train(preset, overrides, parent)
-        sweep(preset, overrides, parent)
+        with kept_cluster():
+            if run.settings.train is not None:
+                train(preset, overrides, parent)
+            sweep(preset, overrides, parent)
         return report(preset, overrides, parent)
