@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -154,7 +154,7 @@ def local_cluster(
 
 
 class _Kept:
-    """A local cluster that outlives who asked for it."""
+    """One local cluster at a time, which runs from when it is asked for until it is stopped."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -164,7 +164,10 @@ class _Kept:
         """The one that runs, or a new one in its place where that has ended or is of another shape."""
         if self._running is None or self._running[0] != (nodes, gpus) or self._running[1].has_ended():
             self.stop()
-            self._running = (nodes, gpus), self._stack.enter_context(_of(nodes, gpus))
+            self._running = (
+                (nodes, gpus),
+                self._stack.enter_context(local_cluster(nodes=nodes, cpus=32 * gpus, gpus=gpus)),
+            )
         return self._running[1]
 
     def stop(self) -> None:
@@ -199,23 +202,17 @@ def running_cluster(
         pretended_gpus: how many GPUs each of them shall believe in, whatever the machine has; None for those of the
             machine that this process may use.
     """
-    # Without any, verl is made to believe in one.
-    gpus, kept = pretended_gpus or max(1, count_gpus()), _kept.get()
     if running is not None:
         yield running
-    elif kept is None:
-        with _of(nodes, gpus) as local:
-            yield local
-    else:
-        try:
-            yield kept.take(nodes, gpus)
-        except BaseException:
-            kept.stop()
-            raise
-
-
-def _of(nodes: int, gpus: int) -> AbstractContextManager[RayCluster]:
-    return local_cluster(nodes=nodes, cpus=32 * gpus, gpus=gpus)
+        return
+    kept = _kept.get()
+    local = kept or _Kept()
+    with ExitStack() as ending:
+        ending.callback(local.stop)
+        # Without any, verl is made to believe in one.
+        yield local.take(nodes, pretended_gpus or max(1, count_gpus()))
+        if kept is not None:
+            ending.pop_all()
 
 
 @contextmanager

@@ -152,7 +152,8 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     summary = summarize_problems(problems)
     beside = _with_parallel(summary, problems, rows, sources.parameters.parallel)
     responses = readable(asked_for)
-    claims = evaluate_claims(rows, trainings, sources.parameters.expectations, sources.parameters.pairs)
+    pairs = pairs_to_compare(rows, sources.parameters.pairs)
+    claims = evaluate_claims(rows, trainings, sources.parameters.expectations, pairs)
     if all(each.num_answered == 0 for each in responses):
         claims = [claim._replace(verdict=Verdict.NOT_MEASURED, evidence=_UNREAD) for claim in claims]
     idle = [sentence for name, training in sources.trainings.items() if (sentence := training.idle(name))]
@@ -195,10 +196,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         budget_tables.falls(hurt),
         budget_tables.anytime(anytime, sources.parameters.distribution),
         budget_tables.anytime_compared(
-            anytime_differences(
-                problems, pairs_to_compare(rows, sources.parameters.pairs), sources.parameters.distribution
-            ),
-            sources.parameters.distribution,
+            anytime_differences(problems, pairs, sources.parameters.distribution), sources.parameters.distribution
         ),
         comparisons.paired(by_model, "model", first_model),
         comparisons.paired(by_strategy, "strategy", first_strategy),

@@ -14,6 +14,10 @@ from reports.tables import DIFFERENCE, estimate, readable
 from reports.wording import budget_text, margin_text
 
 _SHAPE = {"log-uniform": "uniform in log t", "uniform": "uniform in t"}
+_LADDER = {
+    "thinking budgets": pl.format("{} to {}", "smallest", "largest"),
+    "solution": pl.col("solution_budget").cast(pl.String).fill_null("unlimited"),
+}
 
 
 def marginal(gains: pl.DataFrame) -> ReportTable | None:
@@ -110,8 +114,7 @@ def anytime(found: pl.DataFrame, distribution: Distribution) -> ReportTable | No
         "benchmark",
         "model",
         "strategy",
-        pl.format("{} to {}", "smallest", "largest").alias("thinking budgets"),
-        solution=pl.col("solution_budget").cast(pl.String).fill_null("unlimited"),
+        **_LADDER,
         **estimate("anytime accuracy (%)", "anytime"),
         problems="num_problems",
         trajectories="num_trajectories",
@@ -132,8 +135,7 @@ def anytime_compared(found: pl.DataFrame, distribution: Distribution) -> ReportT
         "benchmark",
         pl.format("{} − {}", "second", "first").alias("compared"),
         pl.col("strategy").str.replace_all("_", " "),
-        pl.format("{} to {}", "smallest", "largest").alias("thinking budgets"),
-        solution=pl.col("solution_budget").cast(pl.String).fill_null("unlimited"),
+        **_LADDER,
         **estimate(name, "difference", DIFFERENCE),
         problems="num_problems",
         trajectories="num_trajectories",

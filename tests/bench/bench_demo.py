@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import subprocess
 import tempfile
 import threading
@@ -21,6 +20,7 @@ import psutil
 
 from flows.environment import RUNS_VARIABLE
 from tests.bench import results
+from tests.bench.bench_terminal import stage_seconds
 
 ROOT = Path(__file__).parents[2]
 WAITS = {"first_step_seconds", "first_rows_seconds"}
@@ -57,7 +57,9 @@ def make(target: str, clone: Path) -> tuple[float, str]:
     """Seconds, and what it said."""
     began = time.monotonic()
     environment = {name: value for name, value in os.environ.items() if name != RUNS_VARIABLE}
-    done = subprocess.run(["make", target], cwd=clone, env=environment, text=True, stdout=subprocess.PIPE, check=True)
+    # A pipeline tells its stages on stderr.
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(["make", target], cwd=clone, env=environment, text=True, check=True, **output)
     print(done.stdout, end="", flush=True)
     return time.monotonic() - began, done.stdout
 
@@ -75,14 +77,13 @@ def main() -> None:
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
         install, _ = make("install", clone)
         demo, said = make("demo", clone)
-        (line,) = (line for line in said.splitlines() if line.startswith("pipeline finished in "))
         again, _ = make("demo", clone)
         figures = {
             "install_seconds": install,
             "demo_seconds": demo,
             "install_and_demo_seconds": install + demo,
             "again_seconds": again,
-            **{f"{stage}_seconds": float(found) for stage, found in re.findall(r"([\w-]+) (\d+)", line.split(": ")[1])},
+            **{f"{stage}_seconds": seconds for stage, seconds in stage_seconds(said).items()},
             **waits(clone / "runs"),
         }
     figures["peak_gib"] = memory.gib

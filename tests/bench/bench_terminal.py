@@ -61,16 +61,18 @@ def wait_for(arguments: tuple[str, ...], runs: str) -> Waited:
     return Waited(first_line, time.monotonic() - began, said)
 
 
+def stage_seconds(said: str) -> dict[str, float]:
+    """Of each stage, from what a pipeline says at its end."""
+    (line,) = (line for line in said.splitlines() if line.startswith("pipeline finished in "))
+    return {name: float(seconds) for name, seconds in re.findall(r"([\w-]+) (\d+)", line.partition(": ")[2])}
+
+
 def main(options: argparse.Namespace) -> None:
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as runs:
         first_run = wait_for(PIPELINE, runs)
-        (line,) = (line for line in first_run.said.splitlines() if line.startswith("pipeline finished in "))
         figures["first_run.seconds"] = first_run.end
-        stages = line.partition(": ")[2]
-        figures |= {
-            f"first_run.{name}.seconds": float(seconds) for name, seconds in re.findall(r"([\w-]+) (\d+)", stages)
-        }
+        figures |= {f"first_run.{name}.seconds": seconds for name, seconds in stage_seconds(first_run.said).items()}
         for name, arguments in COMMANDS.items():
             waited = [wait_for(arguments, runs) for _ in range(options.rounds)]
             figures[f"{name}.first_line.seconds"] = statistics.median(each.first_line for each in waited)
