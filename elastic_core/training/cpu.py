@@ -153,10 +153,15 @@ class CpuPlatform(PlatformBase):
         return False
 
     def rollout_env_vars(self) -> dict[str, str]:
-        # vLLM's own count, one core for its scheduler and the rest for the model, without pinning threads to cores: the
-        # trainer uses the same ones.
         threads = max(1, len(os.sched_getaffinity(0)) - 1)
-        return {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(threads)}
+        return {
+            # vLLM's own count, one core for its scheduler and the rest for the model, without pinning threads to cores:
+            # the trainer uses the same ones.
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "OMP_NUM_THREADS": str(threads),
+            # Else the ranks of sampled tokens, which nobody asks for, are counted by a kernel that C++ compiles first.
+            "TORCH_COMPILE_DISABLE": "1",
+        }
 
 
 def _name_the_process_group_backend_once() -> None:

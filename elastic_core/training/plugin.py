@@ -14,6 +14,8 @@ verl logs a failing plugin at debug level and goes on; `require_plugin` in requi
 import os
 import sys
 from functools import wraps
+from importlib.metadata import version
+from types import ModuleType
 from typing import Any
 
 from wrapt import register_post_import_hook
@@ -53,11 +55,15 @@ def _record_configuration_as_artifact() -> None:
 
 
 def _import_less() -> None:
-    """A fifth of what a process of a training would import is used by nobody here: vLLM, by verl 0.9.1's transport for
-    Ascend before it finds that there is none; scikit-learn, by transformers for assisted generation."""
+    """A third of what a process of a training would import is used by nobody here: vLLM, by verl 0.9.1's transport for
+    Ascend before it finds that there is none, and wherever verl asks for vLLM's version; scikit-learn, by transformers
+    for assisted generation."""
     import transformers.utils
 
     sys.modules.setdefault("verl.checkpoint_engine.hccl_checkpoint_engine", None)  # type: ignore[arg-type]
+    about_vllm = ModuleType("verl.third_party.vllm")
+    vars(about_vllm).update(VLLM_SLEEP_LEVEL=2, get_version=version)
+    sys.modules.setdefault(about_vllm.__name__, about_vllm)
     transformers.utils.is_sklearn_available = lambda: False
 
 

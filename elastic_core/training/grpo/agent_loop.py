@@ -33,6 +33,7 @@ from elastic_core.training.grpo.masks import loss_mask
 from elastic_core.training.grpo.parameters import L1Parameters
 from elastic_core.training.grpo.reward import LengthRequest, grade_trajectory, length, measures
 from elastic_core.training.grpo.rows import THINKING_ADVANTAGES, RowOutput, of_rollout, outputs
+from elastic_core.training.grpo.server import server_class
 from elastic_core.trajectory import Trajectory
 
 
@@ -251,6 +252,8 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._loops: dict[str, ElasticAgentLoop] = {}
+        # Who gets a handle of the servers imports their class, and vLLM with it. Nobody waits for this process yet.
+        server_class()
 
     def connect(self, llm_client: Any, reward_handles: Any) -> None:
         self.llm_client, self.reward_loop_worker_handles = llm_client, reward_handles
