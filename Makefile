@@ -9,6 +9,8 @@ TORCH_INDEX ?=
 PYTHON ?= $(shell for python in python3.11 python3; do $$python -c '' 2>/dev/null && echo $$python && break; done)
 # Arguments for `make lock`, such as --upgrade.
 LOCK_ARGS ?=
+# Benches for `make bench`, by name; none for all.
+BENCH ?=
 
 BIN := .venv/bin
 export TORCH_INDEX
@@ -57,8 +59,8 @@ lint: install ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: install ## Measure with every script in tests/bench; ends with a table of all figures
-	@$(BIN)/python -m tests.bench
+bench: install ## Measure with every script in tests/bench, or those of BENCH; ends with a table of their figures
+	@$(BIN)/python -m tests.bench $(BENCH)
 
 chaos: install ## Kill processes in the middle of their work and check what is left; slow tests
 	@$(BIN)/pytest tests/chaos --timeout 1800 || failed=1; \

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from elastic_core.errors import UserError
 from flows import environment, presets
 from flows.inputs import Inputs
-from flows.report import closing
-from flows.run import DONE_BEFORE, FlowRun
+from flows.report import page_of
+from flows.run import FlowRun
 from flows.sweep import conclusion
 from reports.codeforces import BENCHMARK
 from tasks.stage import MODEL, REPORT, TABLE, Stage
@@ -20,15 +20,10 @@ _RESULTS = {"warm-start": MODEL, "train": MODEL, "sweep": TABLE, "report": REPOR
 
 
 class Finished(NamedTuple):
-    """A flow that has nothing to do: its stages, what it returns, and what it says at its end."""
+    """Of a flow that has nothing to do: what to look at, and what it says beside that."""
 
-    stages: tuple[Stage, ...]
     result: Path
-    said: str
-
-    def __str__(self) -> str:
-        lines = [f"{stage.name}: {DONE_BEFORE} ({stage.directory})" for stage in self.stages]
-        return "\n".join([*lines, self.said])
+    said: str | None = None
 
 
 def finished(flow: str, preset: str, overrides: Mapping[str, Any]) -> Finished | None:
@@ -53,8 +48,8 @@ def finished(flow: str, preset: str, overrides: Mapping[str, Any]) -> Finished |
     # Of several trainings the first one is returned.
     last = next(stage for stage in stages if stage.name == stages[-1].name)
     result = last.directory / _RESULTS.get(flow, "")
-    said = f"{conclusion(inputs)}\n{result}" if flow == "sweep" else str(result)
-    return Finished(tuple(stages), result, closing(result) if result.name == REPORT else said)
+    said = conclusion(inputs) if flow == "sweep" else None
+    return Finished(page_of(result) if result.name == REPORT else result, said)
 
 
 def _stages(flow: str, inputs: Inputs) -> Iterator[Stage]:

@@ -40,7 +40,12 @@ def closing(report: Path) -> str:
         report: its report.md.
     """
     _, verdict, *_ = report.read_text().split("\n\n")
-    return f"{verdict.strip('*')}\n{report.with_suffix('.html')}"
+    return f"{verdict.strip('*')}\n{page_of(report)}"
+
+
+def page_of(report: Path) -> Path:
+    """The page beside a report.md."""
+    return report.with_suffix(".html")
 
 
 def codeforces_standings(inputs: Inputs) -> str:

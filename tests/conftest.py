@@ -30,23 +30,26 @@ TOGETHER = {
 }
 """Files that share what takes long to start, and so a process."""
 LONGEST = (
-    "test_rehearse.py",
     "test_pipeline.py",
     "test_sweep.py",
+    "test_tour.py",
+    "test_playground_page.py",
+    "test_playground.py",
     "test_service_pages.py",
     "test_services.py",
-    "test_local_ray.py",
     "test_sweep_ray.py",
-    "test_playground.py",
-    "test_prepare_data.py",
-    "test_playground_page.py",
-    "test_playground_stop.py",
-    "test_grade_math.py",
-    "test_data_verl.py",
-    "test_micro_batches_training.py",
     "test_twins.py",
+    "test_endpoint_plain.py",
+    "test_endpoint.py",
+    "test_grade_math.py",
+    "test_serve.py",
+    "test_temporary_server.py",
+    "test_local_ray.py",
+    "test_micro_batches_training.py",
+    "test_training_untied.py",
+    "test_own_model.py",
 )
-"""Files that begin first, so that both processes end together."""
+"""Files that begin first, so that all processes end together."""
 
 
 class FilesTogether(LoadFileScheduling):

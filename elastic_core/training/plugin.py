@@ -55,9 +55,9 @@ def _record_configuration_as_artifact() -> None:
 
 
 def _import_less() -> None:
-    """A third of what a process of a training would import is used by nobody here: vLLM, by verl 0.9.1's transport for
-    Ascend before it finds that there is none, and wherever verl asks for vLLM's version; scikit-learn, by transformers
-    for assisted generation."""
+    """Much of what a process of a training would import is used by nobody here: vLLM, by verl 0.9.1's transport for
+    Ascend before it finds that there is none, and by its module that says how vLLM sleeps; scikit-learn, by
+    transformers for assisted generation."""
     import transformers.utils
 
     sys.modules.setdefault("verl.checkpoint_engine.hccl_checkpoint_engine", None)  # type: ignore[arg-type]

@@ -140,13 +140,15 @@ def _run(flow: str, preset: str, changes: dict[str, Any], verbose: bool) -> None
     # They import Prefect, which reads what was just prepared.
     from flows.finished import finished
     from flows.report import closing
-    from flows.run import stage_seconds
+    from flows.run import DONE_BEFORE, stage_seconds
     from tasks import terminal
     from tasks.stage import REPORT
 
     if done := finished(flow, preset, changes):
         last_run.remember(preset, changes)
-        click.echo(done)
+        # One line in a terminal, of which the path alone is the command's output.
+        click.echo(f"{flow}: {DONE_BEFORE}: ", nl=done.said is not None, err=True)
+        click.echo(f"{done.said}\n{done.result}" if done.said else done.result)
         return
     environment.end_orphaned_servers()
     doctor.require_machine(settings, _STAGES.get(flow))
@@ -180,14 +182,14 @@ def presets() -> None:
     For each: what it is for, its first model, its GPUs, and whether it has passed a rehearsal since it was changed.
     """
     from rich.console import Console
-    from rich.table import Table
+    from rich.padding import Padding
+    from rich.text import Text
 
     from flows import environment, presets, rehearsal
     from flows.doctor.gpus import gpu_demands
 
     rehearsals = environment.runs_directory() / rehearsal.REHEARSALS
-    table = Table("preset", "for", "model", "GPUs", "rehearsed")
-    table.columns[0].no_wrap = True
+    console = Console(highlight=False)
     all_usable = True
     for name in presets.names():
         settings = presets.resolve(name)
@@ -195,12 +197,11 @@ def presets() -> None:
         all_usable &= usable
         gpus = max((demand.total for demand in gpu_demands(settings)), default=0)
         nodes = settings.train.nodes if settings.train else 1
+        needed = f"{nodes} × {gpus}" if nodes > 1 else str(gpus or "no")
         model = settings.warm_start.initial if settings.base == "warm-start" else settings.base
-        table.add_row(
-            *(name, presets.purpose(name), model),
-            *(f"{nodes} × {gpus}" if nodes > 1 else str(gpus or "none"), "yes" if usable else "no"),
-        )
-    Console().print(table)
+        rest = f"{model}, {needed} GPU{'' if gpus == 1 else 's'}, {'' if usable else 'not '}rehearsed"
+        console.print(f"[bold]{name}[/bold]: {rest}", soft_wrap=True)
+        console.print(Padding.indent(Text(presets.purpose(name)), 4))
     if not all_usable:
         click.echo("Rehearse a preset before its first use, and after a change: elastic rehearse --preset NAME")
 

@@ -1,4 +1,5 @@
-"""Every bench, one after the other, each in a process of its own, and a table of all figures at the end.
+"""Every bench, or those that are named, one after the other, each in a process of its own, and a table of their figures
+at the end: `python -m tests.bench demo terminal`.
 
 A bench that lacks something says what and how to get it. One that fails leaves the others alone, and is what `make
 bench` exits with.
@@ -6,10 +7,12 @@ bench` exits with.
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -17,13 +20,13 @@ from rich.table import Table
 
 from tests.bench import results
 
-BENCHES = sorted(file.stem for file in Path(__file__).parent.glob("bench_*.py"))
+BENCHES = sorted(file.stem.removeprefix("bench_") for file in Path(__file__).parent.glob("bench_*.py"))
 
 
 def run(bench: str) -> tuple[int, list[str]]:
     """Exit status, and what was skipped. What the bench prints is passed on as it comes."""
     skipped = []
-    command = [sys.executable, "-u", "-m", f"tests.bench.{bench}"]
+    command = [sys.executable, "-u", "-m", f"tests.bench.bench_{bench}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -44,9 +47,9 @@ def figures(since: float) -> Table:
     return table
 
 
-def main() -> int:
+def main(benches: Sequence[str]) -> int:
     since, failed, skipped = time.time(), [], {}
-    for bench in BENCHES:
+    for bench in benches:
         print(f"== {bench}", flush=True)
         status, skipped[bench] = run(bench)
         failed += [bench] if status else []
@@ -61,4 +64,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("bench", nargs="*", metavar="BENCH", help=f"{', '.join(BENCHES)}; all by default")
+    named = parser.parse_args().bench
+    for name in set(named) - set(BENCHES):
+        parser.error(f"no bench {name}; expected {', '.join(BENCHES)}")
+    sys.exit(main(named or BENCHES))

@@ -2,7 +2,7 @@
 to do. Seconds of each and of every stage, how long the first step and the first rows took to come, and the most memory
 that the machine used more than before. Writes runs/bench/demo.json.
 
-Takes a quarter of an hour on 2 idle cores; what lies on them besides is measured too.
+Takes ten minutes on 2 idle cores; what lies on them besides is measured too.
 """
 
 from __future__ import annotations

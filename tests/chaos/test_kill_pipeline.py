@@ -47,7 +47,7 @@ def test_a_killed_pipeline_goes_on_where_it_was(stage: str, tmp_path: Path) -> N
     table = pl.read_parquet(list(_shards(tmp_path)))
     assert table.height == table.n_unique(KEY)
     assert before.items() <= _shards(tmp_path).items(), "finished shards are never written again"
-    assert elastic("run", "pipeline", "--preset", "smoke", runs=tmp_path).stdout.count("done before") == len(STAGES)
+    assert "pipeline: done before" in elastic("run", "pipeline", "--preset", "smoke", runs=tmp_path).stdout
 
 
 def _wait_for(process: "subprocess.Popen[bytes]", runs: Path, pattern: str, seconds: float = 600) -> None:

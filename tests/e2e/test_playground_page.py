@@ -84,7 +84,14 @@ def address(runs: Path) -> Iterator[str]:
     stopped(process, signal.SIGTERM)
 
 
-@pytest.fixture(params=[{"width": 1440, "dark": False}, {"width": 390, "dark": False}, {"width": 1440, "dark": True}])
+@pytest.fixture(
+    params=[
+        {"width": 1440, "dark": False},
+        pytest.param({"width": 390, "dark": False}, marks=pytest.mark.slow),
+        pytest.param({"width": 1440, "dark": True}, marks=pytest.mark.slow),
+    ],
+    ids=["desk", "phone", "dark"],
+)
 def view(request: pytest.FixtureRequest, browser: Browser, address: str) -> Iterator[Page]:
     """The page as it is on a screen, on a telephone and in the dark."""
     scheme = "dark" if request.param["dark"] else "light"

@@ -123,7 +123,16 @@ def test_what_is_seen_on_the_way_is_what_comes(session: Session, choices: Choice
         assert all(view == response[: len(view)] for view in views)
 
 
-@pytest.mark.parametrize("budget", [Budget(0, 32), Budget(1, 1), Budget(48, 32), Budget(130, 5), Budget(256, 32)])
+@pytest.mark.parametrize(
+    "budget",
+    [
+        Budget(0, 32),
+        Budget(1, 1),
+        Budget(48, 32),
+        pytest.param(Budget(130, 5), marks=pytest.mark.slow),
+        pytest.param(Budget(256, 32), marks=pytest.mark.slow),
+    ],
+)
 def test_budgets_hold_to_the_token_and_a_thought_is_what_it_is_alone(
     session: Session, choices: Choices, budget: Budget
 ) -> None:
@@ -178,7 +187,7 @@ def test_what_cannot_run_is_said_beside_what_can(session: Session, choices: Choi
     assert "do not fit" in render(run, finished=True)
 
 
-@pytest.mark.parametrize("at_once", [1, 2])
+@pytest.mark.parametrize("at_once", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_two_models_side_by_side_answer_as_each_does_alone(
     session: Session, choices: Choices, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:

@@ -16,7 +16,8 @@ import pytest
 from elastic_core.network import free_ports
 from tests.elastic_command import ELASTIC, environment
 
-pytestmark = pytest.mark.timeout(600)
+# tests/e2e/test_playground_page.py ends one by SIGTERM that is ready.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 HELD = """
 import subprocess, sys, time
@@ -64,8 +65,6 @@ def stop(process: "subprocess.Popen[bytes]", number: int, log: Path) -> list[psu
     return left
 
 
-# The real one below holds its thread too, and tests/e2e/test_playground_page.py ends one by SIGTERM that is ready.
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_engine_that_holds_its_thread_is_not_waited_for(tmp_path: Path, number: int) -> None:
     process = start(tmp_path, sys.executable, "-c", HELD, str(free_ports(1)[0]))

@@ -60,7 +60,8 @@ QUEUE = """
 """
 
 
-@pytest.mark.parametrize("how", ["protected", pytest.param("open", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["protected", "open"])
 def test_what_a_stranger_sends_is_not_read(how: str, cluster: RayCluster, tmp_path: Path) -> None:
     """And it is without the key, which is why this is here: when that changes, the protection may go."""
     result = subprocess.run(

@@ -38,7 +38,8 @@ PROBLEMS = {
     ]
 }
 
-pytestmark = pytest.mark.timeout(600)
+# Two engines; the conversation between two tokenizers is in the unit tests too.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 
 def renumbered(directory: Path) -> Path:

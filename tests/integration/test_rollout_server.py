@@ -11,6 +11,8 @@ import pytest
 
 from tests.rollout_server import GROUP, LONG
 
+pytestmark = pytest.mark.slow  # Every training asks such a server.
+
 
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory: pytest.TempPathFactory) -> Any:

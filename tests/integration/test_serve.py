@@ -333,6 +333,7 @@ def served_and_separate(server: str, sampling: Sampling, budget: Budget, count: 
     return list(zip(results[:count], results[count:], strict=True))
 
 
+@pytest.mark.slow  # As test_endpoint shows of a plain server.
 def test_a_sweep_of_it_is_the_sweep_of_an_engine_of_ours(server: str, tmp_path: Path) -> None:
     """Whatever budget the server would give a request that names none."""
     strategies = ("vanilla", "budget_forcing", "separate", "separate_native")

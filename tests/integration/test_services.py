@@ -172,6 +172,7 @@ def test_a_taken_port_is_one_sentence(project: Path, environment: dict[str, str]
     assert output.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_kill_9_leaves_nothing_either(project: Path, environment: dict[str, str]) -> None:
     environment |= {"PREFECT_API_URL": "http://127.0.0.1:9/api"}  # Only MLflow is started; deploying then fails late.
     process = start(project, environment, free_ports(1)[0], free_ports(1)[0])

@@ -61,7 +61,14 @@ def test_nobody_else_is_answered_by_the_server_of_a_run(tmp_path: Path) -> None:
 def test_a_run_that_is_told_to_end_ends_with_its_server(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "flows.cli", "run", "prepare-data", "--preset", "smoke"]
     environment = {**clean_environment(), "ELASTIC_RUNS": str(tmp_path)}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # Tests may run under nohup.
+    )
     started = psutil.Process(process.pid)
 
     def servers() -> list[psutil.Process]:

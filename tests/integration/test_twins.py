@@ -78,7 +78,7 @@ def test_a_twin_speaks_and_closes_thoughts(twin: tuple[str, Path]) -> None:
     _, directory = twin
     tokenizer, markers = load_markers(directory)
     model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
-    prompt = torch.tensor([chat_prompt(tokenizer, "Which digit?")] * 128)
+    prompt = torch.tensor([chat_prompt(tokenizer, "Which digit?")] * 32)
     torch.manual_seed(0)
     said = model.generate(
         prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=40, do_sample=True, temperature=0.6, top_p=1.0,
