@@ -195,7 +195,7 @@ class _Entry:
             type=self._text("template_type"),
             knowledge_tags=tuple(tag.strip() for tag in self._list("knowledge_tag")),
             description=description,
-            application_scenario="\n".join(self._list("application_scenario")).strip(),
+            application_scenario="\n".join(self._lines("application_scenario")).strip(),
             reason_flow=steps,
             example=self._example(),
         )
@@ -223,6 +223,11 @@ class _Entry:
             if not isinstance(item, str):
                 raise self._error(field, f"holds {kind_of(item)} in place {position}; expected texts only")
         return tuple(item for item in (_repaired(item).rstrip() for item in value) if item)
+
+    def _lines(self, field: str) -> Iterator[str]:
+        """As `_list`, of which a text of several lines is several."""
+        for text in self._list(field):
+            yield from filter(None, (line.rstrip() for line in text.split("\n")))
 
     def _example(self) -> str:
         try:

@@ -79,7 +79,7 @@ def test_the_three_forms_hold_the_same(tmp_path: Path) -> None:
 def test_a_text_may_be_a_list_and_a_list_a_text(tmp_path: Path) -> None:
     template = read_one(
         tmp_path,
-        application_scenario=["long sums", "even sums"],
+        application_scenario=["long sums", "\neven sums"],
         knowledge_tag="Sums\nPairs",
         reason_flow="Pair the ends\n\n  - also the middle \nMultiply",
     )
