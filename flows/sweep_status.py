@@ -7,8 +7,9 @@ from typing import Any
 
 from rich.table import Table
 
+from elastic_core.errors import UserError
 from elastic_core.sweep.grid import every_strategy, rows_of
-from elastic_core.sweep.models import Prompts, SweepModel
+from elastic_core.sweep.models import Prompts, SweepModel, cells_of
 from elastic_core.sweep.plan import Bound, bound
 from elastic_core.sweep.rows import RowBuilder
 from elastic_core.sweep.samples import samples_of, samples_text, within
@@ -19,7 +20,7 @@ from flows.inputs import Inputs
 from flows.run import FlowRun
 from reports.comparison import render
 from reports.verdict import readable, unreadable
-from tasks.sweep import Sweep
+from tasks.sweep import Sweep, sweep_table
 
 _BYTES_PER_TOKEN = 8.0
 """Of a table whose size has not been measured: four for the token's id, the rest for text and everything else."""
@@ -69,24 +70,29 @@ def status(preset: str, overrides: Mapping[str, Any]) -> str:
     Raises:
         UserError: as `costs`.
     """
-    _, asked = _asked(preset, overrides)
-    problems = {name: [problem.id for problem in given] for name, given in asked.problems.items()}
-    wanted_rows = rows_of(problems) & within(asked.samples)
-    per_cell = asked.store.finished().filter(wanted_rows).group_by(CELL).len()
+    # No tokenizer is looked at, which would take longer than all the rest.
+    run, inputs = _inputs(preset, overrides)
+    stage, problems = inputs.sweep, {name: [problem.id for problem in given] for name, given in inputs.problems.items()}
+    samples, store = stage.request["samples"], sweep_table(stage, run.settings.engine, inputs.endpoints)
+    try:
+        cells_by_model = cells_of(stage.request, problems)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    per_cell = store.finished().filter(rows_of(problems) & within(samples)).group_by(CELL).len()
     counts = {tuple(row[:-1]): row[-1] for row in per_cell.iter_rows()}
     table = Table("model", "benchmark", "strategy", "budget", "rows", "of", "")
     done = total = 0
-    for model in asked.models:
-        for cell in model.cells:
-            wanted = len(asked.problems[cell.benchmark]) * samples_of(asked.samples, cell.benchmark)
+    for model, cells in cells_by_model.items():
+        for cell in cells:
+            wanted = len(problems[cell.benchmark]) * samples_of(samples, cell.benchmark)
             there = counts.get(cell.key, 0)
             done, total = done + there, total + wanted
             bar = "█" * round(20 * there / wanted)
             budget = str(cell.budget)
-            table.add_row(model.name, cell.benchmark, cell.strategy, budget, f"{there:,}", f"{wanted:,}", f"{bar:20}")
-    responses = asked.store.scan().select("model", "think_finish", "grade_status").collect()
+            table.add_row(model, cell.benchmark, cell.strategy, budget, f"{there:,}", f"{wanted:,}", f"{bar:20}")
+    responses = store.scan().select("model", "think_finish", "grade_status").collect()
     remarks = [sentence for model in readable(responses) for sentence in unreadable(model)]
-    counted = f"{done:,} of {total:,} rows ({done / total:.0%}) in {asked.store.directory}"
+    counted = f"{done:,} of {total:,} rows ({done / total:.0%}) in {store.directory}"
     return "\n".join([render(table), counted, *remarks])
 
 
@@ -128,11 +134,16 @@ def _cells(asked: Sweep) -> list[str]:
     return lines
 
 
-def _asked(preset: str, overrides: Mapping[str, Any]) -> tuple[FlowRun, Sweep]:
-    """A sweep as its settings ask for it."""
+def _inputs(preset: str, overrides: Mapping[str, Any]) -> tuple[FlowRun, Inputs]:
     run = FlowRun.begin(preset, overrides)
     inputs = Inputs(run)
     inputs.data.require_built()
+    return run, inputs
+
+
+def _asked(preset: str, overrides: Mapping[str, Any]) -> tuple[FlowRun, Sweep]:
+    """A sweep as its settings ask for it."""
+    run, inputs = _inputs(preset, overrides)
     given = inputs.sweep, run.settings.engine, inputs.checkpoints, inputs.problems, inputs.templates, inputs.endpoints
     return run, Sweep.of(*given)
 

@@ -98,7 +98,7 @@ def measure(
     return {"table": str(sweep.store.directory), "mlflow_run": run_id, "samples": sweep.samples, **counts}
 
 
-def _table(stage: Stage, engine: EngineParameters, endpoints: Mapping[str, Endpoint]) -> SweepTable:
+def sweep_table(stage: Stage, engine: EngineParameters, endpoints: Mapping[str, Endpoint]) -> SweepTable:
     """The table of a sweep's stage, with what it asks for; stores are those of its preset.
 
     Raises:
@@ -161,7 +161,7 @@ class Sweep:
             models = sweep_models(given, stage.inputs["models"], checkpoints, problems, engine, templates, endpoints)
         except ValueError as error:
             raise UserError(str(error)) from None
-        return cls(stage, _table(stage, engine, endpoints), engine, models, problems, stage.request["samples"])
+        return cls(stage, sweep_table(stage, engine, endpoints), engine, models, problems, stage.request["samples"])
 
     def run(self, cluster: RayCluster | None) -> None:
         """Every model at the same number of samples, as many as are asked for or narrow intervals take. Neither Ray

@@ -26,7 +26,7 @@ COMMANDS = {
     "help": ("--help",),
     "presets": ("presets",),
     "doctor": ("doctor",),
-    "plan": ("plan", "--preset", "smoke"),
+    "plan": ("plan", "sweep", "--preset", "smoke"),
     "sweep_status": ("sweep", "status"),
     "second_run": PIPELINE,
 }
