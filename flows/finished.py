@@ -9,21 +9,20 @@ from typing import Any, NamedTuple
 from elastic_core.errors import UserError
 from flows import environment, presets
 from flows.inputs import Inputs
-from flows.report import page_of
 from flows.run import FlowRun
 from flows.sweep import conclusion
 from reports.codeforces import BENCHMARK
-from tasks.stage import MODEL, REPORT, TABLE, Stage
+from tasks.stage import MODEL, PAGE, TABLE, Stage
 
-_RESULTS = {"warm-start": MODEL, "train": MODEL, "sweep": TABLE, "report": REPORT, "pipeline": REPORT}
-"""What a flow returns lies in the directory of a stage; else it is the directory."""
+_RESULTS = {"warm-start": MODEL, "train": MODEL, "sweep": TABLE, "report": PAGE, "pipeline": PAGE}
+"""What to look at of a flow lies in the directory of a stage; else it is the directory."""
 
 
 class Finished(NamedTuple):
     """Of a flow that has nothing to do: what to look at, and what it says beside that."""
 
     result: Path
-    said: str | None = None
+    said: str = ""
 
 
 def finished(flow: str, preset: str, overrides: Mapping[str, Any]) -> Finished | None:
@@ -48,8 +47,8 @@ def finished(flow: str, preset: str, overrides: Mapping[str, Any]) -> Finished |
     # Of several trainings the first one is returned.
     last = next(stage for stage in stages if stage.name == stages[-1].name)
     result = last.directory / _RESULTS.get(flow, "")
-    said = conclusion(inputs) if flow == "sweep" else None
-    return Finished(page_of(result) if result.name == REPORT else result, said)
+    said = conclusion(inputs) if flow == "sweep" else ""
+    return Finished(result, said)
 
 
 def _stages(flow: str, inputs: Inputs) -> Iterator[Stage]:

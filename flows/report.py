@@ -15,7 +15,7 @@ from flows.inputs import Inputs
 from flows.run import FlowRun
 from reports.codeforces import BENCHMARK
 from tasks.report import fetch_standings, write_report
-from tasks.stage import STANDINGS
+from tasks.stage import PAGE, STANDINGS
 
 
 @flow(name="report", flow_run_name="{preset} report")
@@ -40,12 +40,7 @@ def closing(report: Path) -> str:
         report: its report.md.
     """
     _, verdict, *_ = report.read_text().split("\n\n")
-    return f"{verdict.strip('*')}\n{page_of(report)}"
-
-
-def page_of(report: Path) -> Path:
-    """The page beside a report.md."""
-    return report.with_suffix(".html")
+    return f"{verdict.strip('*')}\n{report.with_name(PAGE)}"
 
 
 def codeforces_standings(inputs: Inputs) -> str:

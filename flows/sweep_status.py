@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.table import Table
 
-from elastic_core.errors import UserError
 from elastic_core.sweep.grid import every_strategy, rows_of
 from elastic_core.sweep.models import Prompts, SweepModel, cells_of
 from elastic_core.sweep.plan import Bound, bound
@@ -65,24 +64,20 @@ def costs(preset: str, overrides: Mapping[str, Any]) -> str:
 
 
 def status(preset: str, overrides: Mapping[str, Any]) -> str:
-    """Rows per cell, of those asked for.
+    """Rows per cell, of those asked for. Whether each fits its model's context is not looked at, as loading the
+    tokenizers would take longer than all the rest.
 
     Raises:
-        UserError: as `costs`.
+        UserError: when the sweep's data or models are not there yet.
     """
-    # No tokenizer is looked at, which would take longer than all the rest.
     run, inputs = _inputs(preset, overrides)
     stage, problems = inputs.sweep, {name: [problem.id for problem in given] for name, given in inputs.problems.items()}
     samples, store = stage.request["samples"], sweep_table(stage, run.settings.engine, inputs.endpoints)
-    try:
-        cells_by_model = cells_of(stage.request, problems)
-    except ValueError as error:
-        raise UserError(str(error)) from None
     per_cell = store.finished().filter(rows_of(problems) & within(samples)).group_by(CELL).len()
     counts = {tuple(row[:-1]): row[-1] for row in per_cell.iter_rows()}
     table = Table("model", "benchmark", "strategy", "budget", "rows", "of", "")
     done = total = 0
-    for model, cells in cells_by_model.items():
+    for model, cells in cells_of(stage.request, list(problems)).items():
         for cell in cells:
             wanted = len(problems[cell.benchmark]) * samples_of(samples, cell.benchmark)
             there = counts.get(cell.key, 0)

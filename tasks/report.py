@@ -46,6 +46,8 @@ from tasks.artifacts import artifact_key, link_run
 from tasks.stage import (
     METRICS,
     MODEL,
+    PAGE,
+    REPORT,
     STANDINGS,
     Stage,
     benchmark_files,
@@ -96,10 +98,10 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
     # A key has a history in Prefect: that of one preset.
     key = f"report-{artifact_key(stage.preset)}"
     create_markdown_artifact(render_artifact(content), key=key, description=f"Report of {stage.preset}")
-    page = directory / "report.html"
+    page = directory / PAGE
     create_link_artifact(page.as_uri(), page.name, key=f"{key}-page", description=str(page))
     link_run(tracker, run_id, f"{key}-mlflow")
-    return str(directory / "report.md")
+    return str(directory / REPORT)
 
 
 def _budget(cell: Mapping[str, Any]) -> str:

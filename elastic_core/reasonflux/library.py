@@ -195,7 +195,7 @@ class _Entry:
             type=self._text("template_type"),
             knowledge_tags=tuple(tag.strip() for tag in self._list("knowledge_tag")),
             description=description,
-            application_scenario="\n".join(self._lines("application_scenario")).strip(),
+            application_scenario="\n".join(_filled("\n".join(self._list("application_scenario")).split("\n"))).strip(),
             reason_flow=steps,
             example=self._example(),
         )
@@ -222,12 +222,7 @@ class _Entry:
         for position, item in enumerate(value, 1):
             if not isinstance(item, str):
                 raise self._error(field, f"holds {kind_of(item)} in place {position}; expected texts only")
-        return tuple(item for item in (_repaired(item).rstrip() for item in value) if item)
-
-    def _lines(self, field: str) -> Iterator[str]:
-        """As `_list`, of which a text of several lines is several."""
-        for text in self._list(field):
-            yield from filter(None, (line.rstrip() for line in text.split("\n")))
+        return tuple(_filled(map(_repaired, value)))
 
     def _example(self) -> str:
         try:
@@ -254,6 +249,11 @@ def _rendered(value: Any) -> str:
         body = f" {text}" if isinstance(part, str) else "".join(f"\n  {line}" for line in text.split("\n"))
         parts.append(f"{_repaired(title[:1].upper() + title[1:])}:{body}")
     return "\n".join(parts)
+
+
+def _filled(texts: Iterable[str]) -> Iterator[str]:
+    """Those that are not blank, without blanks at their ends."""
+    return filter(None, (text.rstrip() for text in texts))
 
 
 def _repaired(text: str) -> str:

@@ -4,7 +4,7 @@ starts."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,15 +84,10 @@ class SweepModel:
         return max((len(each.addresses) for each in self.endpoints.values()), default=engine.data_parallel_size)
 
 
-def cells_of(request: Mapping[str, Any], benchmarks: Iterable[str]) -> dict[str, list[Cell]]:
-    """Of the models that a request names.
-
-    Raises:
-        ValueError: on an unknown model or strategy.
-    """
+def cells_of(request: Mapping[str, Any], benchmarks: Sequence[str]) -> dict[str, list[Cell]]:
+    """Cells of each model that a request names; raises as `build_cells`."""
     grid = request["strategies"], parse_grid(request["budgets"]), request.get("strategies_of")
-    named = list(benchmarks)
-    return {name: build_cells([name], named, *grid) for name in request["models"]}
+    return {name: build_cells([name], benchmarks, *grid) for name in request["models"]}
 
 
 def sweep_models(
@@ -120,7 +115,7 @@ def sweep_models(
     found = []
     behind = endpoints or {}
     tokenizers = {**paths, **{name: each.tokenizer for name, each in behind.items() if each.tokenizer is not None}}
-    for name, cells in cells_of(request, problems).items():
+    for name, cells in cells_of(request, list(problems)).items():
         names = list(dict.fromkeys(checkpoints(name).values()))
         for checkpoint in names:
             if checkpoint not in fingerprints:

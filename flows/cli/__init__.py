@@ -147,8 +147,10 @@ def _run(flow: str, preset: str, changes: dict[str, Any], verbose: bool) -> None
     if done := finished(flow, preset, changes):
         last_run.remember(preset, changes)
         # One line in a terminal, of which the path alone is the command's output.
-        click.echo(f"{flow}: {DONE_BEFORE}: ", nl=done.said is not None, err=True)
-        click.echo(f"{done.said}\n{done.result}" if done.said else done.result)
+        click.echo(f"{flow}: {DONE_BEFORE}: ", nl=bool(done.said), err=True)
+        if done.said:
+            click.echo(done.said)
+        click.echo(done.result)
         return
     environment.end_orphaned_servers()
     doctor.require_machine(settings, _STAGES.get(flow))

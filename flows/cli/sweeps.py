@@ -109,7 +109,7 @@ def report(
     from reports.build import build_report
     from reports.bundle import add_report, write_index
     from tasks.report import machine, report_sources
-    from tasks.stage import open_table
+    from tasks.stage import PAGE, REPORT, open_table
 
     if bundle is None and len(tables) > 1:
         raise click.UsageError("several --from need --bundle DIR, which holds a report of each")
@@ -126,8 +126,8 @@ def report(
         click.echo("\n".join([*content.brief, content.verdict, *content.advice]))
         if content.coverage is not None:
             click.echo(content.coverage)
-        click.echo(content.directory / "report.md")
-        click.echo((content.directory / "report.html").resolve().as_uri())
+        click.echo(content.directory / REPORT)
+        click.echo((content.directory / PAGE).resolve().as_uri())
     if bundle is not None:
         click.echo(write_index(bundle).resolve().as_uri())
 

@@ -12,7 +12,7 @@ from elastic_core.model_files import tensors
 from elastic_core.sweep.grid import checkpoints
 from elastic_core.sweep.table import SweepTable, throughput_file
 from flows.settings import Settings
-from tasks.stage import BEST, METRICS, MODEL, TABLE
+from tasks.stage import BEST, METRICS, MODEL, PAGE, TABLE
 
 
 def exercised(settings: Settings, results: Path) -> dict[str, str]:
@@ -33,7 +33,7 @@ def exercised(settings: Settings, results: Path) -> dict[str, str]:
         found["train"] = _training(settings, stage)
         found["export"] = _models(settings, stage)
     found["sweep"] = _sweep(settings, _one(results, "sweep/*"))
-    _require((results / "report" / "report.html").exists(), f"{results}: no report")
+    _require((results / "report" / PAGE).exists(), f"{results}: no report")
     found["report"] = "figures, tables and the page; its accuracies are a random model's"
     return found
 

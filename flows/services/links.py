@@ -11,7 +11,7 @@ import httpx
 
 from elastic_core.errors import UserError
 from flows import last_run, presets
-from tasks.stage import REPORT
+from tasks.stage import PAGE
 from tasks.tracking import chart
 
 _MOST_MODELS = 10
@@ -41,7 +41,7 @@ def links(variables: Mapping[str, str], runs: Path) -> Iterator[tuple[str, str]]
     ):
         if (page := _chart(server, preset)) is not None:
             yield f"accuracy over tokens of {preset}", f"{address}/{page}"
-    report = (runs / preset / "report" / REPORT).with_suffix(".html")
+    report = runs / preset / "report" / PAGE
     if report.exists():
         yield f"report of {preset}", report.as_uri()
 

@@ -325,13 +325,13 @@ def test_mistakes_are_sentences(page: Page, address: str) -> None:
 
     page.get_by_label("Its problem number").fill("4711")
     told("the problem's number is 4711; expected a whole number of 1 to 100")
-    run = page.get_by_role("button", name="Run", exact=True)
+    button = page.get_by_role("button", name="Run", exact=True)
     page.get_by_label("Sample").fill("-3")
-    run.click()
+    button.click()
     told("the sample is -3; expected a whole number of 0 to 2,147,483,647")
     page.get_by_label("Problem", exact=True).fill("  ")
     page.get_by_label("Sample").fill("0")
-    run.click()
+    button.click()
     told("there is no problem yet")
     assert "Traceback" not in page.content()
 

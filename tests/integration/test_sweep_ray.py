@@ -167,14 +167,13 @@ class Counted:
 def test_two_engines_share_the_samples_and_make_the_same_table(
     table: pl.DataFrame, runner: asyncio.Runner, engine: RayEngine, tmp_path: Path
 ) -> None:
-    pool = ray_pool({"base": str(MODEL)}, PARAMETERS)
-    (other,) = runner.run(pool.__aenter__())
-    replicas = [Counted(engine), Counted(other["base"])]
+    pool = ray_pool({"base": str(MODEL)}, PARAMETERS.model_copy(update={"data_parallel_size": 2}))
+    replicas = [Counted(replica["base"]) for replica in runner.run(pool.__aenter__())]
     try:
         pooled, _ = sweep(runner, replicas[0], tmp_path, beside=replicas[1:])
     finally:
         runner.run(pool.__aexit__(None, None, None))
-    assert min(replica.requests for replica in replicas) > 50
+    assert len(replicas) == 2 and min(replica.requests for replica in replicas) > 50
     assert pooled.equals(table)
 
 

@@ -138,7 +138,7 @@ def test_a_flow_is_finished_when_all_its_stages_are(runs: Path, monkeypatch: pyt
     done = finished(flow, "smoke", changes)
     last = markers[names[-1]].parent
     result = {"prepare-data": last, "train": last / "model", "sweep": last / "table"}.get(flow, last / "report.html")
-    assert done == (result, "separate beats vanilla" if flow == "sweep" else None)
+    assert done == (result, "separate beats vanilla" if flow == "sweep" else "")
 
 
 def test_what_does_more_than_its_stages_leave_is_never_finished(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
