@@ -12,6 +12,7 @@ import os
 import platform
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -33,6 +34,7 @@ from elastic_core.errors import UserError
 from elastic_core.fingerprint import HashCache, hash_files, model_fingerprint
 from elastic_core.statistics.cost import CostModel
 from elastic_core.sweep.grid import build_cells, first_ids, rows_of
+from elastic_core.sweep.sound import repeated_texts
 from elastic_core.sweep.store import Manifest
 from elastic_core.sweep.table import Throughput, throughput_file
 from elastic_core.trajectory import BUDGET, KEY
@@ -169,6 +171,7 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
     measured = None if sweep is None else sweep["request"].get("problems")
     if measured is not None:
         rows, problems = _chosen(rows, problems, list(manifest.benchmarks), measured)
+    rows, problems, remarks = _asked_once(rows, problems)
     trainings, trained_by = _trainings(preset, manifest)
     documents: dict[str, Any] = {"trajectory table": asdict(manifest)}
     if sweep is not None:
@@ -193,7 +196,8 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
             "table": str(place),
         },
         documents=documents,
-        remarks={} if attempts.is_empty() else {codeforces.BENCHMARK: codeforces.section(attempts, rated, theirs)},
+        remarks=remarks
+        | ({} if attempts.is_empty() else {codeforces.BENCHMARK: codeforces.section(attempts, rated, theirs)}),
         ratings=codeforces.rating_table(rated or []),
         preset=preset.name,
     )
@@ -229,6 +233,23 @@ def _chosen(
     """Rows and problems of a sweep that measures so many of each benchmark, in a table that may hold more."""
     ids = {name: first_ids(name, _known(rows, problems, name), num) for name in benchmarks}
     return rows.filter(rows_of(ids)), {key: problem for key, problem in problems.items() if key[1] in ids[key[0]]}
+
+
+def _asked_once(
+    rows: pl.LazyFrame, problems: Mapping[tuple[str, str], Problem]
+) -> tuple[pl.LazyFrame, dict[tuple[str, str], Problem], dict[str, str]]:
+    """Rows and problems without problems that repeat another one's text, and a remark on each such benchmark."""
+    again = repeated_texts(problems.values())
+    if not again:
+        return rows, dict(problems), {}
+    counts = Counter(benchmark for benchmark, _ in again)
+    remarks = {
+        name: f"{count} of its problems ask what another one asks: each question counts once.\n"
+        for name, count in counts.items()
+    }
+    keys = pl.LazyFrame(list(again), {"benchmark": pl.String, "problem": pl.String}, orient="row")
+    kept = {key: problem for key, problem in problems.items() if key not in again}
+    return rows.join(keys, on=["benchmark", "problem"], how="anti"), kept, remarks
 
 
 def _asked(sweep: Mapping[str, Any], rows: pl.LazyFrame, problems: Mapping[tuple[str, str], Problem]) -> Asked:

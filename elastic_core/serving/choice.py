@@ -19,7 +19,8 @@ import polars as pl
 
 from elastic_core.serving.levels import Effort, Gain, Level
 from elastic_core.statistics.accuracy import mean_score
-from elastic_core.statistics.budgets import MARGIN, comparable, differences_together
+from elastic_core.statistics.advice import MARGIN
+from elastic_core.statistics.budgets import comparable, differences_together
 from elastic_core.statistics.cost import on_frontier, p95
 from elastic_core.statistics.estimates import mean_tokens, problem_table
 from elastic_core.trajectory import BUDGET
