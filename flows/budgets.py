@@ -38,18 +38,21 @@ def measured_models(rows: pl.LazyFrame) -> list[str]:
     return [name for name in names if len(split_model(name)) == 1]
 
 
-def measured_levels(table: SweepTable, model: str, benchmarks: Sequence[str], margin: float) -> tuple[Levels, Choice]:
+def measured_levels(
+    table: SweepTable, model: str, benchmarks: Sequence[str], margin: float, *wanted: pl.Expr
+) -> tuple[Levels, Choice]:
     """The effort levels of one of `measured_models`, and how they were chosen.
 
     Args:
         benchmarks: to choose by; none is all that the model was measured on.
         margin: in [0, 1], as of `choose_levels`.
+        wanted: which rows; all without any.
 
     Raises:
         UserError: when the model was not measured on one of the benchmarks, or under no budget on all of them.
     """
-    wanted = pl.col("model") == model, *_LIMITED
-    found = sound_rows(table, [*KEY, "think_finish", *COLUMNS[4:]], *wanted)
+    columns = [*KEY, "think_finish", *COLUMNS[4:]]
+    found = sound_rows(table, columns, pl.col("model") == model, *_LIMITED, *wanted)
     known = found["benchmark"].unique().sort().to_list()
     for name in benchmarks:
         if name not in known:
