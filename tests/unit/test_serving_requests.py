@@ -139,6 +139,12 @@ def test_flags_are_read_as_vllm_reads_them(no: object) -> None:
     assert (planned.shows_reasoning, planned.shows_ids) == (False, False)
 
 
+@pytest.mark.parametrize(("kind", "counted"), [("chat", True), ("completions", False)])
+def test_the_echo_of_a_prompt_is_counted_where_it_is_told_apart(kind: Any, counted: bool) -> None:
+    lifted = {"think_budget": "unlimited", "solution_budget": "unlimited"}
+    assert plan(kind, {"echo": "yes", "vllm_xargs": lifted}, DEFAULT).counted is counted
+
+
 @pytest.mark.parametrize("asked", [None, {}, {"think_budget": None}, {"think_budget": None, "solution_budget": None}])
 def test_a_budget_that_is_null_is_not_given(asked: object) -> None:
     planned = plan("chat", {"vllm_xargs": asked}, DEFAULT)
@@ -188,9 +194,10 @@ def test_a_budget_under_another_name_is_refused(body: dict[str, Any], path: str,
 
 def test_other_fields_pass() -> None:
     """Those of OpenAI, of other servers and of extensions, and what asks for no limit."""
-    names = """messages model store metadata modalities prediction service_tier verbosity safety_identifier prompt_cache_key
-        best_of suffix reasoning_format separate_reasoning stream_reasoning include_thoughts reasoning_history top_a
-        transforms provider usage options keep_alive max_output_tokens num_predict cache_prompt resolution solution"""
+    names = """messages model store metadata modalities prediction service_tier verbosity safety_identifier
+        prompt_cache_key best_of suffix reasoning_format separate_reasoning stream_reasoning include_thoughts
+        reasoning_history top_a transforms provider usage options keep_alive max_output_tokens num_predict
+        cache_prompt resolution solution"""
     body = {name: {"effort": 1} for name in names.split()} | {
         "enable_thinking": True,
         "reasoning": None,
