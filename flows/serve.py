@@ -117,9 +117,10 @@ def command(
     directory, parameters, sweep = choices.models[name], choices.settings.engine, choices.settings.sweep
     stops = _stops(directory)
     levels = levels_beside(directory)
-    unmeasured = no_levels(name, directory)
+    if levels is None:
+        click.echo(no_levels(name, directory))
     offered = {str(effort): level.budget for effort, level in levels.levels.items()} if levels else {}
-    offer = Offer(stops, default, offered, unmeasured)
+    offer = Offer(stops, default, offered)
     sampling = _sampling(levels, sweep)
     arguments = server.arguments(directory, name, parameters, sampling, stops, host, port)
     return Command(

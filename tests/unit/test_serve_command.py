@@ -63,10 +63,9 @@ def test_levels_beside_the_model_are_offered(tmp_path: Path) -> None:
     assert offer.stops == Stops.of(load_markers(BASE)[1])
 
 
-def test_without_levels_a_request_learns_how_to_get_them() -> None:
-    offer = Offer.load(composed().environment[VARIABLE])
-    assert not offer.levels
-    assert "elastic budgets --from runs/PRESET/sweep/KEY/table --output" in offer.unmeasured
+def test_without_levels_the_terminal_says_how_to_get_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not Offer.load(composed().environment[VARIABLE]).levels
+    assert "elastic budgets --from runs/PRESET/sweep/KEY/table --output" in capsys.readouterr().out
 
 
 def test_levels_that_cannot_be_read_stop_the_server(tmp_path: Path) -> None:
