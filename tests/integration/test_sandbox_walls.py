@@ -233,7 +233,7 @@ def test_a_sandbox_without_its_folder_is_none(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def ordinary_folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp())
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
     shutil.chown(folder, ORDINARY, ORDINARY)
     yield folder
     shutil.rmtree(folder)
