@@ -40,8 +40,8 @@ def use_private_directory(*, new_if_taken: bool = False) -> None:
     """Have this process, and those that it starts from now on, put temporary files there.
 
     Args:
-        new_if_taken: make a directory of another name where the name is taken, so that nobody can keep us from
-            starting. Only its descendants know it.
+        new_if_taken: where the name is taken, make a directory of another name, which only this process's
+            descendants know: no other user can keep a command from starting.
 
     Raises:
         UserError: as `private_directory`.

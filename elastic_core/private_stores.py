@@ -18,9 +18,9 @@ key, and what they say is encrypted: CURVE, ZeroMQ's own. ZeroMQ drops without a
 
 verl (0.9.1) sends the weights, and handles of GPU memory, as pickles through a Unix socket in /tmp whose name can be
 guessed: another user who binds it first ends the training, or runs a program as the one who trains. `hide_weights` puts
-it into the private directory. To make a socket there, and to connect to one, a process has to enter the directory,
-which only this user's and root's may: so nobody else's pickle is read. Its name is derived from the training's key,
-as Ray numbers the jobs of every local cluster alike, and verl removes the socket that it finds.
+it into the private directory. Making a socket there, or connecting to one, takes entering that directory, which only
+this user's processes and root's may: no other user's pickle is read. Its name is derived from the training's key: Ray
+numbers the jobs of every local cluster alike, and verl removes the socket that it finds in its place.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ def hide_weights(transfer: Any) -> None:
 def _hidden(init: Any) -> Any:
     @wraps(init)
     def at_private_address(self: Any, zmq_handle: str, *args: Any, **options: Any) -> None:
-        name = hmac.digest(bytes.fromhex(os.environ[_QUEUE_KEY]), zmq_handle.encode(), "sha256").hex()
+        key = bytes.fromhex(os.environ.get(_QUEUE_KEY, ""))  # A training of verl's own has none.
+        name = hmac.digest(key, zmq_handle.encode(), "sha256").hex()
         # Of 107 characters that a socket's path may have, these are 33.
         init(self, f"ipc://{private_directory() / name[:32]}", *args, **options)
 
