@@ -51,8 +51,8 @@ class Left(NamedTuple):
 
 
 def left(root: psutil.Process) -> set[Left]:
-    """Of a process and all its descendants, now."""
-    family = {process.pid: process for process in (root, *root.children(recursive=True))}
+    """Of all descendants of a process, now. Its own output may go to a file anywhere."""
+    family = {process.pid: process for process in root.children(recursive=True)}
     found = {(each.pid, each.laddr, True) for each in psutil.net_connections("unix") if each.laddr}
     for process in family.values():
         with suppress(psutil.Error):
