@@ -39,11 +39,12 @@ def run(program: str, truth: CodeTruth) -> GradeStatus:
     """Run a program against all tests of a problem, up to the first that it fails, as soon as a processor is free.
 
     Returns:
-        CORRECT, WRONG, TIMEOUT or RUNTIME_ERROR; SANDBOX_ERROR when the sandbox failed, not the program.
+        CORRECT, WRONG, TIMEOUT or RUNTIME_ERROR.
 
     Raises:
         ValueError: when a test of a "functional" truth is no JSON, or a test program tests nothing or uses names that
             neither it nor a solution defines.
+        SandboxFailed: when the sandbox failed, not the program.
     """
     try:
         with slot():
@@ -51,9 +52,8 @@ def run(program: str, truth: CodeTruth) -> GradeStatus:
     except ProgramFailed as failure:
         _log.debug("%s: %s", failure.status, failure)
         return failure.status
-    except (SandboxFailed, OSError) as error:
-        _log.warning("the sandbox failed: %s", error)
-        return GradeStatus.SANDBOX_ERROR
+    except OSError as error:
+        raise SandboxFailed(f"the sandbox failed: {error}") from error
     return GradeStatus.CORRECT
 
 
@@ -110,6 +110,8 @@ def _print(sandbox: Sandbox, test: CodeTest, deadline: float) -> bytes:
     with _file(_encode(test.input)) as source, _file() as target:
         sandbox.send(b"", deadline, [source, target])
         answer = sandbox.receive(deadline)
+        if not answer:
+            raise SandboxFailed("the sandbox could start no process for the program")
         status = os.waitstatus_to_exitcode(int.from_bytes(answer[:4], "big"))
         if status == -signal.SIGXCPU:
             raise ProgramFailed(GradeStatus.TIMEOUT, "its processor time was up")
