@@ -16,7 +16,7 @@ Covered:
   fault. As many programs run at a time as there are processors (`slot`). Whatever ends a run, the namespace's init is
   killed, and it has ended, with all of its processes, when `Sandbox.close` returns. It also ends with the thread that
   started it.
-- Messages from inside: a length above `MAX_BYTES` is refused unread, and what they say is data.
+- Messages from inside: a length above what is expected, `MAX_BYTES` at most, is refused unread, and what they say is data.
 
 Not covered:
 - Faults of the kernel itself, and what processors leak through timing. For those, run graders on a machine that holds
@@ -157,11 +157,11 @@ class Sandbox:
                 self._wait(select.POLLOUT, deadline)
                 rest = rest[self._channel.send(rest[: 1 << 16]) :]
 
-    def receive(self, deadline: float) -> bytes:
-        """The next frame from inside. Arguments and errors as of `send`."""
+    def receive(self, deadline: float, longest: int = MAX_BYTES) -> bytes:
+        """The next frame from inside, of at most `longest` bytes. Arguments and errors else as of `send`."""
         with self._end_is_the_programs():
             (length,) = HEADER.unpack(self._read(HEADER.size, deadline))
-            if length > MAX_BYTES:
+            if length > min(longest, MAX_BYTES):
                 raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"a message of {length} bytes")
             return self._read(length, deadline)
 

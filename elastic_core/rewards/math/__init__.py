@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from elastic_core.rewards.extraction import last_boxed
 from elastic_core.rewards.grade import Grade, GradeStatus
-from elastic_core.rewards.math.compare import accepts, undecided
+from elastic_core.rewards.math.compare import MAX_LENGTH, accepts, undecided
 from elastic_core.rewards.math.pool import Exhausted, shared_pool
 from elastic_core.rewards.truth import MathTruth
 
@@ -40,7 +40,8 @@ def grade_math(solution: str, truth: str) -> Grade:
     if not answer:  # An empty box holds none.
         return Grade(0.0, GradeStatus.NO_ANSWER, None)
     try:
-        verdict = _verdict(answer, truth)
+        # A long answer is compared as spelled, and not worth a megabyte of memory.
+        verdict = (_verdict if len(answer) <= MAX_LENGTH else _verdict.__wrapped__)(answer, truth)
     except Exhausted:
         return Grade(0.0, GradeStatus.TIMEOUT, answer)
     return Grade(float(verdict), GradeStatus.CORRECT if verdict else GradeStatus.WRONG, answer)
