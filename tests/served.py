@@ -59,27 +59,29 @@ def model_with_levels(directory: Path) -> Path:
 @contextmanager
 def running(
     command: Sequence[str], port: int, log: Path, *, environment: Mapping[str, str] | None = None, seconds: float = 900
-) -> Iterator[psutil.Process]:
+) -> Iterator[psutil.Popen]:
     """A server that answers at /health; ended with SIGTERM, and it has to end by itself."""
     variables = {**os.environ, **(environment or {})}
     with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=variables)
+        process = psutil.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=variables)
     try:
         deadline = time.monotonic() + seconds
         while not _answers(port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"the server did not start:\n{log.read_text()[-4000:]}")
             time.sleep(0.5)
-        yield psutil.Process(process.pid)
-        process.terminate()
+        yield process
+        if process.poll() is None:
+            process.terminate()
         process.wait(120)
     finally:
-        process.kill()
+        if process.poll() is None:
+            process.kill()
         process.wait()
 
 
 @contextmanager
-def elastic_serve(model: Path, log: Path, *arguments: str) -> Iterator[tuple[str, psutil.Process]]:
+def elastic_serve(model: Path, log: Path, *arguments: str) -> Iterator[tuple[str, psutil.Popen]]:
     """Its address, up to /v1, and its process."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "flows.cli", "serve", "--model", str(model), "--port", str(port), *arguments]

@@ -9,13 +9,12 @@ from elastic_core.engines.parameters import EngineParameters
 
 _ADDABLE = {"middleware", "shutdown_timeout"}
 """That we set too, and a user may add to, or replace."""
-_CHECKED = {"model", "max_model_len", "api_key", "uds", "grpc", "headless"}
-"""That we do not set, and would be another model, context, key or way in than those that were checked."""
+_CHECKED = {"max_model_len", "api_key", "uds", "grpc", "headless"}
+"""That we may not set, and would be another context, key or way in than those that were checked."""
 _INSTEAD = {
     "host": "give --host before the --",
     "port": "give --port before the --",
     "model": "give --model before the --",
-    "model_tag": "give --model before the --",
     "api_key": "the key that clients give is in $VLLM_API_KEY",
 }
 
@@ -50,7 +49,8 @@ def _names(arguments: Sequence[str]) -> set[str]:
     parser = command.subparser_init(FlexibleArgumentParser().add_subparsers())
     for action in parser._actions:
         action.default = argparse.SUPPRESS  # Else what is given could not be told from defaults.
-    return set(vars(parser.parse_args(list(arguments))))
+    names = vars(parser.parse_args(list(arguments)))
+    return {"model" if name == "model_tag" else name for name in names}
 
 
 def _flag(name: str) -> str:

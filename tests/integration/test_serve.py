@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ from elastic_core.engines.vllm import VllmEngine
 from elastic_core.markers import chat_prompt, load_markers
 from elastic_core.miniature.problems import generate
 from elastic_core.seeds import request_seed
+from elastic_core.serving.further import conflict
+from elastic_core.serving.law import Stops
+from elastic_core.serving.server import arguments as server_arguments
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.trajectory import ThinkFinish, Trajectory
 from flows.endpoints import find_endpoints
@@ -51,6 +55,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with elastic_serve(model, directory / "log", *arguments) as (address, process):
             yield address
             family = process.children(recursive=True)
+            # Responses under way when it is told to end are whole, and then it ends.
+            seen = asyncio.run(while_streaming(address, process.terminate, max_tokens=200))
+            assert {(len(each.ids), each.finish) for each in seen} == {(200, "length")}
+            assert process.wait(120) == 0
         assert family
         _, left = psutil.wait_procs(family, timeout=30)
         assert not left
@@ -93,8 +101,13 @@ class Seen:
 
 
 async def chat(
-    client: openai.AsyncOpenAI, stream: bool, question: str = PROBLEMS[0].question, **arguments: Any
+    client: openai.AsyncOpenAI,
+    stream: bool,
+    question: str = PROBLEMS[0].question,
+    first: asyncio.Event | None = None,
+    **arguments: Any,
 ) -> Seen:
+    """Args: first: to be set at the first token of a stream."""
     extra = {"return_token_ids": True, **arguments.pop("extra_body", {})}
     options: Any = {
         "model": NAME,
@@ -116,6 +129,8 @@ async def chat(
         seen.usage = chunk.usage or seen.usage
         for choice in chunk.choices:
             seen.ids += getattr(choice, "token_ids", None) or []
+            if first is not None and seen.ids:
+                first.set()
             seen.reasoning += getattr(choice.delta, "reasoning", None) or ""
             seen.content += choice.delta.content or ""
             if choice.finish_reason:
@@ -132,6 +147,74 @@ def gathered(server: str, requests: list[Any]) -> list[Any]:
             return await asyncio.gather(*(request(client) for request in requests))
 
     return asyncio.run(run())
+
+
+async def while_streaming(server: str, act: Callable[[], None], **arguments: Any) -> list[Any]:
+    """What clients see of responses that stream when something is done to the server, or what stopped them."""
+    async with openai.AsyncOpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0) as client:
+        first = asyncio.Event()
+        extra = {"vllm_xargs": UNLIMITED, "ignore_eos": True}
+        requests = [
+            asyncio.create_task(chat(client, True, first=first, seed=i, extra_body=extra, **arguments))
+            for i in range(8)
+        ]
+        await first.wait()
+        act()
+        return await asyncio.gather(*requests, return_exceptions=True)
+
+
+def refused_arguments(tmp_path: Path) -> Iterator[tuple[list[str], str]]:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("host: 0.0.0.0\n")
+    for spelling in (
+        ["--logits-processors", "my:Processor"],
+        ["--logits_processors=my:Processor"],
+        ["--logits-proc", "my:Processor"],
+    ):
+        yield spelling, "--logits-processors after the --: `elastic serve` sets this itself; leave it out"
+    yield ["--additional-config.x", "1"], "--additional-config after"
+    yield ["-dp", "2"], r"--data-parallel-size after .*; give --set engine\.data_parallel_size=VALUE before the --"
+    yield ["--no-enable-prefix-caching"], "--enable-prefix-caching after"
+    yield ["--max-model-len", "1k"], r"give --set engine\.max_model_len=VALUE"
+    yield ["--host", "::"], "--host after .*; give --host before the --"
+    yield ["--disable-log-stats", "--config", str(settings)], "--host after"
+    yield ["--api-key", ""], r"is in \$VLLM_API_KEY"
+    yield ["--uds", "socket"], "--uds after"
+    yield ["other"], "--model after"
+    for speculative in (["--speculative_config.method", "ngram"], ["-sc", "{}"], ["--spec-model", "small"]):
+        yield speculative, "not served with speculative decoding"
+
+
+def test_after_the_dashes_nothing_is_taken_that_budgets_or_checks_hang_on(tmp_path: Path) -> None:
+    """In whatever spelling vLLM takes it. A test of vLLM's parser: it takes seconds to import."""
+    arguments = server_arguments(BASE, NAME, EngineParameters(), Sampling(), Stops.of(MARKERS), "127.0.0.1", 8000)[1:]
+    for further, sentence in refused_arguments(tmp_path):
+        assert re.search(sentence, conflict(arguments, further) or ""), further
+    for further in (
+        [],
+        ["--middleware", "my.Middleware", "--shutdown_timeout=300"],
+        ["--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--disable-log-stats", "-O3"],
+    ):
+        assert conflict(arguments, further) is None
+    with pytest.raises(SystemExit):
+        conflict(arguments, ["--no-such-argument"])
+
+
+@pytest.mark.slow
+def test_a_server_ends_though_responses_take_longer_than_they_may(tmp_path: Path) -> None:
+    with elastic_serve(BASE, tmp_path / "log", "--", "--shutdown-timeout", "1") as (address, process):
+        seen = asyncio.run(while_streaming(address, process.terminate, model="base", n=64, max_tokens=900))
+        assert any(isinstance(each, openai.APIError | httpx.RemoteProtocolError) for each in seen)
+        assert process.wait(120) == 0
+
+
+@pytest.mark.slow
+def test_a_server_whose_engine_dies_ends_as_one_that_failed(tmp_path: Path) -> None:
+    with elastic_serve(BASE, tmp_path / "log") as (_, process):
+        (engine,) = [child for child in process.children(recursive=True) if "EngineCore" in "".join(child.cmdline())]
+        engine.kill()
+        assert process.wait(120) == 1
+    assert "error: the server ended though nothing told it to" in (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize("level", BUDGETS)
