@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -87,6 +89,34 @@ def elastic_serve(model: Path, log: Path, *arguments: str) -> Iterator[tuple[str
     command = [sys.executable, "-m", "flows.cli", "serve", "--model", str(model), "--port", str(port), *arguments]
     with running(command, port, log) as process:
         yield f"http://127.0.0.1:{port}", process
+
+
+def streams(address: str, act: Callable[[], None], *, key: str = "none", count: int = 4, **arguments: Any) -> list[str]:
+    """What clients get of chats without a budget that are under way when `act` is called, however they end."""
+    messages = [{"role": "user", "content": "1+1=?"}]
+    unlimited = {"think_budget": "unlimited", "solution_budget": "unlimited"}
+    body = {"messages": messages, "vllm_xargs": unlimited, "ignore_eos": True, "stream": True, **arguments}
+
+    async def run() -> list[str]:
+        first, texts = asyncio.Event(), [""] * count
+
+        async def stream(i: int) -> None:
+            post = client.stream("POST", f"{address}/v1/chat/completions", json=body | {"seed": i})
+            with suppress(httpx.TransportError):
+                async with post as response:
+                    async for text in response.aiter_text():
+                        texts[i] += text
+                        first.set()
+
+        headers, limits = {"Authorization": f"Bearer {key}"}, httpx.Limits(max_connections=count)
+        async with httpx.AsyncClient(headers=headers, timeout=300, limits=limits) as client:
+            ends = asyncio.gather(*map(stream, range(count)))
+            await first.wait()
+            act()
+            await ends
+        return texts
+
+    return asyncio.run(run())
 
 
 def _answers(port: int) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,21 +25,18 @@ from elastic_core.engines.vllm import VllmEngine
 from elastic_core.markers import chat_prompt, load_markers
 from elastic_core.miniature.problems import generate
 from elastic_core.seeds import request_seed
-from elastic_core.serving.further import conflict
-from elastic_core.serving.law import Stops
-from elastic_core.serving.server import arguments as server_arguments
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.trajectory import ThinkFinish, Trajectory
 from flows.endpoints import find_endpoints
 from tests.exactness import broken_rules
-from tests.served import BASE, BUDGETS, elastic_serve, model_with_levels
+from tests.served import BASE, BUDGETS, elastic_serve, model_with_levels, streams
 from tests.swept import NUM_PROBLEMS, NUM_SAMPLES, Swept, grid, sweep
 
 TOKENIZER, MARKERS = load_markers(BASE)
 PROBLEMS = generate("hard", 96, seed=5, split="tune")
 QUESTION = [{"role": "user", "content": PROBLEMS[0].question}]
 UNLIMITED = {"think_budget": "unlimited", "solution_budget": "unlimited"}
-NAME = "model"
+NAME, KEY = "model", "secret"
 
 pytestmark = pytest.mark.timeout(1500)
 
@@ -51,13 +47,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     model = model_with_levels(directory / NAME)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ELASTIC_RUNS", str(directory / "runs"))
+        patch.setenv("VLLM_API_KEY", KEY)
         arguments = ("--budget", "16+8", "--set", "engine.max_model_len=512", "--set", "engine.max_num_seqs=64")
         with elastic_serve(model, directory / "log", *arguments) as (address, process):
             yield address
             family = process.children(recursive=True)
             # Responses under way when it is told to end are whole, and then it ends.
-            seen = asyncio.run(while_streaming(address, process.terminate, max_tokens=200))
-            assert {(len(each.ids), each.finish) for each in seen} == {(200, "length")}
+            for text in streams(address, process.terminate, key=KEY, model=NAME, max_tokens=100):
+                assert '"finish_reason":"length"' in text and "[DONE]" in text
             assert process.wait(120) == 0
         assert family
         _, left = psutil.wait_procs(family, timeout=30)
@@ -66,7 +63,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def client(server: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0)
+    return openai.OpenAI(base_url=f"{server}/v1", api_key=KEY, max_retries=0)
 
 
 @dataclass
@@ -101,13 +98,8 @@ class Seen:
 
 
 async def chat(
-    client: openai.AsyncOpenAI,
-    stream: bool,
-    question: str = PROBLEMS[0].question,
-    first: asyncio.Event | None = None,
-    **arguments: Any,
+    client: openai.AsyncOpenAI, stream: bool, question: str = PROBLEMS[0].question, **arguments: Any
 ) -> Seen:
-    """Args: first: to be set at the first token of a stream."""
     extra = {"return_token_ids": True, **arguments.pop("extra_body", {})}
     options: Any = {
         "model": NAME,
@@ -129,8 +121,6 @@ async def chat(
         seen.usage = chunk.usage or seen.usage
         for choice in chunk.choices:
             seen.ids += getattr(choice, "token_ids", None) or []
-            if first is not None and seen.ids:
-                first.set()
             seen.reasoning += getattr(choice.delta, "reasoning", None) or ""
             seen.content += choice.delta.content or ""
             if choice.finish_reason:
@@ -143,78 +133,10 @@ def gathered(server: str, requests: list[Any]) -> list[Any]:
     """What functions of a client return, all at once."""
 
     async def run() -> list[Any]:
-        async with openai.AsyncOpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0) as client:
+        async with openai.AsyncOpenAI(base_url=f"{server}/v1", api_key=KEY, max_retries=0) as client:
             return await asyncio.gather(*(request(client) for request in requests))
 
     return asyncio.run(run())
-
-
-async def while_streaming(server: str, act: Callable[[], None], **arguments: Any) -> list[Any]:
-    """What clients see of responses that stream when something is done to the server, or what stopped them."""
-    async with openai.AsyncOpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0) as client:
-        first = asyncio.Event()
-        extra = {"vllm_xargs": UNLIMITED, "ignore_eos": True}
-        requests = [
-            asyncio.create_task(chat(client, True, first=first, seed=i, extra_body=extra, **arguments))
-            for i in range(8)
-        ]
-        await first.wait()
-        act()
-        return await asyncio.gather(*requests, return_exceptions=True)
-
-
-def refused_arguments(tmp_path: Path) -> Iterator[tuple[list[str], str]]:
-    settings = tmp_path / "settings.yaml"
-    settings.write_text("host: 0.0.0.0\n")
-    for spelling in (
-        ["--logits-processors", "my:Processor"],
-        ["--logits_processors=my:Processor"],
-        ["--logits-proc", "my:Processor"],
-    ):
-        yield spelling, "--logits-processors after the --: `elastic serve` sets this itself; leave it out"
-    yield ["--additional-config.x", "1"], "--additional-config after"
-    yield ["-dp", "2"], r"--data-parallel-size after .*; give --set engine\.data_parallel_size=VALUE before the --"
-    yield ["--no-enable-prefix-caching"], "--enable-prefix-caching after"
-    yield ["--max-model-len", "1k"], r"give --set engine\.max_model_len=VALUE"
-    yield ["--host", "::"], "--host after .*; give --host before the --"
-    yield ["--disable-log-stats", "--config", str(settings)], "--host after"
-    yield ["--api-key", ""], r"is in \$VLLM_API_KEY"
-    yield ["--uds", "socket"], "--uds after"
-    yield ["other"], "--model after"
-    for speculative in (["--speculative_config.method", "ngram"], ["-sc", "{}"], ["--spec-model", "small"]):
-        yield speculative, "not served with speculative decoding"
-
-
-def test_after_the_dashes_nothing_is_taken_that_budgets_or_checks_hang_on(tmp_path: Path) -> None:
-    """In whatever spelling vLLM takes it. A test of vLLM's parser: it takes seconds to import."""
-    arguments = server_arguments(BASE, NAME, EngineParameters(), Sampling(), Stops.of(MARKERS), "127.0.0.1", 8000)[1:]
-    for further, sentence in refused_arguments(tmp_path):
-        assert re.search(sentence, conflict(arguments, further) or ""), further
-    for further in (
-        [],
-        ["--middleware", "my.Middleware", "--shutdown_timeout=300"],
-        ["--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--disable-log-stats", "-O3"],
-    ):
-        assert conflict(arguments, further) is None
-    with pytest.raises(SystemExit):
-        conflict(arguments, ["--no-such-argument"])
-
-
-@pytest.mark.slow
-def test_a_server_ends_though_responses_take_longer_than_they_may(tmp_path: Path) -> None:
-    with elastic_serve(BASE, tmp_path / "log", "--", "--shutdown-timeout", "1") as (address, process):
-        seen = asyncio.run(while_streaming(address, process.terminate, model="base", n=64, max_tokens=900))
-        assert any(isinstance(each, openai.APIError | httpx.RemoteProtocolError) for each in seen)
-        assert process.wait(120) == 0
-
-
-@pytest.mark.slow
-def test_a_server_whose_engine_dies_ends_as_one_that_failed(tmp_path: Path) -> None:
-    with elastic_serve(BASE, tmp_path / "log") as (_, process):
-        (engine,) = [child for child in process.children(recursive=True) if "EngineCore" in "".join(child.cmdline())]
-        engine.kill()
-        assert process.wait(120) == 1
-    assert "error: the server ended though nothing told it to" in (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize("level", BUDGETS)
@@ -341,6 +263,32 @@ def test_what_generates_without_budgets_is_closed(server: str) -> None:
     assert "no budgets are kept at /v1/responses" in response.json()["error"]["message"]
 
 
+OPEN = {
+    "/docs",
+    "/health",
+    "/load",
+    "/metrics",
+    "/openapi.json",
+    "/ping",
+    "/redoc",
+    "/tokenize",
+    "/detokenize",
+    "/version",
+}
+
+
+def test_without_the_key_nothing_is_open_but_what_the_documentation_names(server: str) -> None:
+    def status(method: str, path: str) -> int:
+        return httpx.request(method, server + path, json={} if method == "post" else None).status_code
+
+    paths = httpx.get(f"{server}/openapi.json").json()["paths"]
+    answers = {path: {status(method, path) for method in methods} for path, methods in paths.items()}
+    answers |= {path: {status("get", path)} for path in ("/docs", "/redoc", "/openapi.json")}
+    assert {path for path, found in answers.items() if found - {401, 404}} == OPEN
+    documented = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
+    assert all(f"`{path}`" in documented for path in OPEN)
+
+
 def metrics(server: str) -> dict[str, float]:
     lines = [line.rsplit(" ", 1) for line in httpx.get(f"{server}/metrics").text.splitlines()]
     return {name: float(value) for name, value in lines if name.startswith("elastic_") and "_created" not in name}
@@ -417,8 +365,11 @@ def served_and_separate(server: str, sampling: Sampling, budget: Budget, count: 
 
 
 @pytest.mark.slow  # As test_endpoint shows of a plain server.
-def test_a_sweep_of_it_is_the_sweep_of_an_engine_of_ours(server: str, tmp_path: Path) -> None:
+def test_a_sweep_of_it_is_the_sweep_of_an_engine_of_ours(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever budget the server would give a request that names none."""
+    monkeypatch.setenv("ELASTIC_API_KEY_BASE", KEY)
     strategies = ("vanilla", "budget_forcing", "separate", "separate_native")
 
     async def local() -> Swept:
