@@ -34,7 +34,7 @@ from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sa
 from elastic_core.trajectory import ThinkFinish, Trajectory
 from flows.endpoints import find_endpoints
 from tests.exactness import broken_rules
-from tests.served import BASE, BUDGETS, elastic_serve, model_with_levels
+from tests.served import BASE, BUDGETS, elastic_serve, model_with_levels, streams
 from tests.swept import NUM_PROBLEMS, NUM_SAMPLES, Swept, grid, sweep
 
 TOKENIZER, MARKERS = load_markers(BASE)
@@ -63,6 +63,10 @@ def server(log: Path) -> Iterator[str]:
         with elastic_serve(model, log, *arguments) as (address, process):
             yield address
             family = process.children(recursive=True)
+            # Responses under way when it is told to end are whole, and then it ends.
+            for text in streams(address, process.terminate, key=KEY, model=NAME, max_tokens=100):
+                assert '"finish_reason":"length"' in text and "[DONE]" in text
+            assert process.wait(120) == 0
         assert family
         _, left = psutil.wait_procs(family, timeout=30)
         assert not left
@@ -397,6 +401,32 @@ def test_what_generates_without_budgets_is_closed(server: str) -> None:
     response = post(server, b'{"input": "1+1=?"}', "/v1/responses")
     assert response.status_code == 404
     assert "no budgets are kept at /v1/responses" in response.json()["error"]["message"]
+
+
+OPEN = {
+    "/docs",
+    "/health",
+    "/load",
+    "/metrics",
+    "/openapi.json",
+    "/ping",
+    "/redoc",
+    "/tokenize",
+    "/detokenize",
+    "/version",
+}
+
+
+def test_without_the_key_nothing_is_open_but_what_the_documentation_names(server: str) -> None:
+    def status(method: str, path: str) -> int:
+        return httpx.request(method, server + path, json={} if method == "post" else None).status_code
+
+    paths = httpx.get(f"{server}/openapi.json").json()["paths"]
+    answers = {path: {status(method, path) for method in methods} for path, methods in paths.items()}
+    answers |= {path: {status("get", path)} for path in ("/docs", "/redoc", "/openapi.json")}
+    assert {path for path, found in answers.items() if found - {401, 404}} == OPEN
+    documented = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
+    assert all(f"`{path}`" in documented for path in OPEN)
 
 
 def metrics(server: str) -> dict[str, float]:
