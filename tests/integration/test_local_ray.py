@@ -1,6 +1,5 @@
 """What another user of the machine can do to a Ray cluster that a flow starts."""
 
-import contextlib
 import json
 import multiprocessing
 import os
@@ -16,6 +15,7 @@ import pytest
 
 from elastic_core.ray_cluster import RayCluster
 from elastic_core.training import launch
+from tests.command_lines import command_lines
 from tests.listening import listening
 
 pytestmark = pytest.mark.timeout(300)
@@ -90,15 +90,6 @@ print("found", *found)
 """
 
 
-def command_lines() -> dict[int, str]:
-    """Of all processes, as every user of the machine reads them."""
-    lines = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            lines[int(process.name)] = (process / "cmdline").read_text(errors="replace").replace("\0", " ")
-    return lines
-
-
 def test_a_job_gets_its_secrets_shows_none_and_everything_listens_on_loopback(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -110,7 +101,7 @@ def test_a_job_gets_its_secrets_shows_none_and_everything_listens_on_loopback(
     job = client.submit_job(entrypoint=f"python {tmp_path / 'job.py'}", metadata={launch.PRIVATE: private})
     while not client.get_job_status(job).is_terminal():
         seen |= listening(psutil.Process(cluster.head))
-        shown |= set(command_lines().values())
+        shown |= command_lines()
         time.sleep(0.02)
     log = client.get_job_logs(job)
     assert client.get_job_status(job) == "SUCCEEDED", log[-2000:]
