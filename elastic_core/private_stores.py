@@ -31,13 +31,15 @@ import os
 import secrets
 import socket
 import sys
+from collections.abc import Mapping
 from functools import wraps
+from types import MappingProxyType
 from typing import Any
 
 from elastic_core.private_directory import private_directory, use_private_directory
 
 _QUEUE_KEY = "ELASTIC_QUEUE_KEY"
-"""256 bits, as hexadecimal digits. In the environment, which only their user may read of a process."""
+"""256 bits, as hexadecimal digits."""
 
 
 def install() -> None:
@@ -92,10 +94,19 @@ def _listener(host: str, port: int) -> socket.socket | None:
     return listener
 
 
-def protected(runtime_env: dict[str, Any]) -> dict[str, Any]:
-    """Ray's runtime environment of a job whose workers all share a key of their own."""
-    variables = {**runtime_env.get("env_vars", {}), _QUEUE_KEY: secrets.token_hex(32)}
-    return {**runtime_env, "env_vars": variables, "worker_process_setup_hook": f"{__name__}.install_in_worker"}
+def protected(runtime_env: dict[str, Any], variables: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    """Ray's runtime environment of a job whose workers all share a key of their own, and these variables.
+
+    Ray keeps the hook, and with it what is secret. Its `env_vars` stand on each worker's command line while that starts
+    (Ray 2.60), where every user of the machine reads them.
+    """
+    private = {**variables, _QUEUE_KEY: secrets.token_hex(32)}
+
+    def install_variables() -> None:
+        os.environ.update(private)
+        install_in_worker()
+
+    return {**runtime_env, "worker_process_setup_hook": install_variables}
 
 
 def install_in_worker() -> None:

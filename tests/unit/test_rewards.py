@@ -231,8 +231,8 @@ def test_any_answer_is_compared_without_an_error(answer: str) -> None:
 
 def test_long_answers_are_not_remembered() -> None:
     before = rewards_math._verdict.cache_info().currsize
-    for number in range(3):
-        answer = f"{number}" + "0" * MAX_LENGTH
+    for digit in "123":
+        answer = digit + "0" * MAX_LENGTH
         assert grade("math", f"</think>\\boxed{{{answer}}}", "1").status is GradeStatus.WRONG
         assert grade("math", f"</think>\\boxed{{{answer}}}", answer).status is GradeStatus.CORRECT
     assert rewards_math._verdict.cache_info().currsize == before

@@ -20,8 +20,8 @@ from elastic_core.rewards.grade import GradeStatus
 from elastic_core.rewards.truth import CodeTest, CodeTruth
 
 TEST_SECONDS = 10.0
-"""Of a test, in the program's own time (`OwnTime`), and of what a test program makes of an answer; or twice the problem's own limit, where that is more, which is made
-for faster languages."""
+"""Of a test, in the program's own time (`OwnTime`), and of what a test program makes of an answer; or twice the
+problem's own limit, where that is more, which is made for faster languages."""
 
 PROGRAM_SECONDS = 60.0
 SECONDS_PER_TEST = 2.0

@@ -16,7 +16,8 @@ Covered:
   fault. As many programs run at a time as there are processors (`slot`). Whatever ends a run, the namespace's init is
   killed, and it has ended, with all of its processes, when `Sandbox.close` returns. It also ends with the thread that
   started it.
-- Messages from inside: a length above what is expected, `MAX_BYTES` at most, is refused unread, and what they say is data.
+- Messages from inside: a length above what can be right, at most `MAX_BYTES`, is refused unread, and what they say is
+  data.
 
 Not covered:
 - Faults of the kernel itself, and what processors leak through timing. For those, run graders on a machine that holds
