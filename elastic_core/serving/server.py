@@ -92,7 +92,11 @@ def _main(program: str, *arguments: str) -> None:
     from elastic_core.serving.further import conflict
 
     ours, further = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
-    if sentence := conflict(ours[1:], further):
+    try:
+        sentence = conflict(ours[1:], further)
+    except SystemExit as end:
+        sys.exit(end.code or 2)  # vLLM's help was asked for: nothing was served.
+    if sentence:
         print(f"error: {sentence}", file=sys.stderr)
         sys.exit(2)
     uvicorn.Config = functools.partial(uvicorn.Config, timeout_graceful_shutdown=CLOSE_SECONDS)  # type: ignore
