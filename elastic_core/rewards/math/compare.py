@@ -26,8 +26,8 @@ MAX_DEPTH = 6
 MAX_PARTS = 20
 """Parts of a list or set that are compared each with each; of more, only those spelled differently count."""
 CLOSE_ENOUGH = Fraction(1, 10**6)
-"""Relative difference up to which a decimal stands for a number that no decimal equals: 0.333333 for a third, 1.414214
-for a root."""
+"""Relative difference up to which a decimal stands for an irrational number: 1.414214 for a root. A fraction stands for
+an accepted 0.333333, and 0.333333 not for a third."""
 
 Leaf = Callable[[str, str, float | None], bool | None]
 """Compares an answer with an accepted one, both normal, within a tolerance; None when it does not know."""
@@ -77,6 +77,17 @@ def _equal_quantity(text: str, accepted: str, truth: MathTruth, leaf: Leaf) -> b
 
 def _equal(answer: str, accepted: str, tolerance: float | None, leaf: Leaf, depth: int = 0) -> bool | None:
     """Whether two normal texts mean the same."""
+    answer, accepted = _unwrapped(answer, depth), _unwrapped(accepted, depth)
+    if depth < MAX_DEPTH and _is_equation(answer) != _is_equation(accepted):
+        sides, rounded = _sides(answer if _is_equation(answer) else accepted)
+        return _all(
+            chain(
+                [len(set(sides)) == len(sides), all(map(number, rounded))],  # 5=5 says nothing
+                (_equal(side, accepted, tolerance, leaf, depth + 1) for side in sides if _is_equation(answer)),
+                (_equal(answer, side, tolerance, leaf, depth + 1) for side in sides if _is_equation(accepted)),
+                (_equal(sides[-1], text, _rounding(text), leaf, depth + 1) for text in rounded),
+            )
+        )
     if _is_list(answer) or _is_list(accepted):  # each of its parts has a unit of its own
         return _equal_values(answer, accepted, tolerance, leaf, depth)
     accepted, wanted = split_unit(accepted)
@@ -92,7 +103,7 @@ def _is_list(text: str) -> bool:
 
 def _equal_values(answer: str, accepted: str, tolerance: float | None, leaf: Leaf, depth: int) -> bool | None:
     """As `_equal`, without units."""
-    answer, accepted = _without_names(_unwrapped(answer), _unwrapped(accepted))
+    answer, accepted = _without_names(_unwrapped(answer, depth), _unwrapped(accepted, depth))
     words = _equal_words(answer, accepted)
     if words is not None:
         return words
@@ -118,39 +129,67 @@ def _close(answer: Number, accepted: Number, tolerance: float | None) -> bool:
         return True
     if tolerance is not None:
         return difference <= Fraction(str(tolerance))
-    exact = accepted if answer.is_decimal else answer
-    if answer.is_decimal == accepted.is_decimal or _is_finite_decimal(exact.value):
+    if answer.is_decimal or not accepted.is_decimal or _is_finite_decimal(answer.value):
         return False
-    return difference <= CLOSE_ENOUGH * abs(exact.value)
+    return difference <= CLOSE_ENOUGH * abs(answer.value)
 
 
 def _is_finite_decimal(value: Fraction) -> bool:
     return pow(10, value.denominator.bit_length(), value.denominator) == 0
 
 
-def _unwrapped(text: str) -> str:
-    r"""Without the brackets around a single thing: `(C)`, and `\text{…}` around all of it."""
+def _unwrapped(text: str, depth: int) -> str:
+    r"""Without the brackets around a single thing: `(C)`, and `\text{…}` around all of it. A set is not its element
+    where it is in another."""
     for _ in range(MAX_DEPTH):
         if match := re.fullmatch(r"\\text\{\(([^{}()]*)\)\}", text):
             text = rf"\text{{{match[1]}}}"
         elif (group := bracketed(text)) and len(group.parts) == 1 and group.brackets in ("()", "{}", "[]"):
+            if group.brackets == "{}" and (depth or group.parts[0].startswith((r"\emptyset", r"\{"))):
+                break
             text = group.parts[0]
         else:
             break
     return text
 
 
-_NAME = re.compile(r"([a-zA-Z](?:_(?:[0-9a-zA-Z]|\{[^{}]*\}))?'?(?:\([a-z]\))?|\\[a-zA-Z]+)(?:=|\\in ?)([^=<>]+)")
+_NAME = (
+    r"(?:m?\\(?!pi(?![a-z]))[a-zA-Z]+ ?[a-zA-Z]*(?:\{[a-zA-Z]+\}|\([^()]*\))?|\\text\{[^{}]*\}|\|[A-Z]+\||\[[A-Z]+\]"
+    r"|(?:[a-z]|[A-Z]+)(?:_(?:[0-9a-zA-Z]|\{[^{}]*\}))?'*(?:\^\{-1\})?(?:\(-?[^()+-]*\))?)"
+)
+_ONLY_NAME = re.compile(_NAME)
+_NAMED = re.compile(rf"({_NAME})(?:=|\\in ?|\\equiv ?)([^=<>]+)")
+_EQUALS = re.compile(r"=(?![^(]*\))")
 
 
 def _without_names(answer: str, accepted: str) -> tuple[str, str]:
     """`x=5` as 5, unless the two are called differently, or the other is another equation: `2x+1=y`."""
-    first, second = _NAME.fullmatch(answer), _NAME.fullmatch(accepted)
+    first, second = _NAMED.fullmatch(answer), _NAMED.fullmatch(accepted)
     if first and second:
         return (first[2], second[2]) if first[1] == second[1] else (answer, accepted)
     if "=" in (accepted if first else answer):
         return answer, accepted
     return (first[2] if first else answer), (second[2] if second else accepted)
+
+
+def _is_equation(text: str) -> bool:
+    return ("=" in text or r"\approx" in text) and parts_of(text) is None
+
+
+def _sides(equation: str) -> tuple[list[str], list[str]]:
+    r"""Of `x=2^3=8\approx 8.0` the sides without a name at an end, `2^3` and 8, and to what they are rounded."""
+    exact, *rounded = (part.strip() for part in equation.split(r"\approx"))
+    sides = _EQUALS.split(exact)
+    if _ONLY_NAME.fullmatch(sides[0]):
+        return (sides[1:], rounded) if len(sides) > 1 else (rounded[:1], rounded[1:])
+    if len(sides) > 1 and _ONLY_NAME.fullmatch(sides[-1]):
+        sides.pop()
+    return sides, rounded
+
+
+def _rounding(decimal: str) -> float:
+    """Half a unit in the last place."""
+    return 0.5 * 10.0 ** -len(decimal.partition(".")[2])
 
 
 def _as_sets(answer: str, accepted: str) -> tuple[str, str]:
@@ -163,6 +202,11 @@ def _as_sets(answer: str, accepted: str) -> tuple[str, str]:
 
 _WORDS = re.compile(r"\\text\{([^{}]*)\}")
 _CAPITALS = re.compile(r"[A-Z]{2,}")
+_LETTER = re.compile(r"(?:\\text\{)?([A-Z])\}?")
+_CHOICE = re.compile(  # of `(C)\ 5` C
+    r"(?:\\text\{)?(?:\(([A-Z])\)|([A-Z])[.):])\}?"
+    r"(?:(?=[0-9a-z.]|\\(?:text|frac|sqrt|dollar|pi)(?![a-z]))(?!.*\([A-Z]\)).*)?"
+)
 _LETTERS = re.compile(r"[a-zA-Z][a-zA-Z ,.'-]*")
 
 
@@ -170,6 +214,9 @@ def _equal_words(answer: str, accepted: str) -> bool | None:
     r"""Whether two words are the same, where at least one is marked as one by `\text`; None if they are not words."""
     if answer == accepted:
         return True
+    for one, other in ((answer, accepted), (accepted, answer)):
+        if (letter := _LETTER.fullmatch(one)) and (choice := _CHOICE.fullmatch(other)):
+            return letter[1] == (choice[1] or choice[2])
     if _CAPITALS.fullmatch(answer) and _CAPITALS.fullmatch(accepted):  # points and words, not products
         return False
     first, second = _WORDS.fullmatch(answer), _WORDS.fullmatch(accepted)

@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 from elastic_core.rewards.truth import split_answers
 
-_PM, _MP = re.compile(r"\\pm ?"), re.compile(r"\\mp ?")
+_PM, _MP = re.compile(r"\\pm(?![a-z]) ?"), re.compile(r"\\mp(?![a-z]) ?")
 _MATRIX = re.compile(r"\\begin\{([pbB]?matrix)\}(.*)\\end\{\1\}", re.DOTALL)
+_TRANSPOSED = re.compile(r"(.+[)}\]])\^\{?(?:T|\\top|\\text\{T\})\}?", re.DOTALL)
 _SIGN = re.compile(r"(<|>|\\leq(?![a-zA-Z])|\\geq(?![a-zA-Z])|\\neq(?![a-zA-Z])|=)")
 _JOINT = re.compile(r"(\\cup(?![a-zA-Z])|\\cap(?![a-zA-Z])|,)")
 _VARIABLE = re.compile(r"[a-zA-Z]|\\(?:alpha|beta|theta|lambda)")
+_VECTORS = ("()", "[]", "matrix")
 _MIRRORED = {"<": ">", ">": "<", "\\leq": "\\geq", "\\geq": "\\leq", "\\neq": "\\neq"}
 
 
@@ -29,6 +31,8 @@ def parts_of(text: str) -> Group | None:
     if match := _MATRIX.fullmatch(text):
         rows = match[2].split(r"\newline")
         return Group("matrix", tuple(row.strip() for row in rows if row.strip()))
+    if (match := _TRANSPOSED.fullmatch(text)) and (group := parts_of(match[1])) and group.brackets in _VECTORS:
+        return Group("matrix", tuple("&".join(column) for column in zip(*cells(group), strict=False)))
     group = bracketed(text)
     if group is None:
         parts = _expanded(split_answers(text))
@@ -56,7 +60,7 @@ def _expanded(parts: Iterable[str]) -> tuple[str, ...]:
     r"""Two answers for each `\pm`."""
     result: list[str] = []
     for part in parts:
-        if r"\pm" in part and not bracketed(part):
+        if _PM.search(part) and not bracketed(part):
             result += (
                 _MP.sub("-", _PM.sub("+", part)).removeprefix("+").strip(),
                 _MP.sub("+", _PM.sub("-", part)).strip(),
