@@ -14,7 +14,16 @@ from fractions import Fraction
 from itertools import chain
 
 from elastic_core.rewards.math.normal import Number, normal, number
-from elastic_core.rewards.math.structure import Group, bracketed, cells, parts_of, solutions
+from elastic_core.rewards.math.structure import (
+    NAMED,
+    Group,
+    bracketed,
+    cells,
+    is_equation,
+    parts_of,
+    sides_of,
+    solutions,
+)
 from elastic_core.rewards.math.units import in_one_unit, split_unit, unit, without_unit
 from elastic_core.rewards.truth import MathTruth
 
@@ -78,22 +87,25 @@ def _equal_quantity(text: str, accepted: str, truth: MathTruth, leaf: Leaf) -> b
 def _equal(answer: str, accepted: str, tolerance: float | None, leaf: Leaf, depth: int = 0) -> bool | None:
     """Whether two normal texts mean the same."""
     answer, accepted = _unwrapped(answer, depth), _unwrapped(accepted, depth)
-    if depth < MAX_DEPTH and _is_equation(answer) != _is_equation(accepted):
-        sides, rounded = _sides(answer if _is_equation(answer) else accepted)
-        return _all(
-            chain(
-                [len(set(sides)) == len(sides), all(map(number, rounded))],  # 5=5 says nothing
-                (_equal(side, accepted, tolerance, leaf, depth + 1) for side in sides if _is_equation(answer)),
-                (_equal(answer, side, tolerance, leaf, depth + 1) for side in sides if _is_equation(accepted)),
-                (_equal(sides[-1], text, _rounding(text), leaf, depth + 1) for text in rounded),
-            )
-        )
+    if depth < MAX_DEPTH and is_equation(answer) != is_equation(accepted):
+        return _equal_sides(answer, accepted, lambda a, b, within: _equal(a, b, within, leaf, depth + 1), tolerance)
     if _is_list(answer) or _is_list(accepted):  # each of its parts has a unit of its own
         return _equal_values(answer, accepted, tolerance, leaf, depth)
     accepted, wanted = split_unit(accepted)
     answer, given = without_unit(answer, wanted)
     pairs = in_one_unit(answer, given, accepted, wanted)
     return _any(_equal_values(one, other, tolerance, leaf, depth) for one, other in pairs)
+
+
+def _equal_sides(answer: str, accepted: str, equal: Leaf, tolerance: float | None) -> bool | None:
+    r"""Whether all sides of the one that is an equation are the other; of `\sqrt{2}\approx 1.4` the first, where the
+    second is the first rounded. `5=5` says nothing."""
+    sides, rounded = sides_of(answer if is_equation(answer) else accepted)
+    if len(set(sides)) < len(sides) or not all(map(number, rounded)):
+        return False
+    pairs = [(side, accepted) if is_equation(answer) else (answer, side) for side in sides]
+    roundings = [(sides[-1], text, 0.5 * 10.0 ** -len(text.partition(".")[2])) for text in rounded]
+    return _all(chain((equal(*pair, tolerance) for pair in pairs), (equal(*one) for one in roundings)))
 
 
 def _is_list(text: str) -> bool:
@@ -141,7 +153,7 @@ def _is_finite_decimal(value: Fraction) -> bool:
 def _unwrapped(text: str, depth: int) -> str:
     r"""Without the brackets around a single thing: `(C)`, and `\text{…}` around all of it. A set is not its element
     where it is in another."""
-    for _ in range(MAX_DEPTH):
+    for _ in range(MAX_DEPTH if text.endswith((")", "]", "}")) else 0):
         if match := re.fullmatch(r"\\text\{\(([^{}()]*)\)\}", text):
             text = rf"\text{{{match[1]}}}"
         elif (group := bracketed(text)) and len(group.parts) == 1 and group.brackets in ("()", "{}", "[]"):
@@ -153,43 +165,14 @@ def _unwrapped(text: str, depth: int) -> str:
     return text
 
 
-_NAME = (
-    r"(?:m?\\(?!pi(?![a-z]))[a-zA-Z]+ ?[a-zA-Z]*(?:\{[a-zA-Z]+\}|\([^()]*\))?|\\text\{[^{}]*\}|\|[A-Z]+\||\[[A-Z]+\]"
-    r"|(?:[a-z]|[A-Z]+)(?:_(?:[0-9a-zA-Z]|\{[^{}]*\}))?'*(?:\^\{-1\})?(?:\(-?[^()+-]*\))?)"
-)
-_ONLY_NAME = re.compile(_NAME)
-_NAMED = re.compile(rf"({_NAME})(?:=|\\in ?|\\equiv ?)([^=<>]+)")
-_EQUALS = re.compile(r"=(?![^(]*\))")
-
-
 def _without_names(answer: str, accepted: str) -> tuple[str, str]:
     """`x=5` as 5, unless the two are called differently, or the other is another equation: `2x+1=y`."""
-    first, second = _NAMED.fullmatch(answer), _NAMED.fullmatch(accepted)
+    first, second = NAMED.fullmatch(answer), NAMED.fullmatch(accepted)
     if first and second:
         return (first[2], second[2]) if first[1] == second[1] else (answer, accepted)
     if "=" in (accepted if first else answer):
         return answer, accepted
     return (first[2] if first else answer), (second[2] if second else accepted)
-
-
-def _is_equation(text: str) -> bool:
-    return ("=" in text or r"\approx" in text) and parts_of(text) is None
-
-
-def _sides(equation: str) -> tuple[list[str], list[str]]:
-    r"""Of `x=2^3=8\approx 8.0` the sides without a name at an end, `2^3` and 8, and to what they are rounded."""
-    exact, *rounded = (part.strip() for part in equation.split(r"\approx"))
-    sides = _EQUALS.split(exact)
-    if _ONLY_NAME.fullmatch(sides[0]):
-        return (sides[1:], rounded) if len(sides) > 1 else (rounded[:1], rounded[1:])
-    if len(sides) > 1 and _ONLY_NAME.fullmatch(sides[-1]):
-        sides.pop()
-    return sides, rounded
-
-
-def _rounding(decimal: str) -> float:
-    """Half a unit in the last place."""
-    return 0.5 * 10.0 ** -len(decimal.partition(".")[2])
 
 
 def _as_sets(answer: str, accepted: str) -> tuple[str, str]:

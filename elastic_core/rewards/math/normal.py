@@ -66,60 +66,58 @@ _ANSWER_IS = r"(?i:(?:the )?(?:final |correct )?(?:answer|option|choice)(?: is\b
 _HOUR = r"(?<=:[0-9][0-9])\s*(?:\\text\{\s*)?"
 _BOUNDS = r"[^][(),]+,[^][(),]+"
 
-_SPELLINGS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (r"\\\\(?=[a-zA-Z])(?!.*\{[a-zA-Z]*(?:matrix|array)\})", r"\\"),  # a command escaped twice, as in JSON
-        (r"\\\\", r"\\newline "),
-        (r"\\\$", r"\\dollar "),
-        (r"\$|\\[()](?![a-zA-Z])|\\!\s*", ""),  # a thin negative space joins digits: 10,\!080
-        (r"\\(?:left|right|bigl|bigr|Bigl|Bigr|big|Big)(?![a-zA-Z])\s*\.?", ""),
-        (r",\\,(?=[0-9]{3}(?![0-9]))", ","),  # 10,\,080 is a number, 10, 80 are two
-        (r"\\[,;:\s]", " "),
-        (rf"\\({'|'.join(_COMMANDS)})(?![a-zA-Z])\s*", lambda match: _COMMANDS[match[1]]),
-        (r"\\text\{\s*([0-9][0-9.,]*)\s+([^{}0-9]+)\}", r"\1\\text{ \2}"),
-        (r"\\math(?:bf|bb)\s*(?:\{([NQRZ])\}|([NQRZ])(?![a-zA-Z]))", r"\\mathbb{\1\2}"),
-        (r"\\(?:text|math(?:bf|it))(?:\{\s*([ei])\s*\}|([ei])(?![a-zA-Z]))", r"\1\2"),
-        *[(rf"\\(?:{_STYLE})\s*(?:\{{([^{{}}]*(?:\{{[^{{}}]*\}}[^{{}}]*)*)\}}|([0-9a-zA-Z]))", r"\1\2")] * 2,
-        (rf"^(\\text\{{)?\s*{_ANSWER_IS}\s*", r"\1"),
-        (r"√\s*(?:\(([^()]*)\)|([0-9]+(?:\.[0-9]+)?|[a-zA-Z]))", r"\\sqrt{\1\2}"),
-        (r"\\dot\s*\{?([0-9])\}?([0-9]*)\\dot\s*\{?([0-9])\}?", r"\\overline{\1\2\3}"),
-        (r"\\(?:overline|bar|dot)\s*(?:\{([0-9]+)\}|([0-9]))", r"\\overline{\1\2}"),
-        (r"^([+-]?[0-9]*\.[0-9]*)\(([0-9]+)\)$", r"\1\\overline{\2}"),
-        (r"\{([,:])\}", r"\1"),
-        (rf"{_AND}|{_OR}", ","),
-        (r"\\text\{\s*\}", ""),
-        (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))", r"\\degree "),
-        (r"\\%|\\text\{\s*per ?cent\s*\}|(?<![a-zA-Z\\])per ?cent(?![a-zA-Z])", "%"),
-        (r"\\text\{\s*(?:\\dollar|USD)\s*([0-9.,]*)\}|^US(?:\\dollar|D(?=\s*[0-9]))", r"\\dollar \1"),
-        (r"(?:\{([^{}]*)|^([^{}]*))\\choose(?![a-zA-Z])\s*(?:([^{}]*)\}|([^{}]*)$)", r"\\binom{\1\2}{\3\4}"),
-        (r"(?:\{\}|(?<![0-9a-zA-Z)}\]]))[_^]\{?([0-9]+)\}?\s*(?:C|\\text\{C\})_\{?([0-9]+)\}?", r"\\binom{\1}{\2}"),
-        (r"\\(frac|binom)\s*([0-9a-zA-Z])\s*([0-9a-zA-Z])", r"\\\1{\2}{\3}"),
-        (r"\\(frac|binom)\s*([0-9a-zA-Z])\s*\{", r"\\\1{\2}{"),
-        (r"(\\(?:frac|binom)\s*\{[^{}]*\})\s*([0-9a-zA-Z])", r"\1{\2}"),
-        (r"\\frac\{\s*(\\text\{[^{}]*\})\s*\}\{\s*(\\text\{[^{}]*\}(?:\^[0-9])?)\s*\}", r"\1/\2"),
-        (r"\\sqrt\s*([0-9a-zA-Z])", r"\\sqrt{\1}"),
-        (r"([_^])\s*\{\s*([0-9a-zA-Z])\s*\}(?![0-9])", r"\1\2"),
-        (r"\^\s*\{\s*\\prime\s*\\prime\s*\}", "''"),
-        (r"\^\s*(?:\{\s*\\prime\s*\}|\\prime(?![a-zA-Z]))", "'"),
-        (rf"{_HOUR}[aA]\.?\s?[mM]\.?\s*\}}?$", r"\\text{AM}"),
-        (rf"{_HOUR}[pP]\.?\s?[mM]\.?\s*\}}?$", r"\\text{PM}"),
-        (r"(?:\\text\{\s*\(?|\(\s*(?:\\text\{)?)\s*\\?p?mod(?:ulo)?\s*\}?\s*\{?([0-9]+)\}?\s*\)?\}?$", r"\\pmod{\1}"),
-        (r"\\pmod ([0-9]+)$", r"\\pmod{\1}"),
-        (r">=", r"\\geq "),
-        (r"<=", r"\\leq "),
-        (r"\s+", " "),
-        # The space in 1, 234 tells two numbers from one.
-        (r"(?<![a-zA-Z0-9])(?!(?<=[0-9],) [0-9]) | (?![a-zA-Z0-9])", ""),
-        (r"(?<!\\)[.,;:]+(?=\}?$)", ""),
-        (r"(?<![0-9a-zA-Z)}\]])\+(?=\\infty)", ""),
-        (rf"(^|\\cup|\\in|,)\]({_BOUNDS}[][])", r"\1(\2"),
-        (rf"([(\[]{_BOUNDS})\[", r"\1)"),
-        (r"^\\\{\\\}$", r"\\emptyset"),
-        (r"^\\\{([a-zA-Z])(?:\\in\\mathbb\{R\})?(?:\\mid|:|\|) ?(.*(?<![a-zA-Z])\1(?![a-zA-Z]).*)\\\}$", r"\2"),
-        (r"(^|\\in)\\mathbb\{R\}$", r"\1(-\\infty,\\infty)"),
-    )
+_TABLE: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (r"\\\\(?=[a-zA-Z])(?!.*\{[a-zA-Z]*(?:matrix|array)\})", r"\\"),  # a command escaped twice, as in JSON
+    (r"\\\\", r"\\newline "),
+    (r"\\\$", r"\\dollar "),
+    (r"\$|\\[()](?![a-zA-Z])|\\!\s*", ""),  # a thin negative space joins digits: 10,\!080
+    (r"\\(?:left|right|bigl|bigr|Bigl|Bigr|big|Big)(?![a-zA-Z])\s*\.?", ""),
+    (r",\\,(?=[0-9]{3}(?![0-9]))", ","),  # 10,\,080 is a number, 10, 80 are two
+    (r"\\[,;:\s]", " "),
+    (rf"\\({'|'.join(_COMMANDS)})(?![a-zA-Z])\s*", lambda match: _COMMANDS[match[1]]),
+    (r"\\text\{\s*([0-9][0-9.,]*)\s+([^{}0-9]+)\}", r"\1\\text{ \2}"),
+    (r"\\math(?:bf|bb)\s*(?:\{([NQRZ])\}|([NQRZ])(?![a-zA-Z]))", r"\\mathbb{\1\2}"),
+    (r"\\(?:text|math(?:bf|it))(?:\{\s*([ei])\s*\}|([ei])(?![a-zA-Z]))", r"\1\2"),
+    *[(rf"\\(?:{_STYLE})\s*(?:\{{([^{{}}]*(?:\{{[^{{}}]*\}}[^{{}}]*)*)\}}|([0-9a-zA-Z]))", r"\1\2")] * 2,
+    (rf"^(\\text\{{)?\s*{_ANSWER_IS}\s*", r"\1"),
+    (r"√\s*(?:\(([^()]*)\)|([0-9]+(?:\.[0-9]+)?|[a-zA-Z]))", r"\\sqrt{\1\2}"),
+    (r"\\dot\s*\{?([0-9])\}?([0-9]*)\\dot\s*\{?([0-9])\}?", r"\\overline{\1\2\3}"),
+    (r"\\(?:overline|bar|dot)\s*(?:\{([0-9]+)\}|([0-9]))", r"\\overline{\1\2}"),
+    (r"^([+-]?[0-9]*\.[0-9]*)\(([0-9]+)\)$", r"\1\\overline{\2}"),
+    (r"\{([,:])\}", r"\1"),
+    (rf"{_AND}|{_OR}", ","),
+    (r"\\text\{\s*\}", ""),
+    (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))", r"\\degree "),
+    (r"\\%|\\text\{\s*per ?cent\s*\}|(?<![a-zA-Z\\])per ?cent(?![a-zA-Z])", "%"),
+    (r"\\text\{\s*(?:\\dollar|USD)\s*([0-9.,]*)\}|^US(?:\\dollar|D(?=\s*[0-9]))", r"\\dollar \1"),
+    (r"(?:\{([^{}]*)|^([^{}]*))\\choose(?![a-zA-Z])\s*(?:([^{}]*)\}|([^{}]*)$)", r"\\binom{\1\2}{\3\4}"),
+    (r"(?:\{\}|(?<![0-9a-zA-Z)}\]]))[_^]\{?([0-9]+)\}?\s*(?:C|\\text\{C\})_\{?([0-9]+)\}?", r"\\binom{\1}{\2}"),
+    (r"\\(frac|binom)\s*([0-9a-zA-Z])\s*([0-9a-zA-Z])", r"\\\1{\2}{\3}"),
+    (r"\\(frac|binom)\s*([0-9a-zA-Z])\s*\{", r"\\\1{\2}{"),
+    (r"(\\(?:frac|binom)\s*\{[^{}]*\})\s*([0-9a-zA-Z])", r"\1{\2}"),
+    (r"\\frac\{\s*(\\text\{[^{}]*\})\s*\}\{\s*(\\text\{[^{}]*\}(?:\^[0-9])?)\s*\}", r"\1/\2"),
+    (r"\\sqrt\s*([0-9a-zA-Z])", r"\\sqrt{\1}"),
+    (r"([_^])\s*\{\s*([0-9a-zA-Z])\s*\}(?![0-9])", r"\1\2"),
+    (r"\^\s*\{\s*\\prime\s*\\prime\s*\}", "''"),
+    (r"\^\s*(?:\{\s*\\prime\s*\}|\\prime(?![a-zA-Z]))", "'"),
+    (rf"{_HOUR}[aA]\.?\s?[mM]\.?\s*\}}?$", r"\\text{AM}"),
+    (rf"{_HOUR}[pP]\.?\s?[mM]\.?\s*\}}?$", r"\\text{PM}"),
+    (r"(?:\\text\{\s*\(?|\(\s*(?:\\text\{)?)\s*\\?p?mod(?:ulo)?\s*\}?\s*\{?([0-9]+)\}?\s*\)?\}?$", r"\\pmod{\1}"),
+    (r"\\pmod ([0-9]+)$", r"\\pmod{\1}"),
+    (r">=", r"\\geq "),
+    (r"<=", r"\\leq "),
+    (r"\s+", " "),
+    # The space in 1, 234 tells two numbers from one.
+    (r"(?<![a-zA-Z0-9])(?!(?<=[0-9],) [0-9]) | (?![a-zA-Z0-9])", ""),
+    (r"(?<!\\)[.,;:]+$|\.(?=\}$)", ""),
+    (r"(?<![0-9a-zA-Z)}\]])\+(?=\\infty)", ""),
+    (rf"(^|\\cup|\\in|,)\]({_BOUNDS}[][])", r"\1(\2"),
+    (rf"([(\[]{_BOUNDS})\[", r"\1)"),
+    (r"^\\\{\\\}$", r"\\emptyset"),
+    (r"^\\\{([a-zA-Z])(?:\\in\\mathbb\{R\})?(?:\\mid|:|\|) ?(.*(?<![a-zA-Z])\1(?![a-zA-Z]).*)\\\}$", r"\2"),
+    (r"(^|\\in)\\mathbb\{R\}$", r"\1(-\\infty,\\infty)"),
 )
+_SPELLINGS = tuple((re.compile(pattern), replacement) for pattern, replacement in _TABLE)
 
 _PHRASES = {
     phrase.replace(" ", ""): meaning
@@ -138,6 +136,7 @@ _PHRASES = {
 """Sets and the like in words, without spaces."""
 _DRESS = re.compile(r"\\text|[{} ]")
 
+_PLAIN = re.compile(r"-?[0-9]+(?:\.[0-9]+)?|[a-zA-Z]|[0-9]+/[0-9]+")
 _WORD_AND_MORE = re.compile(r"\\text\s*\{\s*(and|or)(?![a-zA-Z])\s*([^{}\s][^{}]*)\}")
 _REPEATING = re.compile(r"([0-9]*)\.([0-9]*)\\overline\{([0-9]+)\}")
 _DIGITS = r"(?:[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)|[0-9]+)"
@@ -164,6 +163,8 @@ class Number(NamedTuple):
 @lru_cache(maxsize=CACHE_SIZE)
 def normal(text: str) -> str:
     """One spelling of an answer. Spaces stay only where letters or digits would run together."""
+    if _PLAIN.fullmatch(text):
+        return text
     text = _VULGAR_FRACTIONS.sub(_vulgar, _SUPERSCRIPTS.sub(_power, text)).translate(_CHARACTERS)
     text = _WORD_AND_MORE.sub(r"\\text{\1}\2", re.sub(r"(?<!\\)\\\s", " ", text)).strip()
     if _RELATION.search(text):  # `x<2 or x>3` is a union, and with "and" an intersection

@@ -1,5 +1,5 @@
-r"""The structure of an answer: the parts of lists, sets, tuples, intervals and matrices; and inequalities as the sets
-of numbers that meet them: `x<2\cup x>3` is `(-\infty,2)\cup(3,\infty)`."""
+r"""The structure of an answer: the parts of lists, sets, tuples, intervals and matrices; the sides of equations; and
+inequalities as the sets of numbers that meet them: `x<2\cup x>3` is `(-\infty,2)\cup(3,\infty)`."""
 
 from __future__ import annotations
 
@@ -74,6 +74,33 @@ def cells(group: Group) -> list[list[str]]:
     """Rows of cells of a matrix; of anything else one row."""
     rows = [row.split("&") for row in group.parts] if group.brackets == "matrix" else [list(group.parts)]
     return [[cell.strip() for cell in row] for row in rows]
+
+
+_NAME = (  # x, f(3), AB, \overline{AB}, m\angle ABC, \cos x, |S|, \text{area}, and not \pi
+    r"(?:m?\\(?!(?:pi|sqrt)(?![a-z]))[a-zA-Z]+ ?[a-zA-Z]*(?:\{[a-zA-Z]+\}|\([^()]*\))?"
+    r"|(?:[a-z]|[A-Z]+)(?:_(?:[0-9a-zA-Z]|\{[^{}]*\}))?'*(?:\^\{-1\})?(?:\(-?[^()+-]*\))?"
+    r"|\\text\{[^{}]*\}|\|[A-Z]+\||\[[A-Z]+\])"
+)
+_ONLY_NAME = re.compile(_NAME)
+_EQUALS = re.compile(r"=(?![^(]*\))")
+NAMED = re.compile(rf"({_NAME})(?:=|\\in ?|\\equiv ?)([^=<>]+)")
+"""A name and its value, `x=5`."""
+
+
+def is_equation(text: str) -> bool:
+    """Whether a text says that some are equal, or nearly so."""
+    return ("=" in text or r"\approx" in text) and parts_of(text) is None
+
+
+def sides_of(equation: str) -> tuple[list[str], list[str]]:
+    r"""Of `x=2^3=8\approx 8.0` the sides without a name at an end, `2^3` and 8, and to what they are rounded."""
+    exact, *rounded = (part.strip() for part in equation.split(r"\approx"))
+    sides = _EQUALS.split(exact)
+    if _ONLY_NAME.fullmatch(sides[0]):
+        return (sides[1:], rounded) if len(sides) > 1 else (rounded[:1], rounded[1:])
+    if len(sides) > 1 and _ONLY_NAME.fullmatch(sides[-1]):
+        sides.pop()
+    return sides, rounded
 
 
 class _Interval(NamedTuple):
