@@ -6,14 +6,20 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     import psutil
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_GRACE_SECONDS = 6
+"""How long a command that is to end may take leave of its servers."""
+_KILL_SECONDS = 3
+"""How long killed processes may take to be gone."""
 
 
 def end_with_parent(signal_number: int = signal.SIGTERM) -> None:
@@ -21,35 +27,76 @@ def end_with_parent(signal_number: int = signal.SIGTERM) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal_number))
 
 
-@contextmanager
-def interruptible(*signals: signal.Signals) -> Iterator[None]:
-    """These raise KeyboardInterrupt inside, as SIGINT does by default, so that what was started here is ended too.
-    Where SIGHUP is ignored, as under `nohup`, it stays so."""
+def attended(command: str) -> None:
+    """Go on in a child process, and return there only. This one stays, and ends what that started, however it ends.
 
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
+    SIGINT, SIGTERM and SIGHUP are SIGINT to the child alone, which leads a session of its own: with a terminal's Ctrl-C
+    its servers would be gone before it could take leave of them. After a few seconds all its descendants are killed.
+    Another signal changes nothing then; one that is ignored, as SIGHUP is under `nohup`, stays so.
 
-    kept = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else set()
-    before = {number: signal.signal(number, interrupt) for number in signals if number not in kept}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    The exit status is the child's, or 128 + the signal, after a line with the command to go on with.
+
+    Call it before anything starts a thread: a fork has only the one that called it.
+    """
+    asked = {number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*asked, signal.SIGCHLD})
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        end_with_parent(signal.SIGKILL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return
+    # Descendants whose parent ends become children of this process, so that none is lost.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    number, status = _outcome(child, asked)
+    kill_family()
+    if number is not None or status < 0:
+        number = number or -status
+        # A bar that was drawn has hidden the cursor.
+        clean = "\r\x1b[K\x1b[?25h" if sys.stderr.isatty() else ""
+        with suppress(OSError):  # The terminal may be what is gone.
+            print(f"{clean}{signal.strsignal(number)}; to go on: {command}", file=sys.stderr, flush=True)
+        status = 128 + number
+    os._exit(status)
+
+
+def _outcome(child: int, asked: set[signal.Signals]) -> tuple[int | None, int]:
+    """The signal that ends a child, if one does, and its exit status, negative where a signal did."""
+    number, until = None, 0.0
+    while True:
+        received = signal.sigtimedwait({*asked, signal.SIGCHLD}, 1)
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == child:
+                status = os.waitstatus_to_exitcode(ended[1])
+                return number if status else None, status
+        if number is not None and time.monotonic() > until:
+            return number, -signal.SIGKILL
+        if number is None and received and received.si_signo in asked:
+            number, until = received.si_signo, time.monotonic() + _GRACE_SECONDS
+            os.kill(child, signal.SIGINT)
 
 
 def end_family() -> NoReturn:
     """Kill this process's descendants and end it with status 0, whatever its threads are at: nothing is cleaned up."""
-    import psutil
-
-    while children := [child for child in psutil.Process().children(recursive=True) if not _ends_by_itself(child)]:
-        for child in children:
-            with suppress(psutil.NoSuchProcess):
-                child.kill()
-        psutil.wait_procs(children, timeout=1)
+    kill_family()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def kill_family() -> None:
+    """Kill this process's descendants, and wait until none runs, for some seconds at most."""
+    import psutil
+
+    until = time.monotonic() + _KILL_SECONDS
+    while children := [child for child in psutil.Process().children(recursive=True) if not _ends_by_itself(child)]:
+        for child in children:
+            with suppress(psutil.Error):
+                child.kill()
+        if time.monotonic() > until:  # One that the kernel holds, or of another user's.
+            break
+        time.sleep(0.02)
 
 
 def _ends_by_itself(process: psutil.Process) -> bool:
