@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_INTERRUPT = signal.SIGUSR1
+"""Raises KeyboardInterrupt. Of the usual ones, polars catches SIGINT so that no system call ends by it, Ray SIGTERM."""
 _GRACE_SECONDS = 6
 """How long a command that is to end may take leave of its servers."""
 _KILL_SECONDS = 3
@@ -30,9 +32,9 @@ def end_with_parent(signal_number: int = signal.SIGTERM) -> None:
 def attended(command: str) -> None:
     """Go on in a child process, and return there only. This one stays, and ends what that started, however it ends.
 
-    SIGINT, SIGTERM and SIGHUP are SIGINT to the child alone, which leads a session of its own: with a terminal's Ctrl-C
-    its servers would be gone before it could take leave of them. After a few seconds all its descendants are killed.
-    Another signal changes nothing then; one that is ignored, as SIGHUP is under `nohup`, stays so.
+    SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt in the child alone, which leads a session of its own: with a
+    terminal's Ctrl-C its servers would be gone before it could take leave of them. After a few seconds all descendants
+    are killed. A further signal changes nothing; one that is ignored, as SIGHUP is under `nohup`, stays so.
 
     The exit status is the child's, or 128 + the signal, after a line with the command to go on with.
 
@@ -44,7 +46,7 @@ def attended(command: str) -> None:
     if child == 0:
         os.setsid()
         end_with_parent(signal.SIGKILL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(_INTERRUPT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return
     # Descendants whose parent ends become children of this process, so that none is lost.
@@ -74,7 +76,7 @@ def _outcome(child: int, asked: set[signal.Signals]) -> tuple[int | None, int]:
             return number, -signal.SIGKILL
         if number is None and received and received.si_signo in asked:
             number, until = received.si_signo, time.monotonic() + _GRACE_SECONDS
-            os.kill(child, signal.SIGINT)
+            os.kill(child, _INTERRUPT)
 
 
 def end_family() -> NoReturn:
