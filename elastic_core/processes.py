@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
@@ -53,6 +54,7 @@ def attended(command: str) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     number, status = _outcome(child, asked)
     kill_family()
+    _ = dict(_ended())
     if number is not None or status < 0:
         number = number or -status
         # A bar that was drawn has hidden the cursor.
@@ -68,15 +70,21 @@ def _outcome(child: int, asked: set[signal.Signals]) -> tuple[int | None, int]:
     number, until = None, 0.0
     while True:
         received = signal.sigtimedwait({*asked, signal.SIGCHLD}, 1)
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            if ended[0] == child:
-                status = os.waitstatus_to_exitcode(ended[1])
-                return number if status else None, status
+        status = dict(_ended()).get(child)
+        if status is not None:
+            return number if status else None, status
         if number is not None and time.monotonic() > until:
             return number, -signal.SIGKILL
         if number is None and received and received.si_signo in asked:
             number, until = received.si_signo, time.monotonic() + _GRACE_SECONDS
             os.kill(child, _INTERRUPT)
+
+
+def _ended() -> Iterator[tuple[int, int]]:
+    """Ids and exit statuses of the children that have ended since the last call."""
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            yield ended[0], os.waitstatus_to_exitcode(ended[1])
 
 
 def end_family() -> NoReturn:
