@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
@@ -96,17 +96,42 @@ def end_family() -> NoReturn:
 
 
 def kill_family() -> None:
-    """Kill this process's descendants, and wait until none runs, for some seconds at most."""
+    """Kill this process's descendants."""
+    import psutil
+
+    kill(lambda: psutil.Process().children(recursive=True))
+
+
+def kill_tree(pid: int) -> None:
+    """Kill a process with its descendants and its session, whose processes may have lost their parents."""
+    import psutil
+
+    tree = []
+    with suppress(psutil.NoSuchProcess):
+        root = psutil.Process(pid)
+        tree = [root, *root.children(recursive=True)]
+    kill(lambda: [*tree, *(each for each in psutil.process_iter() if _session(each.pid) == pid)])
+
+
+def kill(find: Callable[[], list[psutil.Process]]) -> None:
+    """Kill what is found until nothing of it runs: that takes a while on a busy machine, but seconds at most."""
     import psutil
 
     until = time.monotonic() + _KILL_SECONDS
-    while children := [child for child in psutil.Process().children(recursive=True) if not _ends_by_itself(child)]:
-        for child in children:
+    while running := [process for process in find() if not _ends_by_itself(process)]:
+        for process in running:
             with suppress(psutil.Error):
-                child.kill()
+                process.kill()
         if time.monotonic() > until:  # One that the kernel holds, or of another user's.
             break
         time.sleep(0.02)
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
 
 
 def _ends_by_itself(process: psutil.Process) -> bool:

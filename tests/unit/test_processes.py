@@ -21,7 +21,8 @@ STUBBORN = """
     started = Path(sys.argv[1])
     processes.attended("elastic run pipeline")
     # A grandchild whose parent is gone, in a session of its own, deaf to what asks it to end.
-    deaf = "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]; print(flush=True); time.sleep(1e4)"
+    deaf = "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]; print(flush=True)"
+    deaf += "; time.sleep(1e4)"
     daemon = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {deaf!r}], start_new_session=True)"
     subprocess.run([sys.executable, "-c", daemon], stdout=started.open("a"))
     subprocess.Popen([sys.executable, "-c", deaf], stdout=started.open("a"))
