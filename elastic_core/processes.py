@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -30,8 +30,9 @@ def end_with_parent(signal_number: int = signal.SIGTERM) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal_number))
 
 
-def attended(command: str) -> None:
-    """Go on in a child process, and return there only. This one stays, and ends what that started, however it ends.
+@contextmanager
+def attended(command: str) -> Iterator[None]:
+    """Run what is inside in a child process only. This one stays, and ends what that started, however it ends.
 
     SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt in the child alone, which leads a session of its own: with a
     terminal's Ctrl-C its servers would be gone before it could take leave of them. After a few seconds all descendants
@@ -47,8 +48,9 @@ def attended(command: str) -> None:
     if child == 0:
         os.setsid()
         end_with_parent(signal.SIGKILL)
-        signal.signal(_INTERRUPT, signal.default_int_handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with _interruptible():
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            yield
         return
     # Descendants whose parent ends become children of this process, so that none is lost.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -63,6 +65,25 @@ def attended(command: str) -> None:
             print(f"{clean}{signal.strsignal(number)}; to go on: {command}", file=sys.stderr, flush=True)
         status = 128 + number
     os._exit(status)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Inside, the signal raises KeyboardInterrupt; what libraries then say of errors and lost servers is not shown."""
+    interrupted = False
+
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal interrupted
+        interrupted = True
+        raise KeyboardInterrupt
+
+    signal.signal(_INTERRUPT, interrupt)
+    try:
+        yield
+    finally:
+        if interrupted:
+            for descriptor in (1, 2):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def _outcome(child: int, asked: set[signal.Signals]) -> tuple[int | None, int]:

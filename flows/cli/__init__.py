@@ -5,7 +5,6 @@ In this file is what runs, and what can be known before it costs anything: of th
 
 from __future__ import annotations
 
-import os
 import shlex
 import signal
 import sys
@@ -314,9 +313,9 @@ def _mute_farewell() -> None:
 
 def main() -> None:
     """Entry point."""
-    if sys.argv[1:2] and sys.argv[1] in _ATTENDED:
-        attended(shlex.join(["elastic", *sys.argv[1:]]))
-    command()
+    starts = sys.argv[1:2] and sys.argv[1] in _ATTENDED
+    with attended(shlex.join(["elastic", *sys.argv[1:]])) if starts else nullcontext():
+        command()
 
 
 def command() -> None:
@@ -324,9 +323,6 @@ def command() -> None:
     try:
         cli(standalone_mode=False)
     except click.Abort:
-        # What libraries have to say at exit: that their servers are gone.
-        for descriptor in (1, 2):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
         sys.exit(128 + signal.SIGINT)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()

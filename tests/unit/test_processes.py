@@ -13,13 +13,13 @@ import pytest
 from elastic_core.retry import wait_until
 
 STUBBORN = """
-    import os, signal, subprocess, sys, time
-    from pathlib import Path
-    from elastic_core import processes
+import signal, subprocess, sys, time
+from pathlib import Path
+from elastic_core import processes
 
-    processes._GRACE_SECONDS = 0.5
-    started = Path(sys.argv[1])
-    processes.attended("elastic run pipeline")
+processes._GRACE_SECONDS = 0.5
+started = Path(sys.argv[1])
+with processes.attended("elastic run pipeline"):
     # A grandchild whose parent is gone, in a session of its own, deaf to what asks it to end.
     deaf = "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]; print(flush=True)"
     deaf += "; time.sleep(1e4)"
@@ -28,23 +28,23 @@ STUBBORN = """
     subprocess.Popen([sys.executable, "-c", deaf], stdout=started.open("a"))
 """
 SWALLOWS = """
-    while True:
-        try:
-            time.sleep(1e4)
-        except KeyboardInterrupt:
-            started.with_name("asked").touch()
-"""
-LEAVES = """
+while True:
     try:
         time.sleep(1e4)
     except KeyboardInterrupt:
-        sys.exit(7)
+        started.with_name("asked").touch()
+"""
+FAILS = """
+try:
+    time.sleep(1e4)
+except KeyboardInterrupt:
+    raise ConnectionError("the server does not answer")
 """
 
 
 def start(directory: Path, then: str, **how: object) -> tuple["subprocess.Popen[str]", list[psutil.Process]]:
     """A command that leads a process group, as in a terminal, and all that it started."""
-    program = textwrap.dedent(STUBBORN) + textwrap.dedent(then)
+    program = STUBBORN + textwrap.indent(then, "    ")
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(directory / "started")],
         stderr=subprocess.PIPE,
@@ -65,7 +65,7 @@ def end(process: "subprocess.Popen[str]", family: list[psutil.Process]) -> str:
     return told
 
 
-@pytest.mark.parametrize("then", [LEAVES, SWALLOWS])
+@pytest.mark.parametrize("then", [FAILS, SWALLOWS])
 @pytest.mark.parametrize(
     ("number", "told"), [(signal.SIGINT, "Interrupt"), (signal.SIGTERM, "Terminated"), (signal.SIGHUP, "Hangup")]
 )
@@ -99,14 +99,14 @@ def test_a_command_that_ends_by_itself_keeps_its_status_and_leaves_nothing(
 
 
 def test_a_command_that_is_killed_says_how_to_go_on(tmp_path: Path) -> None:
-    process, family = start(tmp_path, LEAVES)
+    process, family = start(tmp_path, FAILS)
     psutil.Process(process.pid).children()[0].kill()  # As the kernel does when memory is short.
     assert end(process, family) == "Killed; to go on: elastic run pipeline\n"
     assert process.returncode == 128 + signal.SIGKILL
 
 
 def test_under_nohup_a_command_outlives_its_terminal(tmp_path: Path) -> None:
-    process, family = start(tmp_path, LEAVES, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    process, family = start(tmp_path, FAILS, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     os.killpg(process.pid, signal.SIGHUP)
     os.killpg(process.pid, signal.SIGTERM)
     assert end(process, family).startswith("Terminated;") and process.returncode == 143
