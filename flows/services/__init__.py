@@ -90,7 +90,7 @@ class Plan(NamedTuple):
 
 
 def up(parameters: ServicesParameters) -> None:
-    """Start the services, print their addresses, and keep them until KeyboardInterrupt.
+    """Start the services, print their addresses, and keep them until KeyboardInterrupt, which it raises.
 
     Raises:
         UserError: a port is taken, prefect.yaml or a database is missing, or a service does not come up; nothing is
@@ -120,8 +120,6 @@ def up(parameters: ServicesParameters) -> None:
         while True:
             time.sleep(1)
             supervisor.check()
-    except KeyboardInterrupt:
-        click.echo("stopping")
     finally:
         supervisor.stop()
 

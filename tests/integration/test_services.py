@@ -152,7 +152,7 @@ def test_ctrl_c_leaves_nothing(services: Services) -> None:
     family = psutil.Process(services.process.pid).children(recursive=True)
     assert family
     os.killpg(services.process.pid, signal.SIGINT)
-    assert services.process.wait(60) == 0
+    assert services.process.wait(60) == 130
     assert not [each for each in family if each.is_running()]
     for port in (services.prefect_port, services.mlflow_port):
         with socket.socket() as probe:
@@ -237,7 +237,7 @@ def test_both_servers_keep_their_data_in_postgresql(
             assert logs and not [secret for secret in held if secret in shown or secret in logs]
         finally:
             process.send_signal(signal.SIGINT)
-            assert process.wait(90) == 0
+            assert process.wait(90) == 130
         assert not [each for each in family if each.is_running()]
 
 
