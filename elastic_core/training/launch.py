@@ -169,7 +169,8 @@ def follow(
         asyncio.run(_follow(cluster, client, job, log, deadlines))
     except BaseException as reason:
         interrupted = not isinstance(reason, Exception)
-        if interrupted or isinstance(reason, TimeoutError):
+        # A cluster that this process started ends with it.
+        if cluster.head is None and (interrupted or isinstance(reason, TimeoutError)):
             stop(cluster, job)
         raise
 
