@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -74,4 +75,12 @@ def without_the_users_mirror() -> Iterator[None]:
     """The tree that real files are read from is no setting of what is tested."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("ELASTIC_DATA_MIRROR", raising=False)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def with_an_environment_of_its_own() -> Iterator[None]:
+    """What libraries write into the environment ends with the file, as the next one's processes would inherit it: vLLM
+    on a CPU leaves LD_PRELOAD and more."""
+    with patch.dict(os.environ):
         yield

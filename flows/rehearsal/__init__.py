@@ -23,8 +23,6 @@ from elastic_core.errors import UserError
 from elastic_core.files import write_text
 from elastic_core.fingerprint import hash_value
 from flows import children, environment, presets
-from flows.rehearsal.checks import exercised
-from flows.rehearsal.preset import make_twins, prepare_rows, rehearsal_values, toml
 from flows.settings import Settings
 
 SHIPPED = Path(__file__).parents[1] / "presets" / "rehearsed.json"
@@ -130,6 +128,8 @@ class Rehearsal:
         Raises:
             UserError: with the stage that failed, and where its log is.
         """
+        from flows.rehearsal.checks import exercised
+
         self._prepare()
         if self.settings.base == "warm-start":
             self._interrupt("warm-start", "warm-start/*/**/global_step_*")
@@ -143,6 +143,8 @@ class Rehearsal:
 
     def _prepare(self) -> None:
         """Twins, rows, and the preset file that names them."""
+        from flows.rehearsal.preset import make_twins, prepare_rows, rehearsal_values, toml
+
         started = time.monotonic()
         twins, told = make_twins(self.settings, self.directory / "twins")
         self._add(Step("twins", time.monotonic() - started, told))
