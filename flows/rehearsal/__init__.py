@@ -51,7 +51,7 @@ def key(settings: Settings) -> str:
     """16 hex digits over what a rehearsal depends on. That is not how a report judges, what engines and trainings run
     on (but for the number of nodes), or a setting that is not set. The versions are those that rehearsals run with, so
     that one that passed on a CPU counts where vLLM is the CUDA build."""
-    excluded = {
+    excluded: dict[str, Any] = {
         **dict.fromkeys(("ray", "mlflow", "report"), True),
         "engine": EngineParameters.model_fields.keys() - {"device", "max_model_len"},  # It has its own of the rest.
         "train": RESOURCES - {"nodes"},
