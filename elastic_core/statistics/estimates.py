@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.special import stdtrit
 
 from elastic_core.statistics.seeds import TRAIN_SEED, by_seed, with_seeds
 from elastic_core.trajectory import ThinkFinish
@@ -206,6 +205,8 @@ def pseudo_spread(differences: np.ndarray, num_samples: float) -> float:
 
 def t95(degrees: int) -> float:
     """Student's t quantile at 0.975."""
+    from scipy.special import stdtrit
+
     return float(stdtrit(degrees, 0.975))
 
 

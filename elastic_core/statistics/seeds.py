@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.special import stdtrit
 
 from elastic_core.sweep.grid import without_seed
 from elastic_core.trajectory import CELL
@@ -94,6 +93,8 @@ def seed_half_width(values: np.ndarray) -> float:
     Args:
         values: shape (seeds, problems).
     """
+    from scipy.special import stdtrit
+
     num_seeds, num_problems = values.shape
     if num_seeds < 2:
         return 0.0

@@ -36,7 +36,6 @@ from flows.environment import (
     write_variables,
 )
 from flows.services.deployments import WORK_POOL, register
-from flows.services.links import links
 from flows.services.supervisor import Service, Supervisor, tail
 
 if TYPE_CHECKING:
@@ -113,6 +112,8 @@ def up(parameters: ServicesParameters) -> None:
     supervisor = Supervisor(planned.services, planned.environment, directory, project)
     try:
         _start(supervisor, planned, project)
+        from flows.services.links import links
+
         for what, address in links({**os.environ, **planned.clients}, parameters.runs.resolve()):
             click.echo(f"{what}: {address}")
         click.echo(f"passwords: {parameters.clients}; in a shell: set -a; . {parameters.clients}; set +a")

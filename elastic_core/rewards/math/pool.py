@@ -121,6 +121,8 @@ class Worker:
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         # The order of sympy's sets follows hashes: with these fixed, equal answers get equal grades.
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
+        # On a CPU vLLM leaves torch's OpenMP and an allocator in it, which have no place in so little memory.
+        environment.pop("LD_PRELOAD", None)
         command = [sys.executable, "-P", "-m", "elastic_core.rewards.math.worker", str(os.getpid())]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment
