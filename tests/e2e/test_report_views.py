@@ -20,6 +20,7 @@ from reports.content import ReportSources
 from reports.parameters import ReportParameters
 from tests.browser import watched
 from tests.report_tables import row, small_table, table
+from tests.unit.test_report_summary import make_rows
 
 SCREENS = {
     "desk": {"viewport": {"width": 1440, "height": 900}},
@@ -162,6 +163,24 @@ def test_a_name_in_the_legend_leaves_the_others_out(view: Page) -> None:
     expect(shown).to_have_count(everything)
     view.locator(".line[data-model=trained]").first.dispatch_event("click")
     expect(name).to_have_attribute("aria-pressed", "true")
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """More lines than are told apart: two models, three strategies."""
+    directory = tmp_path_factory.mktemp("crowded")
+    build_report(ReportSources(make_rows(num_problems=4, num_samples=1, budgets=[16, 48]).lazy()), directory)
+    return (directory / "report.html").as_uri()
+
+
+def test_other_strategies_are_faint_until_the_legend_singles_them_out(page: Page, crowded: str) -> None:
+    opened(page, crowded)
+    other, ours = (page.locator(f".line[data-strategy={name}]").first for name in ("vanilla", "separate"))
+    expect(ours).to_have_css("opacity", "1")
+    expect(other).to_have_css("opacity", "0.25")
+    page.get_by_role("button", name="vanilla", exact=True).click()
+    expect(other).to_have_css("opacity", "1")
+    expect(ours).to_have_css("opacity", "0.1")
 
 
 def test_the_figure_has_a_panel_for_each_benchmark_with_its_frontier_and_the_advised_budget(view: Page) -> None:
