@@ -36,7 +36,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 12, 10, 46
 """Of these, what is left for the axes."""
 _FEWEST_TICKS = 3
 _MAX_LINES = 4
-"""Most lines of one panel that are told apart at a glance, if all models are to stand out."""
+"""Most lines of one panel that are told apart at a glance."""
 _MARKS = ("circle", "square", "triangle", "diamond", "cross", "wedge")
 _KNOWN_MARKS = {"separate": "circle", "budget_forcing": "square", "vanilla": "triangle", FREE: "star"}
 PATHS = {
@@ -223,7 +223,8 @@ def _point(
         scale.x(cell["tokens_mean"]), scale.y(cell["avg_at_k"]), scale.y(cell["ci_low"]), scale.y(cell["ci_high"]),
         cell["model"], cell["strategy"], models[cell["model"]], strategies[cell["strategy"]],
         "; ".join([told, *filter(None, notes)]), f"#reader?{urlencode(place)}", bool(cell["frontier"]),
-        advised.get(key, ""), not cell["frontier"] and (cell["model"], cell["strategy"]) not in outstanding,
+        advised.get(key, ""),
+        not cell["frontier"] and key not in advised and (cell["model"], cell["strategy"]) not in outstanding,
     )  # fmt: skip
 
 
