@@ -63,7 +63,8 @@ bench: install ## Measure with every script in tests/bench, or those of BENCH; e
 	@$(BIN)/python -m tests.bench $(BENCH)
 
 chaos: install ## Kill processes in the middle of their work and check what is left; slow tests
-	@$(BIN)/pytest tests/chaos --timeout 1800 || failed=1; \
+	@DRAW_ANEW=1 $(BIN)/pytest tests/unit --timeout 300 -n auto || failed=1; \
+	$(BIN)/pytest tests/chaos --timeout 1800 || failed=1; \
 	$(BIN)/pytest tests/integration tests/e2e -m slow --timeout 1800 || failed=1; exit $${failed:-0}
 
 rehearse: install ## Rehearse every preset on this CPU and record which pass; hours

@@ -6,7 +6,8 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
     import psutil
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_INTERRUPT = signal.SIGUSR1
+"""Raises KeyboardInterrupt. Of the usual ones, polars catches SIGINT so that no system call ends by it, Ray SIGTERM."""
+_GRACE_SECONDS = 6
+"""How long a command that is to end may take leave of its servers."""
+_KILL_SECONDS = 3
+"""How long killed processes may take to be gone."""
 
 
 def end_with_parent(signal_number: int = signal.SIGTERM) -> None:
@@ -22,34 +31,128 @@ def end_with_parent(signal_number: int = signal.SIGTERM) -> None:
 
 
 @contextmanager
-def interruptible(*signals: signal.Signals) -> Iterator[None]:
-    """These raise KeyboardInterrupt inside, as SIGINT does by default, so that what was started here is ended too.
-    Where SIGHUP is ignored, as under `nohup`, it stays so."""
+def attended(command: str) -> Iterator[None]:
+    """Run what is inside in a child process only. This one stays, and ends what that started, however it ends.
+
+    SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt in the child alone, which leads a session of its own: with a
+    terminal's Ctrl-C its servers would be gone before it could take leave of them. After a few seconds all descendants
+    are killed. A further signal changes nothing; one that is ignored, as SIGHUP is under `nohup`, stays so.
+
+    The exit status is the child's, or 128 + the signal, after a line with the command to go on with.
+
+    Call it before anything starts a thread: a fork has only the one that called it.
+    """
+    asked = {number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*asked, signal.SIGCHLD})
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        end_with_parent(signal.SIGKILL)
+        with _interruptible():
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            yield
+        return
+    # Descendants whose parent ends become children of this process, so that none is lost.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    number, status = _outcome(child, asked)
+    kill_family()
+    _ = dict(_ended())
+    if number is not None or status < 0:
+        number = number or -status
+        # A bar that was drawn has hidden the cursor.
+        clean = "\r\x1b[K\x1b[?25h" if sys.stderr.isatty() else ""
+        with suppress(OSError):  # The terminal may be what is gone.
+            print(f"{clean}{signal.strsignal(number)}; to go on: {command}", file=sys.stderr, flush=True)
+        status = 128 + number
+    os._exit(status)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Inside, the signal raises KeyboardInterrupt; what libraries then say of errors and lost servers is not shown."""
+    interrupted = False
 
     def interrupt(number: int, frame: object) -> None:
+        nonlocal interrupted
+        interrupted = True
         raise KeyboardInterrupt
 
-    kept = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else set()
-    before = {number: signal.signal(number, interrupt) for number in signals if number not in kept}
+    signal.signal(_INTERRUPT, interrupt)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if interrupted:
+            for descriptor in (1, 2):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+
+
+def _outcome(child: int, asked: set[signal.Signals]) -> tuple[int | None, int]:
+    """The signal that ends a child, if one does, and its exit status, negative where a signal did."""
+    number, until = None, 0.0
+    while True:
+        received = signal.sigtimedwait({*asked, signal.SIGCHLD}, 1)
+        status = dict(_ended()).get(child)
+        if status is not None:
+            return number if status else None, status
+        if number is not None and time.monotonic() > until:
+            return number, -signal.SIGKILL
+        if number is None and received and received.si_signo in asked:
+            number, until = received.si_signo, time.monotonic() + _GRACE_SECONDS
+            os.kill(child, _INTERRUPT)
+
+
+def _ended() -> Iterator[tuple[int, int]]:
+    """Ids and exit statuses of the children that have ended since the last call."""
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            yield ended[0], os.waitstatus_to_exitcode(ended[1])
 
 
 def end_family() -> NoReturn:
     """Kill this process's descendants and end it with status 0, whatever its threads are at: nothing is cleaned up."""
-    import psutil
-
-    while children := [child for child in psutil.Process().children(recursive=True) if not _ends_by_itself(child)]:
-        for child in children:
-            with suppress(psutil.NoSuchProcess):
-                child.kill()
-        psutil.wait_procs(children, timeout=1)
+    kill_family()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def kill_family() -> None:
+    """Kill this process's descendants."""
+    import psutil
+
+    kill(lambda: psutil.Process().children(recursive=True))
+
+
+def kill_tree(pid: int) -> None:
+    """Kill a process with its descendants and its session, whose processes may have lost their parents."""
+    import psutil
+
+    tree = []
+    with suppress(psutil.NoSuchProcess):
+        root = psutil.Process(pid)
+        tree = [root, *root.children(recursive=True)]
+    kill(lambda: [*tree, *(each for each in psutil.process_iter() if _session(each.pid) == pid)])
+
+
+def kill(find: Callable[[], list[psutil.Process]]) -> None:
+    """Kill what is found until nothing of it runs: that takes a while on a busy machine, but seconds at most."""
+    import psutil
+
+    until = time.monotonic() + _KILL_SECONDS
+    while running := [process for process in find() if not _ends_by_itself(process)]:
+        for process in running:
+            with suppress(psutil.Error):
+                process.kill()
+        if time.monotonic() > until:  # One that the kernel holds, or of another user's.
+            break
+        time.sleep(0.02)
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
 
 
 def _ends_by_itself(process: psutil.Process) -> bool:

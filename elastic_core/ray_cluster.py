@@ -23,7 +23,7 @@ import psutil
 
 from elastic_core.accelerators import count_gpus
 from elastic_core.network import HOST, ON_LOOPBACK, free_ports
-from elastic_core.processes import end_with_parent
+from elastic_core.processes import end_with_parent, kill_tree
 from elastic_core.retry import wait_until
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ _ANSWER_SECONDS = 60
 """How long a job server may take to answer a request."""
 _START_SECONDS = 120
 """How long the dashboard may take to answer, and every node to join."""
-_GRACE_SECONDS = 45
-"""How long a node may take to stop its processes."""
 _PORTS = (
     *("port", "dashboard-port", "dashboard-agent-listen-port", "dashboard-agent-grpc-port", "runtime-env-agent-port"),
     *("metrics-export-port", "ray-client-server-port", "node-manager-port", "object-manager-port"),
@@ -148,8 +146,10 @@ def local_cluster(
             _wait(started[-1], cluster, number, output)
         yield cluster
     finally:
+        # They take no leave: that is most of a minute on a busy machine, and what a job needs later is in its files.
         for process in reversed(started):
-            _stop(process)
+            kill_tree(process.pid)
+            process.wait()
         shutil.rmtree(private, ignore_errors=True)
 
 
@@ -270,22 +270,6 @@ def _wait(process: "subprocess.Popen[bytes]", cluster: RayCluster, nodes: int, o
 
     if not wait_until(is_ready, _START_SECONDS, every=0.2):
         raise TimeoutError(f"Ray at {cluster.dashboard}: waited {_START_SECONDS} s for {waited_for}\n{_tail(output)}")
-
-
-def _stop(node: "subprocess.Popen[bytes]") -> None:
-    """A node stops its own processes on SIGTERM; what survives it is in its session."""
-    if node.poll() is None:
-        node.terminate()
-        try:
-            node.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            node.kill()
-            node.wait()
-    for process in psutil.process_iter():
-        with suppress(psutil.NoSuchProcess, ProcessLookupError):
-            # Ray's workers lead process groups of their own.
-            if os.getsid(process.pid) == node.pid:
-                process.kill()
 
 
 def _tail(file: Path) -> str:

@@ -7,10 +7,9 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
-from elastic_core.processes import end_with_parent
+from elastic_core.processes import end_with_parent, kill_tree
 from elastic_core.retry import wait_until
 from flows.environment import RUNS_VARIABLE
 
@@ -59,20 +58,9 @@ def run(
         wait_until(lambda: process.poll() is not None or until())
         return process.returncode
     finally:
-        kill(process)
-
-
-def kill(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
-    """The process and all that it started, with SIGKILL and at once: a Ray cluster lies in a session of its own, and
-    would be told to stop, and train on meanwhile."""
-    import psutil
-
-    with suppress(psutil.NoSuchProcess):
-        root = psutil.Process(process.pid)
-        for each in (root, *root.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                each.kill()
-    process.wait()
+        # At once: told to end, a Ray cluster trains on meanwhile.
+        kill_tree(process.pid)
+        process.wait()
 
 
 def _environment(runs: Path, gpus: bool, hub: bool) -> dict[str, str]:

@@ -12,7 +12,6 @@ from filelock import FileLock
 
 from elastic_core import model_files
 from elastic_core.engines.endpoint import Address, Endpoint, EndpointParameters, Served, parse_address
-from elastic_core.engines.http_server import HttpServer, ServerLost, look
 from elastic_core.errors import UserError
 from elastic_core.files import write_text
 
@@ -73,6 +72,8 @@ def named_endpoint(name: str, text: str, parameters: EndpointParameters, runs: P
 
 
 def _served(name: str, address: Address, parameters: EndpointParameters, known: _Known, setting: str) -> Served:
+    from elastic_core.engines.http_server import ServerLost
+
     before = known.read().get(str(address))
     # One that is known need not be there now: only drawing needs it, and then it is waited for.
     patience = parameters if before is None else parameters.model_copy(update={"wait_seconds": 0.0})
@@ -88,6 +89,8 @@ def _served(name: str, address: Address, parameters: EndpointParameters, known: 
 
 
 async def _look(name: str, address: Address, parameters: EndpointParameters) -> Served:
+    from elastic_core.engines.http_server import HttpServer, look
+
     async with HttpServer(name, address, parameters) as server:
         return await look(server, address.model)
 

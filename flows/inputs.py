@@ -24,7 +24,7 @@ from elastic_core.sweep.grid import checkpoint_names, first_problems, rows_of, w
 from elastic_core.sweep.stopping import beyond_reach
 from elastic_core.sweep.table import SweepTable
 from elastic_core.training.grpo.parameters import RESOURCES
-from flows.data import DataInputs
+from flows.data_inputs import DataInputs
 from flows.endpoints import find_endpoints
 from flows.run import FlowRun
 from flows.settings import TRAINED

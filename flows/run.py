@@ -11,9 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
-
-from prefect import State, Task, get_run_logger
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_value
@@ -23,6 +21,9 @@ from flows.settings import Settings
 from tasks.stage import Stage, cached_task
 from tasks.terminal import TOLD
 from tasks.tracking import Tracker, flatten
+
+if TYPE_CHECKING:
+    from prefect import State, Task
 
 DONE_BEFORE = "done before, nothing to do"
 stage_seconds: dict[str, float] = {}
@@ -94,6 +95,8 @@ class FlowRun:
         **keywords: Given.kwargs,
     ) -> Result:
         """Result of the stage's task, and a line telling how long it took, or that it was done before."""
+        from prefect import get_run_logger
+
         started = time.perf_counter()
         cached: Any = cached_task(task, stage)
         state: State[Result] = cached(stage, self.tracker, self.parent, *args, **keywords, return_state=True)

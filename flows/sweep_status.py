@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -20,19 +20,30 @@ from flows.inputs import Inputs
 from flows.run import FlowRun
 from reports.comparison import render
 from reports.verdict import readable, unreadable
-from tasks.sweep import Sweep, sweep_table
+from tasks.sweep_table import sweep_table
+
+if TYPE_CHECKING:
+    from tasks.sweep import Sweep
 
 _BYTES_PER_TOKEN = 8.0
 """Of a table whose size has not been measured: four for the token's id, the rest for text and everything else."""
 
 
-def costs(preset: str, overrides: Mapping[str, Any]) -> str:
-    """Cells, an upper bound of tokens with and without sharing, time and disk space of what is still missing.
+def costs(preset: str, overrides: Mapping[str, Any]) -> Iterator[str]:
+    """Cells, an upper bound of tokens with and without sharing, time and disk space of what is still missing. What is
+    measured comes first: loading the tokenizers, which the rest needs, takes seconds.
 
     Raises:
         UserError: when the sweep could not be run, or its data or models are not there yet.
     """
-    run, asked = _asked(preset, overrides)
+    run, inputs = _inputs(preset, overrides)
+    benchmarks = ", ".join(f"{name} ({len(problems)} problems)" for name, problems in inputs.problems.items())
+    yield f"{benchmarks} × {samples_text(inputs.sweep.request['samples'])}"
+    from tasks.sweep import Sweep
+
+    given = inputs.sweep, run.settings.engine, inputs.checkpoints, inputs.problems, inputs.templates, inputs.endpoints
+    asked = Sweep.of(*given)
+    yield from _cells(asked)
     table = Table("model", "cells", "rows missing", "tokens at most", "without sharing", "time at most", "disk at most")
     remarks = set()
     for model in asked.models:
@@ -61,7 +72,7 @@ def costs(preset: str, overrides: Mapping[str, Any]) -> str:
             "figures grow in proportion."
         )
         remarks.update(narrowest(asked, settings.until_ci, settings.max_samples))
-    return "\n".join([*_cells(asked), render(table), *sorted(remarks), f"next: {run.command('sweep')}"])
+    yield from (render(table), *sorted(remarks), f"next: {run.command('sweep')}")
 
 
 def status(preset: str, overrides: Mapping[str, Any]) -> str:
@@ -120,18 +131,15 @@ def narrowest(asked: Sweep, target: float, cap: int) -> list[str]:
     return [*remarks, projection(then, cap)] if then.half_width > target else remarks
 
 
-def _cells(asked: Sweep) -> list[str]:
-    """Benchmarks with their problems, strategies with their budgets."""
-    benchmarks = ", ".join(f"{name} ({len(problems)} problems)" for name, problems in asked.problems.items())
+def _cells(asked: Sweep) -> Iterator[str]:
+    """Strategies with their budgets."""
     request = asked.stage.request
-    lines = [f"{benchmarks} × {samples_text(request['samples'])}"]
     own = request.get("strategies_of", {})
     for strategy in every_strategy(request["strategies"], own):
         running = [model for model in asked.models if any(cell.strategy == strategy for cell in model.cells)]
         budgets = [str(cell.budget) for model in running for cell in model.cells if cell.strategy == strategy]
         of = f" of {', '.join(model.name for model in running)}" if own else ""
-        lines.append(f"  {strategy}{of}: {', '.join(dict.fromkeys(budgets))}")
-    return lines
+        yield f"  {strategy}{of}: {', '.join(dict.fromkeys(budgets))}"
 
 
 def _inputs(preset: str, overrides: Mapping[str, Any]) -> tuple[FlowRun, Inputs]:
@@ -139,13 +147,6 @@ def _inputs(preset: str, overrides: Mapping[str, Any]) -> tuple[FlowRun, Inputs]
     inputs = Inputs(run)
     inputs.data.require_built()
     return run, inputs
-
-
-def _asked(preset: str, overrides: Mapping[str, Any]) -> tuple[FlowRun, Sweep]:
-    """A sweep as its settings ask for it."""
-    run, inputs = _inputs(preset, overrides)
-    given = inputs.sweep, run.settings.engine, inputs.checkpoints, inputs.problems, inputs.templates, inputs.endpoints
-    return run, Sweep.of(*given)
 
 
 def _time_and_disk(run: FlowRun, model: SweepModel, most: Bound) -> tuple[str, str, list[str]]:

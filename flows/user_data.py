@@ -104,7 +104,7 @@ def model_tokenizer(model: str | None, preset: str | None) -> Path | None:
         return directory
     if preset is None:
         return None
-    from flows.data import DataInputs
+    from flows.data_inputs import DataInputs
     from flows.run import FlowRun
 
     return DataInputs(FlowRun.begin(preset, {})).tokenizer

@@ -1,13 +1,12 @@
-"""The main figure of the page: accuracy over cost in small panels, as numbers that the template writes into SVG.
+"""The main figure of the page: accuracy over tokens sampled, as numbers that the template writes into SVG.
 
-A panel has a line for each model and solution budget of one strategy, or where models are many for each strategy of
-one model; the frontier of its benchmark and the responses without a limit are in all of them. Colour is the model, mark
-the strategy, as in every figure. A point is a link to its cell in the reader.
+Each benchmark has a panel with all of its cells. A few lines stand out; the others are faint until the legend singles
+them out. Colour is the model, mark the strategy, as in every figure. A point is a link to its cell in the reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import floor, log, log10
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -15,22 +14,26 @@ from urllib.parse import urlencode
 import polars as pl
 
 from elastic_core.budget import Budget
+from elastic_core.statistics.cost import on_frontier
 from elastic_core.statistics.estimates import FREE
 from elastic_core.trajectory import BUDGET, CELL
+from reports.advice import main_model
+from reports.claims import BASE
 from reports.content import Setting
 from reports.figures import NUM_COLOURS, model_colours
 from reports.summary import partial
 from reports.wording import ordered, plain, sampled, with_bounds
 
 CAPTION = (
-    "Accuracy (avg@k, %) with its 95 % interval over the mean cost of a response. Filled: on the frontier of the "
-    "benchmark, the dotted line, which no cell of any model and strategy beats in both as measured. Ring: the advised "
-    "budget. Star: without a limit. Hover over a point or move to it by the arrow keys for its numbers, click on it to "
-    "read its responses; a name above, or a line, leaves the others out."
+    "Accuracy (avg@k, %) with its 95 % interval over the tokens that the model sampled in a response, on average. "
+    "Filled marks are on the frontier, the dotted line: no cell is as accurate with fewer tokens, as measured. Point "
+    "at a mark, or go on by the arrow keys, for its numbers; click on it to read its responses. A name above singles "
+    "out its lines."
 )
-WIDTH, HEIGHT = 340, 230
+WIDTH, HEIGHT = 480, 290
 """Of a panel, in the units of its SVG."""
-_LEFT, _RIGHT, _TOP, _BOTTOM = 34, 12, 10, 34
+_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 12, 10, 46
+"""Of these, what is left for the axes."""
 _FEWEST_TICKS = 3
 _MAX_LINES = 4
 """Most lines of one panel that are told apart at a glance."""
@@ -46,6 +49,10 @@ PATHS = {
     "star": "M0,-7L1.9,-2.2L7,-2.2L2.9,1L4.4,6L0,3L-4.4,6L-2.9,1L-7,-2.2L-1.9,-2.2Z",
 }
 """Of marks, around the origin."""
+DRAWING = {
+    "width": WIDTH, "height": HEIGHT, "left": _LEFT, "right": _RIGHT, "bottom": _BOTTOM, "paths": PATHS,
+}  # fmt: skip
+"""What the template draws with."""
 
 
 class Point(NamedTuple):
@@ -55,6 +62,8 @@ class Point(NamedTuple):
         low, high: where the interval of its accuracy ends.
         told: its numbers in words.
         address: of the cell in the reader.
+        advised: the budget, where it is the advised one; else "".
+        faint: whether it is in the background.
     """
 
     x: float
@@ -69,24 +78,32 @@ class Point(NamedTuple):
     address: str
     frontier: bool
     advised: str
+    faint: bool
+
+
+class Line(NamedTuple):
+    """The budgets of a model, strategy and solution budget."""
+
+    model: str
+    strategy: str
+    colour: int
+    path: str
+    faint: bool
 
 
 class Panel(NamedTuple):
-    """One of the small charts.
+    """The chart of one benchmark.
 
     Attributes:
-        strategy, model: what all of its lines have in common; "" where they have not.
-        lines: model, strategy, number of the colour and path of each.
-        points: of all lines from left to right, and the responses without a limit.
+        lines: those in the background first.
+        points: of all cells from left to right.
         frontier: its path.
         across, up: ticks, as place and label.
     """
 
     benchmark: str
     sampled: str
-    strategy: str
-    model: str
-    lines: list[tuple[str, str, int, str]]
+    lines: list[Line]
     points: list[Point]
     frontier: str
     across: list[tuple[float, str]]
@@ -109,7 +126,8 @@ def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> 
         settings: what is advised, which is marked.
         unit: of costs.
     """
-    cells = priced.with_columns(partial=partial()).sort(*CELL, nulls_last=True)
+    by_tokens = on_frontier("tokens_mean", "avg_at_k").over("benchmark")
+    cells = priced.with_columns(partial=partial(), frontier=by_tokens).sort(*CELL, nulls_last=True)
     colours = model_colours(cells["model"])
     models = {
         name: int(colours[name][1:]) % NUM_COLOURS for name in sorted(set(cells["model"]), key=colours.__getitem__)
@@ -118,34 +136,27 @@ def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> 
     advised = {(each.benchmark, each.model, "separate", *_limits(each.budget)): str(each.budget) for each in settings}
     panels = []
     for (benchmark,), part in cells.partition_by("benchmark", as_dict=True, maintain_order=True).items():
-        scale = _Scale(part["cost"].to_list())
-        points = [_point(cell, scale, models, strategies, advised, unit) for cell in part.to_dicts()]
-        for common in _split(part):
-            shown = part.filter(**common) if common else part
-            drawn = [point for point in points if _belongs(point, common)]
-            panels.append(
-                Panel(
-                    str(benchmark), sampled(shown), common.get("strategy", ""), common.get("model", ""),
-                    [*_lines(shown, scale, models)], sorted(drawn), _steps(part, scale), scale.ticks(), scale.up(),
-                )
-            )  # fmt: skip
+        scale, outstanding = _Scale(part["tokens_mean"].to_list()), _outstanding(part)
+        points = [_point(cell, scale, models, strategies, advised, unit, outstanding) for cell in part.to_dicts()]
+        lines = sorted(_lines(part, scale, models, outstanding), key=lambda line: not line.faint)
+        panels.append(
+            Panel(
+                str(benchmark), sampled(part), lines, sorted(points), _steps(part, scale), scale.ticks(), scale.up()
+            )
+        )  # fmt: skip
     return Chart(panels, models, strategies)
 
 
-def _split(cells: pl.DataFrame) -> list[dict[str, str]]:
-    """What the lines of each panel of a benchmark have in common: nothing where they are few."""
+def _outstanding(cells: pl.DataFrame) -> set[tuple[str, str]]:
+    """Models and strategies whose lines are not in the background: all where they are few; else those of the strategy
+    that servers keep budgets by, or of the first one. Of many models only the main one and base."""
     limited = cells.filter(pl.col("strategy") != FREE)
-    if limited.n_unique(["model", "strategy", "solution_budget"]) <= _MAX_LINES:
-        return [{}]
-    by = "strategy" if limited.n_unique("model") <= _MAX_LINES else "model"
-    return [{by: name} for name in ordered(limited[by], "separate")]
-
-
-def _belongs(point: Point, common: Mapping[str, str]) -> bool:
-    """Responses without a limit are in every panel that their model may be in."""
-    if point.strategy == FREE:
-        return common.get("model", point.model) == point.model
-    return common.get("model", point.model) == point.model and common.get("strategy", point.strategy) == point.strategy
+    lines = limited.select("model", "strategy", "solution_budget").unique()
+    if lines.height > _MAX_LINES:
+        lines = lines.filter(strategy=ordered(lines["strategy"], "separate")[0])
+    if lines.height > _MAX_LINES:
+        lines = lines.filter(pl.col("model").is_in([BASE, main_model(lines["model"])]))
+    return {*lines.select("model", "strategy").iter_rows(), *((model, FREE) for model in lines["model"])}
 
 
 def _marks(strategies: Iterable[str]) -> dict[str, str]:
@@ -155,14 +166,13 @@ def _marks(strategies: Iterable[str]) -> dict[str, str]:
 
 
 class _Scale:
-    """From a cost, on a logarithm's scale, and a share to the units of a panel."""
+    """From tokens, on a logarithm's scale, and a share to the units of a panel."""
 
-    def __init__(self, costs: Sequence[float]) -> None:
-        # The least that a price can be told apart from none by.
-        self.low, self.high = max(min(costs), 1e-9) / 1.12, max(max(costs), 2e-9) * 1.12
+    def __init__(self, tokens: Sequence[float]) -> None:
+        self.low, self.high = max(min(tokens), 1) / 1.12, max(max(tokens), 1) * 1.12
 
-    def x(self, cost: float) -> float:
-        share = log(max(cost, self.low) / self.low) / log(self.high / self.low)
+    def x(self, tokens: float) -> float:
+        share = log(max(tokens, self.low) / self.low) / log(self.high / self.low)
         return round(_LEFT + share * (WIDTH - _LEFT - _RIGHT), 1)
 
     def y(self, accuracy: float) -> float:
@@ -194,6 +204,7 @@ def _point(
     strategies: Mapping[str, str],
     advised: Mapping[tuple[Any, ...], str],
     unit: str,
+    outstanding: Collection[tuple[str, str]],
 ) -> Point:
     budget = str(Budget(*(cell[name] for name in BUDGET)))
     key = (cell["benchmark"], cell["model"], cell["strategy"], *(cell[name] for name in BUDGET))
@@ -209,23 +220,27 @@ def _point(
         f"sampled; {unit} {cell['cost']:,.1f}; {cell['num_problems']} problems, {cell['num_trajectories']:,} responses"
     )
     return Point(
-        scale.x(cell["cost"]), scale.y(cell["avg_at_k"]), scale.y(cell["ci_low"]), scale.y(cell["ci_high"]),
+        scale.x(cell["tokens_mean"]), scale.y(cell["avg_at_k"]), scale.y(cell["ci_low"]), scale.y(cell["ci_high"]),
         cell["model"], cell["strategy"], models[cell["model"]], strategies[cell["strategy"]],
         "; ".join([told, *filter(None, notes)]), f"#reader?{urlencode(place)}", bool(cell["frontier"]),
         advised.get(key, ""),
+        not cell["frontier"] and key not in advised and (cell["model"], cell["strategy"]) not in outstanding,
     )  # fmt: skip
 
 
-def _lines(cells: pl.DataFrame, scale: _Scale, models: Mapping[str, int]) -> Iterator[tuple[str, str, int, str]]:
+def _lines(
+    cells: pl.DataFrame, scale: _Scale, models: Mapping[str, int], outstanding: Collection[tuple[str, str]]
+) -> Iterator[Line]:
     limited = cells.filter(pl.col("strategy") != FREE).sort("think_budget", nulls_last=True)
     by = ["model", "strategy", "solution_budget"]
     for (model, strategy, _), line in limited.partition_by(by, as_dict=True, maintain_order=True).items():
-        places = " ".join(f"{scale.x(x)},{scale.y(y)}" for x, y in line.select("cost", "avg_at_k").iter_rows())
-        yield str(model), str(strategy), models[str(model)], f"M{places}"
+        places = " ".join(f"{scale.x(x)},{scale.y(y)}" for x, y in line.select("tokens_mean", "avg_at_k").iter_rows())
+        name = str(model), str(strategy)
+        yield Line(*name, models[name[0]], f"M{places}", name not in outstanding)
 
 
 def _steps(cells: pl.DataFrame, scale: _Scale) -> str:
-    """The frontier of a benchmark: as accurate as the cell before, until the next one can be paid."""
-    best = cells.filter("frontier").sort("cost").select("cost", "avg_at_k").rows()
-    first, *rest = [(scale.x(cost), scale.y(accuracy)) for cost, accuracy in best]
+    """The frontier of a benchmark: as accurate as the cell before, until the next one is reached."""
+    best = cells.filter("frontier").sort("tokens_mean").select("tokens_mean", "avg_at_k").rows()
+    first, *rest = [(scale.x(tokens), scale.y(accuracy)) for tokens, accuracy in best]
     return f"M{first[0]},{first[1]}" + "".join(f"H{x}V{y}" for x, y in rest) + f"H{WIDTH - _RIGHT}"

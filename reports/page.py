@@ -12,15 +12,14 @@ import json
 from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from elastic_core.files import write_text
 from elastic_core.trajectory import BUDGET
 from reports.brief import command, told
-from reports.chart import CAPTION, HEIGHT, PATHS, WIDTH, main_chart
-from reports.content import ReportContent, ReportFigure, Setting, Verdict
+from reports.chart import CAPTION, DRAWING, main_chart
+from reports.content import ReportContent, ReportFigure, Verdict
 from reports.payload import build_payload, draw_problems
 from reports.rendering import TITLE, as_address, template
 from reports.summary import is_partial
@@ -50,9 +49,12 @@ def write_page(content: ReportContent, path: Path) -> None:
         method=METHOD,
         picked=PICKED,
         chart=main_chart(content.priced, content.settings, content.unit),
-        drawing={"width": WIDTH, "height": HEIGHT, "paths": PATHS},
+        drawing=DRAWING,
         caption=CAPTION,
-        settings={setting.benchmark: _setting(setting, content) for setting in content.settings},
+        settings={
+            each.benchmark: {"budget": each.budget, "told": told(each, content.unit)} for each in content.settings
+        },
+        commands=_commands(content),
         policy=policy(style, scripts),
         style=style,
         scripts=scripts,
@@ -120,9 +122,11 @@ def _html(markdown: str) -> str:
     return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown))
 
 
-def _setting(setting: Setting, content: ReportContent) -> dict[str, Any]:
-    return {
-        "budget": setting.budget,
-        "told": told(setting, content.unit),
-        "command": command(setting, content.sources.preset, content.sources.places),
-    }
+def _commands(content: ReportContent) -> dict[str, list[str]]:
+    """What serves the model as advised, and for which benchmarks."""
+    found: dict[str, list[str]] = {}
+    for setting in content.settings:
+        text = command(setting, content.sources.preset, content.sources.places)
+        if text:
+            found.setdefault(text, []).append(setting.benchmark)
+    return found

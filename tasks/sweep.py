@@ -18,7 +18,7 @@ from elastic_core.engines.endpoint import Endpoint
 from elastic_core.engines.http import HttpEngine, http_pool
 from elastic_core.engines.http_server import ServerLost
 from elastic_core.engines.latency import ROUNDS, Latency
-from elastic_core.engines.parameters import EngineParameters, vllm_version
+from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
 from elastic_core.ray_cluster import RayCluster, connected, running_cluster
 from elastic_core.statistics.budgets import anytime_accuracy
@@ -31,14 +31,14 @@ from elastic_core.sweep.models import SweepModel, sweep_models
 from elastic_core.sweep.plan import SweepPlan, plan_sweep
 from elastic_core.sweep.samples import Samples, samples_text, within
 from elastic_core.sweep.stopping import next_samples, projection, widest
-from elastic_core.sweep.store import Manifest
-from elastic_core.sweep.table import SweepTable, Throughput, bytes_per_token, with_stores
+from elastic_core.sweep.table import SweepTable, Throughput, bytes_per_token
 from elastic_core.trajectory import CELL
 from reports.summary import cell_problems, report_rows, summarize_problems
 from reports.verdict import readable, unreadable
 from tasks.artifacts import Progress, progress
 from tasks.cells import record_cells
-from tasks.stage import STORES, TABLE, Stage, seconds_to_queue, worth_retrying
+from tasks.stage import Stage, seconds_to_queue, worth_retrying
+from tasks.sweep_table import sweep_table
 from tasks.terminal import TOLD
 from tasks.tracking import Tracker, flatten
 
@@ -96,31 +96,6 @@ def measure(
                 tracker.log(run_id, metrics=counts)
             sweep.raise_failures()
     return {"table": str(sweep.store.directory), "mlflow_run": run_id, "samples": sweep.samples, **counts}
-
-
-def sweep_table(stage: Stage, engine: EngineParameters, endpoints: Mapping[str, Endpoint]) -> SweepTable:
-    """The table of a sweep's stage, with what it asks for; stores are those of its preset.
-
-    Raises:
-        UserError: when rows were made by another version of vLLM.
-    """
-    models = stage.inputs["models"]
-    ours = {"vllm": vllm_version()} if models.keys() - endpoints.keys() else {}
-    manifest = Manifest(
-        models=models,
-        engines={
-            name: endpoints[name].engine_fingerprint if name in endpoints else engine.fingerprint for name in models
-        },
-        benchmarks=stage.inputs["benchmarks"],
-        settings={"preset": stage.preset, **ours, **stage.inputs["sampling"]},
-        templates=stage.inputs.get("templates", {}),
-        servers=stage.inputs.get("servers", {}),
-    )
-    directory = stage.directory / TABLE
-    stores = stage.runs / stage.preset / STORES
-    table = SweepTable(directory, with_stores(manifest, stage.request["models"], directory, stores))
-    table.check()
-    return table
 
 
 @dataclass

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,11 +12,13 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.elastic_up import services  # noqa: F401 (a fixture of several files)
 
-# How fast the machine is decides no test. Half of hypothesis' usual examples keep the unit tests under a minute; every
-# run draws others, but for continuous integration, where nothing but a change may turn a test red.
-settings.register_profile("elastic", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("elastic-ci", settings.get_profile("elastic"), derandomize=True, database=None)
-settings.load_profile("elastic-ci" if os.environ.get("CI") else "elastic")
+# How fast the machine is decides no test, nor does chance: nothing but a change may turn one red. Other examples than
+# these are drawn by `make chaos`. Half of hypothesis' usual number keeps the unit tests under a minute.
+settings.register_profile(
+    "elastic", deadline=None, max_examples=50, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("elastic-anew", settings.get_profile("elastic"), derandomize=False)
+settings.load_profile("elastic-anew" if "DRAW_ANEW" in os.environ else "elastic")
 
 TOGETHER = {
     "`elastic up`": {"test_service_pages.py", "test_services.py"},
@@ -74,4 +77,12 @@ def without_the_users_mirror() -> Iterator[None]:
     """The tree that real files are read from is no setting of what is tested."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("ELASTIC_DATA_MIRROR", raising=False)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def with_an_environment_of_its_own() -> Iterator[None]:
+    """What libraries write into the environment ends with the file, as the next one's processes would inherit it: vLLM
+    on a CPU leaves LD_PRELOAD and more."""
+    with patch.dict(os.environ):
         yield

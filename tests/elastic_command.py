@@ -10,7 +10,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest.mock import patch
 
-from flows.cli import main
+from flows.cli import command
 
 ELASTIC = str(Path(sys.executable).with_name("elastic"))
 
@@ -42,7 +42,7 @@ def elastic_here(*arguments: str, runs: Path) -> subprocess.CompletedProcess[str
         redirect_stderr(output),
     ):
         try:
-            main()
+            command()
         except SystemExit as end:
             status = int(end.code or 0)
     return subprocess.CompletedProcess(sys.argv, status, output.getvalue())

@@ -1,10 +1,8 @@
 """`elastic up` in a process of its own, on a project with one small deployment."""
 
 import contextlib
-import json
 import os
 import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +15,7 @@ import pytest
 
 from elastic_core.network import free_ports
 from flows.environment import read_variables
+from tests.elastic_command import ELASTIC
 
 FLOW = """
     import os
@@ -37,21 +36,6 @@ DEPLOYMENTS = """
         work_pool: {name: elastic}
 """
 
-UP = """
-    import json
-    import sys
-    from pathlib import Path
-
-    from elastic_core.errors import UserError
-    from flows.services import ServicesParameters, up
-
-    given = json.loads(sys.argv[1])
-    try:
-        up(ServicesParameters(**given | {"runs": Path(given["runs"])}))
-    except UserError as error:
-        sys.exit(f"error: {error}")
-"""
-
 
 def write_project(directory: Path) -> Path:
     (directory / "flow.py").write_text(textwrap.dedent(FLOW))
@@ -64,15 +48,15 @@ def clean_environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "MLFLOW", "ELASTIC"))}
 
 
-def start(project: Path, environment: dict[str, str], prefect: int, mlflow: int, **more: Any) -> subprocess.Popen[str]:
-    parameters = {"prefect_port": prefect, "mlflow_port": mlflow, "runs": "runs", **more}
+def start(project: Path, environment: dict[str, str], prefect: int, mlflow: int, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(UP), json.dumps(parameters)],
+        [ELASTIC, "up", "--prefect-port", str(prefect), "--mlflow-port", str(mlflow), *more],
         cwd=project,
-        env={**environment, "PYTHONUNBUFFERED": "1"},
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=True,
     )
 
 

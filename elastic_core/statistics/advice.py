@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.special import stdtrit
 
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.budgets import comparable, differences_together
 from elastic_core.statistics.cost import TOKENS, CostModel
 from elastic_core.statistics.estimates import FREE, paired_columns, ratio_of_means
-from elastic_core.statistics.intervals import LEVEL, paired_mean
+from elastic_core.statistics.intervals import LEVEL, paired_mean, t_upper
 from elastic_core.statistics.seeds import seed_half_widths, with_seeds
 from elastic_core.statistics.simultaneous import NonInferiority, problems_needed
 from elastic_core.trajectory import CELL
@@ -110,8 +109,8 @@ def _bounds(side: pl.DataFrame, free: pl.DataFrame) -> _Bound:
         return _Bound(float(differences.mean()), -1.0, 1.0, 0.0)
     found = paired_mean(differences)
     (seeds,) = seed_half_widths([values])
-    one_sided = float(stdtrit(len(differences) - 1, 1 - LEVEL))
-    return _Bound(found.mean, *with_seeds(found.mean, found.interval(one_sided), seeds, (-1.0, 1.0)), seeds)
+    one_sided = found.interval(t_upper(len(differences) - 1, LEVEL))
+    return _Bound(found.mean, *with_seeds(found.mean, one_sided, seeds, (-1.0, 1.0)), seeds)
 
 
 _ADVICE: dict[str, Any] = {

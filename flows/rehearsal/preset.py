@@ -22,7 +22,7 @@ from elastic_core.sweep.grid import checkpoints
 from elastic_core.twins.stand_in import write_stand_in
 from elastic_core.twins.twin import make_twin, origin_of
 from flows import environment
-from flows.data import mirror_of
+from flows.data_inputs import mirror_of
 from flows.settings import Settings
 from tasks.stage import SOURCES, USER_DATASETS
 

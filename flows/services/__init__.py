@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -25,7 +24,6 @@ import click
 
 from elastic_core.errors import UserError
 from elastic_core.network import reachable, require_free_port
-from elastic_core.processes import interruptible
 from elastic_core.retry import wait_until
 from flows.environment import (
     NO_OTHER_PAGES,
@@ -38,7 +36,6 @@ from flows.environment import (
     write_variables,
 )
 from flows.services.deployments import WORK_POOL, register
-from flows.services.links import links
 from flows.services.supervisor import Service, Supervisor, tail
 
 if TYPE_CHECKING:
@@ -48,7 +45,6 @@ _DATABASES = ("prefect", "mlflow")
 """Of the PostgreSQL server: one each, as both would call a table `alembic_version`."""
 _START_SECONDS = 180
 """How long a service may take until it answers."""
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,7 @@ class Plan(NamedTuple):
 
 
 def up(parameters: ServicesParameters) -> None:
-    """Start the services, print their addresses, and keep them until SIGINT or SIGTERM.
+    """Start the services, print their addresses, and keep them until KeyboardInterrupt, which it raises.
 
     Raises:
         UserError: a port is taken, prefect.yaml or a database is missing, or a service does not come up; nothing is
@@ -108,29 +104,25 @@ def up(parameters: ServicesParameters) -> None:
     directory = parameters.directory
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
-    with interruptible(*_SIGNALS):
-        planned = plan(parameters, read_variables(parameters.clients), server)
-        for service in planned.services:
-            if service.port:
-                require_free_port(parameters.host, service.port, service.name)
-        write_variables(parameters.clients, planned.clients)
-        supervisor = Supervisor(planned.services, planned.environment, directory, project)
-        try:
-            _start(supervisor, planned, project)
-            for what, address in links({**os.environ, **planned.clients}, parameters.runs.resolve()):
-                click.echo(f"{what}: {address}")
-            click.echo(f"passwords: {parameters.clients}; in a shell: set -a; . {parameters.clients}; set +a")
-            click.echo("Ctrl-C stops them all.")
-            while True:
-                time.sleep(1)
-                supervisor.check()
-        except KeyboardInterrupt:
-            click.echo("stopping")
-        finally:
-            # A second Ctrl-C must not leave half of it running; stopping takes a bounded time.
-            for number in _SIGNALS:
-                signal.signal(number, signal.SIG_IGN)
-            supervisor.stop()
+    planned = plan(parameters, read_variables(parameters.clients), server)
+    for service in planned.services:
+        if service.port:
+            require_free_port(parameters.host, service.port, service.name)
+    write_variables(parameters.clients, planned.clients)
+    supervisor = Supervisor(planned.services, planned.environment, directory, project)
+    try:
+        _start(supervisor, planned, project)
+        from flows.services.links import links
+
+        for what, address in links({**os.environ, **planned.clients}, parameters.runs.resolve()):
+            click.echo(f"{what}: {address}")
+        click.echo(f"passwords: {parameters.clients}; in a shell: set -a; . {parameters.clients}; set +a")
+        click.echo("Ctrl-C stops them all.")
+        while True:
+            time.sleep(1)
+            supervisor.check()
+    finally:
+        supervisor.stop()
 
 
 def plan(parameters: ServicesParameters, held: Mapping[str, str], database: URL | None = None) -> Plan:
@@ -230,11 +222,12 @@ def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: U
     own = _database_url(database, "psycopg2", "mlflow") if database else f"sqlite:///{runs / 'mlflow.db'}"
     command = [
         *(sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"),
-        *("--backend-store-uri", own if url == address else url),
         *("--artifacts-destination", str(runs / "mlartifacts"), "--app-name", "basic-auth"),
     ]
     password = held.get("MLFLOW_TRACKING_PASSWORD") or new_password()
     environment = {
+        # The user's database may have a password in its address, and a command line is everybody's.
+        "MLFLOW_BACKEND_STORE_URI": own if url == address else url,
         "MLFLOW_AUTH_CONFIG_PATH": str(_mlflow_configuration(parameters.directory)),
         "MLFLOW_AUTH_ADMIN_USERNAME": USER,
         "MLFLOW_AUTH_ADMIN_PASSWORD": password,

@@ -57,9 +57,10 @@ class Chart {
       other.ariaPressed = String(other.dataset.name === this.alone[kind]);
     }
     const isOut = ({ model, strategy }) =>
-      (this.alone.model !== null && model !== "" && model !== this.alone.model) ||
-      (this.alone.strategy !== null && strategy !== "" && strategy !== this.alone.strategy);
-    for (const panel of this.place.querySelectorAll(".panel")) panel.hidden = isOut(panel.dataset);
+      (this.alone.model !== null && model !== this.alone.model) ||
+      (this.alone.strategy !== null && strategy !== this.alone.strategy);
+    // A strategy in the background comes forward.
+    this.place.classList.toggle("alone", this.alone.strategy !== null);
     for (const drawn of this.place.querySelectorAll(".line, .point")) drawn.classList.toggle("faint", isOut(drawn.dataset));
   }
 }

@@ -5,6 +5,6 @@ requestAnimationFrame(() =>
   setTimeout(async () => {
     const trajectories = new Trajectories(await unpack(document.getElementById("index")));
     new Reader(document.getElementById("reader-place"), trajectories);
-    new ProblemMap(document.getElementById("map-place"), trajectories);
+    new ProblemMap(document.getElementById("problems"), trajectories);
   }),
 );

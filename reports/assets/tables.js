@@ -37,6 +37,12 @@ function sorted(rows, column, direction) {
   return rows.map((row) => ({ row, key: key(row) })).sort((a, b) => compare(a.key, b.key)).map(({ row }) => row);
 }
 
+/** On a narrow screen a line is a card, where each place stands beside its column's name. */
+function label(table) {
+  const names = [...table.tHead.rows[0].cells].map((header) => header.textContent);
+  for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, column) => (cell.dataset.name = names[column]));
+}
+
 /** Above a long table a field that leaves the lines with all of its words. */
 function makeFilterable(table) {
   const rows = [...table.tBodies[0].rows];
@@ -57,6 +63,7 @@ function makeFilterable(table) {
 }
 
 for (const table of document.querySelectorAll("table.sortable")) {
+  label(table);
   makeSortable(table);
   makeFilterable(table);
 }

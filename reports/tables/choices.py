@@ -6,6 +6,7 @@ from __future__ import annotations
 import polars as pl
 
 from elastic_core.statistics.simultaneous import NonInferiority
+from elastic_core.trajectory import CELL
 from reports.content import ReportTable
 from reports.tables import DIFFERENCE, estimate
 from reports.wording import budget_text
@@ -20,7 +21,6 @@ PICKED = (
 
 _RUN = pl.format("{} at {}", pl.col("strategy").str.replace_all("_", " "), budget_text())
 _HOLDS = pl.col("verdict") == NonInferiority.HOLDS
-_POINTS = (100 * pl.col("margin")).round().cast(pl.Int64)
 _CLOSE = (
     pl.when(pl.col("num_others") > 0).then(pl.format("{} of {}", "num_close", "num_others")).otherwise(pl.lit("none"))
 )
@@ -56,10 +56,10 @@ def within_points(within: pl.DataFrame, unit: str) -> ReportTable | None:
     name = "difference from unlimited"
     # Rounded up: it is shown to be within so many.
     nearest = pl.format("none; nearest: {} (within {})", _RUN, (-1000 * pl.col("low")).ceil() / 10)
-    frame = within.select(
+    frame = _by_pick(within).select(
         "benchmark",
         "model",
-        **{"points given up, at most": _POINTS},
+        **{"points given up, at most": "points"},
         run=pl.when(_HOLDS).then(_RUN).otherwise(nearest),
         **{unit: pl.col("cost")},
         **estimate(name, "difference", DIFFERENCE),
@@ -74,10 +74,18 @@ def within_points(within: pl.DataFrame, unit: str) -> ReportTable | None:
     return ReportTable("cheapest_within_points", title, caption, frame, frozenset({name}))
 
 
+def _by_pick(within: pl.DataFrame) -> pl.DataFrame:
+    """A row for each pick, with the points of all margins that it was picked for: "1, 2 or 5"."""
+    points = (100 * pl.col("margin")).round().cast(pl.Int64).cast(pl.String).str.join(", ")
+    return within.group_by(*CELL, "verdict", maintain_order=True).agg(
+        pl.exclude("margin").first(), points=points.str.replace(r", (\d+)$", " or $1")
+    )
+
+
 def side_by_side(under: pl.DataFrame, within: pl.DataFrame, unit: str, benchmark: str, model: str) -> list[ReportTable]:
     """Both in short, of one benchmark and model, as far as there are any."""
     place = {"benchmark": benchmark, "model": model}
-    under, within = under.filter(**place), within.filter(**place)
+    under, within = under.filter(**place), _by_pick(within.filter(**place))
     best = under.select(
         at_most=pl.col("limit").map_elements(lambda limit: f"{limit:,g}", pl.String),
         run=_RUN,
@@ -85,7 +93,7 @@ def side_by_side(under: pl.DataFrame, within: pl.DataFrame, unit: str, benchmark
         **{"as good, maybe": _CLOSE},
     )
     cheapest = within.select(
-        at_most=pl.format("{} point{}", _POINTS, pl.when(_POINTS == 1).then(pl.lit("")).otherwise(pl.lit("s"))),
+        at_most=pl.format("{} point{}", "points", pl.when(points="1").then(pl.lit("")).otherwise(pl.lit("s"))),
         run=pl.when(_HOLDS).then(_RUN).otherwise(pl.format("none; nearest {}", _RUN)),
         **estimate("difference", "difference", DIFFERENCE),
         **{unit: pl.col("cost")},

@@ -6,6 +6,7 @@ One page for each kind of screen serves all tests; each begins where the page op
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import polars as pl
@@ -16,8 +17,10 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from elastic_core.data.problems import Problem
 from reports.build import build_report
 from reports.content import ReportSources
+from reports.parameters import ReportParameters
 from tests.browser import watched
 from tests.report_tables import row, small_table, table
+from tests.unit.test_report_summary import make_rows
 
 SCREENS = {
     "desk": {"viewport": {"width": 1440, "height": 900}},
@@ -42,7 +45,15 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
         for key in keys
     }
     directory = tmp_path_factory.mktemp("report")
-    build_report(ReportSources(both.lazy(), problems=problems, preset="embedded"), directory)
+    sources = ReportSources(
+        both.lazy(),
+        problems=problems,
+        preset="embedded",
+        parameters=ReportParameters(margin=100),  # A budget is advised.
+        provenance={"table": "a/long/path/" * 12, "base": "name" * 20},
+        remarks={"easy": f"| a column | another one |\n|---|---|\n| {'long' * 30} | {'many words ' * 20} |"},
+    )
+    build_report(sources, directory)
     return (directory / "report.html").as_uri()
 
 
@@ -68,21 +79,63 @@ def filters(page: Page) -> Locator:
     return page.get_by_role("search", name="Which trajectories to list")
 
 
-def test_the_first_screen_says_what_was_found_and_what_to_set(view: Page) -> None:
-    lead = view.locator(".lead")
-    expect(lead).to_be_in_viewport()
-    assert (view.get_by_role("heading", level=1).inner_text() + lead.inner_text()).count(".") == 2
-    expect(view.locator(".choice").first).to_be_in_viewport()
-    assert view.evaluate("document.documentElement.scrollWidth <= innerWidth")
+def test_the_first_screen_is_what_was_found_the_figure_and_what_to_run(
+    view: Page, request: pytest.FixtureRequest
+) -> None:
+    found, lead = view.get_by_role("heading", level=1), view.locator(".lead")
+    command = view.get_by_text("elastic serve --preset embedded --model trained --budget 4+8", exact=True)
+    parts = [found, *view.locator(".panel").all(), view.locator("#main .caption"), lead, command]
+    assert (found.inner_text() + lead.inner_text()).count(".") == 2
+    expect(command).to_have_count(1)
+    tops = [part.evaluate("element => element.getBoundingClientRect().top") for part in parts]
+    assert tops == sorted(tops)
+    for part in parts[:2] if "phone" in request.node.callspec.id else parts:
+        expect(part).to_be_in_viewport(ratio=1)
+    assert view.evaluate("scrollY") == 0
+
+
+def test_the_choices_stand_below_and_margins_without_a_budget_are_one_line(view: Page) -> None:
     for choice in view.locator(".choice").all():
         left, right = choice.locator(".pair > div").all()
         expect(left).to_contain_text("Most accurate, by tokens processed")
-        assert right.locator("tbody td:first-child").all_inner_texts() == [
-            "1 point",
-            "2 points",
-            "5 points",
-            "10 points",
-        ]
+        assert right.locator("tbody td:first-child").all_inner_texts() == ["1, 2, 5 or 10 points"]
+        expect(right.locator("tbody")).to_contain_text("none; nearest separate at")
+
+
+def test_on_a_phone_no_table_is_cut_and_nothing_scrolls_sideways(view: Page, request: pytest.FixtureRequest) -> None:
+    if "phone" not in request.node.callspec.id:
+        pytest.skip("wide tables are for wide screens")
+    view.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    tables = view.locator("table")
+    assert tables.count() == view.locator("table:visible").count() > 15
+    cut = tables.evaluate_all("""tables => tables.flatMap(table => {
+        const inside = element => {
+            const { left, right } = element.getBoundingClientRect();
+            return left >= 0 && right <= innerWidth && element.scrollWidth <= element.clientWidth + 1;
+        };
+        const box = table.parentElement;
+        const drawn = [...table.querySelectorAll("th, td")].filter(cell => cell.getClientRects().length);
+        const wide = [...drawn.filter(cell => !inside(cell)), ...(inside(box) ? [] : [box])];
+        return (drawn.length ? wide : [table]).map(element => element.outerHTML.slice(0, 200));
+    })""")
+    assert cut == []
+    assert view.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_on_a_phone_each_line_of_a_table_names_its_columns_and_they_still_sort(
+    view: Page, request: pytest.FixtureRequest
+) -> None:
+    if "phone" not in request.node.callspec.id:
+        pytest.skip("elsewhere the names stand on top")
+    place = view.locator("details", has=view.get_by_role("heading", name="What a response costs"))
+    line = place.locator("tbody tr").first
+    names = line.locator("td").evaluate_all("cells => cells.map(cell => getComputedStyle(cell, '::before').content)")
+    assert names[:4] == ['"benchmark"', '"model"', '"strategy"', '"budget"']
+    before = line.inner_text()
+    place.get_by_role("button", name="benchmark").click()
+    place.get_by_role("button", name="benchmark").click()
+    expect(line).to_contain_text("hard")
+    assert "hard" not in before
 
 
 def test_a_point_tells_its_numbers_and_arrow_keys_go_to_the_next(view: Page) -> None:
@@ -112,11 +165,34 @@ def test_a_name_in_the_legend_leaves_the_others_out(view: Page) -> None:
     expect(name).to_have_attribute("aria-pressed", "true")
 
 
-def test_the_figure_has_small_panels_their_frontier_and_marks_that_are_seen(view: Page) -> None:
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """More lines than are told apart: two models, three strategies."""
+    directory = tmp_path_factory.mktemp("crowded")
+    build_report(ReportSources(make_rows(num_problems=4, num_samples=1, budgets=[16, 48]).lazy()), directory)
+    return (directory / "report.html").as_uri()
+
+
+def test_other_strategies_are_faint_until_the_legend_singles_them_out(page: Page, crowded: str) -> None:
+    opened(page, crowded)
+    other, ours = (page.locator(f".line[data-strategy={name}]").first for name in ("vanilla", "separate"))
+    expect(ours).to_have_css("opacity", "1")
+    expect(other).to_have_css("opacity", "0.25")
+    page.get_by_role("button", name="vanilla", exact=True).click()
+    expect(other).to_have_css("opacity", "1")
+    expect(ours).to_have_css("opacity", "0.1")
+
+
+def test_the_figure_has_a_panel_for_each_benchmark_with_its_frontier_and_the_advised_budget(view: Page) -> None:
     panels = view.locator(".panel")
-    assert panels.count() == 2  # four lines in each benchmark
-    expect(view.locator(".frontier")).to_have_count(2)
-    assert view.locator(".point.best").count() >= 2
+    expect(panels).to_have_count(2)
+    for panel in panels.all():
+        expect(panel.locator(".axis")).to_have_text("tokens sampled")
+        expect(panel.locator(".frontier")).to_have_count(1)
+        expect(panel.locator(".point", has=view.locator(".advised"))).to_have_attribute(
+            "aria-label", re.compile("trained, separate at 4.8: .*advised")
+        )
+        assert panel.locator(".point.best").count() >= 1
     label = view.locator(".tick").first
     assert label.evaluate("element => element.getBoundingClientRect().height") >= 10
 

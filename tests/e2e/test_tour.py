@@ -18,6 +18,7 @@ from tests.api_server import ApiServer, listening
 from tests.documents import commands, page
 from tests.e2e.test_playground_page import start, stopped
 from tests.elastic_command import elastic, elastic_here
+from tests.first_line import heavy_before
 
 Typed = Callable[[str], str]
 
@@ -141,6 +142,15 @@ def test_a_newcomers_tour(
     assert 'did you mean "playground"?' in wrong("playgroud")
     assert 'did you mean "--model"?' in wrong(f"playground --modle mine={BASE}")
     assert 'did you mean "smoke"?' in wrong("playground --preset smok")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("plan sweep --preset smoke", "miniature-easy (6 problems)"), ("sweep status --preset smoke", "┏━")],
+)
+def test_nothing_heavy_is_imported_before_the_first_line(command: str, said: str, toured: Path) -> None:
+    line, heavy = heavy_before(command, toured)
+    assert line.startswith(said) and heavy == set()
 
 
 def test_the_page_of_evaluation_goes_on_from_its_report_to_a_budget(

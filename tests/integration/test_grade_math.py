@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import signal
@@ -11,12 +12,12 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
+from elastic_core import rewards
 from elastic_core.rewards import Answer, Grade, GradeStatus, GradingFailed, grade, grade_many
 from elastic_core.rewards import math as rewards_math
 from elastic_core.rewards.math.pool import Exhausted, Pool, Worker
@@ -56,9 +57,10 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
 
 
 def warm_up(pool: Pool) -> None:
-    """Start a worker. On a busy machine its first answer may take longer than the deadline."""
-    with suppress(Exhausted):
-        pool.accepts("f(x)", "x")
+    """Start a worker, whose first answer may take longer than the pool's deadline on a busy machine."""
+    worker = pool._take()
+    assert worker.ask("f(x)", "x", HANGS) is False
+    pool._give_back(worker)
 
 
 def graded(answers: list[tuple[str, str]]) -> list[Grade]:
@@ -188,22 +190,26 @@ def test_a_worker_that_was_killed_is_replaced_and_the_answer_tried_again(pool: P
         process.kill()
     short, pool.deadline = pool.deadline, HANGS
     assert pool.accepts(r"\sin^2 x+\cos^2 x", "1") is True
-    pool.deadline = short
 
     (worker,) = pool._idle
-    first = worker.pid
-    killer = threading.Timer(0.3, lambda: os.kill(first, signal.SIGKILL))
-    killer.start()
-    started = time.monotonic()
+    first, killed = worker.pid, []
+
+    def kill() -> None:
+        pool.deadline = short
+        killed.append(time.monotonic())
+        os.kill(first, signal.SIGKILL)
+
+    threading.Timer(0.3, kill).start()
     with pytest.raises(Exhausted):
         pool.accepts(ENDLESS, "46")
-    assert time.monotonic() - started > 0.3 + pool.deadline, "the second attempt has all of the time"
+    assert time.monotonic() - killed[0] >= short, "the second attempt has all of the time"
 
 
 def test_workers_that_keep_dying_fail_the_grader_and_not_the_response(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask, asked = Worker.ask, []
+    pool.deadline = HANGS
 
     def dying(self: Worker, answer: str, truth: str, deadline: float) -> bool | None:
         asked.append(self.pid)
@@ -211,8 +217,10 @@ def test_workers_that_keep_dying_fail_the_grader_and_not_the_response(
         return ask(self, answer, truth, deadline)
 
     monkeypatch.setattr(Worker, "ask", dying)
-    assert rewards_math.grade_math(boxed("f(x)"), "x") == (0.0, GradeStatus.SANDBOX_ERROR, "f(x)")
+    with pytest.raises(GradingFailed):
+        rewards_math.grade_math(boxed("f(x)"), "x")
     assert len(set(asked)) == 2
+    monkeypatch.setattr(rewards, "FIRST_WAIT", 0)
     with pytest.raises(GradingFailed):
         grade("math", boxed("f(x)"), "x")
 
@@ -224,9 +232,12 @@ def test_memory_is_limited(pool: Pool) -> None:
 
 
 def test_workers_import_nothing_heavy_and_are_started_only_when_needed() -> None:
+    """Also where vLLM has run on a CPU, which leaves a library of torch in LD_PRELOAD for what is started later."""
     program = (
         "import psutil, sys\n"
         "from elastic_core.rewards import grade\n"
+        "from elastic_core.rewards.math.pool import shared_pool\n"
+        f"shared_pool().deadline = {HANGS}\n"
         "me = psutil.Process()\n"
         "assert grade('math', '</think>\\\\boxed{1/2}', '0.5').score == 1 and not me.children()\n"
         "assert 'sympy' not in sys.modules and 'math_verify' not in sys.modules\n"
@@ -236,14 +247,22 @@ def test_workers_import_nothing_heavy_and_are_started_only_when_needed() -> None
         "assert not [path for path in maps if any(name in path for name in ('torch', 'vllm', '/ray/'))]\n"
         "assert 'sympy' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, timeout=60)
+    torch = importlib.util.find_spec("torch")
+    assert torch is not None and torch.origin is not None
+    preloaded = Path(torch.origin).with_name("lib") / "libc10.so"
+    assert preloaded.exists()
+    environment = {**os.environ, "LD_PRELOAD": str(preloaded)}
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, env=environment)
 
 
 def test_a_forked_child_grades_with_workers_of_its_own() -> None:
     program = (
         "import os, psutil\n"
         "from elastic_core.rewards import grade\n"
-        "def one(x): return grade('math', '</think>\\\\boxed{\\\\sin^2 %s+\\\\cos^2 %s}' % (x, x), '1').score\n"
+        "from elastic_core.rewards.math.pool import shared_pool\n"
+        "def one(x):\n"
+        f"    shared_pool().deadline = {HANGS}\n"
+        "    return grade('math', '</think>\\\\boxed{\\\\sin^2 %s+\\\\cos^2 %s}' % (x, x), '1').score\n"
         "assert one('x') == 1\n"
         "(worker,) = psutil.Process().children()\n"
         "if not (child := os.fork()):\n"
@@ -253,7 +272,7 @@ def test_a_forked_child_grades_with_workers_of_its_own() -> None:
         "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
         "assert worker.is_running() and one('z') == 1\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
 
 
 @pytest.mark.parametrize("answer", ["f(x)", "9^{99999999}f(x)"])
@@ -277,7 +296,7 @@ def test_workers_end_with_a_parent_that_is_killed(answer: str) -> None:
         workers = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
         assert len(workers) == 2
         parent.kill()
-        gone, alive = psutil.wait_procs(workers, timeout=3)
+        gone, alive = psutil.wait_procs(workers, timeout=HANGS)
         assert len(gone) == 2 and not alive
 
 
@@ -286,5 +305,6 @@ def test_a_worker_outlives_the_thread_that_asked_first(pool: Pool) -> None:
         thread.submit(warm_up, pool).result()
     time.sleep(0.2)
     (worker,) = pool._idle
+    pool.deadline = HANGS
     assert pool.accepts("g(x)", "x") is False
     assert pool._idle == [worker]

@@ -18,7 +18,7 @@ from elastic_core.fingerprint import hash_files
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from flows import report as report_flow
 from flows.cli import sweeps
-from flows.data import DataInputs
+from flows.data_inputs import DataInputs
 from flows.inputs import Inputs
 from tasks.stage import TABLE, Stage
 from tasks.tracking import Tracker

@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from elastic_core.network import free_ports
+from tests.command_lines import command_lines
 from tests.elastic_up import (
     Services,
     clean_environment,
@@ -66,6 +67,8 @@ def test_nobody_gets_in_without_the_password(services: Services) -> None:
         assert api.post("/flows/count").status_code == 200
     assert mlflow_status(runs, "wrong") == 401
     assert mlflow_status(runs, variables["MLFLOW_TRACKING_PASSWORD"]) == 200
+    passwords = [variables["MLFLOW_TRACKING_PASSWORD"], variables["PREFECT_API_AUTH_STRING"].partition(":")[2]]
+    assert not [line for line in command_lines() if any(password in line for password in passwords)]
 
 
 def test_a_deployment_runs_where_its_project_is_and_records_beside_it(services: Services) -> None:
@@ -151,8 +154,8 @@ def test_a_crashed_worker_returns(services: Services) -> None:
 def test_ctrl_c_leaves_nothing(services: Services) -> None:
     family = psutil.Process(services.process.pid).children(recursive=True)
     assert family
-    services.process.send_signal(signal.SIGINT)
-    assert services.process.wait(60) == 0
+    os.killpg(services.process.pid, signal.SIGINT)
+    assert services.process.wait(60) == 130
     assert not [each for each in family if each.is_running()]
     for port in (services.prefect_port, services.mlflow_port):
         with socket.socket() as probe:
@@ -166,7 +169,7 @@ def test_a_taken_port_is_one_sentence(project: Path, environment: dict[str, str]
         port = taken.getsockname()[1]
         process = start(project, environment, port, free_ports(1)[0])
         output, _ = process.communicate(timeout=30)
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert output.startswith(f"error: prefect cannot listen on 127.0.0.1 port {port} ")
     assert f"process {os.getpid()}" in output and "--prefect-port" in output
     assert output.count("\n") == 1
@@ -221,7 +224,7 @@ def test_both_servers_keep_their_data_in_postgresql(
     runs = project / "runs"
     address = f"postgresql://elastic:{quote(password, safe='')}@127.0.0.1:{port}"
     for _ in range(2):  # The second time over what the first left.
-        process = start(project, environment, free_ports(1)[0], free_ports(1)[0], runs=str(runs), database=address)
+        process = start(project, environment, free_ports(1)[0], free_ports(1)[0], "--database", address)
         try:
             output = "".join(lines_until(process, "Ctrl-C"))
             assert {"flow_run", "deployment"} <= tables(port, password, "prefect")
@@ -237,7 +240,7 @@ def test_both_servers_keep_their_data_in_postgresql(
             assert logs and not [secret for secret in held if secret in shown or secret in logs]
         finally:
             process.send_signal(signal.SIGINT)
-            assert process.wait(90) == 0
+            assert process.wait(90) == 130
         assert not [each for each in family if each.is_running()]
 
 

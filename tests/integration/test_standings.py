@@ -356,7 +356,7 @@ def test_an_interruption_loses_at_most_one_contest(tmp_path: Path, api: Api, end
         assert fetching.poll() is None
         time.sleep(0.01)
     fetching.send_signal(ended_by)
-    assert fetching.wait(timeout=10) != 0
+    assert fetching.wait() != 0
     assert cached(tmp_path) == ["1.json"]
     assert fetch([1, 2, 3], tmp_path, api.url, 0) == []
     assert api.asked.count((STANDINGS, 1)) == 1

@@ -9,6 +9,7 @@ from elastic_core.statistics.advice import budget_advice, judged
 from elastic_core.statistics.choices import MARGINS, best_under, cheapest_within, round_limits
 from elastic_core.statistics.cost import TOKENS
 from reports.summary import cell_problems
+from reports.tables.choices import side_by_side, within_points
 from tests.unit.test_report_summary import make_rows
 
 
@@ -39,6 +40,18 @@ def test_a_wider_margin_is_never_dearer(problems: pl.DataFrame) -> None:
     for of_model in picks.partition_by("model"):
         assert of_model["margin"].is_in(MARGINS).all()
         assert of_model.sort("margin")["cost"].is_sorted(descending=True)
+
+
+def test_margins_with_the_same_pick_are_one_line(problems: pl.DataFrame) -> None:
+    within = cheapest_within(budget_advice(problems).with_columns(low=pl.lit(-0.03)))
+    assert within.filter(model="trained")["verdict"].to_list() == ["undecided", "undecided", "holds", "holds"]
+    whole = within_points(within, "tokens")
+    assert whole is not None
+    assert whole.frame.filter(model="trained")["points given up, at most"].to_list() == ["1 or 2", "5 or 10"]
+    under = best_under(problems, {"base": TOKENS, "trained": TOKENS})
+    _, short = side_by_side(under, within, "tokens", "hard", "trained")
+    assert short.frame["at most"].to_list() == ["1 or 2 points", "5 or 10 points"]
+    assert [run.startswith("none; nearest") for run in short.frame["run"]] == [True, False]
 
 
 def test_without_responses_without_a_limit_nothing_is_picked() -> None:

@@ -11,7 +11,7 @@ from elastic_core.errors import UserError
 from elastic_core.training.sft import compose_config
 from elastic_core.training.sft_parameters import SftParameters
 from flows import presets
-from flows.data import DataInputs
+from flows.data_inputs import DataInputs
 from flows.run import FlowRun
 from tasks.warm_start import Launch
 

@@ -106,7 +106,7 @@ def test_requests_that_a_stopped_server_keeps_open_are_given_up(
 def test_no_more_requests_are_under_way_than_allowed(api: ApiServer) -> None:
     api.seconds = 0.05
     ask(parse_address(api.address), requests=20, max_requests=3)
-    assert api.at_once == 3 and len(api.drawn) == 20
+    assert api.at_once <= 3 and len(api.drawn) == 20
 
 
 def test_a_key_that_is_refused_names_its_variable_and_is_not_repeated(

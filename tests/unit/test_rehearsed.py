@@ -1,10 +1,24 @@
-"""Which presets are listed as usable."""
+"""Which presets are listed as usable, and that each that we ship is."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flows import presets, rehearsal
+
+RECORDED = json.loads(rehearsal.SHIPPED.read_text())
+
+
+def test_every_preset_that_is_shipped_has_passed_its_rehearsal_as_it_is_now() -> None:
+    stale = [name for name in presets.names() if RECORDED.get(name) != rehearsal.key(presets.resolve(name))]
+    commands = "; ".join(f"elastic rehearse --preset {name} --ship" for name in stale)
+    assert not stale, f"presets or the engine have changed since their rehearsal; run {commands}"
+
+
+def test_no_rehearsal_is_recorded_of_a_preset_that_is_gone() -> None:
+    assert RECORDED.keys() <= set(presets.names())
 
 
 @pytest.fixture(autouse=True)
@@ -39,3 +53,23 @@ def test_another_setting_is_another_rehearsal(tmp_path: Path) -> None:
     # Where it runs and where its files lie makes no other preset.
     elsewhere = {"data.mirror": str(tmp_path), "mlflow.tracking_uri": "http://localhost:5000"}
     assert rehearsal.is_usable(presets.resolve("e1-math-1.5b", elsewhere), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change", [{"train.temperature": 0.7}, {"train.nodes": 2}, {"data.max_tests": 7}, {"sweep.samples": 3}]
+)
+def test_what_is_rehearsed_makes_another_rehearsal(change: dict[str, Any]) -> None:
+    assert rehearsal.key(presets.resolve("e1-math-1.5b", change)) != rehearsal.key(presets.resolve("e1-math-1.5b"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"report.margin": 3.0},
+        {"train.gpus_per_node": 2, "train.memory_fraction": 0.3, "train.tokens_per_device": 65536},
+        {"engine.data_parallel_size": 2, "engine.gpu_memory_utilization": 0.5, "engine.max_num_seqs": 8},
+        {"ray.address": "10.0.0.1:6379", "ray.dashboard": "http://10.0.0.1:8265"},
+    ],
+)
+def test_how_a_report_judges_and_what_it_runs_on_make_no_other_rehearsal(change: dict[str, Any]) -> None:
+    assert rehearsal.key(presets.resolve("e1-math-1.5b", change)) == rehearsal.key(presets.resolve("e1-math-1.5b"))

@@ -23,7 +23,7 @@ from elastic_core.rewards.truth import MathTruth
 from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.statistics.cost import TOKENS, cell_costs, with_work
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
-from reports.chart import HEIGHT, WIDTH, main_chart
+from reports.chart import HEIGHT, WIDTH, Chart, main_chart
 from reports.colours import LEAST_CONTRAST, WHITE, contrast, parse, tinted
 from reports.content import Claim, ReportContent, ReportFigure, ReportSources, ReportTable, Setting, Verdict
 from reports.figures import NUM_COLOURS, STYLES, model_colours
@@ -256,24 +256,49 @@ def test_the_scripts_never_write_markup() -> None:
         )
 
 
-def test_the_main_figure_links_every_cell_and_shows_no_more_lines_in_a_panel_than_can_be_told_apart() -> None:
+def chart_of(rows: pl.DataFrame, *settings: Setting) -> Chart:
+    cells = priced(summarize(rows), cell_costs(with_work(rows.lazy()).collect(), TOKENS))
+    return main_chart(cells, settings, "tokens")
+
+
+def test_the_main_figure_links_every_cell_and_marks_the_frontier_and_the_advised_budget() -> None:
     rows = make_rows(num_problems=4, num_samples=1, budgets=[16, 48])
-    summary = summarize(rows)
-    cells = priced(summary, cell_costs(with_work(rows.lazy()).collect(), TOKENS))
-    chart = main_chart(cells, [Setting("hard", "trained", "2 points", Budget(48, 32))], "tokens")
-    assert [panel.strategy for panel in chart.panels[:3]] == ["separate", "budget_forcing", "vanilla"]
-    assert all(len(panel.lines) <= 4 for panel in chart.panels)
-    assert len({point.address for panel in chart.panels for point in panel.points}) == summary.height
-    advised = [point for panel in chart.panels for point in panel.points if point.advised]
-    assert [(point.model, point.strategy, point.advised) for point in advised] == [("trained", "separate", "48+32")]
-    best = {point.address for panel in chart.panels for point in panel.points if point.frontier}
-    assert len(best) == cells.filter("frontier").height
+    chart = chart_of(rows, Setting("hard", "trained", "2 points", Budget(48, 32)))
+    points = [point for panel in chart.panels for point in panel.points]
+    assert [panel.benchmark for panel in chart.panels] == ["easy", "hard"]
+    assert len({point.address for point in points}) == len(points) == summarize(rows).height
+    (advised,) = [point for point in points if point.advised]
+    assert (advised.model, advised.strategy, advised.advised) == ("trained", "separate", "48+32")
+    for panel in chart.panels:
+        for point in panel.points:
+            # Up is less in the units of an SVG.
+            better = [other for other in panel.points if other.x < point.x and other.y <= point.y]
+            assert not (point.frontier and better)
+        assert any(point.frontier for point in panel.points)
+
+
+@pytest.mark.parametrize(
+    ("models", "strategies", "outstanding"),
+    [
+        (["base", "a"], ["separate", "vanilla"], {"base separate", "a separate", "base vanilla", "a vanilla"}),
+        (["base", "trained"], ["separate", "vanilla", "budget_forcing"], {"base separate", "trained separate"}),
+        (["base", "trained", "a", "b", "c"], ["separate"], {"base separate", "trained separate"}),
+        (["base", "a", "b", "c", "d"], ["vanilla"], {"base vanilla"}),
+    ],
+)  # fmt: skip
+def test_of_many_lines_those_stand_out_that_a_server_keeps_budgets_by(
+    models: list[str], strategies: list[str], outstanding: set[str]
+) -> None:
+    rows = make_rows(models, ["hard"], [*strategies, "unconstrained"], budgets=[16, 48], num_problems=4, num_samples=1)
+    (panel,) = chart_of(rows).panels
+    assert {f"{line.model} {line.strategy}" for line in panel.lines if not line.faint} == outstanding
+    assert len(panel.lines) == len(models) * len(strategies)
+    assert not any(point.faint and (point.frontier or point.advised) for point in panel.points)
 
 
 def test_every_panel_fits_its_frame() -> None:
     rows = make_rows(num_problems=4, num_samples=1, budgets=[0, 16], models=["base"])
-    cells = priced(summarize(rows), cell_costs(with_work(rows.lazy()).collect(), TOKENS))
-    for panel in main_chart(cells, [], "tokens").panels:
+    for panel in chart_of(rows).panels:
         for point in panel.points:
             assert 0 <= point.x <= WIDTH and 0 <= point.low <= HEIGHT and 0 <= point.high <= point.y <= point.low
         assert panel.across and all(0 <= x <= WIDTH for x, _ in panel.across)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.rewards import GradeStatus, grade
+from elastic_core.rewards import math as rewards_math
 from elastic_core.rewards.math.compare import MAX_LENGTH, accepts, undecided
 from elastic_core.rewards.math.normal import normal, number
 from elastic_core.rewards.truth import MathTruth
@@ -62,7 +63,7 @@ def test_integers_match_only_themselves(answer: int, truth: int) -> None:
         (r"-\frac{1}{2}", r"\frac{-1}{2}", "-1/2", r"\frac{1}{-2}", "-.5", "−0.5"),
         ("4.4e7", "4.4E7", r"4.4 \times 10^7", r"4.4\cdot10^{7}", "4.4*10^7", "44,000,000", r"4.4 × 10^{7}"),
         (r"10^{-3}", "1e-3", "0.001", r"1 \times 10^{-3}"),
-        (r"\frac{1}{3}", "0.333333", "0.33333333"),
+        (r"\frac{1}{3}", r"0.\overline{3}", "0.(3)", r"\nicefrac13", r"\frac13=\frac26"),
         ("x=5", "5", "x = 5", "(5)", r"5\text{ cm}", "5 cm", r"5 \mathrm{cm}", r"x=5\text{ cm}"),
         (r"\$32,\!348", "32348", r"\$32{,}348.00", r"32348\text{ dollars}", "32,348"),
         ("90", r"90^\circ", r"90^{\circ}", r"90\text{ degrees}", "90°", r"90 \degree"),
@@ -226,3 +227,12 @@ def test_what_is_no_number_that_is_read(text: str) -> None:
 def test_any_answer_is_compared_without_an_error(answer: str) -> None:
     assert equal(answer, r"\{1\pm\sqrt{5},-2\}") in (True, False, None)
     assert equal("46", answer or "x") in (True, False, None)
+
+
+def test_long_answers_are_not_remembered() -> None:
+    before = rewards_math._verdict.cache_info().currsize
+    for digit in "123":
+        answer = digit + "0" * MAX_LENGTH
+        assert grade("math", f"</think>\\boxed{{{answer}}}", "1").status is GradeStatus.WRONG
+        assert grade("math", f"</think>\\boxed{{{answer}}}", answer).status is GradeStatus.CORRECT
+    assert rewards_math._verdict.cache_info().currsize == before

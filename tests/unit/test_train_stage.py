@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elastic_core.training.grpo.parameters import RESOURCES, GrpoParameters
-from flows.data import DataInputs
+from flows.data_inputs import DataInputs
 from flows.inputs import Inputs
 from flows.settings import TrainSettings
 

@@ -52,7 +52,7 @@ class Client:
 
 
 def cluster(client: Client, ended: bool = False) -> Any:
-    return SimpleNamespace(client=lambda: client, dashboard="http://head:8265", has_ended=lambda: ended)
+    return SimpleNamespace(client=lambda: client, dashboard="http://head:8265", head=None, has_ended=lambda: ended)
 
 
 def test_a_job_s_id_is_found_by_its_configuration_and_guessed_by_nobody() -> None:

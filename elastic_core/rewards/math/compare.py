@@ -14,7 +14,16 @@ from fractions import Fraction
 from itertools import chain
 
 from elastic_core.rewards.math.normal import Number, normal, number
-from elastic_core.rewards.math.structure import Group, bracketed, cells, parts_of, solutions
+from elastic_core.rewards.math.structure import (
+    NAMED,
+    Group,
+    bracketed,
+    cells,
+    is_equation,
+    parts_of,
+    sides_of,
+    solutions,
+)
 from elastic_core.rewards.math.units import in_one_unit, split_unit, unit, without_unit
 from elastic_core.rewards.truth import MathTruth
 
@@ -26,8 +35,8 @@ MAX_DEPTH = 6
 MAX_PARTS = 20
 """Parts of a list or set that are compared each with each; of more, only those spelled differently count."""
 CLOSE_ENOUGH = Fraction(1, 10**6)
-"""Relative difference up to which a decimal stands for a number that no decimal equals: 0.333333 for a third, 1.414214
-for a root."""
+"""Relative difference up to which a decimal stands for an irrational number: 1.414214 for a root. A fraction stands for
+an accepted 0.333333, and 0.333333 not for a third."""
 
 Leaf = Callable[[str, str, float | None], bool | None]
 """Compares an answer with an accepted one, both normal, within a tolerance; None when it does not know."""
@@ -77,12 +86,26 @@ def _equal_quantity(text: str, accepted: str, truth: MathTruth, leaf: Leaf) -> b
 
 def _equal(answer: str, accepted: str, tolerance: float | None, leaf: Leaf, depth: int = 0) -> bool | None:
     """Whether two normal texts mean the same."""
+    answer, accepted = _unwrapped(answer, depth), _unwrapped(accepted, depth)
+    if depth < MAX_DEPTH and is_equation(answer) != is_equation(accepted):
+        return _equal_sides(answer, accepted, lambda a, b, within: _equal(a, b, within, leaf, depth + 1), tolerance)
     if _is_list(answer) or _is_list(accepted):  # each of its parts has a unit of its own
         return _equal_values(answer, accepted, tolerance, leaf, depth)
     accepted, wanted = split_unit(accepted)
     answer, given = without_unit(answer, wanted)
     pairs = in_one_unit(answer, given, accepted, wanted)
     return _any(_equal_values(one, other, tolerance, leaf, depth) for one, other in pairs)
+
+
+def _equal_sides(answer: str, accepted: str, equal: Leaf, tolerance: float | None) -> bool | None:
+    r"""Whether all sides of the one that is an equation are the other; of `\sqrt{2}\approx 1.4` the first, where the
+    second is the first rounded. `5=5` says nothing."""
+    sides, rounded = sides_of(answer if is_equation(answer) else accepted)
+    if len(set(sides)) < len(sides) or not all(map(number, rounded)):
+        return False
+    pairs = [(side, accepted) if is_equation(answer) else (answer, side) for side in sides]
+    roundings = [(sides[-1], text, 0.5 * 10.0 ** -len(text.partition(".")[2])) for text in rounded]
+    return _all(chain((equal(*pair, tolerance) for pair in pairs), (equal(*one) for one in roundings)))
 
 
 def _is_list(text: str) -> bool:
@@ -92,7 +115,7 @@ def _is_list(text: str) -> bool:
 
 def _equal_values(answer: str, accepted: str, tolerance: float | None, leaf: Leaf, depth: int) -> bool | None:
     """As `_equal`, without units."""
-    answer, accepted = _without_names(_unwrapped(answer), _unwrapped(accepted))
+    answer, accepted = _without_names(_unwrapped(answer, depth), _unwrapped(accepted, depth))
     words = _equal_words(answer, accepted)
     if words is not None:
         return words
@@ -118,34 +141,33 @@ def _close(answer: Number, accepted: Number, tolerance: float | None) -> bool:
         return True
     if tolerance is not None:
         return difference <= Fraction(str(tolerance))
-    exact = accepted if answer.is_decimal else answer
-    if answer.is_decimal == accepted.is_decimal or _is_finite_decimal(exact.value):
+    if answer.is_decimal or not accepted.is_decimal or _is_finite_decimal(answer.value):
         return False
-    return difference <= CLOSE_ENOUGH * abs(exact.value)
+    return difference <= CLOSE_ENOUGH * abs(answer.value)
 
 
 def _is_finite_decimal(value: Fraction) -> bool:
     return pow(10, value.denominator.bit_length(), value.denominator) == 0
 
 
-def _unwrapped(text: str) -> str:
-    r"""Without the brackets around a single thing: `(C)`, and `\text{…}` around all of it."""
-    for _ in range(MAX_DEPTH):
+def _unwrapped(text: str, depth: int) -> str:
+    r"""Without the brackets around a single thing: `(C)`, and `\text{…}` around all of it. A set is not its element
+    where it is in another."""
+    for _ in range(MAX_DEPTH if text.endswith((")", "]", "}")) else 0):
         if match := re.fullmatch(r"\\text\{\(([^{}()]*)\)\}", text):
             text = rf"\text{{{match[1]}}}"
         elif (group := bracketed(text)) and len(group.parts) == 1 and group.brackets in ("()", "{}", "[]"):
+            if group.brackets == "{}" and (depth or group.parts[0].startswith((r"\emptyset", r"\{"))):
+                break
             text = group.parts[0]
         else:
             break
     return text
 
 
-_NAME = re.compile(r"([a-zA-Z](?:_(?:[0-9a-zA-Z]|\{[^{}]*\}))?'?(?:\([a-z]\))?|\\[a-zA-Z]+)(?:=|\\in ?)([^=<>]+)")
-
-
 def _without_names(answer: str, accepted: str) -> tuple[str, str]:
     """`x=5` as 5, unless the two are called differently, or the other is another equation: `2x+1=y`."""
-    first, second = _NAME.fullmatch(answer), _NAME.fullmatch(accepted)
+    first, second = NAMED.fullmatch(answer), NAMED.fullmatch(accepted)
     if first and second:
         return (first[2], second[2]) if first[1] == second[1] else (answer, accepted)
     if "=" in (accepted if first else answer):
@@ -163,6 +185,11 @@ def _as_sets(answer: str, accepted: str) -> tuple[str, str]:
 
 _WORDS = re.compile(r"\\text\{([^{}]*)\}")
 _CAPITALS = re.compile(r"[A-Z]{2,}")
+_LETTER = re.compile(r"(?:\\text\{)?([A-Z])\}?")
+_CHOICE = re.compile(  # of `(C)\ 5` C
+    r"(?:\\text\{)?(?:\(([A-Z])\)|([A-Z])[.):])\}?"
+    r"(?:(?=[0-9a-z.]|\\(?:text|frac|sqrt|dollar|pi)(?![a-z]))(?!.*\([A-Z]\)).*)?"
+)
 _LETTERS = re.compile(r"[a-zA-Z][a-zA-Z ,.'-]*")
 
 
@@ -170,6 +197,9 @@ def _equal_words(answer: str, accepted: str) -> bool | None:
     r"""Whether two words are the same, where at least one is marked as one by `\text`; None if they are not words."""
     if answer == accepted:
         return True
+    for one, other in ((answer, accepted), (accepted, answer)):
+        if (letter := _LETTER.fullmatch(one)) and (choice := _CHOICE.fullmatch(other)):
+            return letter[1] == (choice[1] or choice[2])
     if _CAPITALS.fullmatch(answer) and _CAPITALS.fullmatch(accepted):  # points and words, not products
         return False
     first, second = _WORDS.fullmatch(answer), _WORDS.fullmatch(accepted)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
@@ -20,6 +21,7 @@ _CHARACTERS = str.maketrans(
         **dict.fromkeys("−–", "-"), **dict.fromkeys("×·*", r"\cdot "), **dict.fromkeys("\u00a0\u2009\u202f~", " "),
         "π": r"\pi ", "θ": r"\theta ", "∞": r"\infty ", "∅": r"\emptyset ", "°": r"\degree ", "∪": r"\cup ",
         "≤": r"\leq ", "≥": r"\geq ", "≠": r"\neq ", "±": r"\pm ", "÷": "/", "⟨": "(", "⟩": ")",
+        "≈": r"\approx ", "ℝ": r"\mathbb{R}",
     }
 )  # fmt: skip
 _SUPERSCRIPTS = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+")
@@ -32,54 +34,109 @@ _OR = r"(?:,\s*)?(?:\\text\s*\{\s*,?\s*or\s*\}|(?<![a-zA-Z\\])or(?![a-zA-Z])|\\(
 _AND = r"(?:,\s*)?(?:\\text\s*\{\s*,?\s*and\s*\}|(?<![a-zA-Z\\])and(?![a-zA-Z])|\\(?:land|wedge)(?![a-zA-Z]))"
 _RELATION = re.compile(r"[<>]|\\(?:leq?|geq?|leqslant|geqslant|lt|gt)(?![a-zA-Z])")
 
-_SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (r"\\\\(?=[a-zA-Z])(?!.*\{[a-zA-Z]*(?:matrix|array)\})", r"\\"),  # a command escaped twice, as in JSON
-        (r"\\\\", r"\\newline "),
-        (r"\\\$", r"\\dollar "),
-        (r"\$|\\[()](?![a-zA-Z])|\\!\s*", ""),  # a thin negative space joins digits: 10,\!080
-        (r"\\(?:left|right|bigl|bigr|Bigl|Bigr|big|Big)(?![a-zA-Z])\s*\.?", ""),
-        (r"\\(?:displaystyle|textstyle|limits|mathstrut|rm|bf|it)(?![a-zA-Z])", ""),
-        (r",\\,(?=[0-9]{3}(?![0-9]))", ","),  # 10,\,080 is a number, 10, 80 are two
-        (r"\\[,;:\s]|\\(?:quad|qquad)(?![a-zA-Z])", " "),
-        (r"√\s*(?:\(([^()]*)\)|([0-9]+(?:\.[0-9]+)?|[a-zA-Z]))", r"\\sqrt{\1\2}"),
-        (r"\\langle(?![a-zA-Z])", "("),
-        (r"\\rangle(?![a-zA-Z])", ")"),
-        (r"\\lt(?![a-zA-Z])", "<"),
-        (r"\\gt(?![a-zA-Z])", ">"),
-        (r"\\(?:overline|bar|dot)\s*(?:\{([0-9]+)\}|([0-9]))", r"\\overline{\1\2}"),
-        (r"\{,\}", ","),
-        (r"\\[dtc]frac(?![a-z])", r"\\frac"),
-        (r"\\[dt]binom(?![a-z])", r"\\binom"),
-        (r"\\(?:mathrm|mathup|textrm|textbf|textit|textnormal|mbox|hbox|operatorname)(?![a-zA-Z])\s*\{", r"\\text{"),
-        (r"\\(?:mathbf|mathit|boldsymbol|mathsf|vec|bm)\s*\{([a-zA-Z])\}", r"\1"),
-        (rf"{_AND}|{_OR}", ","),
-        (r"\\text\s*\{\s*\}", ""),
-        (r"\\(?:times|ast)(?![a-zA-Z])", r"\\cdot "),
-        (r"\\(?:le|leqslant)(?![a-zA-Z])", r"\\leq "),
-        (r"\\(?:ge|geqslant)(?![a-zA-Z])", r"\\geq "),
-        (r"\\ne(?![a-zA-Z])", r"\\neq "),
-        (r"\\varnothing(?![a-zA-Z])", r"\\emptyset "),
-        (r"\\(?:lbrace)(?![a-zA-Z])", r"\\{"),
-        (r"\\(?:rbrace)(?![a-zA-Z])", r"\\}"),
-        (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degrees?(?![a-zA-Z])", r"\\degree "),
-        (r"\\%|\\text\s*\{\s*percent\s*\}|(?<![a-zA-Z\\])percent(?![a-zA-Z])", "%"),
-        (r"\\(frac|binom)\s*([0-9a-zA-Z])\s*([0-9a-zA-Z])", r"\\\1{\2}{\3}"),
-        (r"\\(frac|binom)\s*([0-9a-zA-Z])\s*\{", r"\\\1{\2}{"),
-        (r"(\\(?:frac|binom)\s*\{[^{}]*\})\s*([0-9a-zA-Z])", r"\1{\2}"),
-        (r"\\sqrt\s*([0-9a-zA-Z])", r"\\sqrt{\1}"),
-        (r"([_^])\s*\{\s*([0-9a-zA-Z])\s*\}", r"\1\2"),
-        (r"\^\s*\{\s*\\prime\s*\\prime\s*\}", "''"),
-        (r"\^\s*(?:\{\s*\\prime\s*\}|\\prime(?![a-zA-Z]))", "'"),
-        (r"\s+", " "),
-        # The space in 1, 234 tells two numbers from one.
-        (r"(?<![a-zA-Z0-9])(?!(?<=[0-9],) [0-9]) | (?![a-zA-Z0-9])", ""),
-        (r"(?<!\\)[.,;:]+$", ""),
+_COMMANDS = {
+    name: replacement
+    for replacement, names in (
+        ("", "displaystyle textstyle limits mathstrut rm bf it sf ensuremath checkmark"),
+        ("", "tiny scriptsize footnotesize small normalsize large Large LARGE huge Huge"),
+        (" ", "quad qquad"),
+        ("(", "langle"),
+        (")", "rangle"),
+        ("<", "lt"),
+        (">", "gt"),
+        (r"\{", "lbrace"),
+        (r"\}", "rbrace"),
+        (r"\frac", "dfrac tfrac cfrac sfrac nicefrac"),
+        (r"\binom", "dbinom tbinom"),
+        (r"\text", "text mathrm mathup textrm textbf textit textsf textnormal mbox hbox operatorname emph"),
+        (r"\cdot ", "times ast"),
+        (r"\leq ", "le leqslant"),
+        (r"\geq ", "ge geqslant"),
+        (r"\neq ", "ne"),
+        (r"\emptyset ", "varnothing"),
+        (r"\degree ", "degrees"),
+        (r"\pmod ", "bmod mod"),
     )
-)
+    for name in names.split()
+}
+"""What is read for a command and the spaces after it."""
 
-_NUMBER_AND_WORDS = re.compile(r"\\text\s*\{\s*([0-9][0-9.,]*)\s+([^{}0-9]+)\}")
+_STYLE = r"mathbf|mathit|mathsf|mathtt|boldsymbol|vec|bm|underline|(?:text)?color(?:box)?\s*\{[a-zA-Z0-9!]*\}"
+_ANSWER_IS = r"(?i:(?:the )?(?:final |correct )?(?:answer|option|choice)(?: is\b)?:?)"
+_HOUR = r"(?<=:[0-9][0-9])\s*(?:\\text\{\s*)?"
+_BOUNDS = r"[^][(),]+,[^][(),]+"
+
+_TABLE: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (r"\\\\(?=[a-zA-Z])(?!.*\{[a-zA-Z]*(?:matrix|array)\})", r"\\"),  # a command escaped twice, as in JSON
+    (r"\\\\", r"\\newline "),
+    (r"\\\$", r"\\dollar "),
+    (r"\$|\\[()](?![a-zA-Z])|\\!\s*", ""),  # a thin negative space joins digits: 10,\!080
+    (r"\\(?:left|right|bigl|bigr|Bigl|Bigr|big|Big)(?![a-zA-Z])\s*\.?", ""),
+    (r",\\,(?=[0-9]{3}(?![0-9]))", ","),  # 10,\,080 is a number, 10, 80 are two
+    (r"\\[,;:\s]", " "),
+    (rf"\\({'|'.join(_COMMANDS)})(?![a-zA-Z])\s*", lambda match: _COMMANDS[match[1]]),
+    (r"\\text\{\s*([0-9][0-9.,]*)\s+([^{}0-9]+)\}", r"\1\\text{ \2}"),
+    (r"\\math(?:bf|bb)\s*(?:\{([NQRZ])\}|([NQRZ])(?![a-zA-Z]))", r"\\mathbb{\1\2}"),
+    (r"\\(?:text|math(?:bf|it))(?:\{\s*([ei])\s*\}|([ei])(?![a-zA-Z]))", r"\1\2"),
+    *[(rf"\\(?:{_STYLE})\s*(?:\{{([^{{}}]*(?:\{{[^{{}}]*\}}[^{{}}]*)*)\}}|([0-9a-zA-Z]))", r"\1\2")] * 2,
+    (rf"^(\\text\{{)?\s*{_ANSWER_IS}\s*", r"\1"),
+    (r"√\s*(?:\(([^()]*)\)|([0-9]+(?:\.[0-9]+)?|[a-zA-Z]))", r"\\sqrt{\1\2}"),
+    (r"\\dot\s*\{?([0-9])\}?([0-9]*)\\dot\s*\{?([0-9])\}?", r"\\overline{\1\2\3}"),
+    (r"\\(?:overline|bar|dot)\s*(?:\{([0-9]+)\}|([0-9]))", r"\\overline{\1\2}"),
+    (r"^([+-]?[0-9]*\.[0-9]*)\(([0-9]+)\)$", r"\1\\overline{\2}"),
+    (r"\{([,:])\}", r"\1"),
+    (rf"{_AND}|{_OR}", ","),
+    (r"\\text\{\s*\}", ""),
+    (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))", r"\\degree "),
+    (r"\\%|\\text\{\s*per ?cent\s*\}|(?<![a-zA-Z\\])per ?cent(?![a-zA-Z])", "%"),
+    (r"\\text\{\s*(?:\\dollar|USD)\s*([0-9.,]*)\}|^US(?:\\dollar|D(?=\s*[0-9]))", r"\\dollar \1"),
+    (r"(?:\{([^{}]*)|^([^{}]*))\\choose(?![a-zA-Z])\s*(?:([^{}]*)\}|([^{}]*)$)", r"\\binom{\1\2}{\3\4}"),
+    (r"(?:\{\}|(?<![0-9a-zA-Z)}\]]))[_^]\{?([0-9]+)\}?\s*(?:C|\\text\{C\})_\{?([0-9]+)\}?", r"\\binom{\1}{\2}"),
+    (r"\\(frac|binom)\s*([0-9a-zA-Z])\s*([0-9a-zA-Z])", r"\\\1{\2}{\3}"),
+    (r"\\(frac|binom)\s*([0-9a-zA-Z])\s*\{", r"\\\1{\2}{"),
+    (r"(\\(?:frac|binom)\s*\{[^{}]*\})\s*([0-9a-zA-Z])", r"\1{\2}"),
+    (r"\\frac\{\s*(\\text\{[^{}]*\})\s*\}\{\s*(\\text\{[^{}]*\}(?:\^[0-9])?)\s*\}", r"\1/\2"),
+    (r"\\sqrt\s*([0-9a-zA-Z])", r"\\sqrt{\1}"),
+    (r"([_^])\s*\{\s*([0-9a-zA-Z])\s*\}(?![0-9])", r"\1\2"),
+    (r"\^\s*\{\s*\\prime\s*\\prime\s*\}", "''"),
+    (r"\^\s*(?:\{\s*\\prime\s*\}|\\prime(?![a-zA-Z]))", "'"),
+    (rf"{_HOUR}[aA]\.?\s?[mM]\.?\s*\}}?$", r"\\text{AM}"),
+    (rf"{_HOUR}[pP]\.?\s?[mM]\.?\s*\}}?$", r"\\text{PM}"),
+    (r"(?:\\text\{\s*\(?|\(\s*(?:\\text\{)?)\s*\\?p?mod(?:ulo)?\s*\}?\s*\{?([0-9]+)\}?\s*\)?\}?$", r"\\pmod{\1}"),
+    (r"\\pmod ([0-9]+)$", r"\\pmod{\1}"),
+    (r">=", r"\\geq "),
+    (r"<=", r"\\leq "),
+    (r"\s+", " "),
+    # The space in 1, 234 tells two numbers from one.
+    (r"(?<![a-zA-Z0-9])(?!(?<=[0-9],) [0-9]) | (?![a-zA-Z0-9])", ""),
+    (r"(?<!\\)[.,;:]+$|\.(?=\}$)", ""),
+    (r"(?<![0-9a-zA-Z)}\]])\+(?=\\infty)", ""),
+    (rf"(^|\\cup|\\in|,)\]({_BOUNDS}[][])", r"\1(\2"),
+    (rf"([(\[]{_BOUNDS})\[", r"\1)"),
+    (r"^\\\{\\\}$", r"\\emptyset"),
+    (r"^\\\{([a-zA-Z])(?:\\in\\mathbb\{R\})?(?:\\mid|:|\|) ?(.*(?<![a-zA-Z])\1(?![a-zA-Z]).*)\\\}$", r"\2"),
+    (r"(^|\\in)\\mathbb\{R\}$", r"\1(-\\infty,\\infty)"),
+)
+_SPELLINGS = tuple((re.compile(pattern), replacement) for pattern, replacement in _TABLE)
+
+_PHRASES = {
+    phrase.replace(" ", ""): meaning
+    for meaning, phrases in (
+        (
+            r"\emptyset",
+            "empty set; the empty set; no solution; no solutions; no real solution; no real solutions;"
+            "there is no solution; there are no solutions; there is no real solution; there are no real solutions",
+        ),
+        (r"(-\infty,\infty)", "all real numbers; all reals; all real x"),
+        ("DNE", "does not exist; the limit does not exist; dne; d.n.e"),
+        (r"\infty", "infinity"),
+    )
+    for phrase in phrases.split(";")
+}
+"""Sets and the like in words, without spaces."""
+_DRESS = re.compile(r"\\text|[{} ]")
+
+_PLAIN = re.compile(r"-?[0-9]+(?:\.[0-9]+)?|[a-zA-Z]|[0-9]+/[0-9]+")
 _WORD_AND_MORE = re.compile(r"\\text\s*\{\s*(and|or)(?![a-zA-Z])\s*([^{}\s][^{}]*)\}")
 _REPEATING = re.compile(r"([0-9]*)\.([0-9]*)\\overline\{([0-9]+)\}")
 _DIGITS = r"(?:[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)|[0-9]+)"
@@ -106,14 +163,16 @@ class Number(NamedTuple):
 @lru_cache(maxsize=CACHE_SIZE)
 def normal(text: str) -> str:
     """One spelling of an answer. Spaces stay only where letters or digits would run together."""
+    if _PLAIN.fullmatch(text):
+        return text
     text = _VULGAR_FRACTIONS.sub(_vulgar, _SUPERSCRIPTS.sub(_power, text)).translate(_CHARACTERS)
-    text = _NUMBER_AND_WORDS.sub(r"\1\\text{ \2}", text)
     text = _WORD_AND_MORE.sub(r"\\text{\1}\2", re.sub(r"(?<!\\)\\\s", " ", text)).strip()
     if _RELATION.search(text):  # `x<2 or x>3` is a union, and with "and" an intersection
         text = re.sub(_AND, r"\\cap ", re.sub(_OR, r"\\cup ", text))
     for pattern, replacement in _SPELLINGS:
         text = pattern.sub(replacement, text)
-    return _without_braces(text)
+    text = _without_braces(text)
+    return _PHRASES.get(_DRESS.sub("", text).casefold(), text)
 
 
 def _power(match: re.Match[str]) -> str:

@@ -21,6 +21,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from elastic_core.rewards.grade import GradingFailed
+
 DEADLINE = 3.0
 START_DEADLINE = 120.0
 """Seconds in which a worker must have imported computer algebra: a busy machine with a slow file system."""
@@ -37,7 +39,7 @@ class Exhausted(Exception):
     """A comparison took more time or memory than it may."""
 
 
-class WorkerDied(Exception):
+class WorkerDied(GradingFailed):
     """A worker ended, which is not the answer's fault as far as one can tell."""
 
 
@@ -119,6 +121,8 @@ class Worker:
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         # The order of sympy's sets follows hashes: with these fixed, equal answers get equal grades.
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
+        # On a CPU vLLM leaves torch's OpenMP and an allocator in it, which have no place in so little memory.
+        environment.pop("LD_PRELOAD", None)
         command = [sys.executable, "-P", "-m", "elastic_core.rewards.math.worker", str(os.getpid())]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment

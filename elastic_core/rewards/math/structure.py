@@ -1,5 +1,5 @@
-r"""The structure of an answer: the parts of lists, sets, tuples, intervals and matrices; and inequalities as the sets
-of numbers that meet them: `x<2\cup x>3` is `(-\infty,2)\cup(3,\infty)`."""
+r"""The structure of an answer: the parts of lists, sets, tuples, intervals and matrices; the sides of equations; and
+inequalities as the sets of numbers that meet them: `x<2\cup x>3` is `(-\infty,2)\cup(3,\infty)`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 from elastic_core.rewards.truth import split_answers
 
-_PM, _MP = re.compile(r"\\pm ?"), re.compile(r"\\mp ?")
+_PM, _MP = re.compile(r"\\pm(?![a-z]) ?"), re.compile(r"\\mp(?![a-z]) ?")
 _MATRIX = re.compile(r"\\begin\{([pbB]?matrix)\}(.*)\\end\{\1\}", re.DOTALL)
+_TRANSPOSED = re.compile(r"(.+[)}\]])\^\{?(?:T|\\top|\\text\{T\})\}?", re.DOTALL)
 _SIGN = re.compile(r"(<|>|\\leq(?![a-zA-Z])|\\geq(?![a-zA-Z])|\\neq(?![a-zA-Z])|=)")
 _JOINT = re.compile(r"(\\cup(?![a-zA-Z])|\\cap(?![a-zA-Z])|,)")
 _VARIABLE = re.compile(r"[a-zA-Z]|\\(?:alpha|beta|theta|lambda)")
+_VECTORS = ("()", "[]", "matrix")
 _MIRRORED = {"<": ">", ">": "<", "\\leq": "\\geq", "\\geq": "\\leq", "\\neq": "\\neq"}
 
 
@@ -29,6 +31,8 @@ def parts_of(text: str) -> Group | None:
     if match := _MATRIX.fullmatch(text):
         rows = match[2].split(r"\newline")
         return Group("matrix", tuple(row.strip() for row in rows if row.strip()))
+    if (match := _TRANSPOSED.fullmatch(text)) and (group := parts_of(match[1])) and group.brackets in _VECTORS:
+        return Group("matrix", tuple("&".join(column) for column in zip(*cells(group), strict=False)))
     group = bracketed(text)
     if group is None:
         parts = _expanded(split_answers(text))
@@ -56,7 +60,7 @@ def _expanded(parts: Iterable[str]) -> tuple[str, ...]:
     r"""Two answers for each `\pm`."""
     result: list[str] = []
     for part in parts:
-        if r"\pm" in part and not bracketed(part):
+        if _PM.search(part) and not bracketed(part):
             result += (
                 _MP.sub("-", _PM.sub("+", part)).removeprefix("+").strip(),
                 _MP.sub("+", _PM.sub("-", part)).strip(),
@@ -70,6 +74,33 @@ def cells(group: Group) -> list[list[str]]:
     """Rows of cells of a matrix; of anything else one row."""
     rows = [row.split("&") for row in group.parts] if group.brackets == "matrix" else [list(group.parts)]
     return [[cell.strip() for cell in row] for row in rows]
+
+
+_NAME = (  # x, f(3), AB, \overline{AB}, m\angle ABC, \cos x, |S|, \text{area}, and not \pi
+    r"(?:m?\\(?!(?:pi|sqrt)(?![a-z]))[a-zA-Z]+ ?[a-zA-Z]*(?:\{[a-zA-Z]+\}|\([^()]*\))?"
+    r"|(?:[a-z]|[A-Z]+)(?:_(?:[0-9a-zA-Z]|\{[^{}]*\}))?'*(?:\^\{-1\})?(?:\(-?[^()+-]*\))?"
+    r"|\\text\{[^{}]*\}|\|[A-Z]+\||\[[A-Z]+\])"
+)
+_ONLY_NAME = re.compile(_NAME)
+_EQUALS = re.compile(r"=(?![^(]*\))")
+NAMED = re.compile(rf"({_NAME})(?:=|\\in ?|\\equiv ?)([^=<>]+)")
+"""A name and its value, `x=5`."""
+
+
+def is_equation(text: str) -> bool:
+    """Whether a text says that some are equal, or nearly so."""
+    return ("=" in text or r"\approx" in text) and parts_of(text) is None
+
+
+def sides_of(equation: str) -> tuple[list[str], list[str]]:
+    r"""Of `x=2^3=8\approx 8.0` the sides without a name at an end, `2^3` and 8, and to what they are rounded."""
+    exact, *rounded = (part.strip() for part in equation.split(r"\approx"))
+    sides = _EQUALS.split(exact)
+    if _ONLY_NAME.fullmatch(sides[0]):
+        return (sides[1:], rounded) if len(sides) > 1 else (rounded[:1], rounded[1:])
+    if len(sides) > 1 and _ONLY_NAME.fullmatch(sides[-1]):
+        sides.pop()
+    return sides, rounded
 
 
 class _Interval(NamedTuple):

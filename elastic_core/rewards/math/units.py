@@ -9,7 +9,7 @@ from fractions import Fraction
 from elastic_core.rewards.math.normal import TRIGONOMETRY, normal, number
 
 _UNITS = """
-dollar dollars usd = 100 cent
+dollar dollars usd USD = 100 cent
 cent cents ¢
 % percent percentage
 degree degrees deg °
@@ -72,12 +72,17 @@ _NOT_UNITS = frozenset(_SENTENCE_WORDS.split())
 _NUMBER_WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _BASES = _NUMBER_WORDS.split()
 
-_TEXT = r"\\text\{[^{}]*\}(?:\^(?:[0-9]|\{-?[0-9]\}))?"
+_TEXT = r"\\text\{(?:[^{}]|\{[^{}]*\})*\}(?:\^(?:[0-9]|\{-?[0-9]\}))?"
 _PIECE = rf"{_TEXT}|%|\\dollar|/"
 _TRAILING = re.compile(rf"(?:(?:{_PIECE}|\\degree ?[CFK]?)\s*)+$")
 _TRAILING_BUT_DEGREES = re.compile(rf"(?:(?:{_PIECE})\s*)+$")
 _BARE = re.compile(r"(?<=[0-9.}])\s?([a-zA-Z][a-zA-Z/ ]*(?:\^[0-9])?(?:/[a-zA-Z]+(?:\^[0-9])?)?)$")
-_BASE = re.compile(r"([0-9][0-9A-Z]*)_(?:([0-9]{1,2})|\{([0-9]{1,2})\}|\{?\\text\{([a-z]+)\}\}?)")
+_BASE = re.compile(
+    r"(?:\(|\\(?:text|overline)\{)?([0-9][0-9a-zA-Z]*|[a-zA-Z][0-9a-zA-Z]+)[)}]?_"
+    r"(?:([0-9]{1,2})|\{([0-9]{1,2})\}|\{?\\text\{([a-z]+)\}\}?)"
+)
+_MODULUS = re.compile(r"(.+?)(\\pmod\{[0-9]+\})")
+_QUANTITY = re.compile(r" *([0-9]+(?:\.[0-9]+)?) *([a-zA-Z]+) *,?")
 _PART = re.compile(r"(/?)([^/^]+)(?:\^(-?[0-9]))?")
 _UNIT_TEXT = re.compile(r"(?:[^0-9,;:=<>+]|\^\{?-?[0-9])*")
 _MAX_WORDS = 4
@@ -95,7 +100,14 @@ def split_unit(text: str) -> tuple[str, str]:
     """
     if match := _BASE.fullmatch(text):
         base = match[2] or match[3] or (str(_BASES.index(match[4])) if match[4] in _BASES else match[4])
-        return match[1], f"base {base}"
+        if match[1].isdecimal():
+            return match[1], f"base {base}"
+        if _are_digits(match[1], base):
+            return rf"\text{{{match[1].upper()}}}", f"base {base}"
+    if match := _MODULUS.fullmatch(text):
+        return match[1], match[2]
+    if total := _sum(text):
+        return total
     for prefix in (r"\dollar", r"-\dollar", r"+\dollar"):
         if text.startswith(prefix):
             return text[0].replace("\\", "") + text[len(prefix) :].lstrip(), "dollar"
@@ -103,11 +115,31 @@ def split_unit(text: str) -> tuple[str, str]:
     trailing = _TRAILING_BUT_DEGREES if TRIGONOMETRY.search(text) else _TRAILING
     if (match := trailing.search(text)) and match.start():
         name = unit(match[0])
-        is_unit = name.count("%") <= 1 and _may_be_unit(match[0])
+        is_unit = name.count("%") <= 1 and not name.endswith("/") and _may_be_unit(match[0])
         return (text[: match.start()].rstrip(), name) if is_unit else (text, "")
     if (match := _BARE.search(text)) and number(text[: match.start()]) and _is_known(unit(match[1])):
         return text[: match.start()], unit(match[1])
     return text, ""
+
+
+def _are_digits(text: str, base: str) -> bool:
+    return base.isdecimal() and 2 <= int(base) <= 36 and all(int(digit, 36) < int(base) for digit in text)
+
+
+def _sum(text: str) -> tuple[str, str] | None:
+    r"""`1\text{ h }30\text{ min}` in the last of its units; None if it is no sum of ever smaller units."""
+    plain = text.replace(r"\text{", " ").replace("}", " ")
+    quantities = _QUANTITY.findall(plain)
+    if len(quantities) < 2 or _QUANTITY.sub("", plain).strip():
+        return None
+    worths = [_worth(unit(name)) for _, name in quantities]
+    total, smaller = Fraction(0), None
+    for (amount, _), worth in zip(quantities, worths, strict=True):
+        if worth is None or (smaller is not None and (worth[1] != smaller[1] or worth[0] >= smaller[0])):
+            return None
+        total, smaller = total + Fraction(amount) * worth[0], worth
+    assert smaller is not None
+    return _fraction(total / smaller[0]), unit(quantities[-1][1])
 
 
 def without_unit(text: str, wanted: str) -> tuple[str, str]:
@@ -167,9 +199,12 @@ def _times(text: str, factor: Fraction) -> str:
     """A normal text, multiplied."""
     value = number(text)
     if value is None:
-        return rf"\frac{{{factor.numerator}}}{{{factor.denominator}}}\cdot({text})"
-    product = value.value * factor
-    return rf"\frac{{{product.numerator}}}{{{product.denominator}}}"
+        return rf"{_fraction(factor)}\cdot({text})"
+    return _fraction(value.value * factor)
+
+
+def _fraction(value: Fraction) -> str:
+    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
 
 
 def _worth(name: str) -> tuple[Fraction, Counter[str]] | None:

@@ -139,11 +139,12 @@ def _equal(answer: str, accepted: str, tolerance: float | None) -> bool:
     if _is_number(given) and _is_number(wanted):
         if tolerance is not None and _difference(given, wanted, relative=False) <= tolerance:
             return True
-        if _is_rounded(given, answer) != _is_rounded(wanted, accepted):
+        is_rounded = _is_rounded(given, answer)
+        if is_rounded != _is_rounded(wanted, accepted) and not (is_rounded and wanted.is_rational):
             # math-verify rounds to six places instead, by which all small numbers are equal.
             return _difference(given, wanted, relative=True) <= float(CLOSE_ENOUGH)
-    if isinstance(given, Eq) and isinstance(wanted, Eq):
-        return _equal_equations(given, wanted)
+    if isinstance(given, Eq) or isinstance(wanted, Eq):
+        return isinstance(given, Eq) and isinstance(wanted, Eq) and _equal_equations(given, wanted)
     if isinstance(given, Expr) and isinstance(wanted, Expr) and (given.is_Symbol or wanted.is_Symbol):
         return bool(simplify(given - wanted) == 0)  # math-verify compares a variable by its name alone
     # Its own deadline is an alarm; ours is outside.
@@ -186,8 +187,10 @@ def _difference(given: Any, wanted: Any, *, relative: bool) -> float:
 _PRIMES = re.compile(r"([a-zA-Z])'('?)")
 _DEGREES = re.compile(r"([0-9.]+|[a-zA-Z]|\([^()]*\)|\{[^{}]*\})\\degree")
 # What its parser reads as something else: 1 2 as a sum, 52_8 without the base, 46' as 46, 0.\overline{3} as 0, words as
-# nothing, and what is not to be seen.
-_MISREAD = re.compile(r"[0-9.]\s+[0-9.]|[0-9]_|['\"]|phantom|\\overline|\\text(?![a-z])")
+# nothing, \frac{1}{2}1 as a product, and what is not to be seen.
+_MISREAD = re.compile(
+    r"[0-9.]\s+[0-9.]|[0-9]_|['\"]|phantom|\\overline|\\text(?![a-z])|(?:^|[^_])\{[^{}]*\}[0-9]|[)}]\}[0-9]|\)[0-9]|dots"
+)
 
 
 @lru_cache(maxsize=4096)
