@@ -15,8 +15,9 @@ from elastic_core.serving.choice import COLUMNS, Choice, choose_levels
 from elastic_core.serving.levels import EFFORTS, Gain, Levels
 from elastic_core.sweep.grid import split_model
 from elastic_core.sweep.table import SweepTable
-from elastic_core.trajectory import BUDGET
+from elastic_core.trajectory import BUDGET, KEY
 from reports.wording import with_bounds
+from tasks.measured import sound_rows
 from tasks.stage import open_table
 
 if TYPE_CHECKING:
@@ -33,24 +34,25 @@ def table_fingerprint(table: SweepTable) -> str:
 
 def measured_models(rows: pl.LazyFrame) -> list[str]:
     """Models of a table that can be served and have rows of `separate` with limits on both phases."""
-    names = _limited(rows).select("model").unique().collect()["model"].sort().to_list()
+    names = rows.filter(*_LIMITED).select("model").unique().collect()["model"].sort().to_list()
     return [name for name in names if len(split_model(name)) == 1]
 
 
 def measured_levels(
-    table: SweepTable, rows: pl.LazyFrame, model: str, benchmarks: Sequence[str], margin: float
+    table: SweepTable, model: str, benchmarks: Sequence[str], margin: float, *wanted: pl.Expr
 ) -> tuple[Levels, Choice]:
     """The effort levels of one of `measured_models`, and how they were chosen.
 
     Args:
-        rows: of the table.
         benchmarks: to choose by; none is all that the model was measured on.
         margin: in [0, 1], as of `choose_levels`.
+        wanted: which rows; all without any.
 
     Raises:
         UserError: when the model was not measured on one of the benchmarks, or under no budget on all of them.
     """
-    found = _limited(rows).filter(pl.col("model") == model).select(COLUMNS).collect()
+    columns = [*KEY, "think_finish", *COLUMNS[4:]]
+    found = sound_rows(table, columns, pl.col("model") == model, *_LIMITED, *wanted)
     known = found["benchmark"].unique().sort().to_list()
     for name in benchmarks:
         if name not in known:
@@ -98,7 +100,7 @@ def write_levels(
     """
     table = open_table(directory)
     rows = table.scan()
-    levels, choice = measured_levels(table, rows, _one_model(table, rows, model), benchmarks, margin)
+    levels, choice = measured_levels(table, _one_model(table, rows, model), benchmarks, margin)
     levels.write(output)
     show(levels, choice, console)
     console.print(f"{output}: put it beside the model's weights, for elastic serve to offer", soft_wrap=True)
@@ -150,9 +152,8 @@ def _shown(gain: Gain) -> str:
     return with_bounds(gain.mean, gain.low, gain.high, "+.1f")
 
 
-def _limited(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Rows of `separate` with limits on both phases, as a server's budgets have."""
-    return rows.filter(pl.col("strategy") == SEPARATE, *(pl.col(name).is_not_null() for name in BUDGET))
+_LIMITED = (pl.col("strategy") == SEPARATE, *(pl.col(name).is_not_null() for name in BUDGET))
+"""Rows of `separate` with limits on both phases, as a server's budgets have."""
 
 
 def _one_model(table: SweepTable, rows: pl.LazyFrame, model: str | None) -> str:

@@ -14,8 +14,9 @@ from elastic_core.errors import UserError, nearest
 from elastic_core.statistics.estimates import sampled_tokens
 from elastic_core.sweep.store import ManifestMismatch
 from elastic_core.sweep.table import SweepTable
-from elastic_core.trajectory import BUDGET, CELL
+from elastic_core.trajectory import BUDGET, KEY
 from reports.comparison import metric_name, paired_cells, render_pairs
+from tasks.measured import sound_rows
 from tasks.stage import TABLE, nearest_sweep
 from tasks.tracking import LABEL, Tracker
 
@@ -45,11 +46,10 @@ class Side:
         return str(self.table.manifest.settings.get("preset", "compare"))
 
     def rows(self) -> pl.DataFrame:
-        """What a comparison reads of the table."""
-        columns = ["problem", "score", *CELL, sampled_tokens().alias("tokens")]
+        """What a comparison reads of the table: whole samples, as a half-done sweep has the short ones first."""
+        columns = [*KEY, "score", "think_tokens", "solution_tokens", "forced_tokens", "think_finish"]
         wanted = [pl.col(name).eq_missing(pl.lit(value)) for name, value in (self.cell or {}).items()]
-        rows = self.table.scan()
-        return (rows.filter(wanted) if wanted else rows).select(columns).collect()
+        return sound_rows(self.table, columns, *wanted).with_columns(tokens=sampled_tokens())
 
 
 def compare(first: str, second: str, runs: Path, tracking_uri: str | None = None) -> str:

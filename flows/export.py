@@ -86,7 +86,7 @@ def offered(inputs: Inputs, model: Path) -> list[Path]:
     if name not in measured_models(rows):
         return []
     if not file.exists() or read_levels(file).table != table_fingerprint(table):
-        levels, _ = measured_levels(table, rows, name, [], inputs.run.settings.report.margin / 100)
+        levels, _ = measured_levels(table, name, [], inputs.run.settings.report.margin / 100, inputs.measured_rows)
         levels.write(file)
     return [file]
 

@@ -12,6 +12,7 @@ from elastic_core.sweep.models import Prompts, SweepModel, cells_of
 from elastic_core.sweep.plan import Bound, bound
 from elastic_core.sweep.rows import RowBuilder
 from elastic_core.sweep.samples import samples_of, samples_text, within
+from elastic_core.sweep.sound import whole_samples
 from elastic_core.sweep.stopping import beyond_reach, projection, reach, widest
 from elastic_core.sweep.table import measured
 from elastic_core.trajectory import CELL
@@ -84,21 +85,25 @@ def status(preset: str, overrides: Mapping[str, Any]) -> str:
     run, inputs = _inputs(preset, overrides)
     stage, problems = inputs.sweep, {name: [problem.id for problem in given] for name, given in inputs.problems.items()}
     samples, store = stage.request["samples"], sweep_table(stage, run.settings.engine, inputs.endpoints)
-    per_cell = store.finished().filter(rows_of(problems) & within(samples)).group_by(CELL).len()
-    counts = {tuple(row[:-1]): row[-1] for row in per_cell.iter_rows()}
+    finished = store.finished().filter(rows_of(problems) & within(samples))
+    counts = {tuple(row[:-1]): row[-1] for row in finished.group_by(CELL).len().iter_rows()}
+    whole = whole_samples(finished, {name: len(ids) for name, ids in problems.items()}).rows
+    reported = set(whole.select(CELL).unique().iter_rows())
     table = Table("model", "benchmark", "strategy", "budget", "rows", "of", "")
-    done = total = 0
+    done = total = waiting = 0
     for model, cells in cells_of(stage.request, list(problems)).items():
         for cell in cells:
             wanted = len(problems[cell.benchmark]) * samples_of(samples, cell.benchmark)
             there = counts.get(cell.key, 0)
-            done, total = done + there, total + wanted
+            done, total, waiting = done + there, total + wanted, waiting + (cell.key not in reported)
             bar = "█" * round(20 * there / wanted)
             budget = str(cell.budget)
             table.add_row(model, cell.benchmark, cell.strategy, budget, f"{there:,}", f"{wanted:,}", f"{bar:20}")
     responses = store.scan().select("model", "think_finish", "grade_status").collect()
     remarks = [sentence for model in readable(responses) for sentence in unreadable(model)]
     counted = f"{done:,} of {total:,} rows ({done / total:.0%}) in {store.directory}"
+    if waiting:
+        remarks.insert(0, f"A report leaves out {waiting} cells: no sample of them has every problem yet.")
     return "\n".join([render(table), counted, *remarks])
 
 

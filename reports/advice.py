@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.statistics.budgets import cheapest_budgets
+from elastic_core.statistics.advice import SERVED, cheapest_budgets
 from elastic_core.statistics.simultaneous import NonInferiority
 from reports.claims import BASE, TRAINED
 from reports.wording import margin_text, ordered, plain, with_bounds
@@ -39,18 +39,17 @@ def more_tokens_hurt(falls: pl.DataFrame) -> list[str]:
     ]
 
 
-def production(advice: pl.DataFrame, unit: str) -> list[str]:
-    """What to run, on each benchmark, of the main model among those that were held against their own unconstrained
-    responses. Its cost, how sure it is, and what it rests on; last, what cannot be told from this.
+def production(advice: pl.DataFrame, model: str, unit: str) -> list[str]:
+    """What to run, on each benchmark, of a model. Its cost, how sure it is, and what it rests on; last, what cannot be
+    told from this.
 
     Args:
         advice: of `budget_advice`.
         unit: of costs.
     """
-    if advice.is_empty():
+    ours = advice.filter(model=model, strategy=SERVED)
+    if ours.is_empty():
         return []
-    model = main_model(advice["model"])
-    ours = advice.filter(model=model)
     best = cheapest_budgets(ours)
     sentences = [
         _advised(benchmark, model, best.filter(benchmark=benchmark).to_dicts(), margin_text(advice), unit)
@@ -71,12 +70,14 @@ def _advised(benchmark: str, model: str, found: list[dict[str, Any]], margin: st
         row = holds[0]
         saved = with_bounds(row["saved"], row["saved_low"], row["saved_high"], ".0f")
         text = (
-            f"On {benchmark} run {model} with {_cell(row)}: {unit} {row['cost']:,.0f}, {saved} % less than "
-            f"unconstrained, and at most {margin} less accurate (difference {_interval(row)} points, simultaneous over "
-            f"all budgets looked at, {row['num_problems']} problems)."
+            f"On {benchmark} {_cell(row)} keeps {model} at most {margin} less accurate than unconstrained: {unit} "
+            f"{row['cost']:,.0f}, {saved} % less (difference {_interval(row)} points, one-sided bounds, "
+            f"{row['num_problems']} problems)."
         )
     else:
-        text = f"On {benchmark} no budget of {model} is shown to be within {margin} of unconstrained."
+        text = (
+            f"On {benchmark} no budget of {model} that saves something is shown to be within {margin} of unconstrained."
+        )
     if nearest:
         row = nearest[0]
         needed = f"about {row['problems_needed']:,.0f} problems like these would decide it"

@@ -4,19 +4,21 @@ say what `reports.verdict` and `reports.advice` say with every number, and nothi
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
 from elastic_core.budget import Budget
+from elastic_core.data.problems import Problem
 from elastic_core.engines.endpoint import is_endpoint
+from elastic_core.rewards.extraction import LETTERS
+from elastic_core.statistics.advice import Reason, choose_budget
 from elastic_core.statistics.estimates import Estimate
-from elastic_core.statistics.simultaneous import NonInferiority
-from reports.advice import main_model
+from elastic_core.trajectory import CELL
 from reports.claims import BASE
 from reports.content import Setting
 from reports.verdict import Pair, Readable, pairs_of
-from reports.wording import margin_text, with_bounds
+from reports.wording import with_bounds
 
 _MAX_NAMED = 3
 """Of more benchmarks a sentence counts, and names none."""
@@ -94,49 +96,70 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _to_set(settings: Sequence[Setting]) -> str:
-    if not settings:
+    measured = [each for each in settings if each.reason != Reason.UNMEASURED]
+    if not measured:
         return "Which budget to set cannot be said: measure the strategies separate and unconstrained of one model."
-    model, margin, known = settings[0].model, settings[0].margin, [each for each in settings if each.budget is not None]
+    model, margin, known = measured[0].model, measured[0].margin, [each for each in measured if each.budget is not None]
     near = f"within {margin} of unlimited thinking"
     if not known:
-        return f"No token budget is shown to keep {model} {near} yet: leave it unlimited, or measure more problems."
+        reasons = {each.reason: each.benchmark for each in measured}
+        if len(reasons) == 1:
+            return f"No token budget of {model} is advised: {measured[0].reason}."
+        listed = "; ".join(
+            f"on {_listed([each.benchmark for each in measured if each.reason == one])}, {one}" for one in reasons
+        )
+        return f"No token budget of {model} is advised: {listed}."
     if len(known) > _MAX_NAMED or len(settings) > _MAX_NAMED:
         return f"On {len(known)} of {len(settings)} benchmarks a token budget keeps {model} {near}; they are below."
     named = " and ".join(f"{each.budget} for tasks like {each.benchmark}" for each in known)
     unknown = [each.benchmark for each in settings if each.budget is None]
-    rest = f"; for {_listed(unknown)} none is shown to" if unknown else ""
+    rest = f"; for {_listed(unknown)} none is advised" if unknown else ""
     return f"Serve {model} with a token budget of {named}, which keeps it {near}{rest}."
 
 
-def settings(advice: pl.DataFrame, summary: pl.DataFrame) -> list[Setting]:
-    """What to give to `elastic serve --budget` for the main model, by benchmark: the cheapest budget of `separate`, the
-    strategy that a server keeps budgets by, whose test holds.
+def settings(
+    advice: pl.DataFrame,
+    problems: pl.DataFrame,
+    summary: pl.DataFrame,
+    model: str,
+    margin: float,
+    guesses: Mapping[str, float],
+) -> list[Setting]:
+    """What to give to `elastic serve --budget` for a model, by benchmark (`choose_budget`).
 
     Args:
         advice: of `budget_advice`.
+        problems: of `reports.summary.cell_problems`.
         summary: the cells.
+        margin: of the advice, in [0, 1].
+        guesses: accuracy of guessing, in [0, 1], by benchmark.
     """
-    if advice.is_empty():
-        return []
-    model = main_model(advice["model"])
-    ours = advice.filter(model=model)
     found = []
-    for benchmark in ours["benchmark"].unique().sort():
-        place = {"benchmark": benchmark, "model": model}
-        holds = ours.filter(benchmark=benchmark, strategy="separate", verdict=NonInferiority.HOLDS)
-        row = next(iter(holds.sort("cost").to_dicts()), None)
-        if row is None:
-            found.append(Setting(benchmark, model, margin_text(advice)))
+    points = f"{100 * margin:g} points"
+    for benchmark in summary.filter(model=model)["benchmark"].unique().sort():
+        row = choose_budget(advice, problems, model, benchmark, guesses.get(benchmark, 0.0))
+        if isinstance(row, Reason):
+            found.append(Setting(benchmark, model, points, reason=str(row).replace("the margin", points)))
             continue
-        budget = Budget(row["think_budget"], row["solution_budget"])
-        (cell,) = summary.filter(
-            pl.col("think_budget").eq_missing(budget.think),
-            pl.col("solution_budget").eq_missing(budget.solution),
-            strategy="separate",
-            **place,
-        ).to_dicts()
-        found.append(Setting(benchmark, model, margin_text(advice), budget, row | cell))
+        place = [pl.col(name).eq_missing(pl.lit(row[name])) for name in CELL]
+        found.append(
+            Setting(
+                benchmark,
+                model,
+                points,
+                Budget(row["think_budget"], row["solution_budget"]),
+                row | summary.filter(place).row(0, named=True),
+            )
+        )
     return found
+
+
+def guesses(problems: Iterable[Problem]) -> dict[str, float]:
+    """Accuracy of guessing, in [0, 1], by benchmark: one of the options of a multiple choice, nothing elsewhere."""
+    chances: dict[str, list[float]] = {}
+    for problem in problems:
+        chances.setdefault(problem.benchmark, []).append(1 / len(LETTERS) if problem.grader == "choice" else 0.0)
+    return {name: sum(found) / len(found) for name, found in chances.items()}
 
 
 def told(setting: Setting, unit: str) -> str:
@@ -147,7 +170,7 @@ def told(setting: Setting, unit: str) -> str:
     """
     cell = setting.cell
     if setting.budget is None:
-        return f"no budget is shown to be within {setting.margin} of unlimited thinking"
+        return f"no budget is advised: {setting.reason}"
     accuracy = with_bounds(cell["avg_at_k"], cell["ci_low"], cell["ci_high"])
     saved = with_bounds(cell["saved"], cell["saved_low"], cell["saved_high"], "z.0f")
     return (

@@ -14,14 +14,8 @@ from elastic_core.errors import UserError
 from elastic_core.escaping import write_csv
 from elastic_core.files import replacing, write_text
 from elastic_core.statistics.accuracy import paired_differences
-from elastic_core.statistics.budgets import (
-    anytime_accuracy,
-    anytime_differences,
-    budget_advice,
-    cheapest_budgets,
-    falls,
-    marginal_accuracy,
-)
+from elastic_core.statistics.advice import budget_advice, cheapest_budgets
+from elastic_core.statistics.budgets import anytime_accuracy, anytime_differences, falls, marginal_accuracy
 from elastic_core.statistics.choices import best_under, cheapest_within
 from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.parallel import Parallel, parallel_problems
@@ -29,8 +23,9 @@ from elastic_core.statistics.responses import is_cut, response_kind, response_ki
 from elastic_core.statistics.seeds import seeds_as_one
 from elastic_core.statistics.thinking import thinking_spent
 from elastic_core.sweep.grid import without_seed
+from elastic_core.sweep.sound import check_rows, whole_samples
 from reports.advice import main_model, more_tokens_hurt, production
-from reports.brief import brief, settings
+from reports.brief import brief, guesses, settings
 from reports.claims import BASE, TRAINED, VANILLA, evaluate_claims, pairs_to_compare
 from reports.content import ReportContent, ReportSources, ReportTable, Verdict
 from reports.figures import Sheet, accuracy, differences, frontier, model_colours, strategy_styles, tokens, training
@@ -43,7 +38,7 @@ from reports.tables import SEPARATE, comparisons
 from reports.tables import budgets as budget_tables
 from reports.tables import choices as choice_tables
 from reports.tables import costs as cost_tables
-from reports.verdict import coverage, cut_short, readable, verdict
+from reports.verdict import coverage, cut_short, left_out, readable, verdict
 from reports.wording import ordered
 
 FIGURES, TABLES = "figures", "tables"
@@ -62,8 +57,8 @@ def build_report(sources: ReportSources, directory: Path) -> ReportContent:
     A figure or table whose cells the trajectory table lacks is left out.
 
     Raises:
-        ValueError: as `reports.summary.summarize`.
-        UserError: when the list of an earlier report there is none; then nothing is written.
+        UserError: when rows break a rule of the table, no cell has a sample of every problem, or the list of an earlier
+            report there is none; then nothing is written.
     """
     earlier = _earlier(directory)
     content = _collect(sources, directory)
@@ -141,7 +136,15 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     # The text of solutions is read in pieces, and only to tell the responses apart.
     told = response_kind().alias("kind"), is_cut().alias("cut")
     asked_for = report_rows(sources.rows, *told).collect(engine="streaming")
-    rows = seeds_as_one(asked_for)
+    place = sources.provenance.get("table", "the table")
+    check_rows(asked_for, place)
+    whole = whole_samples(asked_for, sources.asked.num_problems if sources.asked else None)
+    if whole.rows.is_empty():
+        raise UserError(
+            f"{place}: no cell has a sample of every problem yet, and problems that end first are not like the others: "
+            "nothing can be reported before the sweep is further (elastic sweep status says how far it is)"
+        )
+    rows = seeds_as_one(whole.rows)
     # Seeds of one training differ in what it went through, not in what it is.
     trainings = {
         without_seed(name)[0]: replace(training, base=training.base and without_seed(training.base)[0])
@@ -164,13 +167,13 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     models = cost_tables.cost_models(sources.parameters, sources.latency, summary["model"].unique().sort())
     costs = cost_tables.costs_by_unit(rows, models)
     unit = cost_tables.MONEY if cost_tables.MONEY in models else cost_tables.TOKENS_PROCESSED
-    advised = budget_advice(problems, models[unit][first_model], sources.parameters.margin / 100)
+    margin, advised_on = sources.parameters.margin / 100, main_model(summary["model"])
+    advised = budget_advice(problems, models[unit][first_model], margin)
     gains, spent, hurt = marginal_accuracy(problems), thinking_spent(rows), falls(problems)
     anytime = anytime_accuracy(problems, sources.parameters.distribution)
     priced, chosen = cost_tables.priced(summary, costs[unit]), cheapest_budgets(advised)
     under, within = best_under(problems, models[unit]), cheapest_within(advised)
-    to_set = settings(advised, summary)
-    advised_on = main_model((advised if to_set else summary)["model"])
+    to_set = settings(advised, problems, summary, advised_on, margin, guesses(sources.problems.values()))
     colours, styles = model_colours([*summary["model"], *trainings]), strategy_styles(beside["strategy"])
     drawn = Sheet(directory / FIGURES, colours, styles)
     figures = [
@@ -224,8 +227,8 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
             for benchmark in summary.filter(model=advised_on)["benchmark"].unique().sort()
         },
         verdict=" ".join([*more_tokens_hurt(hurt), verdict(problems, claims, responses), *cut_short(rows), *idle]),
-        advice=production(advised, unit),
-        coverage=None if sources.asked is None else coverage(asked_for, sources.asked),
+        advice=production(advised, advised_on, unit),
+        coverage=" ".join(filter(None, [coverage(asked_for, sources.asked), left_out(whole)])),
         summary=summary,
         priced=priced,
         anytime=anytime,

@@ -18,6 +18,7 @@ import polars as pl
 from elastic_core.statistics.accuracy import avg_at_k, paired_difference
 from elastic_core.statistics.curves import MIN_LAW_BUDGET, log_law
 from elastic_core.statistics.estimates import FREE, Estimate, mean_tokens, paired_ratio, problem_table, sampled_tokens
+from elastic_core.statistics.simultaneous import problems_needed
 from reports.content import Claim, Training, Verdict
 from reports.parameters import Expectations
 from reports.wording import ordered, plain, signed
@@ -54,11 +55,10 @@ class Criterion(NamedTuple):
 
     @property
     def num_problems(self) -> float:
-        """How many problems like these would put the interval on one side of the bound: its width falls with their
-        root."""
-        away = abs(self.estimate.mean - self.bound)
-        half = (self.estimate.high - self.estimate.low) / 2
-        return math.ceil(self.estimate.num_problems * (half / away) ** 2) if away else math.inf
+        """How many problems like these would put the interval on one side of the bound (`problems_needed`)."""
+        mean, low, high, num_problems, _, seeds = self.estimate
+        half_width = math.sqrt(max(0.0, ((high - low) / 2) ** 2 - seeds**2))
+        return problems_needed(mean - self.bound, half_width, seeds, num_problems)
 
 
 def evaluate_claims(
@@ -256,7 +256,7 @@ def _judged(benchmark: str, statement: str, criteria: Sequence[Criterion], evide
     verdict = _worst(criterion.verdict for criterion in criteria)
     if verdict is Verdict.UNDECIDED:
         needed = max(each.num_problems for each in criteria if each.verdict is verdict)
-        evidence += f"; {needed:,} problems like these would decide" if math.isfinite(needed) else ""
+        evidence += f"; {needed:,.0f} problems like these would decide" if math.isfinite(needed) else ""
     return Claim(benchmark, statement, verdict, evidence)
 
 

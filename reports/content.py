@@ -217,7 +217,8 @@ class Setting:
 
     Attributes:
         margin: how far below unconstrained accuracy it may be, in words.
-        budget: for `elastic serve --budget`; None where none is shown to be good enough.
+        budget: for `elastic serve --budget`; None where none is advised.
+        reason: why none is; "" where one is.
         cell: of that budget, its numbers: those of `reports.summary` and of `budget_advice`.
     """
 
@@ -226,6 +227,7 @@ class Setting:
     margin: str
     budget: Budget | None = None
     cell: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -240,7 +242,8 @@ class ReportContent:
         choices: by benchmark what to run under a limit of cost, and within so many points, of the main model.
         verdict: where more tokens hurt; what the table says about the trained model, or else about the strategies.
         advice: what to run in production, at what cost, how sure that is, and what the table cannot tell.
-        coverage: how much of the sweep is there, in one sentence; None where nobody knows how much was asked for.
+        coverage: how much of the sweep is there, as far as it is known how much was asked for, and what of it is not
+            counted yet.
         summary: a row per cell, in schema `reports.summary.SUMMARY`.
         priced: these with their cost in `unit`, and whether they are on the frontier.
         anytime: a row per ladder of thinking budgets, of `anytime_accuracy`.
@@ -258,7 +261,7 @@ class ReportContent:
     choices: dict[str, list[ReportTable]]
     verdict: str
     advice: list[str]
-    coverage: str | None
+    coverage: str
     summary: pl.DataFrame
     priced: pl.DataFrame
     anytime: pl.DataFrame

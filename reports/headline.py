@@ -29,7 +29,7 @@ def headline(
       one that was not trained, under that of the trainings, where they have one in common;
     - free_tokens/BENCHMARK/MODEL/unconstrained: mean of sampled tokens without a budget;
     - gain/BENCHMARK/MODEL/separate, in [-1, 1]: paired difference from `base`, averaged over all budgets that both
-      have; what the report says on top.
+      have; simultaneous over all models and benchmarks.
 
     Args:
         problems: of `reports.summary.cell_problems`; `summary` and `anytime` are of these.
@@ -47,8 +47,9 @@ def headline(
             numbers |= _bounded(metric_name("star", cell), [cell[name] for name in ("avg_at_k", "ci_low", "ci_high")])
     separate = problems.filter(pl.col("think_budget").is_not_null(), strategy="separate")
     base = separate.filter(model=BASE)
-    for model in ordered(separate["model"], BASE):
-        for benchmark, (gain, _) in over_budgets(separate.filter(model=model), base).items() if model != BASE else ():
+    others = [model for model in ordered(separate["model"], BASE) if model != BASE]
+    for model, found in over_budgets({model: (separate.filter(model=model), base) for model in others}).items():
+        for benchmark, (gain, _) in found.items():
             place = {"benchmark": benchmark, "model": model, "strategy": "separate"}
             numbers |= _bounded(metric_name("gain", place), gain[:3])
     return numbers

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from elastic_core.statistics.budgets import MARGIN, Distribution
+from elastic_core.statistics.advice import MARGIN
+from elastic_core.statistics.budgets import Distribution
 from elastic_core.statistics.cost import CostModel
 from elastic_core.statistics.parallel import Parallel
 

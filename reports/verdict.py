@@ -3,16 +3,17 @@ to say it of, and how much of the sweep is there. They say no more than the numb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
 
 from elastic_core.rewards.grade import UNANSWERED
-from elastic_core.statistics.accuracy import score_difference
+from elastic_core.statistics.accuracy import score_differences
 from elastic_core.statistics.estimates import Estimate, pooled, seed_columns
 from elastic_core.statistics.responses import ResponseKind
 from elastic_core.sweep.samples import samples_of, within
+from elastic_core.sweep.sound import Whole
 from elastic_core.trajectory import BUDGET, CELL, ThinkFinish
 from reports.claims import BASE, TRAINED, VANILLA
 from reports.content import Asked, Claim, Verdict
@@ -75,9 +76,9 @@ def pairs_of(problems: pl.DataFrame) -> list[Pair]:
     limited = problems.filter(pl.col("think_budget").is_not_null())
     separate, vanilla = limited.filter(strategy="separate"), limited.filter(strategy=VANILLA)
     models = ordered(problems["model"], BASE)
+    names = [TRAINED] if separate.filter(model=TRAINED).height else [name for name in models if name != BASE]
     base = separate.filter(model=BASE)
-    over_base = {name: over_budgets(separate.filter(model=name), base) for name in models if name != BASE}
-    others = {name: found for name, found in over_base.items() if found}
+    others = over_budgets({name: (separate.filter(model=name), base) for name in names})
     if TRAINED in others:
         seeds = len(seed_columns(separate.filter(model=TRAINED), "score"))
         again = f"{seeds} seeds of training" if seeds > 1 else "one seed of training"
@@ -85,8 +86,9 @@ def pairs_of(problems: pl.DataFrame) -> list[Pair]:
     if others:
         return [Pair(name, f"{name} over base, separate budgeting", found) for name, found in others.items()]
     for name in models:
-        if found := over_budgets(separate.filter(model=name), vanilla.filter(model=name)):
-            return [Pair("Separate budgeting", f"over vanilla truncation of {name}", found)]
+        sides = separate.filter(model=name), vanilla.filter(model=name)
+        if found := over_budgets({name: sides}):
+            return [Pair("Separate budgeting", f"over vanilla truncation of {name}", found[name])]
     return []
 
 
@@ -98,15 +100,25 @@ def _compared(problems: pl.DataFrame, closed: bool) -> str:
     return _sentence(*pairs[0], closed) if len(pairs) == 1 else _spread({pair.subject: pair.found for pair in pairs})
 
 
-def over_budgets(ours: pl.DataFrame, theirs: pl.DataFrame) -> Found:
-    """The first minus the second, over the problems and budgets that both have. Of rows of `cell_problems` of one model
-    and strategy each."""
+def over_budgets(pairs: Mapping[str, tuple[pl.DataFrame, pl.DataFrame]]) -> dict[str, Found]:
+    """The first minus the second of each pair, over the problems and budgets that both have, by name of the pair; left
+    out where there are none. All of them hold together, on every benchmark: a reader picks from them.
+
+    Args:
+        pairs: rows of `cell_problems` of one model and strategy on each side.
+    """
     place = ["benchmark", "problem", *BUDGET]
-    shared = ours.select(place).join(theirs.select(place), on=place, nulls_equal=True)
-    found = {}
-    for (benchmark,), places in shared.sort("benchmark").partition_by("benchmark", as_dict=True).items():
-        first, second = (pooled(side.join(places, on=place, how="semi", nulls_equal=True)) for side in (ours, theirs))
-        found[str(benchmark)] = score_difference(first, second), places.n_unique(BUDGET)
+    names, sides = [], []
+    for name, (ours, theirs) in pairs.items():
+        shared = ours.select(place).join(theirs.select(place), on=place, nulls_equal=True)
+        for (benchmark,), places in shared.sort("benchmark").partition_by("benchmark", as_dict=True).items():
+            joined = (side.join(places, on=place, how="semi", nulls_equal=True) for side in (ours, theirs))
+            first, second = (pooled(side) for side in joined)
+            sides.append((first, second))
+            names.append((name, str(benchmark), places.n_unique(BUDGET)))
+    found: dict[str, Found] = {}
+    for (name, benchmark, budgets), estimate in zip(names, score_differences(sides), strict=True):
+        found.setdefault(name, {})[benchmark] = estimate, budgets
     return found
 
 
@@ -119,7 +131,8 @@ def _spread(others: dict[str, Found]) -> str:
         ends = [pick(differences, key=lambda name: differences[name].mean) for pick in (min, max)]
         low, high = (f"{signed(differences[name])} ({name})" for name in ends)
         ranges.append(f"{benchmark} from {low} to {high} points")
-    return f"{len(others)} models beside base (each over base, separate budgeting, paired): {', '.join(ranges)}."
+    what = "each over base, separate budgeting, paired, simultaneous"
+    return f"{len(others)} models beside base ({what}): {', '.join(ranges)}."
 
 
 def _sentence(subject: str, pair: str, found: Found, closed: bool) -> str:
@@ -176,12 +189,15 @@ def cut_short(rows: pl.DataFrame) -> list[str]:
     ]
 
 
-def coverage(rows: pl.DataFrame, asked: Asked) -> str:
-    """Trajectories and cells, of those asked for. What is there beyond that does not count.
+def coverage(rows: pl.DataFrame, asked: Asked | None) -> str:
+    """Trajectories and cells, of those asked for; "" where nobody knows how many. What is there beyond that does not
+    count.
 
     Args:
         rows: of the trajectory table, of no other problems than were asked for.
     """
+    if asked is None:
+        return ""
     counts = rows.filter(within(asked.num_samples)).group_by(CELL).len()
     there = {tuple(row[:-1]): row[-1] for row in counts.select(*CELL, "len").iter_rows()}
     wanted = {
@@ -199,6 +215,18 @@ def coverage(rows: pl.DataFrame, asked: Asked) -> str:
     return (
         f"The sweep is not complete: {done:,} of {total:,} trajectories ({100 * done / total:.0f} %) are there, "
         f"{complete:,} of {len(wanted):,} cells are complete and {empty:,} are empty.{of}"
+    )
+
+
+def left_out(whole: Whole) -> str:
+    """How many cells are not shown for want of a whole sample, as a sentence; "" where all are."""
+    cells = whole.left_out
+    if cells.is_empty():
+        return ""
+    least = min(cells["num_missing"])
+    return (
+        f"{cells.height} cells are left out of this report: no sample of them has every problem yet, and the responses "
+        f"that end first are not like the others (the fullest lacks {least} problem{'' if least == 1 else 's'})."
     )
 
 

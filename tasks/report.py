@@ -7,12 +7,11 @@ recognised by these, so that a table that was moved has fewer of them, never wro
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shlex
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -24,25 +23,25 @@ from prefect import task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from elastic_core.budget import TrainingBudget, parse_grid
+from elastic_core.budget import TrainingBudget
 from elastic_core.codeforces import standings
 from elastic_core.codeforces.rating import split_id
 from elastic_core.codeforces.standings import load
-from elastic_core.data.problems import MANIFEST, Problem, read_problems
+from elastic_core.data.problems import MANIFEST
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import HashCache, hash_files, model_fingerprint
 from elastic_core.statistics.cost import CostModel
-from elastic_core.sweep.grid import build_cells, first_ids, rows_of
 from elastic_core.sweep.store import Manifest
 from elastic_core.sweep.table import Throughput, throughput_file
 from elastic_core.trajectory import BUDGET, KEY
 from reports import codeforces
 from reports.comparison import metric_name
-from reports.content import Asked, ReportSources, Training
+from reports.content import ReportSources, Training
 from reports.figures.training import VALIDATION
 from reports.parameters import ReportParameters
 from reports.published import published
 from tasks.artifacts import artifact_key, link_run
+from tasks.measured import asked_for, measured, read_json, stage_inputs
 from tasks.stage import (
     METRICS,
     MODEL,
@@ -145,9 +144,6 @@ def machine() -> dict[str, Any]:
     }
 
 
-_INPUTS = "inputs.json"
-
-
 def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSources:
     """Everything that can be found of a trajectory table.
 
@@ -164,24 +160,25 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
         raise UserError(f"{place}: the table has no rows yet; nothing to report")
     preset = preset_directory(table)
     files = benchmark_files(table)
-    problems = {(name, problem.id): problem for name, file in files.items() for problem in read_problems(file)}
-    sweep = _inputs(place.parent)
-    measured = None if sweep is None else sweep["request"].get("problems")
-    if measured is not None:
-        rows, problems = _chosen(rows, problems, list(manifest.benchmarks), measured)
+    sweep = stage_inputs(place.parent)
+    rows, problems, repeated = measured(table)
+    remarks = {
+        name: f"{count} of its problems ask what another one asks: each question counts once.\n"
+        for name, count in repeated.items()
+    }
     trainings, trained_by = _trainings(preset, manifest)
     documents: dict[str, Any] = {"trajectory table": asdict(manifest)}
     if sweep is not None:
         documents["sweep"] = sweep
     documents |= {f"training of {name}": inputs for name, inputs in trained_by.items()}
-    documents |= {f"data of {file.parent.name}": _read(file.parent / MANIFEST) for file in files.values()}
+    documents |= {f"data of {file.parent.name}": read_json(file.parent / MANIFEST) for file in files.values()}
     attempts = rows.filter(pl.col("benchmark") == codeforces.BENCHMARK).select(*KEY, "score").collect()
     rated = _rated(attempts, files, preset.parent)
     theirs = published([codeforces.BENCHMARK], [*manifest.models, preset.name])
     return ReportSources(
         rows=rows,
         trainings=trainings,
-        asked=None if sweep is None else _asked(sweep, rows, problems),
+        asked=None if sweep is None else asked_for(sweep, rows, problems),
         problems=problems,
         latency=_latency(place.parent, manifest.models),
         provenance={
@@ -193,7 +190,8 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
             "table": str(place),
         },
         documents=documents,
-        remarks={} if attempts.is_empty() else {codeforces.BENCHMARK: codeforces.section(attempts, rated, theirs)},
+        remarks=remarks
+        | ({} if attempts.is_empty() else {codeforces.BENCHMARK: codeforces.section(attempts, rated, theirs)}),
         ratings=codeforces.rating_table(rated or []),
         preset=preset.name,
     )
@@ -223,36 +221,6 @@ def _rated(attempts: pl.DataFrame, files: Mapping[str, Path], runs: Path) -> lis
     return codeforces.ratings(attempts, standings, users)
 
 
-def _chosen(
-    rows: pl.LazyFrame, problems: Mapping[tuple[str, str], Problem], benchmarks: list[str], num: int
-) -> tuple[pl.LazyFrame, dict[tuple[str, str], Problem]]:
-    """Rows and problems of a sweep that measures so many of each benchmark, in a table that may hold more."""
-    ids = {name: first_ids(name, _known(rows, problems, name), num) for name in benchmarks}
-    return rows.filter(rows_of(ids)), {key: problem for key, problem in problems.items() if key[1] in ids[key[0]]}
-
-
-def _asked(sweep: Mapping[str, Any], rows: pl.LazyFrame, problems: Mapping[tuple[str, str], Problem]) -> Asked:
-    request, benchmarks = sweep["request"], list(sweep["inputs"]["benchmarks"])
-    return Asked(
-        build_cells(
-            request["models"],
-            benchmarks,
-            request["strategies"],
-            parse_grid(request["budgets"]),
-            request.get("strategies_of"),
-        ),
-        {name: len(_known(rows, problems, name)) for name in benchmarks},
-        request["samples"],
-        chosen="problems" in request,
-    )
-
-
-def _known(rows: pl.LazyFrame, problems: Collection[tuple[str, str]], benchmark: str) -> list[str]:
-    """Ids of a benchmark's problems; where the data is not there any more, of those that were begun."""
-    known = [problem for of, problem in problems if of == benchmark]
-    return known or rows.filter(benchmark=benchmark).select("problem").unique().collect()["problem"].to_list()
-
-
 def _trainings(preset: Path, manifest: Manifest) -> tuple[dict[str, Training], dict[str, Any]]:
     """The trainings that left a model of the table, by its name there, and what each was made from."""
     names: dict[str, list[str]] = {}
@@ -261,7 +229,7 @@ def _trainings(preset: Path, manifest: Manifest) -> tuple[dict[str, Training], d
     hashes = HashCache(preset.parent / "hashes.json")
     trainings, documents = {}, {}
     for stage in sorted(preset.glob("train/*")):
-        inputs = _inputs(stage)
+        inputs = stage_inputs(stage)
         try:
             fingerprint = model_fingerprint(stage / MODEL, hashes.sha256)
         except ValueError:  # It has not left a model yet.
@@ -290,12 +258,3 @@ def _num_validation(preset: Path, inputs: Mapping[str, Any], metrics: pl.DataFra
             built = sum(pl.scan_parquet(file).select(pl.len()).collect().item() for file in files)
             return min(built, inputs["train"].get("validation_problems") or built)
     return None
-
-
-def _inputs(stage: Path) -> Any:
-    """What a stage was made from and asked for; None where that is not recorded."""
-    return _read(stage / _INPUTS) if (stage / _INPUTS).exists() else None
-
-
-def _read(file: Path) -> Any:
-    return json.loads(file.read_text(encoding="utf-8"))

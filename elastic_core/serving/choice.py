@@ -7,7 +7,10 @@ two names has the higher one, so there may be fewer levels than names.
 
 Both ends of a difference are picked by what was measured, so all budgets are held against each other with intervals
 that hold together (`simultaneous`): a pick that was lucky is not shown to be within anything. With few problems `high`
-is the most accurate budget itself. Intervals of single accuracies know nothing of the choice.
+is the most accurate budget itself.
+
+A level's accuracy is cross-fitted: the problems are split into folds, and each fold is scored under the budget that the
+rule chooses by the other folds. The accuracy of the chosen budget itself would be partly the luck it was chosen for.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ from typing import NamedTuple
 
 import polars as pl
 
-from elastic_core.serving.levels import Effort, Gain, Level
+from elastic_core.serving.levels import EFFORTS, Effort, Gain, Level
 from elastic_core.statistics.accuracy import mean_score
-from elastic_core.statistics.budgets import MARGIN, comparable, differences_together
+from elastic_core.statistics.advice import MARGIN
+from elastic_core.statistics.budgets import comparable, differences_together
 from elastic_core.statistics.cost import on_frontier, p95
 from elastic_core.statistics.estimates import mean_tokens, problem_table
 from elastic_core.trajectory import BUDGET
@@ -28,6 +32,7 @@ COLUMNS = ("benchmark", "problem", *BUDGET, "score", "think_tokens", "solution_t
 """What is read of a trajectory table."""
 _SHARES: dict[Effort, float] = {"minimal": 0, "low": 1 / 3, "medium": 2 / 3}
 """Of the accuracy that `high` has over `minimal`, what the other levels must have."""
+_FOLDS = 5
 
 
 class Choice(NamedTuple):
@@ -63,6 +68,22 @@ def choose_levels(rows: pl.DataFrame, margin: float = MARGIN) -> Choice:
     rows = rows.with_columns(tokens=tokens, problem=pl.concat_str("benchmark", "problem", separator="/"))
     problems = problem_table(rows, ["score", "tokens"], BUDGET)
     sides = comparable(problems, *BUDGET)
+    chosen, frontier, gains = _chosen(sides, margin)
+    crossed = _cross_fitted(sides, chosen, margin)
+    found = {effort: _level(sides[cell], rows, crossed[effort]) for effort, cell in chosen.items()}
+    below = {upper: gains[chosen[upper], chosen[lower]] for lower, upper in pairwise(chosen)}
+    levels = {effort: level.model_copy(update={"gain": below.get(effort)}) for effort, level in found.items()}
+    left_out = problems.n_unique(BUDGET) - len(sides)
+    best = frontier[-1]
+    return Choice(
+        levels, len(sides), len(frontier), left_out, None if chosen["high"] == best else gains[chosen["high"], best]
+    )
+
+
+def _chosen(
+    sides: list[pl.DataFrame], margin: float
+) -> tuple[dict[Effort, int], list[int], dict[tuple[int, int], Gain]]:
+    """Which of the cells become levels, from the cheapest to the dearest; the frontier; all gains."""
     cells = pl.DataFrame([_cell(side) for side in sides]).with_row_index("cell").sort("tokens_mean", "cell")
     frontier = cells.filter(on_frontier("tokens_mean", "accuracy"))["cell"].to_list()
     gains = _gains(sides)
@@ -75,11 +96,21 @@ def choose_levels(rows: pl.DataFrame, margin: float = MARGIN) -> Choice:
         least = lowest + share * (accuracies[high] - lowest)
         chosen[next(cell for cell in frontier if accuracies[cell] >= least)] = effort
     chosen[high] = "high"
-    found = {cell: _level(sides[cell], rows) for cell in chosen}
-    below = {above: gains[above, cell] for cell, above in pairwise(chosen)}
-    levels = {effort: found[cell].model_copy(update={"gain": below.get(cell)}) for cell, effort in chosen.items()}
-    left_out = problems.n_unique(BUDGET) - len(sides)
-    return Choice(levels, len(sides), len(frontier), left_out, None if high == best else gains[high, best])
+    return {effort: cell for cell, effort in chosen.items()}, frontier, gains
+
+
+def _cross_fitted(sides: list[pl.DataFrame], chosen: dict[Effort, int], margin: float) -> dict[Effort, pl.DataFrame]:
+    """Of each level a problem table in which every problem is scored under the budget that the level has where the
+    problem's fold is left out. A level that is missing there is the next higher one."""
+    folds = pl.int_range(pl.len()) % _FOLDS
+    parts: dict[Effort, list[pl.DataFrame]] = {effort: [] for effort in chosen}
+    for fold in range(min(_FOLDS, sides[0].height)):
+        rest = [side.filter(folds != fold) for side in sides]
+        others = _chosen(rest, margin)[0] if rest[0].height else chosen
+        for effort, found in parts.items():
+            higher = next(name for name in EFFORTS[EFFORTS.index(effort) :] if name in others)
+            found.append(sides[others[higher]].filter(folds == fold))
+    return {effort: pl.concat(found) for effort, found in parts.items()}
 
 
 def _cell(side: pl.DataFrame) -> dict[str, float]:
@@ -98,9 +129,12 @@ def _gains(sides: list[pl.DataFrame]) -> dict[tuple[int, int], Gain]:
     return found
 
 
-def _level(side: pl.DataFrame, rows: pl.DataFrame) -> Level:
+def _level(side: pl.DataFrame, rows: pl.DataFrame, crossed: pl.DataFrame) -> Level:
+    """Args:
+    crossed: of `_cross_fitted`.
+    """
     think, solution = (side[name][0] for name in BUDGET)
-    accuracy = mean_score(side)
+    accuracy = mean_score(crossed)
     responses = rows.filter(think_budget=think, solution_budget=solution).join(side, on="problem", how="semi")
     return Level(
         think=think,

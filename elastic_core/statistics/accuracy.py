@@ -20,13 +20,12 @@ from elastic_core.statistics.estimates import (
     common_problems,
     estimates_table,
     paired_columns,
-    paired_interval,
     paired_tables,
     problem_table,
     seed_columns,
-    wilson,
 )
-from elastic_core.statistics.seeds import with_seeds
+from elastic_core.statistics.intervals import paired_interval, share_interval
+from elastic_core.statistics.seeds import seed_half_widths, with_seeds
 from elastic_core.trajectory import BUDGET
 
 
@@ -45,15 +44,13 @@ def avg_at_k(rows: pl.DataFrame) -> Estimate:
 def mean_score(problems: pl.DataFrame, column: str = "score") -> Estimate:
     """The mean over problems of a share of their samples, from one cell's `problem_table`.
 
-    The interval is Wilson's score interval (Wilson 1927) at the effective sample size n = p(1 - p) / var, where var is
-    the between-problem variance of the mean (clusters are problems; Dean and Pagano 2015, "Evaluating confidence
+    The interval is Clopper and Pearson's at the effective sample size n = p(1 - p) / var (`share_interval`), where var
+    is the between-problem variance of the mean (clusters are problems; Dean and Pagano 2015, "Evaluating confidence
     interval methods for binomial proportions in clustered surveys").
 
     The effective size is computed with two pseudo-problems added, one all right and one all wrong, in the spirit of
-    Agresti and Coull (1998). Near 0 and 1 a handful of problems carries the whole variance, and without them the
-    interval covers as little as 86 % (30 problems x 16 samples, intra-problem correlation 0.5, p = 0.05). With them
-    it covers 94 % or more for 30 problems and up, and all-right and all-wrong need no case of their own. The price is
-    an interval too wide where samples of one problem are nearly independent.
+    Agresti and Coull (1998). Near 0 and 1 a handful of problems carries the whole variance, and all-right and all-wrong
+    need no case of their own. The price is an interval too wide where samples of one problem are nearly independent.
 
     Where the table has several training seeds, what they add is in the interval (`with_seeds`).
     """
@@ -64,8 +61,9 @@ def mean_score(problems: pl.DataFrame, column: str = "score") -> Estimate:
     # No clustering can make samples worth more than if they were all independent.
     effective = min(float(padded.mean() * (1 - padded.mean()) / variance), num_trajectories)
     mean = float(means.mean())
-    interval = with_seeds(mean, wilson(mean, effective), seed_columns(problems, column), (0.0, 1.0))
-    return Estimate(mean, *interval, len(means), num_trajectories)
+    (added,) = seed_half_widths([seed_columns(problems, column)])
+    interval = with_seeds(mean, share_interval(mean, effective), added, (0.0, 1.0))
+    return Estimate(mean, *interval, len(means), num_trajectories, added)
 
 
 def paired_difference(a: pl.DataFrame, b: pl.DataFrame) -> Estimate:
@@ -83,13 +81,22 @@ def score_difference(a: pl.DataFrame, b: pl.DataFrame) -> Estimate:
     The interval is that of the differences problem by problem (`paired_interval`), so cells that share samples, as the
     memo lets them, are told apart by what they do not share. What several training seeds add is in it (`with_seeds`).
     """
-    ours, theirs = paired_columns(a, b, "score")
-    by_seed = ours - theirs
-    differences = by_seed.mean(axis=0)
-    counts = [int(side["num_samples"].sum()) for side in (a, b)]
-    interval = paired_interval(differences, min(counts) / len(differences))
-    mean = float(differences.mean())
-    return Estimate(mean, *with_seeds(mean, interval, by_seed, (-1.0, 1.0)), len(differences), sum(counts))
+    (estimate,) = score_differences([(a, b)])
+    return estimate
+
+
+def score_differences(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> list[Estimate]:
+    """`score_difference` of each pair, with intervals that hold together (Bonferroni). Pairs may be of different
+    problems, such as those of different benchmarks."""
+    values = [np.subtract(*paired_columns(a, b, "score")) for a, b in pairs]
+    found = []
+    for (a, b), by_seed, added in zip(pairs, values, seed_half_widths(values), strict=True):
+        differences = by_seed.mean(axis=0)
+        mean = float(differences.mean())
+        bounds = with_seeds(mean, paired_interval(differences, len(pairs)), added, (-1.0, 1.0))
+        trajectories = int(a["num_samples"].sum()) + int(b["num_samples"].sum())
+        found.append(Estimate(mean, *bounds, len(differences), trajectories, added))
+    return found
 
 
 def paired_differences(rows: pl.DataFrame, between: Literal["model", "strategy"], baseline: str) -> pl.DataFrame:
@@ -118,7 +125,7 @@ def paired_differences(rows: pl.DataFrame, between: Literal["model", "strategy"]
         for first, second in combinations(sorted(sides, key=lambda name: (name != baseline, name)), 2):
             ours, theirs = common_problems(sides[second], sides[first])
             if not ours.is_empty():
-                found.append((*key, first, second, *score_difference(ours, theirs)))
+                found.append((*key, first, second, *score_difference(ours, theirs).row))
     keys = {name: problems.schema[name] for name in place} | {"first": pl.String(), "second": pl.String()}
     return estimates_table(found, keys, ["difference", "low", "high"])
 
@@ -129,7 +136,8 @@ def mean_rate(problems: pl.DataFrame, column: str) -> Estimate:
     values = column_of(problems, column)[:, None]
     extremes = np.array([[0.0], [1.0]])
     found = bootstrap(values, lambda means: means[:, 0], extremes, int(problems["num_samples"].sum()))
-    low, high = with_seeds(found.mean, (found.low, found.high), seed_columns(problems, column), (0.0, 1.0))
+    (added,) = seed_half_widths([seed_columns(problems, column)])
+    low, high = with_seeds(found.mean, (found.low, found.high), added, (0.0, 1.0))
     return found._replace(low=low, high=high)
 
 

@@ -10,30 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations, pairwise, product
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
 
 from elastic_core.statistics.accuracy import mean_score, score_difference
-from elastic_core.statistics.cost import TOKENS, CostModel
 from elastic_core.statistics.estimates import (
-    FREE,
     LADDER,
     bootstrap,
     column_of,
     common_problems,
     estimates_table,
     paired_columns,
-    ratio_of_means,
     seed_columns,
 )
-from elastic_core.statistics.seeds import by_seed, with_seeds
-from elastic_core.statistics.simultaneous import Difference, NonInferiority, simultaneous
-from elastic_core.trajectory import CELL
-
-MARGIN = 0.02
-"""How far below unconstrained accuracy a budget may be, unless told otherwise: two points."""
+from elastic_core.statistics.seeds import by_seed
+from elastic_core.statistics.simultaneous import Difference, simultaneous
 
 Distribution = Literal["log-uniform", "uniform"]
 """Of the thinking budgets that a model may be given: as many between 100 and 200 tokens as between 1,000 and 2,000, or
@@ -85,8 +78,8 @@ def falls(problems: pl.DataFrame) -> pl.DataFrame:
     """Where more tokens hurt: ladders on which some larger thinking budget is less accurate than a smaller one, and the
     two that are furthest apart.
 
-    All pairs of rungs of a ladder are looked at, with intervals that hold together (`simultaneous`); a ladder is left
-    out unless one of them lies below zero.
+    All pairs of rungs of all ladders are looked at, with intervals that hold together (`simultaneous`); a ladder is
+    left out unless one of its intervals lies below zero.
 
     Returns:
         A row per ladder. Columns: LADDER, think_budget, next_budget (the larger), difference, low, high (in [-1, 0]),
@@ -94,10 +87,11 @@ def falls(problems: pl.DataFrame) -> pl.DataFrame:
     """
     found = []
     limited = problems.filter(pl.col("think_budget").is_not_null())
-    for key, ladder in limited.partition_by(LADDER, as_dict=True).items():
+    ladders = limited.partition_by(LADDER, as_dict=True)
+    for key, ladder in ladders.items():
         rungs = [(rung["think_budget"][0], rung) for rung in comparable(ladder, "think_budget")]
         pairs = list(combinations(rungs, 2))
-        together = differences_together([(more, fewer) for (_, fewer), (_, more) in pairs])
+        together = differences_together([(more, fewer) for (_, fewer), (_, more) in pairs], len(ladders))
         hurt = [each for each in zip(together, pairs, strict=True) if each[0].high < 0]
         if hurt:
             worst, ((fewer, _), (more, _)) = min(hurt, key=lambda each: each[0].mean)
@@ -120,11 +114,11 @@ def anytime_accuracy(problems: pl.DataFrame, distribution: Distribution = "log-u
     found = []
     for key, ladder in problems.filter(pl.col("think_budget") >= 1).partition_by(LADDER, as_dict=True).items():
         rungs = comparable(ladder, "think_budget")
-        if len(rungs) < 2 or rungs[0].is_empty():
+        if len(rungs) < 2:
             continue
         budgets = [rung["think_budget"][0] for rung in rungs]
         anytime = mean_score(_weighted(rungs, trapezoid_weights(budgets, distribution)))
-        found.append((*key, budgets[0], budgets[-1], len(budgets), *anytime))
+        found.append((*key, budgets[0], budgets[-1], len(budgets), *anytime.row))
     keys = {name: problems.schema[name] for name in LADDER}
     keys |= dict.fromkeys(("smallest", "largest"), problems.schema["think_budget"]) | {"num_rungs": pl.Int64()}
     return estimates_table(found, keys, ["anytime", "anytime_low", "anytime_high"])
@@ -151,11 +145,11 @@ def anytime_differences(
             {rung["think_budget"][0]: rung for rung in rungs if rung["model"][0] == name} for name in (first, second)
         )
         budgets = sorted(theirs.keys() & ours.keys())
-        if len(budgets) < 2 or theirs[budgets[0]].is_empty():
+        if len(budgets) < 2:
             continue
         weights = trapezoid_weights(budgets, distribution)
         sides = (_weighted([side[t] for t in budgets], weights) for side in (ours, theirs))
-        found.append((*key, first, second, budgets[0], budgets[-1], len(budgets), *score_difference(*sides)))
+        found.append((*key, first, second, budgets[0], budgets[-1], len(budgets), *score_difference(*sides).row))
     keys = {name: problems.schema[name] for name in place} | {"first": pl.String(), "second": pl.String()}
     keys |= dict.fromkeys(("smallest", "largest"), problems.schema["think_budget"]) | {"num_rungs": pl.Int64()}
     return estimates_table(found, keys, ["difference", "low", "high"])
@@ -168,99 +162,23 @@ def trapezoid_weights(budgets: Sequence[int], distribution: Distribution) -> np.
     return (np.append(widths, 0) + np.append(0, widths)) / (2 * (x[-1] - x[0]))
 
 
-def budget_advice(problems: pl.DataFrame, model: CostModel = TOKENS, margin: float = MARGIN) -> pl.DataFrame:
-    """Every budget held against unconstrained responses of the same model: a test of non-inferiority each, of all
-    strategies and budgets of a model on a benchmark together (`simultaneous`), as the cheapest that passes is picked.
-
-    Args:
-        problems: with the columns `WORK`.
-        model: of costs.
-        margin: in [0, 1], of accuracy.
-
-    Returns:
-        A row per limited cell of a model and benchmark that has unconstrained responses. Columns: model, benchmark,
-        strategy, think_budget, solution_budget; cost and free_cost, means; saved with saved_low and saved_high, the
-        share of free_cost, negative where the budget costs more; difference of accuracy, low, high in [-1, 1]; margin;
-        verdict (`NonInferiority` at the margin) and problems_needed to decide it (null: no number would);
-        num_problems, num_trajectories. Cheapest first within a model and benchmark.
-    """
-    found = []
-    for cells in problems.partition_by("model", "benchmark"):
-        sides = comparable(cells, *CELL)
-        free = [side for side in sides if side["strategy"][0] == FREE]
-        limited = [side for side in sides if side["strategy"][0] != FREE]
-        if not free or not limited or free[0].is_empty():
-            continue
-        together = differences_together([(side, free[0]) for side in limited])
-        for side, one in zip(limited, together, strict=True):
-            costs = model.of_problems(side), model.of_problems(free[0])
-            ratio, low, high = ratio_of_means(*costs)
-            needed = one.problems_needed(margin)
-            found.append(
-                (
-                    *(side[name][0] for name in CELL),
-                    *(float(costs[0].mean()), float(costs[1].mean()), 1 - ratio, 1 - high, 1 - low),
-                    *(one.mean, one.low, one.high),
-                    *(margin, one.verdict(margin), needed if np.isfinite(needed) else None),
-                    *(one.num_problems, one.num_trajectories),
-                )
-            )
-    schema = {name: problems.schema[name] for name in CELL} | _ADVICE
-    return pl.DataFrame(found, schema, orient="row").sort("model", "benchmark", "cost", *CELL, nulls_last=True)
-
-
-_ADVICE: dict[str, Any] = {
-    **dict.fromkeys(("cost", "free_cost", "saved", "saved_low", "saved_high", "difference", "low", "high"), pl.Float64),
-    "margin": pl.Float64,
-    "verdict": pl.String,
-    "problems_needed": pl.Float64,
-    **dict.fromkeys(("num_problems", "num_trajectories"), pl.Int64),
-}
-
-
-def cheapest_budgets(advice: pl.DataFrame) -> pl.DataFrame:
-    """The budget to set for each model and benchmark of `budget_advice`: the cheapest whose test holds; and the
-    cheapest that more problems might confirm, where that is cheaper: undecided, with a difference within the margin.
-
-    Returns:
-        Rows of `advice`, at most two of a model and benchmark, none where all fail. Sorted as there.
-    """
-    place = ["model", "benchmark"]
-    holds = advice.filter(verdict=NonInferiority.HOLDS).group_by(place, maintain_order=True).first()
-    open_ = advice.filter(pl.col("difference") >= -pl.col("margin"), verdict=NonInferiority.UNDECIDED)
-    open_ = open_.group_by(place, maintain_order=True).first()
-    cheaper = open_.join(holds.select(*place, least="cost"), on=place, how="left").filter(
-        (pl.col("cost") < pl.col("least")).fill_null(True)
-    )
-    return pl.concat([holds, cheaper.select(holds.columns)]).sort(*place, "cost")
-
-
 def comparable(cells: pl.DataFrame, *by: str) -> list[pl.DataFrame]:
-    """The cells that have as many problems as any, on the problems that all of these have; sorted by `by`, problem."""
-    parts = cells.sort(*by, "problem", nulls_last=True).partition_by(*by, maintain_order=True)
-    most = max((part.height for part in parts), default=0)
-    parts = [part for part in parts if part.height == most]
-    for part in parts[1:]:
-        if not part["problem"].equals(parts[0]["problem"]):
-            parts = [common_problems(each, part)[0] for each in parts]
-    return parts
-
-
-def differences_together(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> list[Difference]:
-    """The first minus the second of each, all on the same problems; nothing where there is none. What several training
-    seeds add is in each interval (`with_seeds`)."""
-    if not pairs or pairs[0][0].is_empty():
+    """The cells that have as many problems as any, each on the problems that all of these have, which may be none;
+    sorted by `by`, problem."""
+    size = pl.len().over(by)
+    fullest = cells.filter(size == size.max())
+    shared = fullest.filter(pl.len().over("problem") == fullest.n_unique(by))
+    if shared.is_empty():
         return []
-    of_seeds = [np.subtract(*paired_columns(a, b, "score")) for a, b in pairs]
-    differences = np.stack([each.mean(axis=0) for each in of_seeds], axis=1)
-    counts = [[int(side["num_samples"].sum()) for side in pair] for pair in pairs]
-    fewer = [min(count) / len(differences) for count in counts]
-    together = simultaneous(differences, fewer, [sum(count) for count in counts])
-    widened = [
-        with_seeds(one.mean, (one.low, one.high), each, (-1.0, 1.0))
-        for one, each in zip(together, of_seeds, strict=True)
-    ]
-    return [one._replace(low=low, high=high) for one, (low, high) in zip(together, widened, strict=True)]
+    return shared.sort(*by, "problem", nulls_last=True).partition_by(*by, maintain_order=True)
+
+
+def differences_together(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]], families: int = 1) -> list[Difference]:
+    """The first minus the second of each, all on the same problems (`simultaneous`); nothing where there is none."""
+    if not pairs:
+        return []
+    values = [np.subtract(*paired_columns(a, b, "score")) for a, b in pairs]
+    return simultaneous(values, [sum(int(side["num_samples"].sum()) for side in pair) for pair in pairs], families)
 
 
 def _weighted(cells: Sequence[pl.DataFrame], weights: np.ndarray) -> pl.DataFrame:

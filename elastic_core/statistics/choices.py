@@ -14,6 +14,7 @@ from math import floor, log10
 import polars as pl
 
 from elastic_core.statistics.accuracy import mean_score
+from elastic_core.statistics.advice import SERVED, judged
 from elastic_core.statistics.budgets import comparable, differences_together
 from elastic_core.statistics.cost import CostModel
 from elastic_core.statistics.simultaneous import NonInferiority
@@ -27,8 +28,8 @@ _PLACE = ["model", "benchmark"]
 
 def cheapest_within(advice: pl.DataFrame, margins: Sequence[float] = MARGINS) -> pl.DataFrame:
     """For each model, benchmark and margin the cheapest budget that is shown to be at most so far below unconstrained;
-    where there is none the nearest miss, whose lower bound is highest. The intervals of `budget_advice` hold for all
-    budgets together and know nothing of a margin, so they hold for every one of these picks at once.
+    where there is none the nearest miss, whose lower bound is highest. Each margin is a test of its own (`judged`), of
+    the strategy that a server keeps budgets by.
 
     Args:
         advice: of `budget_advice`.
@@ -37,10 +38,11 @@ def cheapest_within(advice: pl.DataFrame, margins: Sequence[float] = MARGINS) ->
         Rows of `advice` with `margin` and `verdict` of the margin that each was picked for.
     """
     picks = [advice.clear()]
-    for _, budgets in advice.sort(*_PLACE, "cost").partition_by(_PLACE, as_dict=True, maintain_order=True).items():
+    served = advice.filter(strategy=SERVED)
+    for _, budgets in served.sort(*_PLACE, "cost").partition_by(_PLACE, as_dict=True, maintain_order=True).items():
         nearest = budgets.sort("low", "difference", descending=True, maintain_order=True).head(1)
         for margin in margins:
-            holds = budgets.filter(pl.col("low") >= -margin).head(1)
+            holds = judged(budgets, margin).filter(verdict=NonInferiority.HOLDS).head(1)
             verdict = NonInferiority.UNDECIDED if holds.is_empty() else NonInferiority.HOLDS
             pick = nearest if holds.is_empty() else holds
             picks.append(pick.with_columns(margin=pl.lit(margin), verdict=pl.lit(str(verdict))))
@@ -64,7 +66,7 @@ def best_under(problems: pl.DataFrame, models: Mapping[str, CostModel]) -> pl.Da
     found = []
     for (model, _), cells in problems.partition_by(_PLACE, as_dict=True, maintain_order=True).items():
         sides = comparable(cells, *CELL)
-        if not sides or sides[0].is_empty():
+        if not sides:
             continue
         costs = [float(models[str(model)].of_problems(side).mean()) for side in sides]
         scores = [mean_score(side) for side in sides]
@@ -80,7 +82,7 @@ def best_under(problems: pl.DataFrame, models: Mapping[str, CostModel]) -> pl.Da
             last = best
             close = sum(not apart[min(best, i), max(best, i)] for i in there if i != best)
             key = (sides[best][name][0] for name in CELL)
-            found.append((*key, limit, costs[best], *scores[best][:3], len(there) - 1, close, *scores[best][3:]))
+            found.append((*key, limit, costs[best], *scores[best][:3], len(there) - 1, close, *scores[best][3:5]))
     values = dict.fromkeys(("limit", "cost", "accuracy", "accuracy_low", "accuracy_high"), pl.Float64)
     counts = dict.fromkeys(("num_others", "num_close", "num_problems", "num_trajectories"), pl.Int64)
     schema = {name: problems.schema[name] for name in CELL} | values | counts

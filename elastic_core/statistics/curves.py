@@ -15,10 +15,10 @@ from elastic_core.statistics.estimates import (
     Estimate,
     bootstrap,
     estimates_table,
-    paired_interval,
     problem_table,
     sampled_tokens,
 )
+from elastic_core.statistics.intervals import paired_interval
 from elastic_core.trajectory import BUDGET
 
 MIN_LAW_CELLS = 3
@@ -175,7 +175,7 @@ def area_differences(rows: pl.DataFrame, between: Literal["model", "strategy"], 
             if first and overlap(first, curve):
                 difference = area_difference(curve, first)
                 span = (2.0**end for end in _common_range(*_shared(first, curve)))
-                found.append((*key, baseline, second, *difference[:3], *span, *difference[3:]))
+                found.append((*key, baseline, second, *difference[:3], *span, *difference[3:5]))
     keys = {name: pl.String() for name in (*place, "first", "second")}
     return estimates_table(found, keys, ["difference", "low", "high", "from_tokens", "to_tokens"])
 
@@ -226,7 +226,7 @@ def log_law(rows: pl.DataFrame) -> LogLaw | None:
     slopes = curve.scores @ weights
     # That of a problem which is wrong below the middle and right above it.
     steepest = np.abs(weights).sum() / 2
-    low, high = paired_interval(slopes / steepest, float(curve.num_samples.min()) / curve.num_cells)
+    low, high = paired_interval(slopes / steepest)
     slope = Estimate(float(slopes.mean()), low * steepest, high * steepest, len(curve.problems), curve.num_trajectories)
     y = curve.accuracy - curve.accuracy.mean()
     residual = y - slope.mean * x

@@ -14,19 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.seeds import TRAIN_SEED, by_seed, with_seeds
+from elastic_core.statistics.intervals import mean_interval
+from elastic_core.statistics.seeds import TRAIN_SEED, by_seed, seed_half_widths, with_seeds
 from elastic_core.trajectory import ThinkFinish
-
-Z95 = 1.959964
-"""The standard normal quantile at 0.975."""
 
 DRAWS = 2000
 SEED = 0
 MIN_DEFINED = 0.95
 """The share of resamples in which a statistic must be defined for its quantiles to mean anything."""
-
-_PRIOR_PROBLEMS = 6
-"""What `paired_interval` supposes before it has seen a problem that differs weighs as much as so many of them."""
 
 LADDER = ("model", "benchmark", "strategy", "solution_budget")
 """What the thinking budgets of a ladder have in common."""
@@ -122,13 +117,23 @@ def paired_columns(a: pl.DataFrame, b: pl.DataFrame, column: str) -> tuple[np.nd
 
 
 class Estimate(NamedTuple):
-    """A value with its 95 % interval, and what it was measured on: problems, and rows of the table in all."""
+    """A value with its 95 % interval, and what it was measured on: problems, and rows of the table in all.
+
+    Attributes:
+        seeds: half of the interval as far as training seeds make it.
+    """
 
     mean: float
     low: float
     high: float
     num_problems: int
     num_trajectories: int
+    seeds: float = 0.0
+
+    @property
+    def row(self) -> tuple[float, float, float, int, int]:
+        """Its values in a table of estimates (`estimates_table`)."""
+        return self[:5]
 
     def columns(self, name: str) -> dict[str, float | None]:
         """As columns of a table: `name`, and its bounds `name`_low and `name`_high, null where they are infinite."""
@@ -146,68 +151,6 @@ def estimates_table(found: Sequence[Sequence[Any]], keys: Mapping[str, Any], val
     counts = dict.fromkeys(("num_problems", "num_trajectories"), pl.Int64())
     schema = {**keys, **dict.fromkeys(values, pl.Float64()), **counts}
     return pl.DataFrame(found, schema=schema, orient="row").sort(list(keys), nulls_last=True)
-
-
-def wilson(p: float, n: float) -> tuple[float, float]:
-    """Wilson's 95 % score interval (Wilson 1927) of a proportion p observed on n (effective) samples."""
-    centre = (p + Z95**2 / (2 * n)) / (1 + Z95**2 / n)
-    half = Z95 / (1 + Z95**2 / n) * float(np.sqrt(p * (1 - p) / n + Z95**2 / (4 * n**2)))
-    # p itself is always inside; the bounds guard against rounding at 0 and 1.
-    return max(0.0, min(p, centre - half)), min(1.0, max(p, centre + half))
-
-
-def mean_interval(values: np.ndarray) -> tuple[float, float]:
-    """95 % t-interval of the mean of one value per problem, shape (problems,). One problem bounds nothing."""
-    if len(values) < 2:
-        return -np.inf, np.inf
-    half = t95(len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    return float(values.mean() - half), float(values.mean() + half)
-
-
-def paired_interval(differences: np.ndarray, num_samples: float) -> tuple[float, float]:
-    """95 % interval of the mean of paired differences of scores, one per problem, each in [-1, 1], shape (problems,).
-
-    A t-interval whose variance has two pseudo-differences +d and -d added, in the spirit of Bonett and Price (2012,
-    "Adjusted Wald confidence interval for a difference of binomial proportions based on paired data"): where all
-    problems agree their variance is 0, and that is not all there is to know. d² is the mean square of the problems that
-    differ, and of `_PRIOR_PROBLEMS` more whose mean square is 1 for one sample a problem, as Bonett and Price have it,
-    and falls to 1/4 for many: the mean of many samples seldom differs by 1. One problem bounds nothing but [-1, 1].
-
-    Coverage in simulations of 2,000 pairs each, over 1,512 settings drawn as a sweep with the memo draws them (30 and
-    100 problems; 4 and 16 samples, of which 0 to 99 % are shared; accuracy 0.02 to 0.98, differing by 0, 5 and 20
-    points; intra-problem correlation 0.1 to 0.9): 92.7 % at least. A plain t-interval covers as little as 6 % where
-    hardly any samples differ, and two fixed pseudo-differences of 0.5 as little as 87 % (one sample a problem: 76 %,
-    against 93.9 % here).
-    Where nearly all samples are shared, any interval that is honest about 30 equal problems covers more than 95 %.
-
-    Args:
-        num_samples: of a problem, on the side that has fewer.
-    """
-    if len(differences) < 2:
-        return -1.0, 1.0
-    mean, half = float(differences.mean()), t95(len(differences) - 1) * paired_error(differences, num_samples)
-    return max(-1.0, mean - half), min(1.0, mean + half)
-
-
-def paired_error(differences: np.ndarray, num_samples: float) -> float:
-    """The standard error in `paired_interval`, of at least two differences."""
-    count = len(differences)
-    spread = float(((differences - differences.mean()) ** 2).sum()) + pseudo_spread(differences, num_samples)
-    return float(np.sqrt(spread / (count + 1) / count))
-
-
-def pseudo_spread(differences: np.ndarray, num_samples: float) -> float:
-    """What the two pseudo-differences of `paired_interval` add to the sum of squares about the mean."""
-    prior = _PRIOR_PROBLEMS * (1 + 3 / num_samples) / 4
-    differing = int(np.count_nonzero(differences))
-    return 2 * (float(differences @ differences) + prior) / (differing + _PRIOR_PROBLEMS)
-
-
-def t95(degrees: int) -> float:
-    """Student's t quantile at 0.975."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(degrees, 0.975))
 
 
 def bootstrap(
@@ -306,7 +249,8 @@ def mean_tokens(problems: pl.DataFrame, column: str) -> Estimate:
     """
     values = column_of(problems, column)
     mean = float(values.mean())
-    low, high = with_seeds(mean, mean_interval(values), seed_columns(problems, column))
+    (added,) = seed_half_widths([seed_columns(problems, column)])
+    low, high = with_seeds(mean, mean_interval(values), added)
     return Estimate(mean, max(low, 0.0), high, len(values), int(problems["num_samples"].sum()))
 
 
@@ -329,5 +273,6 @@ def ratio_of_means(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float, f
     it (delta method; Cochran 1977, chapter 6). The mean to divide by is not zero."""
     ratio = float(top.mean() / bottom.mean())
     linear = (top - ratio * bottom) / bottom.mean()
-    low, high = with_seeds(0.0, mean_interval(linear.mean(axis=0)), linear)
+    (added,) = seed_half_widths([linear])
+    low, high = with_seeds(0.0, mean_interval(linear.mean(axis=0)), added)
     return ratio, ratio + low, ratio + high

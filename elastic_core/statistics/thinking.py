@@ -96,7 +96,7 @@ def thinking_spent(rows: pl.DataFrame) -> pl.DataFrame:
     for key, problems in cells.items():
         estimates = {name: mean(problems, name) for name, mean in _SPENT.items()}
         values = [value for name, estimate in estimates.items() for value in estimate.columns(name).values()]
-        found.append((*key, *values, *estimates["needed"][3:]))
+        found.append((*key, *values, *estimates["needed"][3:5]))
     columns = [f"{name}{bound}" for name in _SPENT for bound in ("", "_low", "_high")]
     table = estimates_table(found, {name: rows.schema[name] for name in _RUNG}, columns)
     responses = rungs.group_by(_RUNG).agg(pl.col("responses").first())

@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 
 from elastic_core.statistics.accuracy import mean_score, score_difference
-from elastic_core.statistics.estimates import Estimate, column_of, paired_columns, problem_table, seed_columns, t95
-from elastic_core.statistics.seeds import by_seed, mean_squares, seed_half_width, seed_keys
+from elastic_core.statistics.estimates import Estimate, column_of, paired_columns, problem_table, seed_columns
+from elastic_core.statistics.intervals import t_quantile
+from elastic_core.statistics.seeds import by_seed, mean_squares, seed_keys
 from elastic_core.trajectory import BUDGET
 
 
@@ -64,7 +65,7 @@ def variance_split(ours: pl.DataFrame, theirs: pl.DataFrame | None = None) -> Sp
     estimate, over_problems = (
         _estimate(each) for each in (tables, [each.drop(_LIST, strict=False) for each in tables])
     )
-    added, half = seed_half_width(values), (over_problems.high - over_problems.low) / 2
+    added, half = estimate.seeds, (over_problems.high - over_problems.low) / 2
     samples = [_by_sample(side) for side in sides]
     return _split(values, estimate, half, added, [_sampling(side) for side in samples], _num_samples(samples))
 
@@ -94,9 +95,9 @@ def _split(
     if num_seeds > 1:
         found = mean_squares(values)
         shrinking = min(1.0, found.rest / found.problems) if found.problems else 0.0
-        fewer = added**2 / 2 * (t95(2 * num_seeds - 1) / t95(num_seeds - 1)) ** 2
+        fewer = added**2 / 2 * (t_quantile(2 * num_seeds - 1) / t_quantile(num_seeds - 1)) ** 2
         twice_seeds = float(np.sqrt(squared * (1 - shrinking / 2) + fewer))
-    twice_problems = squared / 2 * (t95(2 * num_problems - 1) / t95(num_problems - 1)) ** 2 + added**2
+    twice_problems = squared / 2 * (t_quantile(2 * num_problems - 1) / t_quantile(num_problems - 1)) ** 2 + added**2
     return Split(
         estimate,
         num_seeds,

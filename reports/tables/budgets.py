@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from elastic_core.statistics.budgets import Distribution, cheapest_budgets
+from elastic_core.statistics.advice import cheapest_budgets
+from elastic_core.statistics.budgets import Distribution
 from elastic_core.statistics.estimates import FREE
 from elastic_core.statistics.responses import ResponseKind
 from elastic_core.statistics.thinking import SUFFICIENT
@@ -73,14 +74,12 @@ def advice(budgets: pl.DataFrame, costs: pl.DataFrame, unit: str) -> ReportTable
             **{"problems that would decide": pl.col("problems_needed").cast(pl.Int64)},
         )
     )
-    looked_at = sorted(set(budgets.group_by("model", "benchmark").len()["len"]))
-    cells = " to ".join(str(count) for count in dict.fromkeys((looked_at[0], looked_at[-1])))
     caption = (
-        f"The cheapest budget whose accuracy is shown to be at most {margin} below unconstrained, by a test of "
-        f"non-inferiority. The intervals hold together for all {cells} cells of a model that were looked at, so they "
-        "stay valid for the cell that is picked. Undecided: a cheaper budget that is within the margin as measured, "
-        "but not shown to be; the last column says how many problems like these would decide it. Saved is the share of "
-        "an unconstrained response's cost."
+        f"The cheapest budget of separate budgeting whose accuracy is shown to be at most {margin} below "
+        "unconstrained, and that saves something, by tests of non-inferiority from the largest budget down to the "
+        "first that fails. The bounds of the difference are one-sided, 95 % each. Undecided: a cheaper budget that is "
+        "within the margin as measured, but not shown to be; the last column says how many problems like these would "
+        "decide it. Saved is the share of an unconstrained response's cost."
     )
     return ReportTable("budget_advice", "Which budget to set", caption, frame, frozenset({name, saved}))
 

@@ -14,8 +14,8 @@ from reports.wording import budget_text
 PICKED = (
     "Accuracy and cost are as measured. The most accurate of many cells is partly luck: “as good, maybe” counts the "
     "other cells under the limit that are not shown to be less accurate. The cheapest budget is shown to be at most so "
-    "many points below responses without a limit. Its interval holds for all budgets together, so it stays valid for "
-    "the one that is picked. If no budget is shown to be so near, the nearest is named."
+    "many points below responses without a limit, by tests from the largest budget down; its bounds are one-sided. If "
+    "no budget is shown to be so near, the nearest is named."
 )
 """What to know of `side_by_side`."""
 
@@ -67,8 +67,8 @@ def within_points(within: pl.DataFrame, unit: str) -> ReportTable | None:
     )
     caption = (
         "The cheapest budget that is shown to be at most so many points below responses without a limit. If there is "
-        "none, the budget that comes nearest, and how many points it is shown to be within. Intervals hold for all "
-        "budgets of a model together, so they stay valid for the one that is picked."
+        "none, the budget that comes nearest, and how many points it is shown to be within. Budgets are tested from "
+        "the largest down to the first that fails; the bounds are one-sided, 95 % each."
     )
     title = "The cheapest within so many points"
     return ReportTable("cheapest_within_points", title, caption, frame, frozenset({name}))

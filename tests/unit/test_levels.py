@@ -86,10 +86,7 @@ BROKEN = {
     "text": (put_high(think="64"), "levels.high.think: input should be a valid integer, found '64'"),
     "an accuracy in percent": (put_high(accuracy_high=75), "levels.high.accuracy_high: input should be less than or"),
     "an interval beside it": (put_high(accuracy_high=0.6), "levels.high: accuracy 0.75 lies outside its interval 0.0 "),
-    "a dearer level that is worse": (
-        put_high(accuracy=0.5),
-        "high takes 80 tokens for an accuracy of 0.5, and",
-    ),
+    "a higher level that is cheaper": (put_high(tokens_mean=1.0), "high takes 1 tokens, and"),
     "no number": (put_high(accuracy=float("nan")), "levels.high.accuracy: input should be a finite number, found nan"),
     "another name": (
         lambda document: document["levels"].update(extreme=document["levels"]["high"]),

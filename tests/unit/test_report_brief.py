@@ -3,7 +3,8 @@
 import polars as pl
 import pytest
 
-from reports.brief import brief, command, settings, told
+from elastic_core.data.problems import Problem
+from reports.brief import brief, command, guesses, settings, told
 from reports.content import Setting
 from reports.summary import cell_problems, summarize
 from reports.verdict import readable
@@ -67,12 +68,14 @@ def test_without_answers_it_says_that_nothing_can_be_read() -> None:
     assert len(sentences) == 2 and sentences[0].startswith("Nothing can be read")
 
 
-CELLS = summarize(make_rows(strategies=["separate", "unconstrained"], budgets=[48], benchmarks=["hard"]))
+EVERYWHERE = make_rows(strategies=["separate", "unconstrained"], budgets=[48]).with_columns(score=pl.lit(0.9))
+ROWS = EVERYWHERE.filter(benchmark="hard")
+CELLS, PROBLEMS = summarize(ROWS), cell_problems(ROWS)
 
 
 def to_set(found: pl.DataFrame) -> tuple[list[Setting], str]:
-    chosen = settings(found, CELLS)
-    return chosen, brief(cell_problems(make_rows(benchmarks=["hard"], num_problems=4)), chosen, [])[1]
+    chosen = settings(found, PROBLEMS, CELLS, "trained", 0.02, {})
+    return chosen, brief(PROBLEMS, chosen, [])[1]
 
 
 def test_what_to_set_is_the_cheapest_budget_that_a_server_keeps_and_that_is_shown_to_be_near() -> None:
@@ -94,19 +97,27 @@ def test_what_to_set_is_the_cheapest_budget_that_a_server_keeps_and_that_is_show
     )
 
 
-@pytest.mark.parametrize("columns", [{"verdict": "undecided"}, {"strategy": "vanilla"}])
-def test_where_nothing_is_shown_nothing_is_set(columns: dict[str, str]) -> None:
+@pytest.mark.parametrize("columns", [{"verdict": "undecided"}, {"saved_low": -0.01}, {"strategy": "vanilla"}])
+def test_where_nothing_is_shown_nothing_is_set(columns: dict[str, object]) -> None:
     (setting,), sentence = to_set(advice(**columns))
     assert setting.budget is None and command(setting, "", {}) == ""
-    assert sentence.startswith("No token budget is shown to keep trained within 2 points of unlimited thinking yet")
+    assert setting.reason in sentence or "strategy" in columns
+    assert not sentence.startswith("Serve")
 
 
 def test_a_budget_for_one_benchmark_is_not_offered_for_another() -> None:
-    other = advice(benchmark="easy", verdict="fails")
-    chosen, sentence = to_set(pl.concat([advice(), other]))
+    rows = EVERYWHERE
+    found = pl.concat([advice(), advice(benchmark="easy", verdict="fails")])
+    chosen = settings(found, cell_problems(rows), summarize(rows), "trained", 0.02, {})
     assert [each.budget is None for each in chosen] == [True, False]
-    assert "48+32 for tasks like hard" in sentence and sentence.endswith("; for easy none is shown to.")
+    sentence = brief(cell_problems(rows), chosen, [])[1]
+    assert "48+32 for tasks like hard" in sentence and sentence.endswith("; for easy none is advised.")
 
 
 def test_without_responses_without_a_limit_it_says_what_to_measure() -> None:
     assert to_set(advice().clear())[1].startswith("Which budget to set cannot be said: measure ")
+
+
+def test_guessing_is_one_of_the_options_of_a_multiple_choice() -> None:
+    asked = [Problem("gpqa", "1", "?", "A", "choice"), Problem("aime", "1", "?", "7", "math")]
+    assert guesses(asked) == {"gpqa": 0.25, "aime": 0.0}

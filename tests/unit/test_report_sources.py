@@ -32,11 +32,13 @@ def preset(tmp_path: Path) -> Path:
     extra = {"split": "test", "index": 0, "grader": "math"}
     problem = {
         "data_source": "hard",
-        "prompt": [{"role": "user", "content": "1 + 1?"}],
         "ability": "math",
         "reward_model": {"style": "rule", "ground_truth": "2"},
     }
-    problems = [problem | {"extra_info": extra | {"id": f"{i:03}"}} for i in range(5)]
+    problems = [
+        problem | {"extra_info": extra | {"id": f"{i:03}"}, "prompt": [{"role": "user", "content": f"1 + {i}?"}]}
+        for i in range(5)
+    ]
     pl.DataFrame(problems, schema=VERL_SCHEMA).write_parquet(data)
     write_json(data.with_name("manifest.json"), {"datasets": {"hard": {"rows": 5}}})
     model = preset / "train" / "t1" / "model"

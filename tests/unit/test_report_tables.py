@@ -5,11 +5,10 @@ import pytest
 
 from elastic_core.budget import TrainingBudget
 from elastic_core.statistics.accuracy import paired_differences
+from elastic_core.statistics.advice import budget_advice, cheapest_budgets
 from elastic_core.statistics.budgets import (
     anytime_accuracy,
     anytime_differences,
-    budget_advice,
-    cheapest_budgets,
     falls,
     marginal_accuracy,
 )

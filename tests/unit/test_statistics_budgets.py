@@ -6,13 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.statistics import seeds
+from elastic_core.statistics.advice import MARGIN, Reason, budget_advice, cheapest_budgets, choose_budget
 from elastic_core.statistics.budgets import (
-    MARGIN,
     Distribution,
     anytime_accuracy,
     anytime_differences,
-    budget_advice,
-    cheapest_budgets,
+    comparable,
     falls,
     marginal_accuracy,
     trapezoid_weights,
@@ -176,11 +175,54 @@ shares = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
 
 
 @given(st.lists(st.tuples(shares, st.integers(1, 500)), min_size=1, max_size=4), shares)
-def test_verdicts_are_those_of_the_intervals(cells: list[tuple[float, int]], free: float) -> None:
+def test_verdicts_are_those_of_a_sequence_from_the_largest_budget_down(
+    cells: list[tuple[float, int]], free: float
+) -> None:
     table = problems({16 * (i + 1): cell for i, cell in enumerate(cells)} | {None: (free, 600)}, count=8)
     advice = budget_advice(table)
     assert advice.height == len(cells)
     assert advice["cost"].is_sorted()
-    assert ((advice["verdict"] == "holds") == (advice["low"] >= -MARGIN)).all()
-    assert ((advice["verdict"] == "fails") == (advice["high"] < -MARGIN)).all()
+    so_far = True
+    for row in advice.sort("think_budget", descending=True).iter_rows(named=True):
+        so_far = so_far and row["low"] >= -MARGIN
+        failed = row["high"] < -MARGIN
+        assert row["verdict"] == ("holds" if so_far else "fails" if failed else "undecided")
     assert (advice["low"] <= advice["difference"]).all()
+
+
+def advised(cells: dict[int | None, tuple[float, float]], count: int = 300, **guess: float) -> object:
+    """Of one model: its budget, or the reason why there is none."""
+    table = problems(cells, count)
+    found = choose_budget(budget_advice(table), table, "base", "hard", **guess)
+    return found if isinstance(found, Reason) else found["think_budget"]
+
+
+def test_the_advice_saves_something_and_is_beaten_by_nothing() -> None:
+    assert advised({64: (0.9, 150), 128: (0.9, 200), None: (0.9, 400)}) == 64
+    assert advised({64: (0.5, 150), None: (0.9, 400)}) is Reason.NOT_SHOWN
+    assert advised({64: (0.9, 400), None: (0.9, 400)}) is Reason.NO_SAVING
+    assert advised({64: (0.0, 150), None: (0.0, 400)}) is Reason.GUESSING
+    assert advised({64: (0.25, 150), None: (0.25, 400)}, guess=0.25) is Reason.GUESSING
+    # Without a limit the model is worse than under 48: the cheaper 32 is as good as no limit, and no advice.
+    assert advised({32: (0.5, 50), 48: (0.8, 80), None: (0.5, 400)}) == 48
+    assert advised({64: (0.9, 150)}) is Reason.UNMEASURED
+
+
+def test_a_model_that_another_one_beats_is_not_advised() -> None:
+    worse = problems({64: (0.6, 150), None: (0.6, 400)}, 300).with_columns(model=pl.lit("trained"))
+    table = pl.concat([problems({64: (0.9, 150), None: (0.9, 400)}, 300), worse])
+    assert choose_budget(budget_advice(table), table, "trained", "hard") is Reason.BEATEN
+    found = choose_budget(budget_advice(table), table, "base", "hard")
+    assert not isinstance(found, Reason) and found["think_budget"] == 64
+
+
+def test_cells_are_compared_on_the_problems_that_all_of_them_have() -> None:
+    """Of 100 problems one side lacks the first, another the second."""
+    table = problems({16: (0.5, 100), 64: (0.5, 150), None: (0.5, 400)}, count=100)
+    lacking = pl.when(pl.col("think_budget") == 16).then(pl.lit("000")).when(pl.col("think_budget") == 64)
+    rest = table.filter(pl.col("problem") != lacking.then(pl.lit("001")).otherwise(pl.lit("002")))
+    sides = comparable(rest, "think_budget")
+    assert [side.height for side in sides] == [97, 97, 97]
+    assert all(side["problem"].equals(sides[0]["problem"]) for side in sides)
+    limited = table.filter(pl.col("think_budget").is_not_null())
+    assert comparable(limited.with_columns(problem=pl.format("{} {}", "problem", "think_budget")), "think_budget") == []

@@ -22,7 +22,7 @@ def test_models_are_compared_at_every_benchmark_strategy_and_budget(rows: pl.Dat
                     & (pl.col("think_budget") == 64), named=True)  # fmt: skip
     cell = rows.filter(benchmark="hard", strategy="separate", think_budget=64)
     alone = paired_difference(cell.filter(model="trained"), cell.filter(model="base"))
-    assert [row["difference"], *(row[name] for name in Estimate._fields[1:])] == pytest.approx(list(alone))
+    assert [row["difference"], *(row[name] for name in Estimate._fields[1:5])] == pytest.approx(alone.row)
 
 
 def test_strategies_are_compared_pair_by_pair_and_the_baseline_is_first(rows: pl.DataFrame) -> None:

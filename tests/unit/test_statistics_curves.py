@@ -267,7 +267,7 @@ def test_a_table_holds_every_curve_against_the_baseline_at_equal_tokens() -> Non
     expected = area_difference(second, first)
     assert [found[name] for name in ("first", "second", "strategy")] == ["base", "other", "separate"]
     counts = found["num_problems"], found["num_trajectories"]
-    assert (found["difference"], found["low"], found["high"], *counts) == expected
+    assert (found["difference"], found["low"], found["high"], *counts) == expected.row
     spans = 2**first.log_tokens, 2**second.log_tokens
     assert found["from_tokens"] == pytest.approx(max(span.min() for span in spans))
     assert found["to_tokens"] == pytest.approx(min(span.max() for span in spans))

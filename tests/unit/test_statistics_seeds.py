@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from elastic_core.statistics.accuracy import avg_at_k, mean_score, paired_difference, score_difference
-from elastic_core.statistics.estimates import mean_interval, pooled, problem_table, seed_columns
+from elastic_core.statistics.estimates import pooled, problem_table, seed_columns
+from elastic_core.statistics.intervals import mean_interval
 from elastic_core.statistics.seeds import (
     TRAIN_SEED,
     by_seed,
     mean_squares,
-    seed_half_width,
+    seed_half_widths,
     seeds_as_one,
     with_seeds,
 )
@@ -80,16 +81,28 @@ def test_over_problems_alone_seeds_that_differ_are_left_out() -> None:
 
 
 def test_seeds_that_do_not_differ_cost_no_width() -> None:
-    added = [with_seeds(0, (-1, 1), np.tile(np.linspace(0, 1, 9), (seeds, 1))) for seeds in (1, 2, 5)]
-    assert added == [(-1, 1)] * 3
+    assert seed_half_widths([np.tile(np.linspace(0, 1, 9), (seeds, 1)) for seeds in (1, 2, 5)]) == [0.0] * 3
 
 
 def test_the_part_of_seeds_is_a_t_interval_of_their_means() -> None:
     """Where problems do not matter: three seeds at 0.4, 0.5 and 0.6 are ±4.303 x 0.1 / sqrt(3)."""
     values = np.repeat([[0.4], [0.5], [0.6]], 10, axis=1)
-    assert seed_half_width(values) == pytest.approx(0.2484, abs=1e-4)
-    assert with_seeds(0.5, (0.2, 0.9), values) == pytest.approx((0.5 - 0.3895, 0.5 + 0.4708), abs=1e-4)
-    assert with_seeds(0.5, (0.2, 0.9), values, (0.15, 0.95)) == (0.15, 0.95)
+    (added,) = seed_half_widths([values])
+    assert added == pytest.approx(0.2484, abs=1e-4)
+    assert with_seeds(0.5, (0.2, 0.9), added) == pytest.approx((0.5 - 0.3895, 0.5 + 0.4708), abs=1e-4)
+    assert with_seeds(0.5, (0.2, 0.9), added, (0.15, 0.95)) == (0.15, 0.95)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize(("together", "apart"), [(0.04, 0.0), (0.0, 0.04), (0.04, 0.04)])
+def test_what_seeds_add_holds_for_all_budgets_at_once(seeds: int, together: float, apart: float) -> None:
+    """Eight budgets on which seeds differ alike, or each by itself; problems do not matter here."""
+    rng, covered = np.random.default_rng(0), 0
+    for _ in range(1000):
+        effects = rng.normal(0, together, (1, seeds)) + rng.normal(0, apart, (8, seeds))
+        halves = seed_half_widths([np.repeat(each[:, None], 2, axis=1) for each in effects])
+        covered += all(abs(each.mean()) <= half for each, half in zip(effects, halves, strict=True))
+    assert covered / 1000 >= 0.93
 
 
 def test_mean_squares_are_those_worked_out_by_hand() -> None:
@@ -162,7 +175,7 @@ def test_an_interval_is_split_into_seeds_problems_and_samples() -> None:
     found = variance_split(ours, base)
     assert found is not None and found.seeds is not None and found.samples is not None
     assert found.estimate == paired_difference(ours, base)
-    assert found.half_width == pytest.approx((found.estimate.high - found.estimate.low) / 2)
+    assert found.half_width == pytest.approx((found.estimate.high - found.estimate.low) / 2, rel=1e-3)
     assert found.seeds + found.problems + found.samples == pytest.approx(1)
     assert (found.num_seeds, found.num_samples) == (3, 4)
     twice = (found.twice_seeds, found.twice_problems, found.twice_samples)
@@ -203,4 +216,4 @@ def test_the_split_tells_what_would_narrow_most() -> None:
         return str(shown.frame["narrows most"][0])
 
     assert narrowing(table(0.3, 0.5, 0.7, problems=200, skill=0.1)) == "more seeds"
-    assert narrowing(table(0.5, 0.5, 0.5, problems=20, skill=0.3)) == "more problems"
+    assert narrowing(table(*[0.5] * 8, problems=20, skill=0.3)) == "more problems"

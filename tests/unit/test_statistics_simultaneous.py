@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_core.statistics.estimates import paired_interval
-from elastic_core.statistics.simultaneous import NonInferiority, simultaneous
+from elastic_core.statistics.intervals import paired_interval
+from elastic_core.statistics.simultaneous import Difference, NonInferiority, problems_needed, simultaneous
 
 MARGIN = 0.02
 
@@ -32,9 +32,13 @@ def sweep(
     return np.stack(differences, axis=1)
 
 
-def judged(differences: np.ndarray, num_samples: int) -> list[NonInferiority]:
-    cells = differences.shape[1]
-    return [one.verdict(MARGIN) for one in simultaneous(differences, [num_samples] * cells, [1] * cells)]
+def together(differences: np.ndarray, families: int = 1) -> list[Difference]:
+    """Of columns, each of one seed."""
+    return simultaneous([column[None] for column in differences.T], [1] * differences.shape[1], families)
+
+
+def judged(differences: np.ndarray) -> list[NonInferiority]:
+    return [one.verdict(MARGIN) for one in together(differences)]
 
 
 @pytest.mark.parametrize("shared", [0.0, 0.5, 0.9])
@@ -44,7 +48,7 @@ def test_a_budget_that_is_never_within_the_margin_is_named_in_hardly_any_sweep(s
     named = lucky = 0
     for _ in range(200):
         differences = sweep(random, truth, 30, 8, shared)
-        named += NonInferiority.HOLDS in judged(differences, 8)
+        named += NonInferiority.HOLDS in judged(differences)
         lucky += bool((differences.mean(axis=0) >= -MARGIN).any())
     assert lucky / 200 > 0.3
     assert named / 200 <= 0.05
@@ -52,7 +56,7 @@ def test_a_budget_that_is_never_within_the_margin_is_named_in_hardly_any_sweep(s
 
 def test_enough_problems_tell_what_holds_from_what_fails() -> None:
     differences = sweep(np.random.default_rng(0), np.array([-0.3, -0.1, 0, 0]), 2000, 8, 0.9)
-    assert judged(differences, 8) == [
+    assert judged(differences) == [
         NonInferiority.FAILS,
         NonInferiority.FAILS,
         NonInferiority.HOLDS,
@@ -62,20 +66,20 @@ def test_enough_problems_tell_what_holds_from_what_fails() -> None:
 
 def test_the_problems_that_are_needed_do_decide() -> None:
     random, truth = np.random.default_rng(1), np.array([0.0, -0.1])
-    (better, _) = simultaneous(sweep(random, truth, 40, 8, 0.8), [8, 8], [1, 1])
+    (better, _) = together(sweep(random, truth, 40, 8, 0.8))
     assert better.verdict(MARGIN) == NonInferiority.UNDECIDED
     needed = int(better.problems_needed(MARGIN))
-    assert 40 < needed < 4000
-    assert judged(sweep(random, truth, 2 * needed, 8, 0.8), 8)[0] == NonInferiority.HOLDS
+    assert 40 < needed < 20_000
+    assert judged(sweep(random, truth, 2 * needed, 8, 0.8))[0] == NonInferiority.HOLDS
 
 
 def test_at_the_margin_itself_no_number_of_problems_decides() -> None:
-    (at,) = simultaneous(np.full((10, 1), -0.25), [50], [1])
+    (at,) = together(np.full((10, 1), -0.25))
     assert at.problems_needed(0.25) == np.inf
 
 
 def test_one_problem_decides_nothing() -> None:
-    (one,) = simultaneous(np.zeros((1, 1)), [8], [16])
+    (one,) = together(np.zeros((1, 1)))
     assert (one.low, one.high, one.verdict(MARGIN)) == (-1, 1, NonInferiority.UNDECIDED)
 
 
@@ -85,10 +89,25 @@ scores = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0]), min_size=6, max_
 @given(st.lists(scores, min_size=1, max_size=5))
 def test_together_intervals_are_wider_than_one_by_one(columns: list[list[float]]) -> None:
     differences = np.array(columns).T
-    found = simultaneous(differences, [4] * len(columns), [1] * len(columns))
+    found = together(differences)
     for column, one in zip(differences.T, found, strict=True):
-        low, high = paired_interval(column, 4)
+        low, high = paired_interval(column)
         assert one.low <= low + 1e-9
         assert one.high >= high - 1e-9
         if len(columns) == 1:
             assert (one.low, one.high) == pytest.approx((low, high))
+
+
+def test_several_families_hold_together_by_wider_intervals() -> None:
+    differences = sweep(np.random.default_rng(0), np.array([0.0, -0.1]), 100, 8, 0.8)
+    (one, _), (of_twenty, _) = together(differences), together(differences, 20)
+    assert of_twenty.low < one.low < one.mean < one.high < of_twenty.high
+    low, high = paired_interval(differences[:, 0], families=20)
+    (alone,) = together(differences[:, :1], 20)
+    assert (alone.low, alone.high) == pytest.approx((low, high))
+
+
+def test_problems_do_not_narrow_what_seeds_add() -> None:
+    assert problems_needed(0.1, 0.2, 0.0, 100) == 400
+    assert problems_needed(0.1, 0.2, 0.06, 100) == 625
+    assert problems_needed(0.1, 0.2, 0.1, 100) == np.inf

@@ -63,13 +63,13 @@ def test_no_scores_make_an_interval_narrower_than_what_is_within_reach(scores: l
 
 def test_two_points_cannot_be_had_of_thirty_problems_and_it_is_said_what_can() -> None:
     best = reach(30, 256)
-    assert (round(best.alike, 1), round(best.certain, 1)) == (4.5, 11.7)
+    assert (round(best.alike, 1), round(best.certain, 1)) == (4.6, 11.9)
     assert best.certain == pytest.approx(widest(rows("separate", [1.0] * 30).lazy(), cells("separate")).half_width)
     effective = 30 * 31 / 32
-    assert best.certain == pytest.approx(100 * 1.96**2 / (effective + 1.96**2), abs=0.01)
+    assert best.certain == pytest.approx(100 * (1 - 0.025 ** (1 / effective)), abs=0.01)
     (sentence,) = beyond_reach(2.0, {"aime-2024": 30, "math-500": 500}, 256)
-    assert sentence.startswith("aime-2024 has 30 problems, whose intervals cannot be narrower than ±4.5 points")
-    assert "±11.7 where all are wrong or all right" in sentence
+    assert sentence.startswith("aime-2024 has 30 problems, whose intervals cannot be narrower than ±4.6 points")
+    assert "±11.9 where all are wrong or all right" in sentence
     needed = problems_needed(2.0, 256)
     assert f"takes {needed.alike} problems at least, there {needed.certain}" in sentence
     assert beyond_reach(2.0, {"enough": int(needed.alike)}, 256) == []

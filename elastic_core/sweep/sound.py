@@ -1,0 +1,119 @@
+"""The rows of a trajectory table that numbers may be computed from: rows that obey the table's rules, and samples that
+every problem has.
+
+A sweep that is half done has the samples that ended first, and short responses end first. So a cell counts the samples
+that all problems have: which these are does not depend on what any response says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+import polars as pl
+
+from elastic_core.data.problems import Problem
+from elastic_core.errors import UserError
+from elastic_core.strategies.l1 import MAX_CAP
+from elastic_core.trajectory import CELL, KEY
+
+_THINK, _SOLUTION, _FORCED = pl.col("think_tokens"), pl.col("solution_tokens"), pl.col("forced_tokens")
+_T, _S = pl.col("think_budget"), pl.col("solution_budget")
+_STRATEGY = pl.col("strategy")
+_GUIDED = _STRATEGY == "reasonflux_zero"
+_WAITS = _STRATEGY.str.contains("wait")
+_BY_PHASE = _GUIDED | _STRATEGY.str.starts_with("separate") | _STRATEGY.str.starts_with("budget_forcing")
+
+RULES = {
+    "the thinking keeps t": ~_BY_PHASE | _T.is_null() | (_THINK <= _T),
+    "the solution keeps s": ~_BY_PHASE | _S.is_null() | (_SOLUTION <= _S),
+    "vanilla keeps t + s": (_STRATEGY != "vanilla") | (_THINK + _SOLUTION <= _T + _S),
+    "L1-Exact keeps 2 (t + s)": (_STRATEGY != "l1_exact") | (_THINK + _SOLUTION <= 2 * (_T + _S)),
+    "L1-Max keeps its cap": (_STRATEGY != "l1_max") | (_THINK + _SOLUTION <= MAX_CAP),
+    "only strategies that close thoughts force tokens": _BY_PHASE | (_FORCED == 0),
+    "a closed thought needs no forced token": (pl.col("think_finish") != "closed") | (_FORCED == 0) | _WAITS | _GUIDED,
+    "a thought is forced exactly at t": (pl.col("think_finish") != "forced") | _WAITS | _T.is_null() | (_THINK == _T),
+    "with think-end forced, all of s is there": ~_STRATEGY.is_in(["separate", "separate_native"])
+    | (pl.col("think_finish") == "closed")
+    | (_FORCED == 1),
+    "the navigator's tokens are a part of the thinking": pl.col("navigator_tokens").is_between(0, _THINK),
+    "the score is in [0, 1]": pl.col("score").is_between(0, 1).fill_null(False),
+}
+"""What every row obeys, as far as its counts tell. A null budget is unlimited."""
+
+
+def check_rows(rows: pl.DataFrame, table: object) -> None:
+    """Raises UserError when a key appears twice, or a row breaks a rule; it names the table, the rule and the first
+    such row.
+
+    Args:
+        rows: with `KEY` and what is there of the columns of `RULES`.
+        table: for the message.
+    """
+    repeated = rows.filter(pl.struct(KEY).is_duplicated()) if rows.n_unique(KEY) < rows.height else rows.clear()
+    if not repeated.is_empty():
+        raise UserError(f"{table}: a trajectory counts once, found {_row(repeated)} {_times(repeated)}; {_ADVICE}")
+    known = set(rows.columns)
+    for rule, holds in RULES.items():
+        if known.issuperset(holds.meta.root_names()):
+            broken = rows.filter(~holds.fill_null(True))
+            if not broken.is_empty():
+                raise UserError(
+                    f"{table}: {broken.height} of {rows.height} rows break a rule ({rule}), the first is "
+                    f"{_row(broken)}; {_ADVICE}"
+                )
+
+
+_ADVICE = "restore the table, or delete it and run the sweep again"
+
+
+def _row(rows: pl.DataFrame) -> str:
+    return ", ".join(f"{name} {'unlimited' if value is None else value}" for name, value in _first(rows).items())
+
+
+def _times(rows: pl.DataFrame) -> str:
+    same = [pl.col(name).eq_missing(pl.lit(value)) for name, value in _first(rows).items()]
+    return f"{rows.filter(same).height} times"
+
+
+def _first(rows: pl.DataFrame) -> dict[str, object]:
+    return rows.select(KEY).row(0, named=True)
+
+
+class Whole(NamedTuple):
+    """Attributes:
+    rows: of the cells that have a whole sample, of their whole samples only.
+    left_out: key and number of problems of each cell without one, with the column num_missing: how many problems the
+        fullest of its samples lacks.
+    """
+
+    rows: pl.DataFrame
+    left_out: pl.DataFrame
+
+
+def whole_samples(rows: pl.DataFrame, num_problems: Mapping[str, int] | None = None) -> Whole:
+    """The samples of each cell that all problems have.
+
+    Args:
+        rows: of a trajectory table, each key once.
+        num_problems: of each benchmark; one that is not named has those that the model's rows have.
+    """
+    known = pl.col("benchmark").cast(pl.String).replace_strict(num_problems or {}, default=None, return_dtype=pl.Int64)
+    expected = pl.coalesce(known, pl.col("problem").n_unique().over("model", "benchmark").cast(pl.Int64))
+    there = pl.len().over(*CELL, "sample").cast(pl.Int64)
+    counted = rows.with_columns(_missing=expected - there)
+    whole = counted.filter(pl.col("_missing") <= 0).drop("_missing")
+    lacking = counted.group_by(CELL).agg(num_missing=pl.col("_missing").min()).filter(pl.col("num_missing") > 0)
+    return Whole(whole, lacking.sort(CELL, nulls_last=True))
+
+
+def repeated_texts(problems: Collection[Problem]) -> dict[tuple[str, str], str]:
+    """Problems, by benchmark and id, that ask what an earlier one of their benchmark asks, and the id of that one: they
+    are one problem, whatever their number says."""
+    first: dict[tuple[str, str], str] = {}
+    found = {}
+    for problem in problems:
+        asks = problem.benchmark, " ".join(problem.question.split())
+        if first.setdefault(asks, problem.id) != problem.id:
+            found[problem.benchmark, problem.id] = first[asks]
+    return found
