@@ -73,13 +73,14 @@ def shown(figures: dict[str, dict[str, object]]) -> Table:
 
 
 def main(options: argparse.Namespace) -> None:
-    figures = {kind.what: row(kind, options.draws) for kind in kinds() if any(name in kind.what for name in options.kind)}
+    figures = {
+        kind.what: row(kind, options.draws) for kind in kinds() if any(name in kind.what for name in options.kind)
+    }
     console = Console(soft_wrap=True, width=200)
     console.print(shown(figures))
     for what, found in figures.items():
         for setting in found["short"]:  # type: ignore[attr-defined]
             console.print(f"short of {WANTED:.1%}: {what}, {setting}")
-    results.write("coverage", figures)
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def kinds() -> list[Kind]:
         ),
         Kind("all pairs of a ladder", "8 rungs of 10 to 100 problems, sparse losses", list(all_pairs()), 0.5),
         Kind("falls", "1 to 16 lines of 8 equal rungs, 10 and 30 problems", list(all_falls()), 0.2),
-        Kind("first sentence", "1 to 10 equal models on 1 to 9 benchmarks of 10 to 100 problems", list(sentences()), 0.4),
+        Kind("first sentence", "1 to 10 equal models, 1 to 9 benchmarks of 10 to 100 problems", list(sentences()), 0.4),
         Kind("advice", f"{sizes}, 8 budgets of which none is within 2 points", list(advice(outside=8)), 0.3),
         Kind("advice, larger budgets good", "the same, the larger half loses nothing", list(advice(outside=4)), 0.3),
         Kind("accuracy of level high", "8 equal budgets, 30 and 100 problems, 1 to 16 samples", list(levels()), 0.2),
@@ -115,7 +115,9 @@ def skills(random: np.random.Generator, mean: float, alike: float, count: int) -
 def cells() -> Iterator[Setting]:
     for n, k, mean, alike in product(PROBLEMS, SAMPLES, (0.02, 0.1, 0.3, 0.5, 0.9), (0.1, 0.5, 1.0)):
 
-        def draw(random: np.random.Generator, n: int = n, k: int = k, mean: float = mean, alike: float = alike) -> Drawn:
+        def draw(
+            random: np.random.Generator, n: int = n, k: int = k, mean: float = mean, alike: float = alike
+        ) -> Drawn:
             return judged(mean_score(frame(random.binomial(k, skills(random, mean, alike, n)) / k, k)), mean)
 
         yield Setting(f"{n} problems × {k}, accuracy {mean:.0%}, correlation {alike:g}", draw)
@@ -125,7 +127,9 @@ def shared_pairs() -> Iterator[Setting]:
     """As a sweep with the memo draws: a share of the samples is the reference's but for those that are lost."""
     for n, k, shared, loss in product(PROBLEMS, SAMPLES, (0.0, 0.5, 0.9), (0.0, 0.02, 0.1)):
 
-        def draw(random: np.random.Generator, n: int = n, k: int = k, shared: float = shared, loss: float = loss) -> Drawn:
+        def draw(
+            random: np.random.Generator, n: int = n, k: int = k, shared: float = shared, loss: float = loss
+        ) -> Drawn:
             skill = random.beta(2, 1, n)[:, None]
             free, fresh = (random.random((n, k)) < skill for _ in range(2))
             kept = random.random((n, k)) >= loss / (2 / 3)
@@ -151,7 +155,9 @@ def sparse_pairs(noise: float) -> Iterator[Setting]:
         if noise and alike:
             continue
 
-        def draw(random: np.random.Generator, n: int = n, k: int = k, broken: float = broken, alike: bool = alike) -> Drawn:
+        def draw(
+            random: np.random.Generator, n: int = n, k: int = k, broken: float = broken, alike: bool = alike
+        ) -> Drawn:
             sides = sparse(random, (n, k), broken, noise, alike)
             truth = -broken * (1 if alike else 2 / 3)
             return judged(score_difference(*(frame(side, k) for side in sides)), truth)
@@ -291,7 +297,7 @@ def all_falls() -> Iterator[Setting]:
 def sentences() -> Iterator[Setting]:
     """Models that are as good as base on every benchmark: nothing is said to differ."""
     of = ((1, 1), (1, 5), (1, 9), (9, 1), (10, 1))
-    for (models, benchmarks), n, k, broken in product(of, (10, 30, 100), (1, 8), (0.0, 0.05)):
+    for (models, benchmarks), n, k, broken in product(of, (10, 100), (1, 8), (0.0, 0.05)):
 
         def draw(
             random: np.random.Generator,
@@ -323,7 +329,9 @@ def advice(outside: int) -> Iterator[Setting]:
     for n, k, thin in product(PROBLEMS, SAMPLES, (True, False)):
         losses = np.append(np.linspace(0.1, 0.021, outside), np.zeros(8 - outside))
 
-        def draw(random: np.random.Generator, n: int = n, k: int = k, thin: bool = thin, losses: np.ndarray = losses) -> Drawn:
+        def draw(
+            random: np.random.Generator, n: int = n, k: int = k, thin: bool = thin, losses: np.ndarray = losses
+        ) -> Drawn:
             free = random.random((n, k)) < (1.0 if thin else random.beta(2, 1, (n, 1)))
             broken = losses if thin else losses / (2 / 3)
             luck = random.random((n, 1) if thin else (n, k))
@@ -372,7 +380,9 @@ def until() -> Iterator[Setting]:
     cell = Cell("base", "b", "separate", Budget(8, SOLUTION))
     for n, mean, alike, width in product((30, 100), (0.1, 0.5), (0.1, 0.5), (9.0, 14.0)):
 
-        def draw(random: np.random.Generator, n: int = n, mean: float = mean, alike: float = alike, width: float = width) -> Drawn:
+        def draw(
+            random: np.random.Generator, n: int = n, mean: float = mean, alike: float = alike, width: float = width
+        ) -> Drawn:
             scores = (random.random((64, n)) < skills(random, mean, alike, n)).astype(float)
             sample, problem = np.indices(scores.shape).reshape(2, -1)
             rows = pl.DataFrame(
