@@ -103,7 +103,7 @@ def status(preset: str, overrides: Mapping[str, Any]) -> str:
     remarks = [sentence for model in readable(responses) for sentence in unreadable(model)]
     counted = f"{done:,} of {total:,} rows ({done / total:.0%}) in {store.directory}"
     if waiting:
-        remarks.insert(0, f"A report leaves out {waiting} cells: no sample of them has every problem yet.")
+        remarks.insert(0, f"A report leaves out {waiting} cells: their first sample lacks problems yet.")
     return "\n".join([render(table), counted, *remarks])
 
 

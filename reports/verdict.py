@@ -225,7 +225,7 @@ def left_out(whole: Whole) -> str:
         return ""
     least = min(cells["num_missing"])
     return (
-        f"{cells.height} cells are left out of this report: no sample of them has every problem yet, and the responses "
+        f"{cells.height} cells are left out of this report: their first sample lacks problems yet, and the responses "
         f"that end first are not like the others (the fullest lacks {least} problem{'' if least == 1 else 's'})."
     )
 

@@ -2,7 +2,7 @@
 every problem has.
 
 A sweep that is half done has the samples that ended first, and short responses end first. So a cell counts the samples
-that all problems have: which these are does not depend on what any response says.
+that all problems have, up to the first that one of them lacks: of later ones it would have those that ended first.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def _first(rows: pl.DataFrame) -> dict[str, object]:
 class Whole(NamedTuple):
     """Attributes:
     rows: of the cells that have a whole sample, of their whole samples only.
-    left_out: key and number of problems of each cell without one, with the column num_missing: how many problems the
-        fullest of its samples lacks.
+    left_out: key of each cell without one, with the column num_missing: how many problems the first of its samples
+        lacks.
     """
 
     rows: pl.DataFrame
@@ -92,7 +92,7 @@ class Whole(NamedTuple):
 
 
 def whole_samples(rows: pl.DataFrame, num_problems: Mapping[str, int] | None = None) -> Whole:
-    """The samples of each cell that all problems have.
+    """The samples of each cell that all problems have, below the first that one of them lacks.
 
     Args:
         rows: of a trajectory table, each key once.
@@ -102,9 +102,11 @@ def whole_samples(rows: pl.DataFrame, num_problems: Mapping[str, int] | None = N
     expected = pl.coalesce(known, pl.col("problem").n_unique().over("model", "benchmark").cast(pl.Int64))
     there = pl.len().over(*CELL, "sample").cast(pl.Int64)
     counted = rows.with_columns(_missing=expected - there)
-    whole = counted.filter(pl.col("_missing") <= 0).drop("_missing")
-    lacking = counted.group_by(CELL).agg(num_missing=pl.col("_missing").min()).filter(pl.col("num_missing") > 0)
-    return Whole(whole, lacking.sort(CELL, nulls_last=True))
+    sample, lacks = pl.col("sample"), pl.col("_missing") > 0
+    end = sample.filter(lacks).min()
+    whole = counted.filter((sample < end.over(CELL)).fill_null(True)).drop("_missing")
+    first = counted.group_by(CELL).agg(num_missing=pl.col("_missing").get(sample.arg_min()))
+    return Whole(whole, first.filter(pl.col("num_missing") > 0).sort(CELL, nulls_last=True))
 
 
 def repeated_texts(problems: Collection[Problem]) -> dict[tuple[str, str], str]:
