@@ -23,6 +23,11 @@ RUNS = (
     "answer ", "answer is ", "Answer: ", "option ", "option A ", "A,", "A, ", "the answer is A, ", "x<",
     "x<1 or ", "\\cup ", "\\pm ", "</think>",
 )  # fmt: skip
+SPELLINGS = (
+    "=1", "1=", "1=2=", "\\approx ", "\\choose ", "\\color{red}", "\\mathbf{", "1 h ", "]1,", "\\{x:", "(C)", "^T",
+    "_4C_2", "(mod 7", ".(3)",
+)  # fmt: skip
+"""Of answers only."""
 BEGINNINGS = (
     "",
     "The answer is",
@@ -72,7 +77,7 @@ def test_no_run_takes_longer_than_a_second(kind: str, beginning: str, length: in
 
 def test_no_answer_of_the_length_that_is_parsed_takes_longer_than_a_second() -> None:
     slow = {}
-    for run in RUNS:
+    for run in (*RUNS, *SPELLINGS):
         for end in ("", "x", "\\text{ cm}"):
             answer = (run * (MAX_LENGTH // len(run)))[: MAX_LENGTH - len(end)] + end
             taken = seconds("math", f"\\boxed{{{answer}}}")
