@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from tests.bench import results
 from tests.bench.coverage_settings import Kind, Setting, kinds
 
 AGAIN = 4
