@@ -115,7 +115,7 @@ def _is_list(text: str) -> bool:
 
 def _equal_values(answer: str, accepted: str, tolerance: float | None, leaf: Leaf, depth: int) -> bool | None:
     """As `_equal`, without units."""
-    answer, accepted = _without_names(_unwrapped(answer, depth), _unwrapped(accepted, depth))
+    answer, accepted = (_unwrapped(text, depth) for text in _without_names(answer, accepted))
     words = _equal_words(answer, accepted)
     if words is not None:
         return words

@@ -75,7 +75,7 @@ _TABLE: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r",\\,(?=[0-9]{3}(?![0-9]))", ","),  # 10,\,080 is a number, 10, 80 are two
     (r"\\[,;:\s]", " "),
     (rf"\\({'|'.join(_COMMANDS)})(?![a-zA-Z])\s*", lambda match: _COMMANDS[match[1]]),
-    (r"\\text\{\s*([0-9][0-9.,]*)\s+([^{}0-9]+)\}", r"\1\\text{ \2}"),
+    (r"\\text\{\s*([0-9][0-9.,:]*)\s+([^{}0-9]+)\}", r"\1\\text{ \2}"),
     (r"\\math(?:bf|bb)\s*(?:\{([NQRZ])\}|([NQRZ])(?![a-zA-Z]))", r"\\mathbb{\1\2}"),
     (r"\\(?:text|math(?:bf|it))(?:\{\s*([ei])\s*\}|([ei])(?![a-zA-Z]))", r"\1\2"),
     *[(rf"\\(?:{_STYLE})\s*(?:\{{([^{{}}]*(?:\{{[^{{}}]*\}}[^{{}}]*)*)\}}|([0-9a-zA-Z]))", r"\1\2")] * 2,

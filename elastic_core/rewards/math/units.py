@@ -78,7 +78,7 @@ _TRAILING = re.compile(rf"(?:(?:{_PIECE}|\\degree ?[CFK]?)\s*)+$")
 _TRAILING_BUT_DEGREES = re.compile(rf"(?:(?:{_PIECE})\s*)+$")
 _BARE = re.compile(r"(?<=[0-9.}])\s?([a-zA-Z][a-zA-Z/ ]*(?:\^[0-9])?(?:/[a-zA-Z]+(?:\^[0-9])?)?)$")
 _BASE = re.compile(
-    r"(?:\(|\\(?:text|overline)\{)?([0-9][0-9a-zA-Z]*|[a-zA-Z][0-9a-zA-Z]+)[)}]?_"
+    r"(?:[({]|\\(?:text|overline)\{)?([0-9][0-9a-zA-Z]*|[a-zA-Z][0-9a-zA-Z]+)[)}]?_"
     r"(?:([0-9]{1,2})|\{([0-9]{1,2})\}|\{?\\text\{([a-z]+)\}\}?)"
 )
 _MODULUS = re.compile(r"(.+?)(\\pmod\{[0-9]+\})")

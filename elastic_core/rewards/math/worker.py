@@ -189,7 +189,7 @@ _DEGREES = re.compile(r"([0-9.]+|[a-zA-Z]|\([^()]*\)|\{[^{}]*\})\\degree")
 # What its parser reads as something else: 1 2 as a sum, 52_8 without the base, 46' as 46, 0.\overline{3} as 0, words as
 # nothing, \frac{1}{2}1 as a product, and what is not to be seen.
 _MISREAD = re.compile(
-    r"[0-9.]\s+[0-9.]|[0-9]_|['\"]|phantom|\\overline|\\text(?![a-z])|(?:^|[^_])\{[^{}]*\}[0-9]|[)}]\}[0-9]|\)[0-9]|dots"
+    r"[0-9.]\s+[0-9.]|[0-9]_|['\"]|phantom|\\overline|\\text(?![a-z])|(?:^|[^_])\{[^{}]*\}[0-9]|[)}]\}[0-9]|\)[0-9]|dots|:.*:|\\\}\\cdot"
 )
 
 
