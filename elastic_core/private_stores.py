@@ -15,19 +15,31 @@ run as a program, with torchrun's arguments:
 TransferQueue's sockets (0.1) take what anybody sends who reaches their ports, and unpickle it: on loopback any user of
 the machine could run a program as the one who trains. Under `protected` both sides prove that they have the training's
 key, and what they say is encrypted: CURVE, ZeroMQ's own. ZeroMQ drops without a word whoever does not.
+
+verl (0.9.1) sends the weights, and handles of GPU memory, as pickles through a Unix socket in /tmp whose name can be
+guessed: another user who binds it first ends the training, or runs a program as the one who trains. `hide_weights` puts
+it into the private directory. Making a socket there, or connecting to one, takes entering that directory, which only
+this user's processes and root's may: no other user's pickle is read. Its name is derived from the training's key: Ray
+numbers the jobs of every local cluster alike, and verl removes the socket that it finds in its place.
 """
 
 from __future__ import annotations
 
 import errno
+import hmac
 import os
 import secrets
 import socket
 import sys
+from collections.abc import Mapping
+from functools import wraps
+from types import MappingProxyType
 from typing import Any
 
+from elastic_core.private_directory import private_directory, use_private_directory
+
 _QUEUE_KEY = "ELASTIC_QUEUE_KEY"
-"""256 bits, as hexadecimal digits. In the environment, which only their user may read of a process."""
+"""256 bits, as hexadecimal digits."""
 
 
 def install() -> None:
@@ -82,16 +94,27 @@ def _listener(host: str, port: int) -> socket.socket | None:
     return listener
 
 
-def protected(runtime_env: dict[str, Any]) -> dict[str, Any]:
-    """Ray's runtime environment of a job whose workers all share a key of their own."""
-    variables = {**runtime_env.get("env_vars", {}), _QUEUE_KEY: secrets.token_hex(32)}
-    return {**runtime_env, "env_vars": variables, "worker_process_setup_hook": f"{__name__}.install_queue_key"}
+def protected(runtime_env: dict[str, Any], variables: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    """Ray's runtime environment of a job whose workers all share a key of their own, and these variables.
+
+    Ray keeps the hook, and with it what is secret. Its `env_vars` stand on each worker's command line while that starts
+    (Ray 2.60), where every user of the machine reads them.
+    """
+    private = {**variables, _QUEUE_KEY: secrets.token_hex(32)}
+
+    def install_variables() -> None:
+        os.environ.update(private)
+        install_in_worker()
+
+    return {**runtime_env, "worker_process_setup_hook": install_variables}
 
 
-def install_queue_key() -> None:
-    """Have this process's queues use the key, once they are imported: a process that needs none is not slowed down."""
+def install_in_worker() -> None:
+    """Have this process put its temporary files where no other user gets, and its queues use the key, once they are
+    imported: a process that needs none is not slowed down."""
     import wrapt
 
+    use_private_directory()
     wrapt.register_post_import_hook(_protect, "transfer_queue.utils.zmq_utils")
 
 
@@ -114,6 +137,24 @@ def _protect(zmq_utils: Any) -> None:
         return socket
 
     zmq_utils.create_zmq_socket = create_zmq_socket
+
+
+def hide_weights(transfer: Any) -> None:
+    """Once `verl.workers.rollout.vllm_rollout.bucketed_weight_transfer` is imported: the trainer's side and vLLM's,
+    which are on one machine, meet in the private directory."""
+    for side in (transfer.BucketedWeightSender, transfer.BucketedWeightReceiver):
+        side.__init__ = _hidden(side.__init__)
+
+
+def _hidden(init: Any) -> Any:
+    @wraps(init)
+    def at_private_address(self: Any, zmq_handle: str, *args: Any, **options: Any) -> None:
+        key = bytes.fromhex(os.environ.get(_QUEUE_KEY, ""))  # A training of verl's own has none.
+        name = hmac.digest(key, zmq_handle.encode(), "sha256").hex()
+        # Of 107 characters that a socket's path may have, these are 33.
+        init(self, f"ipc://{private_directory() / name[:32]}", *args, **options)
+
+    return at_private_address
 
 
 if __name__ == "__main__":

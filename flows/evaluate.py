@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from elastic_core.engines.endpoint import CHAT, is_endpoint, parse_address
 from elastic_core.errors import UserError, nearest
@@ -68,16 +69,18 @@ def settings_of(
 
 
 def name_of(model: str) -> str:
-    """What the model is called in tables and figures.
+    """What the model is called in tables and figures: its last name, and the one before where a preset's own models
+    have that name. Before the name of a model behind a server is the server's.
 
     Raises:
         UserError: when an address cannot be read.
     """
     if is_endpoint(model):
         try:
-            model = parse_address(model).model
+            address = parse_address(model)
         except ValueError as error:
             raise UserError(str(error)) from None
+        model = f"{urlsplit(address.url).netloc}/{address.model}"
     parts = Path(model).resolve().parts if Path(model).is_dir() else model.rstrip("/").split("/")
     taken = parts[-1] in ("base", *TRAINED)
     return re.sub(r"[^A-Za-z0-9._-]", "-", "-".join(parts[-2:] if taken else parts[-1:]))

@@ -14,23 +14,27 @@ from typing import Any, NamedTuple
 
 import click
 
+from elastic_core.accelerators import installed_gpus
 from elastic_core.budget import Budget
+from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
 from elastic_core.markers import load_markers
 from elastic_core.network import reachable, require_free_port
 from elastic_core.processes import end_with_parent
 from elastic_core.serving import server
 from elastic_core.serving.law import Stops
-from elastic_core.serving.levels import Levels, levels_beside, no_levels
+from elastic_core.serving.levels import LEVELS, Levels, levels_beside, no_levels
 from elastic_core.serving.offer import Offer
 from elastic_core.strategies.base import Sampling
 from flows.ask import choose
+from flows.doctor.finding import require
+from flows.doctor.gpus import GpuDemand, check_gpus, cuda_version
+from flows.doctor.installation import installed_build, installed_versions
 from flows.playground.access import is_loopback
 from flows.settings import SweepSettings
 
 KEY_VARIABLE = "VLLM_API_KEY"
 """vLLM's own: the key that clients have to give."""
-_SPECULATIVE = ("--speculative", "--spec-", "-sc")
 
 
 class Command(NamedTuple):
@@ -51,13 +55,13 @@ def serve(
     port: int,
     further: Sequence[str],
 ) -> int:
-    """Run vLLM's server until SIGINT or SIGTERM, which it gets too.
+    """Run vLLM's server until SIGINT or SIGTERM: then responses under way end, and a second signal ends them at once.
 
     Args:
         model, budget, host, port, further: as of `command`.
 
     Returns:
-        Its exit status.
+        Its exit status; never 0 when nothing told it to end.
 
     Raises:
         UserError: on wrong input.
@@ -76,13 +80,23 @@ def _run(started: Command) -> int:
         start_new_session=True,
         preexec_fn=end_with_parent,
     )
+    received: list[int] = []
+
+    def end(number: int, frame: object) -> None:
+        process.send_signal(signal.SIGKILL if received else number)
+        received.append(number)
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda received, _: process.send_signal(received))
+        signal.signal(number, end)
     try:
-        return process.wait()
+        status = process.wait()
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+    if status == 0 and not received:
+        click.echo("error: the server ended though nothing told it to, as when its engine dies: see above", err=True)
+        return 1
+    return status
 
 
 def command(
@@ -107,26 +121,44 @@ def command(
     """
     if not is_loopback(host) and not os.environ.get(KEY_VARIABLE):
         raise UserError(f"others can reach {host}: set the key that clients give in {KEY_VARIABLE}, or use 127.0.0.1")
-    if named := [text for text in further if text.startswith(_SPECULATIVE)]:
-        raise UserError(f"{named[0]}: budgets are not served with speculative decoding; leave it out")
     try:
         default = None if budget is None else Budget.parse(budget)
     except ValueError as error:
         raise UserError(f"--budget: {error}") from None
     choices, name = choose(preset, overrides, model)
     directory, parameters, sweep = choices.models[name], choices.settings.engine, choices.settings.sweep
+    _check_gpus(parameters)
     stops = _stops(directory)
     levels = levels_beside(directory)
-    unmeasured = no_levels(name, directory)
+    if levels is None:
+        click.echo(no_levels(name, directory))
     offered = {str(effort): level.budget for effort, level in levels.levels.items()} if levels else {}
-    offer = Offer(stops, default, offered, unmeasured)
+    offer = Offer(stops, default, offered)
+    _check_context(offer, parameters.context(str(directory)), directory)
     sampling = _sampling(levels, sweep)
     arguments = server.arguments(directory, name, parameters, sampling, stops, host, port)
     return Command(
         name,
-        [sys.executable, "-m", server.__name__, *arguments, *further],
+        [sys.executable, "-m", server.__name__, *arguments, "--", *further],
         server.environment(parameters, offer),
     )
+
+
+def _check_gpus(engine: EngineParameters) -> None:
+    if engine.num_gpus:
+        demand = GpuDemand("serve", "engine.data_parallel_size", engine.data_parallel_size, engine.num_gpus, False)
+        require(*check_gpus(installed_build(), installed_gpus(), [demand], cuda_version(installed_versions())))
+
+
+def _check_context(offer: Offer, context: int, model: Path) -> None:
+    """Budgets that no request could have, as a prompt takes a token at least."""
+    levels = {f"{model / LEVELS}: its level {effort}": budget for effort, budget in offer.levels.items()}
+    for what, budget in {"--budget": offer.default, **levels}.items():
+        if context and budget and budget.limited + 1 >= context:
+            raise UserError(
+                f"{what} is {budget}, which takes {budget.limited + 1} tokens after the prompt, and the context has "
+                f"{context}: expected a smaller one, or a larger engine.max_model_len"
+            )
 
 
 def _sampling(levels: Levels | None, sweep: SweepSettings) -> Sampling:

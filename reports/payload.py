@@ -57,7 +57,6 @@ WORDING = {
         GradeStatus.TRUNCATED: "cut before the thought ended, so there is no solution to grade",
         GradeStatus.TIMEOUT: "the program, or the comparison of the answer, took longer than it may",
         GradeStatus.RUNTIME_ERROR: "the program failed",
-        GradeStatus.SANDBOX_ERROR: "the grader failed, not the response",
     },
 }
 """What the page says for the names that a row has: column → value → explanation."""

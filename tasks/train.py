@@ -77,7 +77,6 @@ def train_policy(
             tracker.log(run_id, params=flatten(stage.inputs), tags=tags)
             if not is_finished(checkpoints, parameters.steps, parameters.max_generated_tokens):
                 require_processes(checkpoints, parameters.nodes * parameters.gpus_per_node)
-                environment = launch.job_environment(config) | tracker.job_environment(run_id)
                 log_file = directory / "train.log"
                 unit = "steps" if parameters.max_generated_tokens is None else "steps at most"
                 pretended = (parameters.nodes, parameters.gpus_per_node) if parameters.device == "cpu" else ()
@@ -85,7 +84,10 @@ def train_policy(
                     progress("train", parameters.steps, unit) as shown,
                     running_cluster(cluster, *pretended) as running,
                 ):
-                    job = launch.submit(running, config, directory / "verl.yaml", environment)
+                    job = launch.submit(
+                        running, config, directory / "verl.yaml",
+                        launch.job_environment(config), tracker.job_environment(run_id),
+                    )  # fmt: skip
                     get_run_logger().info("following job %s at %s, log in %s", job, running.dashboard, log_file)
                     lines = _Lines()
                     launch.follow(

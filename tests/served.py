@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -59,32 +61,62 @@ def model_with_levels(directory: Path) -> Path:
 @contextmanager
 def running(
     command: Sequence[str], port: int, log: Path, *, environment: Mapping[str, str] | None = None, seconds: float = 900
-) -> Iterator[psutil.Process]:
+) -> Iterator[psutil.Popen]:
     """A server that answers at /health; ended with SIGTERM, and it has to end by itself."""
     variables = {**os.environ, **(environment or {})}
     with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=variables)
+        process = psutil.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=variables)
     try:
         deadline = time.monotonic() + seconds
         while not _answers(port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"the server did not start:\n{log.read_text()[-4000:]}")
             time.sleep(0.5)
-        yield psutil.Process(process.pid)
-        process.terminate()
+        yield process
+        if process.poll() is None:
+            process.terminate()
         process.wait(120)
     finally:
-        process.kill()
+        if process.poll() is None:
+            process.kill()
         process.wait()
 
 
 @contextmanager
-def elastic_serve(model: Path, log: Path, *arguments: str) -> Iterator[tuple[str, psutil.Process]]:
+def elastic_serve(model: Path, log: Path, *arguments: str) -> Iterator[tuple[str, psutil.Popen]]:
     """Its address, up to /v1, and its process."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "flows.cli", "serve", "--model", str(model), "--port", str(port), *arguments]
     with running(command, port, log) as process:
         yield f"http://127.0.0.1:{port}", process
+
+
+def streams(address: str, act: Callable[[], None], *, key: str = "none", count: int = 4, **arguments: Any) -> list[str]:
+    """What clients get of chats without a budget that are under way when `act` is called, however they end."""
+    messages = [{"role": "user", "content": "1+1=?"}]
+    unlimited = {"think_budget": "unlimited", "solution_budget": "unlimited"}
+    body = {"messages": messages, "vllm_xargs": unlimited, "ignore_eos": True, "stream": True, **arguments}
+
+    async def run() -> list[str]:
+        first, texts = asyncio.Event(), [""] * count
+
+        async def stream(i: int) -> None:
+            post = client.stream("POST", f"{address}/v1/chat/completions", json=body | {"seed": i})
+            with suppress(httpx.TransportError):
+                async with post as response:
+                    async for text in response.aiter_text():
+                        texts[i] += text
+                        first.set()
+
+        headers, limits = {"Authorization": f"Bearer {key}"}, httpx.Limits(max_connections=count)
+        async with httpx.AsyncClient(headers=headers, timeout=300, limits=limits) as client:
+            ends = asyncio.gather(*map(stream, range(count)))
+            await first.wait()
+            act()
+            await ends
+        return texts
+
+    return asyncio.run(run())
 
 
 def _answers(port: int) -> bool:

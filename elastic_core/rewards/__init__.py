@@ -1,19 +1,21 @@
 """Grading, behind one entry point: `grade(kind, response, truth)`, and `grade_many` for batches.
 
-A grade is about the response. When the grader itself fails, it tries again, and if that does not help it raises: a
-response is never scored 0 because a machine was out of memory.
+A grade is about the response. When the grader itself fails, it tries again after a pause, and if that does not help it
+raises: a response is never scored 0 because a machine was out of memory or processes.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from os import cpu_count
 from typing import NamedTuple
 
 from elastic_core.rewards.code import grade_code
 from elastic_core.rewards.extraction import LETTERS, chosen_letter
-from elastic_core.rewards.grade import Grade, GradeStatus, solution_of
+from elastic_core.rewards.grade import ATTEMPTS, FIRST_WAIT, Grade, GradeStatus, GradingFailed, solution_of
 from elastic_core.rewards.math import grade_math
 
 
@@ -36,13 +38,6 @@ _GRADERS: dict[str, Callable[[str, str], Grade]] = {"math": grade_math, "choice"
 
 KINDS = tuple(_GRADERS)
 """Kinds that `grade` takes."""
-
-ATTEMPTS = 3
-"""How often a response is graded before the grader's own failure is final."""
-
-
-class GradingFailed(RuntimeError):
-    """The grader failed, not the response; nothing was scored."""
 
 
 class Answer(NamedTuple):
@@ -72,11 +67,11 @@ def grade(kind: str, response: str, truth: str) -> Grade:
     solution = solution_of(response)
     if solution is None:
         return Grade(0.0, GradeStatus.TRUNCATED, None)
-    for _ in range(ATTEMPTS):
-        graded = _GRADERS[kind](solution, truth)
-        if graded.status is not GradeStatus.SANDBOX_ERROR:
-            return graded
-    raise GradingFailed(f"grading of {kind} failed {ATTEMPTS} times, the last time on: {(graded.answer or '')[:200]!r}")
+    for attempt in range(ATTEMPTS - 1):
+        with suppress(GradingFailed):
+            return _GRADERS[kind](solution, truth)
+        time.sleep(FIRST_WAIT * 2**attempt)
+    return _GRADERS[kind](solution, truth)
 
 
 def grade_many(answers: Sequence[Answer]) -> list[Grade]:

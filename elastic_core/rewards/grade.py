@@ -7,6 +7,11 @@ from typing import NamedTuple
 
 THINK_END = "</think>"
 
+ATTEMPTS = 5
+"""How often a grader that fails is tried before its failure is final."""
+FIRST_WAIT = 1.0
+"""Seconds before the second attempt, doubled before each further one: what else runs here may end meanwhile."""
+
 MAX_SOLUTION = 1_000_000
 """Characters of a solution that are read, from its end. A solution of 32,768 tokens of text has about 130,000."""
 
@@ -18,11 +23,14 @@ class GradeStatus(StrEnum):
     TRUNCATED = "truncated"  # cut before the thinking ended, so there is no solution
     TIMEOUT = "timeout"  # the program, or the comparison of the answer, took longer than it may
     RUNTIME_ERROR = "runtime_error"  # the program failed
-    SANDBOX_ERROR = "sandbox_error"  # the grader failed, not the response: to be tried again, never a score
 
 
 UNANSWERED = (GradeStatus.NO_ANSWER, GradeStatus.TRUNCATED)
 """Of a response in which there is no answer to grade."""
+
+
+class GradingFailed(RuntimeError):
+    """The grader failed, not the response: nothing was scored, and another attempt may succeed."""
 
 
 class Grade(NamedTuple):

@@ -9,6 +9,7 @@ from prometheus_client import Counter
 from elastic_core.serving.responses import Tally
 
 _REQUESTS = Counter("elastic_requests", "Requests answered.", ["level"])
+_ABANDONED = Counter("elastic_abandoned_requests", "Requests whose client left before the response.", ["level"])
 _FORCED = Counter("elastic_forced_thoughts", "Thoughts that were closed at their budget.", ["level"])
 _CUT = Counter("elastic_cut_solutions", "Solutions that were cut at their budget.", ["level"])
 _TOKENS = Counter("elastic_tokens", "Tokens of responses.", ["level", "phase"])
@@ -23,3 +24,8 @@ def count(level: str, tallies: Iterable[Tally]) -> None:
         _TOKENS.labels(level, "thinking").inc(tally.thinking)
         _TOKENS.labels(level, "solution").inc(tally.solution)
         _TOKENS.labels(level, "forced").inc(tally.forced)
+
+
+def count_abandoned(level: str) -> None:
+    """A request whose tokens are not known: vLLM gave it up and told nothing of it."""
+    _ABANDONED.labels(level).inc()

@@ -17,6 +17,9 @@ from elastic_core.markers import Markers
 
 THINK, SOLUTION, ROOM = "think_budget", "solution_budget", "elastic_room"
 """Names in a request's `vllm_xargs`. The third is the middleware's: tokens that the engine must have room for."""
+DROP_ONE = f'drop it, or lift the budget with "vllm_xargs": {{"{THINK}": "{UNLIMITED}", "{SOLUTION}": "{UNLIMITED}"}}'
+"""What to do about a field that goes with no budget, the server's default included."""
+_MOST = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -105,21 +108,26 @@ def thought_is_closed(prompt: Sequence[int], stops: Stops) -> bool:
 
 
 def read_budget(arguments: Mapping[str, Any], default: Budget | None = None) -> Budget | None:
-    """The budget of a request; what it leaves open is the default's. None when neither says anything.
+    """The budget of a request; what it leaves open, or null, is the default's. None when neither says anything.
 
     Raises:
         ValueError: on what is no number of tokens; a sentence with key, value and what was expected.
     """
-    if THINK not in arguments and SOLUTION not in arguments:
+    think, solution = arguments.get(THINK), arguments.get(SOLUTION)
+    if think is None and solution is None:
         return default
     default = default or Budget(None, None)
-    think = _tokens(THINK, arguments.get(THINK, default.think), least=0)
-    return Budget(think, _tokens(SOLUTION, arguments.get(SOLUTION, default.solution), least=1))
+    return Budget(
+        default.think if think is None else _tokens(THINK, think, least=0),
+        default.solution if solution is None else _tokens(SOLUTION, solution, least=1),
+    )
 
 
 def _tokens(key: str, value: Any, least: int) -> int | None:
-    if value is None or value == UNLIMITED:
+    if value == UNLIMITED:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f'{key} is {value!r:.40}; expected a whole number of tokens from {least} up, or "{UNLIMITED}"')
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
+        raise ValueError(
+            f'{key} is {value!r:.40}; expected a whole number of tokens from {least} to {_MOST}, or "{UNLIMITED}"'
+        )
     return value

@@ -21,13 +21,11 @@ class Offer:
     Attributes:
         default: for a request that says nothing; None leaves it unlimited.
         levels: by the value of `reasoning_effort`; empty when none was measured.
-        unmeasured: why there are no levels, and how to get them.
     """
 
     stops: Stops
     default: Budget | None
     levels: Mapping[str, Budget]
-    unmeasured: str = ""
 
     def dump(self) -> str:
         """As the environment has it."""

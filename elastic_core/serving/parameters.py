@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from elastic_core.budget import Budget
-from elastic_core.serving.law import ROOM, Stops, read_budget
+from elastic_core.serving.law import DROP_ONE, ROOM, Stops, read_budget
 
 KEY = "elastic"
 """In vLLM's `additional_config`, which every process of an engine gets."""
@@ -50,13 +50,15 @@ def validate(sampling: Any) -> None:
     if budget is None:
         return
     if sampling.structured_outputs is not None:
-        raise ValueError("structured output together with a budget: the grammar would reject forced tokens; drop one")
+        raise ValueError(
+            f"structured output together with a budget: the grammar would reject forced tokens; {DROP_ONE}"
+        )
     if sampling.thinking_token_budget is not None:
-        raise ValueError("thinking_token_budget together with a budget; drop one")
+        raise ValueError(f"thinking_token_budget together with a budget; {DROP_ONE}")
     if sampling.min_tokens:
-        raise ValueError(f"min_tokens is {sampling.min_tokens} together with a budget; expected 0")
+        raise ValueError(f"min_tokens is {sampling.min_tokens} together with a budget; {DROP_ONE}")
     if sampling.ignore_eos:
-        raise ValueError("ignore_eos together with a budget, whose solution ends at end-of-text; drop one")
+        raise ValueError(f"ignore_eos together with a budget, whose solution ends at end-of-text; {DROP_ONE}")
     room = sampling.extra_args.get(ROOM, 0)
     if sampling.max_tokens is not None and sampling.max_tokens < room:
         raise ValueError(

@@ -130,12 +130,13 @@ class Reply:
         if choice.get("finish_reason"):
             self._end(choice, tally)
 
-    @staticmethod
-    def _end(choice: dict[str, Any], tally: Tally) -> None:
+    def _end(self, choice: dict[str, Any], tally: Tally) -> None:
         if tally.cut:
             choice["finish_reason"], choice["stop_reason"] = "length", None
         tally.finish = choice["finish_reason"]
         choice[KEY] = {
+            "budget": str(self.plan.budget),
+            "level": self.plan.level,
             "thought": tally.thought,
             "thinking_tokens": tally.thinking,
             "solution_tokens": tally.solution,

@@ -1,10 +1,11 @@
 """`vllm serve` for a model under budgets: its arguments and environment, and as a program vLLM's own command line:
 
-python -m elastic_core.serving.server serve MODEL ...
+python -m elastic_core.serving.server serve MODEL ... -- FURTHER_ARGUMENTS ...
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Mapping
@@ -21,6 +22,10 @@ from elastic_core.strategies.base import Sampling
 MIDDLEWARE = "elastic_core.serving.middleware.Budgets"
 REASONING_PARSER = "deepseek_r1"
 """vLLM's parser of <think>…</think>, whether the template or the model opens the thought."""
+DRAIN_SECONDS = 60
+"""Most that responses under way may take after SIGTERM, unless `--shutdown-timeout` says otherwise."""
+CLOSE_SECONDS = 5
+"""Then their connections are closed, for which vLLM (0.29) would wait for ever."""
 
 
 def arguments(
@@ -46,6 +51,7 @@ def arguments(
         "override_generation_config": {"temperature": sampling.temperature, "top_p": sampling.top_p},
     }
     server = {"served_model_name": name, "host": host, "port": port, "middleware": MIDDLEWARE}
+    server |= {"shutdown_timeout": DRAIN_SECONDS}
     return ["serve", str(model), *_flags(engine | server)]
 
 
@@ -59,6 +65,8 @@ def environment(parameters: EngineParameters, offer: Offer) -> dict[str, str]:
         **engine_environment(parameters.device),
         **installed_runner(parameters.device).environment,
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_USE_RUST_FRONTEND": "0",  # It has no middleware.
+        "VLLM_KEEP_ALIVE_ON_ENGINE_DEATH": "0",
         VARIABLE: offer.dump(),
     }
 
@@ -74,10 +82,23 @@ def _flags(arguments: Mapping[str, Any]) -> list[str]:
     return flags
 
 
-if __name__ == "__main__":
+def _main(program: str, *arguments: str) -> None:
     from elastic_core.vllm_alias import AliasFinder
 
     sys.meta_path.append(AliasFinder())
+    import uvicorn
     from vllm.entrypoints.cli.main import main
 
+    from elastic_core.serving.further import conflict
+
+    ours, further = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
+    if sentence := conflict(ours[1:], further):
+        print(f"error: {sentence}", file=sys.stderr)
+        sys.exit(2)
+    uvicorn.Config = functools.partial(uvicorn.Config, timeout_graceful_shutdown=CLOSE_SECONDS)  # type: ignore
+    sys.argv = [program, *ours, *further]
     main()
+
+
+if __name__ == "__main__":
+    _main(*sys.argv)

@@ -5,6 +5,7 @@ submitted. How it ends nobody can guess: Ray names files by it where others may 
 """
 
 import asyncio
+import json
 import os
 import re
 import secrets
@@ -14,6 +15,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elastic_core.engines.parameters import engine_environment
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 FINISHED_STEP = re.compile(r"\bstep:(\d+) - ")
 """How verl's console logger begins the line of a finished step, and of the validation before the first, as step 0."""
 _UNFINISHED = ("PENDING", "RUNNING")
+PRIVATE = "elastic.variables"
+"""Of a job's metadata: variables, as JSON."""
 LOOK_SECONDS = 1.0
 """Between two looks at a job."""
 
@@ -86,14 +90,21 @@ def job_environment(config: "DictConfig") -> dict[str, str]:
     return environment
 
 
-def submit(cluster: RayCluster, config: "DictConfig", config_file: Path, environment: Mapping[str, str]) -> str:
+def submit(
+    cluster: RayCluster,
+    config: "DictConfig",
+    config_file: Path,
+    environment: Mapping[str, str],
+    private: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Submit the job, or find it running; the id to follow.
 
     Where an earlier attempt ended, its checkpoints are where the new one goes on.
 
     Args:
         config_file: where to write the configuration; visible on the cluster.
-        environment: of the job: `job_environment` and MLflow's MLFLOW_TRACKING_URI and MLFLOW_RUN_ID.
+        environment: `job_environment`. Ray shows it on command lines.
+        private: further variables, MLflow's, in which there may be a password: see `private_variables`.
 
     Raises:
         InsufficientResources: when the cluster could never place the job.
@@ -114,7 +125,16 @@ def submit(cluster: RayCluster, config: "DictConfig", config_file: Path, environ
         entrypoint=f"python -u -m elastic_core.training.grpo.main {shlex.quote(str(config_file))}",
         submission_id=job_id(prefix, len(jobs) + 1),
         runtime_env={"env_vars": dict(environment)},
+        metadata={PRIVATE: json.dumps(dict(private))},
     )
+
+
+def private_variables() -> dict[str, str]:
+    """In a job's first process, the `private` of `submit`: Ray hands metadata over in the environment, which only the
+    same user may read."""
+    job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
+    variables: dict[str, str] = json.loads(job.get("metadata", {}).get(PRIVATE, "{}"))
+    return variables
 
 
 def follow(

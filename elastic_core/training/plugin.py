@@ -1,9 +1,9 @@
 """verl's entry point into this package: the group `verl.plugins` names it, so every process that imports verl loads it.
 
-Everywhere it checks versions, has torch's stores listen where they are called, and mends what neither a registry nor a
-subclass of verl 0.9.1 can change. With VERL_PLATFORM=cpu it also makes verl run without an accelerator. The platform is
-never guessed: a Ray actor without a GPU on a GPU cluster sees none either. The agent loop registers itself in the only
-processes that need it, see grpo/agent_loop.py.
+Everywhere it checks versions, has torch's stores and the transfer of weights out of other users' reach, and mends what
+neither a registry nor a subclass of verl 0.9.1 can change. With VERL_PLATFORM=cpu it also makes verl run without an
+accelerator. The platform is never guessed: a Ray actor without a GPU on a GPU cluster sees none either. The agent loop
+registers itself in the only processes that need it, see grpo/agent_loop.py.
 
 Few of a training's ten processes use verl's engines, which take seconds to import: what these need is done once they
 have been imported, by whoever does.
@@ -84,6 +84,7 @@ from elastic_core.training import micro_batches  # noqa: E402
 
 micro_batches.install()
 register_post_import_hook(server.register, "verl.workers.rollout.replica")
+register_post_import_hook(private_stores.hide_weights, "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer")
 register_post_import_hook(_leave_output_layer_to_the_root, "verl.utils.fsdp_utils")
 _record_configuration_as_artifact()
 _import_less()

@@ -44,6 +44,9 @@ _verbose = click.option(
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
     """Train and measure reasoning models under a token budget."""
+    from elastic_core.private_directory import use_private_directory
+
+    use_private_directory(new_if_taken=True)
 
 
 @cli.command()

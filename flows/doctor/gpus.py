@@ -30,7 +30,7 @@ class GpuDemand(NamedTuple):
         movable: whether a Ray cluster can give them instead.
     """
 
-    stage: Literal["warm-start", "train", "sweep"]
+    stage: Literal["warm-start", "train", "sweep", "serve"]
     setting: str
     value: int
     gpus: int = 1

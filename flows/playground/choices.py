@@ -107,7 +107,8 @@ def find_choices(preset: str, overrides: Mapping[str, Any], models: Sequence[str
     run = FlowRun.begin(preset, overrides)
     inputs, named = Inputs(run), dict(_named(text, run) for text in models)
     served = _endpoints_of(run)
-    found = {**named, **_models_of(inputs, required=not named and not served), **served}
+    # Those named come first, whatever of the preset's has the same name.
+    found = named | _models_of(inputs, required=not named and not served) | served | named
     return Choices(
         run.settings,
         {name: _directory(place) for name, place in found.items()},

@@ -231,11 +231,12 @@ def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: U
     own = _database_url(database, "psycopg2", "mlflow") if database else f"sqlite:///{runs / 'mlflow.db'}"
     command = [
         *(sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"),
-        *("--backend-store-uri", own if url == address else url),
         *("--artifacts-destination", str(runs / "mlartifacts"), "--app-name", "basic-auth"),
     ]
     password = held.get("MLFLOW_TRACKING_PASSWORD") or new_password()
     environment = {
+        # The user's database may have a password in its address, and a command line is everybody's.
+        "MLFLOW_BACKEND_STORE_URI": own if url == address else url,
         "MLFLOW_AUTH_CONFIG_PATH": str(_mlflow_configuration(parameters.directory)),
         "MLFLOW_AUTH_ADMIN_USERNAME": USER,
         "MLFLOW_AUTH_ADMIN_PASSWORD": password,

@@ -10,7 +10,9 @@ import pytest
 from elastic_core.sweep.table import SweepTable
 from tests.browser import browser, page  # noqa: F401 (fixtures)
 from tests.elastic_command import elastic
-from tests.listening import Place, watched
+from tests.listening import Left, Place, left, watched
+
+WatchedRun = tuple[subprocess.CompletedProcess[str], set[Place], set[Left]]
 
 
 @pytest.fixture(scope="session")
@@ -19,14 +21,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def watched_run(runs: Path) -> tuple[subprocess.CompletedProcess[str], set[Place]]:
-    """The smoke pipeline, and where any of its processes listened."""
-    with watched(psutil.Process()) as places:
-        return elastic("run", "pipeline", "--preset", "smoke", runs=runs), places
+def watched_run(runs: Path) -> WatchedRun:
+    """The smoke pipeline, where any of its processes listened, and what they left in shared directories."""
+    process = psutil.Process()
+    with watched(process) as places, watched(process, look=left) as files:
+        return elastic("run", "pipeline", "--preset", "smoke", runs=runs), places, files
 
 
 @pytest.fixture(scope="session")
-def first(watched_run: tuple[subprocess.CompletedProcess[str], set[Place]]) -> subprocess.CompletedProcess[str]:
+def first(watched_run: WatchedRun) -> subprocess.CompletedProcess[str]:
     """`elastic run pipeline --preset smoke` in a runs directory of its own."""
     return watched_run[0]
 

@@ -1,6 +1,7 @@
 """The embedded pipeline in small, with the real Prefect, Ray, verl, vLLM and MLflow, as a user runs it."""
 
 import json
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,9 @@ from mlflow import MlflowClient
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import CELL, KEY, SCHEMA
-from tests.e2e.conftest import read_table
+from tests.e2e.conftest import WatchedRun, read_table
 from tests.elastic_command import elastic, elastic_here
 from tests.exactness import broken_rules
-from tests.listening import Place
 
 CELL_KEYS = {
     *CELL, "num_problems", "num_samples", "avg_at_k", "ci_low", "ci_high", "tokens_mean", "think_tokens_mean",
@@ -40,15 +40,23 @@ def test_every_stage_tells_its_time_and_little_else_is_told(first: subprocess.Co
         assert chatter not in first.stdout
 
 
-def test_nothing_listens_where_another_machine_could_call(
-    watched_run: tuple[subprocess.CompletedProcess[str], set[Place]],
-) -> None:
+def test_nothing_listens_where_another_machine_could_call(watched_run: WatchedRun) -> None:
     """Prefect's server, Ray, torch.distributed in warm start and training, vLLM, TransferQueue."""
-    finished, places = watched_run
+    finished, places, _ = watched_run
     assert finished.returncode == 0, finished.stdout[-6000:]
     for part in ("prefect.server", "gcs_server", "raylet", "elastic_core.training.sft"):
         assert any(part in place.command for place in places), f"{part} was not seen: {places}"
     assert not [place for place in places if not place.is_loopback]
+
+
+def test_no_other_user_gets_to_a_socket_or_a_file_of_it(watched_run: WatchedRun) -> None:
+    """Ray's, vLLM's, verl's, torch's, in /tmp and /dev/shm."""
+    finished, _, files = watched_run
+    assert finished.returncode == 0, finished.stdout[-6000:]
+    for part in ("/sockets/raylet", "/sockets/plasma_store"):
+        assert any(part in each.path for each in files), f"{part} was not seen: {files}"
+    assert any(re.fullmatch(r"[0-9a-f-]{36}", Path(each.path).name) for each in files), f"none of vLLM's: {files}"
+    assert not [each for each in files if each.exposed]
 
 
 def test_the_table_holds_every_cell_once_and_no_budget_is_exceeded(table: pl.DataFrame) -> None:

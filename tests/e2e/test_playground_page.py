@@ -18,6 +18,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from elastic_core.engines.endpoint import Served
 from elastic_core.network import free_ports
 from tests.browser import watched
+from tests.command_lines import command_lines
 from tests.elastic_command import ELASTIC, environment
 from tests.served import BASE, model_with_levels
 
@@ -296,10 +297,12 @@ def test_a_dead_server_is_one_sentence_beside_the_model_that_answers(view: Page)
     expect(card(page, "separate", "gone").locator(".pg-badge")).to_have_text("did not run")
 
 
-def test_what_engines_say_is_in_a_log(runs: Path, page: Page, address: str) -> None:
+def test_what_engines_say_is_in_a_log_and_the_token_nowhere(runs: Path, page: Page, address: str) -> None:
     page.goto(address)
     run(page)
-    assert "EngineCore" in (runs / "embedded" / "playground.log").read_text()
+    log, token = (runs / "embedded" / "playground.log").read_text(), address.split("/")[3]
+    assert "EngineCore" in log and token not in log
+    assert not [line for line in command_lines() if token in line]
     assert (runs / "terminal").read_text() == ""
 
 

@@ -530,3 +530,49 @@ def test_humaneval_rows_as_they_are_mapped_can_be_graded() -> None:
     mapped = mapping.humaneval_plus(pl.DataFrame([row]))
     truth = CodeTruth.decode(mapped["truth"][0])
     assert grade("def mean(x): return sum(x) / len(x)", truth) is CORRECT
+
+
+FLOOD = """
+class Flood(set):
+    def __iter__(self):
+        return ((2**61 - 1) * number for number in range(300_000))
+def f():
+    return Flood()
+"""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "program, code",
+    [
+        (FLOOD, "f()"),
+        ("def f(): return 'a' * 60 + 'b'", "import re\nassert not re.fullmatch('(a+)+', f())"),
+    ],
+    ids=["a set of numbers of one hash", "a regular expression"],
+)
+def test_what_a_test_program_makes_of_an_answer_has_the_time_of_a_test(
+    monkeypatch: pytest.MonkeyPatch, program: str, code: str
+) -> None:
+    monkeypatch.setattr(runners, "TEST_SECONDS", 1.0)
+    monkeypatch.setattr(runners, "PROGRAM_SECONDS", 10_000.0)
+    assert grade(program, check(code)) is GradeStatus.TIMEOUT
+
+
+def test_answers_to_a_test_program_are_bounded_together() -> None:
+    program = "text = 'x' * (9 << 20)\ndef f(number): return text[number:]"
+    assert grade(program, check("for i in range(3): assert f(i)")) is CORRECT
+    assert grade(program, check("for i in range(200): assert f(i)")) is RUNTIME_ERROR
+
+
+def test_a_test_program_has_the_memory_of_a_program() -> None:
+    code = "assert len(bytes(f())) == f()"
+    assert grade("def f(): return 512 << 20", check(code)) is CORRECT
+    assert grade("def f(): return 2 << 30", check(code)) is RUNTIME_ERROR
+
+
+def test_a_returned_value_far_longer_than_the_expected_one_is_not_read() -> None:
+    truth = CodeTruth("functional", (CodeTest("", "[1]"),), method="f")
+    assert grade("def f(): return [0] * 10_000", truth) is WRONG
+    assert grade("def f(): return [0] * 100_000", truth) is RUNTIME_ERROR
+    long = CodeTruth("functional", (CodeTest("", str(["é" * 10] * 100_000).replace("'", '"')),), method="f")
+    assert grade("def f(): return ('é' * 10,) * 100_000", long) is CORRECT

@@ -3,6 +3,8 @@
 import contextlib
 import ctypes
 import json
+import os
+import platform
 import secrets
 import socket
 import threading
@@ -16,7 +18,8 @@ import psutil
 import pytest
 
 from elastic_core.errors import UserError
-from elastic_core.rewards.code import bubblewrap, grade_code, runners, sandbox
+from elastic_core.rewards import grade
+from elastic_core.rewards.code import bubblewrap, grade_code, runners, sandbox, seccomp
 from elastic_core.rewards.grade import GradeStatus
 from elastic_core.rewards.truth import CodeTest, CodeTruth
 from tests.hostile_programs import ESCAPING, FORGING, HOSTILE, READING, RESOURCES, Hostile
@@ -144,9 +147,8 @@ def test_no_hostile_program_passes_escapes_or_hangs(outside: Outside, group: str
     with ThreadPoolExecutor(4) as pool:
         results = dict(zip(cases, pool.map(attempt, cases), strict=True))
     by_name = {f"{hostile.name} ({call})": result for (hostile, call), result in results.items()}
-    # A failure of the sandbox would be tried again, and in the end stop the run: no program may bring that about.
-    unwanted = (GradeStatus.CORRECT, GradeStatus.SANDBOX_ERROR)
-    assert [name for name, (status, _) in by_name.items() if status in unwanted] == []
+    # A failure of the sandbox would have been raised: no program may bring that about, as it stops the run in the end.
+    assert [name for name, (status, _) in by_name.items() if status is GradeStatus.CORRECT] == []
     assert {name: seconds for name, (_, seconds) in by_name.items() if seconds > 30} == {}
     assert outside.heard == []
     assert [path.name for path in outside.canary.iterdir()] == ["secret"]
@@ -319,5 +321,32 @@ def test_a_failure_of_the_sandbox_is_none_of_the_program(
     sandbox.require_sandbox()
     path = _fake_bwrap(tmp_path, "exit 1")
     monkeypatch.setattr(bubblewrap, "find_bwrap", lambda: f"{path}/bwrap")
-    grade = grade_code(respond("print(1)"), outside.truth(kind).encode())
-    assert grade == (0.0, GradeStatus.SANDBOX_ERROR, "print(1)")
+    with pytest.raises(sandbox.SandboxFailed):
+        grade_code(respond("print(1)"), outside.truth(kind).encode())
+
+
+def test_a_sandbox_that_cannot_start_for_now_is_tried_again_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    real, busy = bubblewrap.find_bwrap(), tmp_path / "busy"
+    refusal = "echo 'bwrap: Creating new namespace failed: Resource temporarily unavailable' >&2; exit 1"
+    script = f'if [ "$1" != --help ] && rm {busy} 2>/dev/null; then {refusal}; fi; exec {real} "$@"'
+    monkeypatch.setenv("PATH", f"{_fake_bwrap(tmp_path, script)}:{os.environ['PATH']}")
+    busy.touch()
+    sandbox.require_sandbox()
+    assert len(pauses) == 1
+    busy.touch()
+    truth = CodeTruth("stdin", (CodeTest("", "1"),)).encode()
+    assert grade("code", respond("print(1)"), truth).status is GradeStatus.CORRECT
+    assert len(pauses) == 2
+
+
+def test_a_program_for_which_there_is_no_process_is_not_at_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox.require_sandbox()
+    numbers = seccomp._MACHINES[platform.machine()]
+    no_forks = seccomp._filter(numbers, [], numbers.forks, (seccomp._ANY_BIT, 1, 0, seccomp._THREAD))
+    monkeypatch.setattr(bubblewrap, "system_call_filter", lambda: no_forks)
+    with pytest.raises(sandbox.SandboxFailed, match="no process for the program"):
+        grade_code(respond("print(1)"), CodeTruth("stdin", (CodeTest("", "1"),)).encode())

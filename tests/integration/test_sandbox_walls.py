@@ -135,8 +135,8 @@ def test_roots_device_is_not_the_machines() -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="others make no device")
 def test_a_file_in_the_devices_place_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (tmp_path / "elastic-programs-0").mkdir(mode=0o700)
-    (tmp_path / "elastic-programs-0" / "null").write_text("no device")
+    (tmp_path / "programs").mkdir(mode=0o700)
+    (tmp_path / "programs" / "null").write_text("no device")
     assert bubblewrap.null_device() == Path(os.devnull)
 
 
@@ -233,7 +233,7 @@ def test_a_sandbox_without_its_folder_is_none(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def ordinary_folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp())
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
     shutil.chown(folder, ORDINARY, ORDINARY)
     yield folder
     shutil.rmtree(folder)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import random
-from collections import Counter
+import socket
+from collections import Counter, defaultdict
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,33 +27,46 @@ from elastic_core.engines.parameters import EngineParameters
 from elastic_core.engines.vllm import VllmEngine
 from elastic_core.markers import chat_prompt, load_markers
 from elastic_core.miniature.problems import generate
+from elastic_core.retry import wait_until
 from elastic_core.seeds import request_seed
+from elastic_core.serving.middleware import MOST_BYTES
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.trajectory import ThinkFinish, Trajectory
 from flows.endpoints import find_endpoints
 from tests.exactness import broken_rules
-from tests.served import BASE, BUDGETS, elastic_serve, model_with_levels
+from tests.served import BASE, BUDGETS, elastic_serve, model_with_levels, streams
 from tests.swept import NUM_PROBLEMS, NUM_SAMPLES, Swept, grid, sweep
 
 TOKENIZER, MARKERS = load_markers(BASE)
 PROBLEMS = generate("hard", 96, seed=5, split="tune")
 QUESTION = [{"role": "user", "content": PROBLEMS[0].question}]
 UNLIMITED = {"think_budget": "unlimited", "solution_budget": "unlimited"}
-NAME = "model"
+NAME, KEY = "model", "secret"
+HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", "Origin": "https://page.example"}
 
 pytestmark = pytest.mark.timeout(1500)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    directory = tmp_path_factory.mktemp("serve")
-    model = model_with_levels(directory / NAME)
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the server says."""
+    return tmp_path_factory.mktemp("serve") / "log"
+
+
+@pytest.fixture(scope="module")
+def server(log: Path) -> Iterator[str]:
+    model = model_with_levels(log.parent / NAME)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ELASTIC_RUNS", str(directory / "runs"))
+        patch.setenv("ELASTIC_RUNS", str(log.parent / "runs"))
+        patch.setenv("VLLM_API_KEY", KEY)
         arguments = ("--budget", "16+8", "--set", "engine.max_model_len=512", "--set", "engine.max_num_seqs=64")
-        with elastic_serve(model, directory / "log", *arguments) as (address, process):
+        with elastic_serve(model, log, *arguments) as (address, process):
             yield address
             family = process.children(recursive=True)
+            # Responses under way when it is told to end are whole, and then it ends.
+            for text in streams(address, process.terminate, key=KEY, model=NAME, max_tokens=100):
+                assert '"finish_reason":"length"' in text and "[DONE]" in text
+            assert process.wait(120) == 0
         assert family
         _, left = psutil.wait_procs(family, timeout=30)
         assert not left
@@ -58,7 +74,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def client(server: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0)
+    return openai.OpenAI(base_url=f"{server}/v1", api_key=KEY, max_retries=0)
 
 
 @dataclass
@@ -128,7 +144,7 @@ def gathered(server: str, requests: list[Any]) -> list[Any]:
     """What functions of a client return, all at once."""
 
     async def run() -> list[Any]:
-        async with openai.AsyncOpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0) as client:
+        async with openai.AsyncOpenAI(base_url=f"{server}/v1", api_key=KEY, max_retries=0) as client:
             return await asyncio.gather(*(request(client) for request in requests))
 
     return asyncio.run(run())
@@ -154,6 +170,7 @@ def test_a_streaming_chat_at_each_level(client: openai.OpenAI, level: Any) -> No
     told = end.model_extra["elastic"]  # type: ignore[index]
     assert told["thinking_tokens"] == usage.completion_tokens_details.reasoning_tokens
     assert told["thought"] in ("forced", "closed")
+    assert (told["budget"], told["level"]) == (f"{think}+{solution}", level)
     text = "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
     assert text
     for end_of_text in MARKERS.end_of_text:
@@ -228,7 +245,7 @@ def test_log_probabilities_are_those_of_the_response(client: openai.OpenAI) -> N
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"vllm_xargs": {"think_budget": -3}}, "think_budget is -3; expected a whole number of tokens from 0 up"),
+        ({"vllm_xargs": {"think_budget": -3}}, "think_budget is -3; expected a whole number of tokens from 0 to"),
         ({"vllm_xargs": {"solution_budget": 2.5}}, "solution_budget is 2.5; expected a whole number of tokens"),
         ({"vllm_xargs": {"think_budget": 500}}, r"500\+8 does not fit the context: it takes 509 tokens"),
         ({"reasoning_effort": "none"}, "expected minimal, low, medium, high"),
@@ -236,8 +253,10 @@ def test_log_probabilities_are_those_of_the_response(client: openai.OpenAI) -> N
         ({"response_format": {"type": "json_object"}}, "structured output together with a budget"),
         ({"min_tokens": 4}, "min_tokens is 4 together with a budget"),
         ({"ignore_eos": True}, "ignore_eos together with a budget"),
-        ({"thinking_token_budget": 4}, "thinking_token_budget together with a budget"),
-        ({"use_beam_search": True}, "use_beam_search together with a budget"),
+        ({"thinking_token_budget": 4}, 'thinking_token_budget sets no budget here; give "think_budget"'),
+        ({"think_budget": 4}, "think_budget sets no budget here"),
+        ({"use_beam_search": "yes"}, "use_beam_search together with the budget .*lift the budget with"),
+        ({"vllm_xargs": "abc"}, "vllm_xargs is 'abc'; expected an object"),
     ],
 )
 def test_what_cannot_be_had_is_refused_with_a_sentence(
@@ -252,10 +271,162 @@ def test_what_cannot_be_had_is_refused_with_a_sentence(
         )
 
 
+def post(server: str, body: bytes, path: str = "/v1/chat/completions") -> httpx.Response:
+    return httpx.post(f"{server}{path}", content=body, headers=HEADERS, timeout=60)
+
+
+def chat_body(**arguments: Any) -> bytes:
+    return json.dumps({"model": NAME, "messages": QUESTION, "return_token_ids": True, **arguments}).encode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        chat_body(z=math.nan, max_tokens=400),
+        chat_body(z=math.inf),
+        chat_body(user="\ud800"),
+        b"\xef\xbb\xbf" + chat_body(),
+        chat_body().decode().encode("utf-16"),
+        chat_body().replace(b"{", b'{"z": ' + 300 * b"[" + 300 * b"]" + b",", 1),
+    ],
+    ids=["NaN", "infinity", "surrogate", "byte order mark", "UTF-16", "nested"],
+)
+def test_what_cannot_be_parsed_is_refused_with_a_sentence_that_a_page_can_read(server: str, body: bytes) -> None:
+    before = metrics(server)
+    response = post(server, body)
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].startswith("the request is ")
+    assert response.headers["access-control-allow-origin"]
+    assert metrics(server) == before
+
+
+def test_a_streams_refusal_can_be_read_by_a_page(server: str) -> None:
+    response = post(server, chat_body(stream=True, min_tokens=4))
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].startswith("min_tokens is 4 together with a budget; drop it, or lift")
+    assert response.headers["access-control-allow-origin"]
+
+
+ELSEWHERE: list[dict[str, Any]] = [
+    {"include_reasoning": 0},
+    {"include_reasoning": "no", "stream": "yes", "stream_options": {"include_usage": "on"}},
+    {"include_reasoning": "false", "return_token_ids": "true", "n": "3"},
+    {"echo": True, "max_tokens": "400"},
+    {"max_tokens": 20.0},
+    {"logit_bias": {MARKERS.think_end: -100, **dict.fromkeys(MARKERS.end_of_text, -100)}},
+    {"allowed_token_ids": [i for i in range(len(TOKENIZER)) if i not in (MARKERS.think_end, *MARKERS.end_of_text)]},
+    {"bad_words": ["</think>"], "repetition_penalty": 3.0, "stop_token_ids": ["7"]},
+    {"vllm_xargs": {"elastic_room": 1, "think_budget": None, "solution_budget": None}},
+    {"kv_transfer_params": {"think_budget": 400}, "max_completion_tokens": 400.0},
+]
+
+
+@pytest.mark.parametrize("arguments", ELSEWHERE, ids=lambda arguments: " ".join(arguments))
+def test_nothing_else_in_a_request_lifts_its_budget_or_hides_its_tokens(server: str, arguments: dict[str, Any]) -> None:
+    before = metrics(server)
+    response = post(server, chat_body(**arguments, temperature=1.0, seed=1))
+    assert response.status_code == 200, response.text
+    events = [
+        event.removeprefix("data: ") for event in response.text.split("\n\n") if event not in ("", "data: [DONE]")
+    ]
+    documents = [json.loads(event) for event in events]
+    ids: defaultdict[int, list[int]] = defaultdict(list)
+    told: dict[int, dict[str, Any]] = {}
+    for choice in (choice for document in documents for choice in document["choices"]):
+        ids[choice["index"]] += choice.get("token_ids") or []
+        told |= {choice["index"]: choice["elastic"]} if "elastic" in choice else {}
+        message = choice.get("message") or choice["delta"]
+        assert "include_reasoning" not in arguments or "reasoning" not in message
+    assert len(ids) == int(arguments.get("n", 1))
+    for index, tokens in ids.items():
+        start = tokens.index(MARKERS.think_end) + 1 if MARKERS.think_end in tokens else len(tokens)
+        forced = told[index]["forced_tokens"]
+        assert start - forced <= 16
+        assert len(tokens) - start <= 8
+        assert told[index]["thinking_tokens"] + forced + told[index]["solution_tokens"] == len(tokens)
+        assert (told[index]["budget"], told[index]["level"]) == ("16+8", "default")
+    sampled = sum(each["thinking_tokens"] + each["solution_tokens"] for each in told.values())
+    assert sampled == documents[-1]["usage"]["completion_tokens"] > 0
+    grown = {name: value - before.get(name, 0) for name, value in metrics(server).items()}
+    phases = [grown[f'elastic_tokens_total{{level="default",phase="{phase}"}}'] for phase in ("thinking", "solution")]
+    assert sum(phases) == sampled
+
+
+def connected(server: str, length: int, key: str = KEY, path: str = "/v1/chat/completions") -> socket.socket:
+    """A connection on which the head of a request was sent, and nothing of its body."""
+    host, _, port = server.removeprefix("http://").partition(":")
+    connection = socket.create_connection((host, int(port)), timeout=60)
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
+    connection.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode())
+    return connection
+
+
+def test_a_wrong_key_is_told_before_the_body_is_read(server: str) -> None:
+    with connected(server, 100_000_000, key="wrong") as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 401 ")
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/tokenize"])
+def test_a_body_has_an_end(server: str, path: str) -> None:
+    with connected(server, 2 * MOST_BYTES, path=path) as connection:
+        connection.sendall(bytes(MOST_BYTES + 1))
+        assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_client_that_leaves_is_counted_apart_and_leaves_no_traceback(server: str, log: Path) -> None:
+    secret, said = "the client's own words", log.read_text().count("Traceback")
+    before = metrics(server)
+    body = chat_body(
+        messages=[{"role": "user", "content": secret}], vllm_xargs={"think_budget": 380, "solution_budget": 50}, n=32
+    )
+    with connected(server, len(body)) as connection:
+        connection.sendall(body)
+        assert wait_until(lambda: engine_runs(server), 60)
+    with connected(server, len(body)) as connection:
+        connection.sendall(body[:-1])
+    abandoned = 'elastic_abandoned_requests_total{level="explicit"}'
+    assert wait_until(lambda: metrics(server).get(abandoned, 0) == before.get(abandoned, 0) + 1, 60)
+    answered = 'elastic_requests_total{level="explicit"}'
+    assert metrics(server).get(answered) == before.get(answered)
+    assert log.read_text().count("Traceback") == said
+    assert secret not in log.read_text()
+
+
+def engine_runs(server: str) -> bool:
+    lines = httpx.get(f"{server}/metrics").text.splitlines()
+    return any(float(line.split()[-1]) > 0 for line in lines if line.startswith("vllm:num_requests_running{"))
+
+
 def test_what_generates_without_budgets_is_closed(server: str) -> None:
-    response = httpx.post(f"{server}/v1/responses", json={"model": NAME, "input": "1+1=?"})
+    response = post(server, b'{"input": "1+1=?"}', "/v1/responses")
     assert response.status_code == 404
     assert "no budgets are kept at /v1/responses" in response.json()["error"]["message"]
+
+
+OPEN = {
+    "/docs",
+    "/health",
+    "/load",
+    "/metrics",
+    "/openapi.json",
+    "/ping",
+    "/redoc",
+    "/tokenize",
+    "/detokenize",
+    "/version",
+}
+
+
+def test_without_the_key_nothing_is_open_but_what_the_documentation_names(server: str) -> None:
+    def status(method: str, path: str) -> int:
+        return httpx.request(method, server + path, json={} if method == "post" else None).status_code
+
+    paths = httpx.get(f"{server}/openapi.json").json()["paths"]
+    answers = {path: {status(method, path) for method in methods} for path, methods in paths.items()}
+    answers |= {path: {status("get", path)} for path in ("/docs", "/redoc", "/openapi.json")}
+    assert {path for path, found in answers.items() if found - {401, 404}} == OPEN
+    documented = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
+    assert all(f"`{path}`" in documented for path in OPEN)
 
 
 def metrics(server: str) -> dict[str, float]:
@@ -334,8 +505,11 @@ def served_and_separate(server: str, sampling: Sampling, budget: Budget, count: 
 
 
 @pytest.mark.slow  # As test_endpoint shows of a plain server.
-def test_a_sweep_of_it_is_the_sweep_of_an_engine_of_ours(server: str, tmp_path: Path) -> None:
+def test_a_sweep_of_it_is_the_sweep_of_an_engine_of_ours(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever budget the server would give a request that names none."""
+    monkeypatch.setenv("ELASTIC_API_KEY_BASE", KEY)
     strategies = ("vanilla", "budget_forcing", "separate", "separate_native")
 
     async def local() -> Swept:

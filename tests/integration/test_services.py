@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from elastic_core.network import free_ports
+from tests.command_lines import command_lines
 from tests.elastic_up import (
     Services,
     clean_environment,
@@ -66,6 +67,8 @@ def test_nobody_gets_in_without_the_password(services: Services) -> None:
         assert api.post("/flows/count").status_code == 200
     assert mlflow_status(runs, "wrong") == 401
     assert mlflow_status(runs, variables["MLFLOW_TRACKING_PASSWORD"]) == 200
+    passwords = [variables["MLFLOW_TRACKING_PASSWORD"], variables["PREFECT_API_AUTH_STRING"].partition(":")[2]]
+    assert not [line for line in command_lines() if any(password in line for password in passwords)]
 
 
 def test_a_deployment_runs_where_its_project_is_and_records_beside_it(services: Services) -> None:

@@ -40,6 +40,9 @@ def test_without_a_gpu_the_processor_measures() -> None:
 def test_a_server_is_measured_with_its_tokenizer_or_in_text() -> None:
     served = resolved("http://host:8000/v1#m", tokenizer="a/b")
     assert list(served.sweep.endpoints) == ["m"] and served.sweep.tokenizers == {"m": "a/b"}
+    trained = resolved("http://host:8000/v1#trained", tokenizer="a/b")
+    assert trained.sweep.models == ["host-8000-trained"], "as `elastic serve --model trained` calls it"
+    assert list(resolved("openai+https://host/v1#base").sweep.endpoints) == ["host-base"]
     assert served.base == "a/b", "prompts are counted in its tokens, and no other model is looked for"
     asked = resolved("openai+https://host/v1#gpt").sweep
     assert asked.models == ["gpt"] and "separate" not in asked.strategies

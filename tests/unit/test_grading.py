@@ -35,12 +35,19 @@ class Failing:
     def __call__(self, response: str, truth: str) -> Grade:
         self.calls += 1
         if self.calls <= self.times:
-            return Grade(0.0, GradeStatus.SANDBOX_ERROR, "no memory")
+            raise GradingFailed("no memory")
         return Grade(1.0, GradeStatus.CORRECT, "4")
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Failing]:
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    taken: list[float] = []
+    monkeypatch.setattr("time.sleep", taken.append)
+    return taken
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> Callable[[int], Failing]:
     def install(times: int) -> Failing:
         grader = Failing(times)
         monkeypatch.setitem(rewards._GRADERS, "math", grader)
@@ -49,9 +56,12 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Failing]:
     return install
 
 
-def test_a_grader_that_fails_is_tried_again(failing: Callable[[int], Failing]) -> None:
+def test_a_grader_that_fails_is_tried_again_after_pauses_that_grow(
+    failing: Callable[[int], Failing], pauses: list[float]
+) -> None:
     failing(ATTEMPTS - 1)
     assert grade("math", "</think>", "").score == 1.0
+    assert pauses == [1, 2, 4, 8]
 
 
 def test_a_grader_that_keeps_failing_is_an_error_and_never_a_score(failing: Callable[[int], Failing]) -> None:

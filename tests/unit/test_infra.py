@@ -13,8 +13,10 @@ import pytest
 import yaml
 
 from elastic_core.budget import Budget
+from elastic_core.serving.server import CLOSE_SECONDS, DRAIN_SECONDS
 from flows import presets, services
 from flows.cli import cli
+from flows.cli.options import changes_of
 from flows.services import deployments
 
 REPOSITORY = Path(__file__).parents[2]
@@ -148,7 +150,7 @@ def test_the_job_of_kubernetes_is_a_command_of_ours() -> None:
     program, command, *arguments = shlex.split(job["spec"]["entrypoint"].replace("$RAY_ADDRESS", "10.0.0.1:6379"))
     assert program == "elastic"
     given = cli.commands[command].make_context(command, arguments).params
-    settings = presets.resolve(given["preset"], dict(presets.parse_override(text) for text in given["overrides"]))
+    settings = presets.resolve(given["preset"], changes_of(given["overrides"]))
     assert settings.ray.running is not None and settings.train.device == "gpu"
 
 
@@ -206,13 +208,19 @@ def test_what_serves_a_model_starts_only_when_asked_for(compose: dict[str, Any])
 def test_kubernetes_and_compose_serve_by_a_command_of_ours(compose: dict[str, Any]) -> None:
     deployment, _ = yaml.safe_load_all((INFRA / "kubernetes" / "serve.yaml").read_text())
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    for given in (container["command"], compose["services"]["serve"]["command"]):
+    limits = container["resources"]["limits"]
+    for given, gpus in (
+        (container["command"], int(limits["nvidia.com/gpu"])),
+        (compose["services"]["serve"]["command"], 0),
+    ):
         program, command, *arguments = given
         parameters = cli.commands[command].make_context(command, arguments).params
         assert program == "elastic"
         assert (parameters["host"], parameters["port"]) == ("0.0.0.0", 8000)
-        assert parameters["model"] in presets.resolve(parameters["preset"]).models
+        settings = presets.resolve(parameters["preset"], changes_of(parameters["overrides"]))
+        assert parameters["model"] in settings.models
         assert Budget.parse(parameters["budget"]).total
+        assert settings.engine.data_parallel_size * settings.engine.num_gpus == gpus
 
 
 def test_the_deployment_of_kubernetes_fits_its_service() -> None:
@@ -233,7 +241,7 @@ def test_the_deployment_of_kubernetes_fits_its_service() -> None:
     assert template["metadata"]["annotations"]["prometheus.io/port"] == str(ports["http"])
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
     assert container["resources"]["limits"] == container["resources"]["requests"]
-    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert pod["terminationGracePeriodSeconds"] > DRAIN_SECONDS + CLOSE_SECONDS
 
 
 def test_prefect_takes_the_automation() -> None:

@@ -1,14 +1,19 @@
 """torch's stores listen on the address they are called by. In processes of their own, as a patch stays."""
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
+
+from elastic_core import private_stores
 
 REPOSITORY = Path(__file__).parents[2]
 LISTENING = """
@@ -114,6 +119,37 @@ def test_processes_of_torchrun_and_torchrun_itself_listen_on_loopback_only(sever
     output = subprocess.check_output(command, env=environment, text=True, timeout=200)
     (line,) = [line for line in output.splitlines() if line.startswith("found")]
     assert line.endswith("{'127.0.0.1'}") and int(line.split()[1]) >= 1
+
+
+class Side:
+    """As verl's sender and receiver of weights take where they meet."""
+
+    def __init__(self, zmq_handle: str, size: int = 1) -> None:
+        self.address = zmq_handle
+
+
+class Sender(Side): ...
+
+
+class Receiver(Side): ...
+
+
+def test_trainings_that_ray_numbers_alike_send_their_weights_by_sockets_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    sides: Any = SimpleNamespace(BucketedWeightSender=Sender, BucketedWeightReceiver=Receiver)
+    private_stores.hide_weights(sides)
+    found = set()
+    for key in ("00" * 32, "11" * 32):
+        monkeypatch.setenv("ELASTIC_QUEUE_KEY", key)
+        for rank in range(2):
+            handle = f"ipc:///tmp/rl-colocate-zmq-02000000-replica-0-rank-{rank}.sock"
+            address = sides.BucketedWeightSender(handle, size=2).address
+            assert sides.BucketedWeightReceiver(zmq_handle=handle).address == address
+            assert re.fullmatch(rf"ipc://{tmp_path}/[0-9a-f]{{32}}", address)
+            found.add(address)
+    assert len(found) == 4
 
 
 def test_vllm_s_processes_install_it() -> None:

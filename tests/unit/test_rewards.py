@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.rewards import GradeStatus, grade
+from elastic_core.rewards import math as rewards_math
 from elastic_core.rewards.math.compare import MAX_LENGTH, accepts, undecided
 from elastic_core.rewards.math.normal import normal, number
 from elastic_core.rewards.truth import MathTruth
@@ -226,3 +227,12 @@ def test_what_is_no_number_that_is_read(text: str) -> None:
 def test_any_answer_is_compared_without_an_error(answer: str) -> None:
     assert equal(answer, r"\{1\pm\sqrt{5},-2\}") in (True, False, None)
     assert equal("46", answer or "x") in (True, False, None)
+
+
+def test_long_answers_are_not_remembered() -> None:
+    before = rewards_math._verdict.cache_info().currsize
+    for digit in "123":
+        answer = digit + "0" * MAX_LENGTH
+        assert grade("math", f"</think>\\boxed{{{answer}}}", "1").status is GradeStatus.WRONG
+        assert grade("math", f"</think>\\boxed{{{answer}}}", answer).status is GradeStatus.CORRECT
+    assert rewards_math._verdict.cache_info().currsize == before

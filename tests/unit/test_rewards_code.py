@@ -2,6 +2,7 @@
 
 import json
 import math
+import tracemalloc
 from collections import Counter, deque, namedtuple
 from collections.abc import Callable
 from typing import Any
@@ -265,3 +266,11 @@ def test_the_filters_deny_as_many_calls_on_every_machine() -> None:
     denied = {machine: seccomp._MACHINES[machine].denied for machine in MACHINES}
     assert len({len(numbers) for numbers in denied.values()}) == 1
     assert all(len(set(numbers)) == len(numbers) for numbers in denied.values())
+
+
+def test_a_flood_of_tokens_takes_no_memory() -> None:
+    flood = b"1 " * 1_000_000
+    tracemalloc.start()
+    assert not same_output(flood, "1 1")
+    assert tracemalloc.get_traced_memory()[1] < 2 * len(flood)
+    tracemalloc.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import sys
@@ -50,23 +51,28 @@ def test_vllm_serves_the_presets_engine_with_both_budgets() -> None:
     known = json.loads(value(arguments, "--additional-config"))["elastic"]
     assert known["think_end"] == markers.think_end
     assert json.loads(value(arguments, "--override-generation-config")) == {"temperature": 0.7, "top_p": 0.9}
-    assert arguments[-2:] == ["--tool-call-parser", "hermes"]
+    assert arguments[-3:] == ["--", "--tool-call-parser", "hermes"]
+
+
+def test_a_directory_that_is_called_as_one_of_the_presets_models_is_the_one_served(tmp_path: Path) -> None:
+    other = shutil.copytree(BASE, tmp_path / "base")
+    started = composed(other)
+    assert (started.name, started.arguments[4]) == ("base", str(other))
 
 
 def test_levels_beside_the_model_are_offered(tmp_path: Path) -> None:
     model = model_with_levels(tmp_path / "model")
-    started = composed(model, budget="1k+unlimited")
+    started = composed(model, budget="512+unlimited")
     assert started.name == "model"
     offer = Offer.load(started.environment[VARIABLE])
-    assert offer.default == Budget(1024, None)
+    assert offer.default == Budget(512, None)
     assert offer.levels == {name: Budget(*limits) for name, limits in BUDGETS.items()}
     assert offer.stops == Stops.of(load_markers(BASE)[1])
 
 
-def test_without_levels_a_request_learns_how_to_get_them() -> None:
-    offer = Offer.load(composed().environment[VARIABLE])
-    assert not offer.levels
-    assert "elastic budgets --from runs/PRESET/sweep/KEY/table --output" in offer.unmeasured
+def test_without_levels_the_terminal_says_how_to_get_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not Offer.load(composed().environment[VARIABLE]).levels
+    assert "elastic budgets --from runs/PRESET/sweep/KEY/table --output" in capsys.readouterr().out
 
 
 def test_levels_that_cannot_be_read_stop_the_server(tmp_path: Path) -> None:
@@ -101,10 +107,50 @@ def test_a_model_that_cannot_think_is_refused(tmp_path: Path) -> None:
         composed(model)
 
 
-@pytest.mark.parametrize("flag", ["--speculative-config", "--speculative_config={}", "-sc"])
-def test_speculative_decoding_is_refused_at_the_start(flag: str) -> None:
-    with pytest.raises(UserError, match="not served with speculative decoding"):
-        composed(further=[flag])
+def test_budgets_over_the_context_are_refused_at_the_start(tmp_path: Path) -> None:
+    """As no request could have them; the largest that leaves a prompt its one token is served."""
+    context: dict[str, Any] = {"engine.max_model_len": 512}
+    with pytest.raises(
+        UserError, match=r"--budget is 480\+31, which takes 512 tokens .* the context has 512: expected"
+    ):
+        composed(changes=context, budget="480+31")
+    assert composed(changes=context, budget="480+30")
+    with pytest.raises(UserError, match=r"--budget is 1024\+unlimited, .* the context has 1024"):
+        composed(budget="1k+unlimited")
+    model = model_with_levels(tmp_path / "model")
+    with pytest.raises(UserError, match=r"budgets\.json: its level high is 160\+24, which takes 185 tokens"):
+        composed(model, {"engine.max_model_len": 128})
+
+
+GPUS = "".join(f"{i}, GPU-{i}, NVIDIA H200, 143771, 143000, 580.65\n" for i in range(8))
+LISTED_BY = """#!/bin/sh
+[ "$1" = --query-gpu=index,uuid,name,memory.total,memory.free,driver_version ] && cat {}
+"""
+
+
+@pytest.mark.parametrize(("build", "gpus", "replicas", "sentence"), [
+    ("gpu", 1, 8, r"8 GPUs are needed .*: run with `--set engine\.data_parallel_size=1`"),
+    ("gpu", 4, 4, None),
+    ("gpu", 0, 1, "nvidia-smi shows no GPU"),
+    ("cpu", 8, 8, "vLLM's CPU build is installed"),
+])  # fmt: skip
+def test_more_replicas_than_gpus_are_refused(
+    build: str, gpus: int, replicas: int, sentence: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, tool = tmp_path / "gpus", tmp_path / "nvidia-smi"
+    listed.write_text("".join(GPUS.splitlines(keepends=True)[:gpus]))
+    tool.write_text(LISTED_BY.format(listed))
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("flows.serve.installed_build", lambda: build)
+    engine = {"device": "cuda", "data_parallel_size": replicas}
+    changes = {f"engine.{key}": value for key, value in engine.items()}
+    if sentence is None:
+        assert value(composed(changes=changes).arguments, "--data-parallel-size") == str(replicas)
+        return
+    with pytest.raises(UserError, match=sentence):
+        composed(changes=changes)
 
 
 def test_others_reach_a_server_with_a_key_only(monkeypatch: pytest.MonkeyPatch) -> None:

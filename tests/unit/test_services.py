@@ -34,7 +34,7 @@ def test_everything_stays_below_the_runs_directory(tmp_path: Path) -> None:
     assert plan.environment["PREFECT_API_URL"] == "http://127.0.0.1:4300/api"
     assert plan.environment["MLFLOW_TRACKING_URI"] == "http://127.0.0.1:5100"
     assert plan.environment["PREFECT_HOME"] == str(tmp_path / "prefect")
-    assert f"sqlite:///{tmp_path}/mlflow.db" in plan.services[1].command
+    assert plan.environment["MLFLOW_BACKEND_STORE_URI"] == f"sqlite:///{tmp_path}/mlflow.db"
 
 
 def test_nothing_is_reported_to_anyone(tmp_path: Path) -> None:
@@ -56,9 +56,12 @@ def test_servers_the_user_already_has_are_used(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_database_the_user_named_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///other.db")
+    """Its password is on no command line."""
+    address = "postgresql://me:secret@db.example/runs"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     plan = services.plan(ServicesParameters(runs=tmp_path), {})
-    assert "sqlite:///other.db" in plan.services[1].command
+    assert plan.environment["MLFLOW_BACKEND_STORE_URI"] == address
+    assert "secret" not in str(plan.services)
 
 
 def test_a_server_on_every_interface_is_called_on_loopback(tmp_path: Path) -> None:
@@ -128,7 +131,7 @@ def test_a_postgresql_server_holds_both_servers_data_and_no_password_is_on_a_com
     assert names(plan) == ["prefect", "mlflow", "worker"]
     prefect, mlflow = "postgresql+asyncpg://me@127.0.0.1:5433/prefect", "postgresql+psycopg2://me@127.0.0.1:5433/mlflow"
     assert plan.environment["PREFECT_SERVER_DATABASE_CONNECTION_URL"] == prefect
-    assert mlflow in plan.services[1].command
+    assert plan.environment["MLFLOW_BACKEND_STORE_URI"] == mlflow
     assert plan.environment["PGPASSWORD"] == "se@cret"
     commands = " ".join(word for service in plan.services for word in service.command)
     passwords = [value for name, value in plan.environment.items() if "PASSWORD" in name or "AUTH_STRING" in name]

@@ -15,7 +15,7 @@ from elastic_core.engines.base import drive
 from elastic_core.serving.law import Progress
 from elastic_core.serving.middleware import Budgets
 from elastic_core.serving.offer import VARIABLE, Offer
-from elastic_core.serving.requests import Plan, Refused, plan
+from elastic_core.serving.requests import Plan, Refused, parse, plan
 from elastic_core.serving.responses import Reply, Tally
 from elastic_core.strategies import STRATEGIES, Sampling
 from elastic_core.trajectory import ThinkFinish
@@ -24,7 +24,7 @@ from tests.unit.test_serving_law import END, EOS, MARKERS, OTHER_EOS, PROMPT, ST
 
 LEVELS = {"low": Budget(8, 4), "high": Budget(64, 16)}
 OFFER = Offer(STOPS, None, LEVELS)
-DEFAULT = Offer(STOPS, Budget(16, 8), {}, "no level was measured")
+DEFAULT = Offer(STOPS, Budget(16, 8), {})
 
 
 def test_a_level_becomes_its_budget() -> None:
@@ -61,7 +61,8 @@ def test_a_client_can_go_without_the_default() -> None:
         ("completions", {}, {"max_tokens": 25}, 25),
         ("completions", {"max_tokens": 500, "vllm_xargs": {"think_budget": "unlimited"}}, {"max_tokens": 500}, 10),
         ("chat", {"vllm_xargs": {"think_budget": "unlimited"}}, {}, 10),
-        ("completions", {"max_tokens": "many"}, {"max_tokens": "many"}, 25),
+        ("completions", {"max_tokens": 5.0}, {"max_tokens": 5}, 5),
+        ("chat", {"max_tokens": "5"}, {"max_tokens": 5}, 5),
         ("chat", {}, {}, 25),
         ("chat", {"max_tokens": 7, "max_completion_tokens": 5}, {"max_tokens": 7, "max_completion_tokens": 5}, 5),
     ],
@@ -78,20 +79,132 @@ def test_a_limit_of_the_clients_own_holds_beside_the_budget(
     ("kind", "body", "offer", "sentence"),
     [
         ("chat", {"vllm_xargs": {"think_budget": -1}}, OFFER, "think_budget is -1; expected a whole number"),
-        ("chat", {"vllm_xargs": {"solution_budget": 0}}, OFFER, "from 1 up"),
+        ("chat", {"vllm_xargs": {"solution_budget": 0}}, OFFER, "from 1 to"),
+        ("chat", {"vllm_xargs": {"think_budget": 2.0**64}}, OFFER, "expected a whole number of tokens from 0 to"),
+        ("chat", {"vllm_xargs": "abc"}, OFFER, "vllm_xargs is 'abc'; expected an object"),
+        ("chat", {"max_tokens": 20.5}, OFFER, "max_tokens is 20.5; expected a whole number"),
+        ("chat", {"max_completion_tokens": 2.0**64}, OFFER, "expected a whole number"),
+        ("chat", {"include_reasoning": "maybe"}, OFFER, "include_reasoning is 'maybe'; expected true or false"),
         ("chat", {"reasoning_effort": "hihg"}, OFFER, "'hihg', did you mean \"high\"\\? expected low, high"),
         ("chat", {"reasoning_effort": "none"}, OFFER, "'none'; expected low, high"),
         ("chat", {"reasoning_effort": 3}, OFFER, "is 3; expected low, high"),
-        ("chat", {"reasoning_effort": "low"}, DEFAULT, "'low', and no level was measured"),
+        ("chat", {"reasoning_effort": "low"}, DEFAULT, "'low', and no level of this model was measured; give"),
         ("chat", {"reasoning_effort": "low", "vllm_xargs": {"think_budget": 1}}, OFFER, "together with think_budget"),
         ("completions", {"vllm_xargs": {"think_budget": 3}}, OFFER, "max_tokens is missing; .* budget 3\\+unlimited"),
-        ("completions", {"echo": True}, DEFAULT, "echo together with a budget"),
-        ("chat", {"use_beam_search": True}, DEFAULT, "use_beam_search together with a budget"),
+        (
+            "completions",
+            {"echo": True},
+            DEFAULT,
+            "echo together with the budget 16\\+8; drop it, or lift the budget with",
+        ),
+        ("chat", {"use_beam_search": "on"}, DEFAULT, "use_beam_search together with the budget 16\\+8; drop it, or"),
+        ("chat", {str(i): i for i in range(1001)}, OFFER, "more than 1000 keys"),
     ],
 )
 def test_a_budget_that_cannot_be_had_is_refused(kind: Any, body: dict[str, Any], offer: Offer, sentence: str) -> None:
     with pytest.raises(Refused, match=sentence):
         plan(kind, body, offer)
+
+
+@pytest.mark.parametrize(
+    ("request_body", "sentence"),
+    [
+        (b'{"max_tokens": 900, "z": NaN}', r"no JSON in UTF-8: unexpected .* \(line 1, column 26\)"),
+        (b'{"z": -Infinity}', "no JSON in UTF-8"),
+        (b'{"user": "\\ud800"}', "no low surrogate"),
+        (b"\xef\xbb\xbf{}", "byte order mark"),
+        ("{}".encode("utf-16"), "not valid UTF-8"),
+        (b"", "empty document"),
+        (b'{"z": ' + 2000 * b"[" + 2000 * b"]" + b"}", "depth limit"),
+        (b"[1]", "the request is a list; expected an object"),
+        (b"null", "the request is null; expected an object"),
+    ],
+)
+def test_what_json_does_not_know_is_refused(request_body: bytes, sentence: str) -> None:
+    """vLLM's parser takes most of it."""
+    with pytest.raises(Refused, match=sentence):
+        parse(request_body)
+
+
+def test_deep_nesting_is_refused() -> None:
+    assert plan("chat", parse(b'{"z": ' + 250 * b"[" + 250 * b"]" + b"}"), OFFER).dump()
+    with pytest.raises(Refused, match="nested more than 250 levels deep"):
+        plan("chat", parse(b'{"z": ' + 300 * b"[" + 300 * b"]" + b"}"), OFFER).dump()
+
+
+@pytest.mark.parametrize("no", [False, 0, 0.0, "0", "false", "False", "no", "off", "n", "f"])
+def test_flags_are_read_as_vllm_reads_them(no: object) -> None:
+    planned = plan("chat", {"include_reasoning": no, "return_token_ids": no, "use_beam_search": no}, DEFAULT)
+    assert planned.body["include_reasoning"] is planned.body["return_token_ids"] is True
+    assert (planned.shows_reasoning, planned.shows_ids) == (False, False)
+
+
+@pytest.mark.parametrize(("kind", "counted"), [("chat", True), ("completions", False)])
+def test_the_echo_of_a_prompt_is_counted_where_it_is_told_apart(kind: Any, counted: bool) -> None:
+    lifted = {"think_budget": "unlimited", "solution_budget": "unlimited"}
+    assert plan(kind, {"echo": "yes", "vllm_xargs": lifted}, DEFAULT).counted is counted
+
+
+@pytest.mark.parametrize("asked", [None, {}, {"think_budget": None}, {"think_budget": None, "solution_budget": None}])
+def test_a_budget_that_is_null_is_not_given(asked: object) -> None:
+    planned = plan("chat", {"vllm_xargs": asked}, DEFAULT)
+    assert (planned.level, planned.budget) == ("default", Budget(16, 8))
+    assert planned.body["vllm_xargs"] == {"think_budget": 16, "solution_budget": 8, "elastic_room": 25}
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"think_budget": 2}, "think_budget"),
+        ({"solution_budget": 2}, "solution_budget"),
+        ({"solutoin_budgt": 2}, "solutoin_budgt"),
+        ({"vllm_xargs": {"think_bugdet": 2}}, "vllm_xargs.think_bugdet"),
+        ({"vllm_xargs": {"thinking_budget": 2}}, "vllm_xargs.thinking_budget"),
+        ({"vllm_xarg": {"think_budget": 2}}, "vllm_xarg.think_budget"),
+        ({"extra_body": {"vllm_xargs": {"think_budget": 2}}}, "extra_body.vllm_xargs.think_budget"),
+        ({"thinking_token_budget": 2}, "thinking_token_budget"),
+        ({"thinking_budget": 2}, "thinking_budget"),
+        ({"thinkingBudget": 2}, "thinkingBudget"),
+        ({"thinking_budget_tokens": 2}, "thinking_budget_tokens"),
+        ({"reasoning_budget": 2}, "reasoning_budget"),
+        ({"budget_tokens": 2}, "budget_tokens"),
+        ({"max_thinking_tokens": 2}, "max_thinking_tokens"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2}}, "thinking"),
+        ({"reasoning": {"effort": "low"}}, "reasoning"),
+        ({"reasoning": {"max_tokens": 2}}, "reasoning"),
+        ({"reasoning_efort": "low"}, "reasoning_efort"),
+        ({"output_config": {"effort": "low"}}, "output_config.effort"),
+        ({"enable_thinking": False}, "enable_thinking"),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs.enable_thinking"),
+        ({"chat_template_kwargs": {"reasoning_effort": "low"}}, "chat_template_kwargs.reasoning_effort"),
+        ({"custom_params": {"thinking_budget": 2}}, "custom_params.thinking_budget"),
+        ({"nvext": {"max_thinking_tokens": 2}}, "nvext.max_thinking_tokens"),
+        (
+            {"extra_body": {"google": {"thinking_config": {"thinking_budget": 2}}}},
+            "extra_body.google.thinking_config",
+        ),
+    ],
+)
+@pytest.mark.parametrize("offer", [OFFER, DEFAULT], ids=["free", "default"])
+def test_a_budget_under_another_name_is_refused(body: dict[str, Any], path: str, offer: Offer) -> None:
+    sentence = f'{path} sets no budget here; give "think_budget" and "solution_budget" in "vllm_xargs"'
+    with pytest.raises(Refused, match=f"^{sentence}"):
+        plan("chat", body, offer)
+
+
+def test_other_fields_pass() -> None:
+    """Those of OpenAI, of other servers and of extensions, and what asks for no limit."""
+    names = """messages model store metadata modalities prediction service_tier verbosity safety_identifier
+        prompt_cache_key best_of suffix reasoning_format separate_reasoning stream_reasoning include_thoughts
+        reasoning_history top_a transforms provider usage options keep_alive max_output_tokens num_predict
+        cache_prompt resolution solution"""
+    body = {name: {"effort": 1} for name in names.split()} | {
+        "enable_thinking": True,
+        "reasoning": None,
+        "chat_template_kwargs": {"enable_thinking": True, "preserve_thinking": False},
+        "x" * 3000: 1,
+    }
+    assert plan("chat", body, OFFER).body == body | {"return_token_ids": True}
 
 
 def test_the_clients_request_is_not_changed() -> None:
@@ -149,6 +262,7 @@ def test_a_stream_says_what_the_whole_response_says(stream: list[int], budget: B
     whole.whole({"choices": [choice], "usage": usage, "prompt_token_ids": list(PROMPT)})
     tally = whole.tallies[0]
     assert len(choice["token_ids"]) == len(lists["tokens"]) == len(lists["text_offset"]) == tally.length
+    assert (choice["elastic"]["budget"], choice["elastic"]["level"]) == (str(budget), "explicit")
     assert usage["completion_tokens"] == tally.thinking + tally.solution == usage["total_tokens"] - 2
     if tally.cut:
         assert (choice["finish_reason"], choice["stop_reason"]) == ("length", None)
@@ -193,7 +307,6 @@ class App:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.asked = orjson.loads((await receive())["body"])
-        assert dict(scope["headers"])[b"content-length"] == str(len(orjson.dumps(self.asked))).encode()
         for message in self.messages:
             await send(message)
 

@@ -16,6 +16,7 @@ def grade_code(solution: str, truth: str) -> Grade:
 
     Raises:
         ValueError: when the truth is no encoded `CodeTruth`.
+        GradingFailed: when the sandbox failed, not the program.
         UserError: when there is no sandbox on this machine; nothing is ever run without.
     """
     program = extract_code(solution)

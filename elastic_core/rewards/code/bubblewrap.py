@@ -115,7 +115,7 @@ def null_device() -> Path:
     the machine's devices, and can make none.
 
     Raises:
-        UserError: as `own_directory`.
+        UserError: as `private_directory`.
     """
     if os.getuid() == 0:
         device = own_directory() / "null"

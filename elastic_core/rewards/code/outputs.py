@@ -28,7 +28,8 @@ def same_output(given: bytes, expected: str, *, floats: bool = False) -> bool:
         floats: an expected integer stands for a float, so that it is met by a number with a point or an exponent, too:
             `3.0` for `3`.
     """
-    tokens, wanted = given.split(), expected.encode("utf-8", "surrogatepass").split()
+    wanted = expected.encode("utf-8", "surrogatepass").split()
+    tokens = given.split(maxsplit=len(wanted))  # of a flood of tokens no more than tell that it is one
     if len(tokens) != len(wanted):
         return False
     return all(token == want or _close_tokens(token, want, floats) for token, want in zip(tokens, wanted, strict=True))

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import stat
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -19,7 +17,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
-from elastic_core.errors import UserError
+from elastic_core.private_directory import private_directory
 
 _SECONDS_BETWEEN_LOOKS = 0.05
 _NANOSECONDS = 1e9
@@ -37,7 +35,7 @@ def slot() -> Iterator[None]:
     """Inside, one of the machine's slots is taken. That of a process which was killed is free.
 
     Raises:
-        UserError: as `own_directory`.
+        UserError: as `private_directory`.
     """
     with _queue:
         while (taken := _take()) is None:
@@ -63,19 +61,13 @@ def _take() -> int | None:
 
 
 def own_directory() -> Path:
-    """Where the graders of this user on this machine meet; nobody else can write there.
+    """Where the graders of this user on this machine meet.
 
     Raises:
-        UserError: when there is something else, or another user's.
+        UserError: as `private_directory`.
     """
-    directory = Path(tempfile.gettempdir(), f"elastic-programs-{os.getuid()}")
-    directory.mkdir(mode=0o700, exist_ok=True)
-    found = directory.lstat()  # Not of what a link of another user leads to.
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
-        raise UserError(
-            f"{directory} is not a directory that only user {os.getuid()} can write to; remove it, or set TMPDIR to "
-            "another directory"
-        )
+    directory = private_directory() / "programs"
+    directory.mkdir(exist_ok=True)
     return directory
 
 

@@ -20,8 +20,8 @@ from elastic_core.rewards.grade import GradeStatus
 from elastic_core.rewards.truth import CodeTest, CodeTruth
 
 TEST_SECONDS = 10.0
-"""Of a test, in the program's own time (`OwnTime`); or twice the problem's own limit, where that is more, which is made
-for faster languages."""
+"""Of a test, in the program's own time (`OwnTime`), and of what a test program makes of an answer; or twice the
+problem's own limit, where that is more, which is made for faster languages."""
 
 PROGRAM_SECONDS = 60.0
 SECONDS_PER_TEST = 2.0
@@ -30,7 +30,15 @@ SECONDS_PER_TEST = 2.0
 MEMORY = 1 << 30
 """Bytes of a process; or the problem's own limit, where that is more."""
 
-_CHECKER_MEMORY = 4 << 30  # it holds upstream's tests, which are trusted, some of many megabytes
+MAX_ANSWERS = 32 << 20
+"""Bytes of all that a program answers to a test program."""
+
+_CHECKER_MEMORY, _MEMORY_PER_CHARACTER = 4 << 30, 1 << 10
+"""At most, for a test program of megabytes; its parser takes 700 bytes for a character of a dense literal."""
+
+_FREE_ANSWER, _LONGER_THAN_EXPECTED = 1 << 16, 32
+"""How long a returned value may be in JSON, in bytes: so many, and so many times the length of what is expected. One
+that is longer cannot be right, and is not read. Escapes, digits of floats and names of types make right ones longer."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,11 +47,12 @@ def run(program: str, truth: CodeTruth) -> GradeStatus:
     """Run a program against all tests of a problem, up to the first that it fails, as soon as a processor is free.
 
     Returns:
-        CORRECT, WRONG, TIMEOUT or RUNTIME_ERROR; SANDBOX_ERROR when the sandbox failed, not the program.
+        CORRECT, WRONG, TIMEOUT or RUNTIME_ERROR.
 
     Raises:
         ValueError: when a test of a "functional" truth is no JSON, or a test program tests nothing or uses names that
             neither it nor a solution defines.
+        SandboxFailed: when the sandbox failed, not the program.
     """
     try:
         with slot():
@@ -51,9 +60,8 @@ def run(program: str, truth: CodeTruth) -> GradeStatus:
     except ProgramFailed as failure:
         _log.debug("%s: %s", failure.status, failure)
         return failure.status
-    except (SandboxFailed, OSError) as error:
-        _log.warning("the sandbox failed: %s", error)
-        return GradeStatus.SANDBOX_ERROR
+    except OSError as error:
+        raise SandboxFailed(f"the sandbox failed: {error}") from error
     return GradeStatus.CORRECT
 
 
@@ -110,6 +118,8 @@ def _print(sandbox: Sandbox, test: CodeTest, deadline: float) -> bytes:
     with _file(_encode(test.input)) as source, _file() as target:
         sandbox.send(b"", deadline, [source, target])
         answer = sandbox.receive(deadline)
+        if not answer:
+            raise SandboxFailed("the sandbox could start no process for the program")
         status = os.waitstatus_to_exitcode(int.from_bytes(answer[:4], "big"))
         if status == -signal.SIGXCPU:
             raise ProgramFailed(GradeStatus.TIMEOUT, "its processor time was up")
@@ -142,7 +152,8 @@ def _run_functional(program: str, truth: CodeTruth) -> None:
         for test in truth.tests:
             expected = _json(test.output)
             lines = test.input.split("\n") if test.input else []
-            answer = _ask(sandbox, ["solve", truth.method, lines], clock.next())
+            longest = _FREE_ANSWER + _LONGER_THAN_EXPECTED * len(test.output)
+            answer = _ask(sandbox, ["solve", truth.method, lines], clock.next(), longest)
             try:
                 value = _value(answer)
             except ProgramFailed:
@@ -167,9 +178,9 @@ def _load(sandbox: Sandbox, program: str, clock: _Clock) -> list[str]:
     return names
 
 
-def _ask(sandbox: Sandbox, request: list[Any], deadline: float) -> bytes:
+def _ask(sandbox: Sandbox, request: list[Any], deadline: float, longest: int = _FREE_ANSWER) -> bytes:
     sandbox.send(json.dumps(request).encode(), deadline)
-    return sandbox.receive(deadline)
+    return sandbox.receive(deadline, longest)
 
 
 def _value(answer: bytes) -> Any:
@@ -192,12 +203,16 @@ def _read(answer: bytes, key: str) -> Any:
 
 
 def _run_check(program: str, truth: CodeTruth) -> None:
-    """The test program in one sandbox, the model's in another; what they say to each other passes through here."""
+    """The test program in one sandbox, the model's in another; what they say to each other passes through here.
+
+    Until it has an answer, the test program is what upstream wrote; from then on it is held to a test's time.
+    """
     assert truth.code is not None
     packages = _packages(program, truth.code)
     seconds = program_seconds(truth)
+    memory = min(_CHECKER_MEMORY, MEMORY + _MEMORY_PER_CHARACTER * len(truth.code))
     with (
-        Sandbox("checker", Limits(_CHECKER_MEMORY, seconds), packages) as checker,
+        Sandbox("checker", Limits(memory, seconds), packages) as checker,
         Sandbox("candidate", _limits(truth, seconds), packages) as candidate,
     ):
         checker.ready()
@@ -208,10 +223,14 @@ def _run_check(program: str, truth: CodeTruth) -> None:
         if truth.entry_point is not None and truth.entry_point not in names:
             raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"it does not define {truth.entry_point}")
         checker.send(json.dumps([truth.code, names, truth.entry_point]).encode(), clock.end)
-        while (message := checker.receive(clock.end))[:1] == CALL:
+        message, left = checker.receive(clock.end), MAX_ANSWERS
+        while message[:1] == CALL:
             deadline = clock.next()
             candidate.send(message[1:], deadline)
-            checker.send(candidate.receive(deadline), clock.end)
+            answer = candidate.receive(deadline, left)
+            left -= len(answer)
+            checker.send(answer, clock.end)
+            message = checker.receive(clock.next())
         _judge(message)
 
 

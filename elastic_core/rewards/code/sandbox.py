@@ -16,7 +16,8 @@ Covered:
   fault. As many programs run at a time as there are processors (`slot`). Whatever ends a run, the namespace's init is
   killed, and it has ended, with all of its processes, when `Sandbox.close` returns. It also ends with the thread that
   started it.
-- Messages from inside: a length above `MAX_BYTES` is refused unread, and what they say is data.
+- Messages from inside: a length above what can be right, at most `MAX_BYTES`, is refused unread, and what they say is
+  data.
 
 Not covered:
 - Faults of the kernel itself, and what processors leak through timing. For those, run graders on a machine that holds
@@ -32,6 +33,7 @@ Not covered:
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import platform
@@ -44,11 +46,12 @@ from pathlib import Path
 from typing import Literal
 
 from elastic_core.errors import UserError
+from elastic_core.retry import retrying
 from elastic_core.rewards.code.bubblewrap import MAX_BYTES, MAX_FILES, MAX_PROCESSES, Limits, find_bwrap, start
 from elastic_core.rewards.code.harness.wire import HEADER, READY
 from elastic_core.rewards.code.processors import OwnTime, children, nanoseconds_waited, threads_below
 from elastic_core.rewards.code.seccomp import MACHINES
-from elastic_core.rewards.grade import GradeStatus
+from elastic_core.rewards.grade import ATTEMPTS, FIRST_WAIT, GradeStatus, GradingFailed
 
 TICK = 0.05
 """Seconds between two looks at a running sandbox."""
@@ -69,7 +72,7 @@ _SWITCHES = {
 Harness = Literal["stdin", "candidate", "checker"]
 
 
-class SandboxFailed(RuntimeError):
+class SandboxFailed(GradingFailed):
     """The sandbox did not start, or broke on our side: nothing is known about the program."""
 
 
@@ -155,11 +158,11 @@ class Sandbox:
                 self._wait(select.POLLOUT, deadline)
                 rest = rest[self._channel.send(rest[: 1 << 16]) :]
 
-    def receive(self, deadline: float) -> bytes:
-        """The next frame from inside. Arguments and errors as of `send`."""
+    def receive(self, deadline: float, longest: int = MAX_BYTES) -> bytes:
+        """The next frame from inside, of at most `longest` bytes. Arguments and errors else as of `send`."""
         with self._end_is_the_programs():
             (length,) = HEADER.unpack(self._read(HEADER.size, deadline))
-            if length > MAX_BYTES:
+            if length > min(longest, MAX_BYTES):
                 raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"a message of {length} bytes")
             return self._read(length, deadline)
 
@@ -244,8 +247,8 @@ class Sandbox:
     def _end_is_the_programs(self) -> Iterator[None]:
         try:
             yield
-        except (ConnectionError, BrokenPipeError) as error:
-            raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"it closed its channel: {error}") from error
+        except (ConnectionError, BlockingIOError) as error:  # Out-of-band bytes make readable, and are no data.
+            raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"it broke its channel: {error}") from error
 
     def _complaint(self) -> str:
         """What bubblewrap or Python said before it failed."""
@@ -278,10 +281,19 @@ def _require(path: str) -> None:
     if find_bwrap() is None:
         raise UserError(f"Programs are graded in a sandbox, and bubblewrap (bwrap) is missing: {_INSTALL}.")
     try:
-        with Sandbox("candidate", Limits(1 << 30, 10)) as sandbox:
-            sandbox.ready()
+        retrying(_is_busy, ATTEMPTS, FIRST_WAIT)(_start_one)
     except SandboxFailed as error:
         raise UserError(f"Programs are graded in a sandbox, and bubblewrap fails here: {error}. {_advice()}") from error
+
+
+def _start_one() -> None:
+    with Sandbox("candidate", Limits(1 << 30, 10)) as sandbox:
+        sandbox.ready()
+
+
+def _is_busy(error: BaseException) -> bool:
+    """Whether a sandbox did not start because its user has too many processes for now."""
+    return isinstance(error, SandboxFailed) and os.strerror(errno.EAGAIN) in str(error)
 
 
 def _advice() -> str:

@@ -15,8 +15,8 @@ from functools import lru_cache
 
 from elastic_core.rewards.extraction import last_boxed
 from elastic_core.rewards.grade import Grade, GradeStatus
-from elastic_core.rewards.math.compare import accepts, undecided
-from elastic_core.rewards.math.pool import Exhausted, WorkerDied, shared_pool
+from elastic_core.rewards.math.compare import MAX_LENGTH, accepts, undecided
+from elastic_core.rewards.math.pool import Exhausted, shared_pool
 from elastic_core.rewards.truth import MathTruth
 
 CACHE_SIZE = 1 << 14
@@ -30,21 +30,20 @@ def grade_math(solution: str, truth: str) -> Grade:
         truth: an encoded `MathTruth`; one plain answer is its own text.
 
     Returns:
-        TIMEOUT, without credit, when the comparison took more time or memory than it may; SANDBOX_ERROR when a worker
-        process ended twice for another reason.
+        TIMEOUT, without credit, when the comparison took more time or memory than it may.
 
     Raises:
         ValueError: when the truth is not one.
+        GradingFailed: when a worker process ended twice for another reason.
     """
     answer = last_boxed(solution)
     if not answer:  # An empty box holds none.
         return Grade(0.0, GradeStatus.NO_ANSWER, None)
     try:
-        verdict = _verdict(answer, truth)
+        # A long answer is compared as spelled, and not worth a megabyte of memory.
+        verdict = (_verdict if len(answer) <= MAX_LENGTH else _verdict.__wrapped__)(answer, truth)
     except Exhausted:
         return Grade(0.0, GradeStatus.TIMEOUT, answer)
-    except WorkerDied:
-        return Grade(0.0, GradeStatus.SANDBOX_ERROR, answer)
     return Grade(float(verdict), GradeStatus.CORRECT if verdict else GradeStatus.WRONG, answer)
 
 

@@ -21,6 +21,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from elastic_core.rewards.grade import GradingFailed
+
 DEADLINE = 3.0
 START_DEADLINE = 120.0
 """Seconds in which a worker must have imported computer algebra: a busy machine with a slow file system."""
@@ -37,7 +39,7 @@ class Exhausted(Exception):
     """A comparison took more time or memory than it may."""
 
 
-class WorkerDied(Exception):
+class WorkerDied(GradingFailed):
     """A worker ended, which is not the answer's fault as far as one can tell."""
 
 

@@ -4,6 +4,7 @@ CONFIG.yaml is what `config.compose` returned. Killed, the same command resumes 
 says so and does nothing.
 """
 
+import os
 import sys
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -58,11 +59,14 @@ def run(config: "DictConfig") -> None:
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
     from elastic_core.private_stores import protected
+    from elastic_core.training.launch import private_variables
     from elastic_core.training.requirements import require_graders
 
     environment = get_ppo_ray_runtime_env(config)
     environment["env_vars"]["TRANSFER_QUEUE_ENABLE"] = "1"
-    ray.init(runtime_env=protected(environment))
+    variables = private_variables()
+    os.environ.update(variables)
+    ray.init(runtime_env=protected(environment, variables))
     require_graders(config)
     runner = ray.remote(ElasticTaskRunner).remote()
     ray.get(runner.run.remote(config))

@@ -22,7 +22,11 @@ def main() -> None:
     program, _ = channel.receive()
     while True:
         _, (source, target) = channel.receive()
-        child = os.fork()
+        try:
+            child = os.fork()
+        except OSError:  # Their user may start no more of them: what is said then is no status.
+            channel.send(b"")
+            continue
         if child == 0:
             os.dup2(source, 0)
             os.dup2(target, 1)

@@ -1,0 +1,79 @@
+"""Temporary files lie where no other user of the machine gets to them."""
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from elastic_core.errors import UserError
+from elastic_core.private_directory import private_directory, use_private_directory
+
+
+@pytest.fixture(autouse=True)
+def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A directory for temporary files that is everybody's, as /tmp."""
+    directory = tmp_path / "shared"
+    directory.mkdir()
+    directory.chmod(0o1777)
+    monkeypatch.setattr("tempfile.tempdir", str(directory))
+    monkeypatch.setenv("TMPDIR", str(directory))
+    return directory
+
+
+def test_it_is_one_for_all_processes_of_a_user_who_alone_may_enter_it(shared: Path) -> None:
+    directory = private_directory()
+    assert directory.parent == shared and private_directory() == directory
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700 and directory.stat().st_uid == os.getuid()
+
+
+def test_where_temporary_files_are_private_already_it_is_that(shared: Path) -> None:
+    shared.chmod(0o700)
+    assert private_directory() == shared
+
+
+TAKEN: dict[str, Callable[[Path], object]] = {
+    "another user's": lambda path: (path.mkdir(mode=0o700), os.chown(path, 65534, 65534)),
+    "open to the group": lambda path: (path.mkdir(), path.chmod(0o770)),
+    "a link": lambda path: path.symlink_to(path.parent.parent),
+    "a link to nothing": lambda path: path.symlink_to("nothing"),
+    "a file": lambda path: path.touch(),
+}
+
+
+@pytest.mark.parametrize("what", TAKEN)
+def test_what_another_user_has_put_there_is_not_used_and_stops_nothing(what: str, shared: Path) -> None:
+    if what == "another user's" and os.getuid() != 0:
+        pytest.skip("only root can make what is another user's")
+    taken = shared / f"elastic-{os.getuid()}"
+    TAKEN[what](taken)
+    with pytest.raises(UserError, match=rf"{taken} is not a directory that only user \d+ may enter; .*set TMPDIR"):
+        private_directory()
+    use_private_directory(new_if_taken=True)
+    chosen = Path(tempfile.gettempdir())
+    assert chosen.parent == shared and chosen != taken and stat.S_IMODE(chosen.stat().st_mode) == 0o700
+    assert private_directory() == chosen, "which its processes find by TMPDIR"
+
+
+COMMAND = """
+import tempfile
+
+from flows.cli import cli
+
+@cli.command()
+def show():
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+    print(tempfile.gettempdir(), cache_dir())
+
+cli(["show"])
+"""
+
+
+def test_commands_use_it_and_torch_runs_compiled_kernels_from_there(shared: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"}
+    directory, kernels = subprocess.check_output([sys.executable, "-c", COMMAND], env=environment, text=True).split()
+    assert Path(directory) == Path(kernels).parent == shared / f"elastic-{os.getuid()}"
