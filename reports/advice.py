@@ -80,10 +80,15 @@ def _advised(benchmark: str, model: str, found: list[dict[str, Any]], margin: st
         )
     if nearest:
         row = nearest[0]
-        needed = f"about {row['problems_needed']:,.0f} problems like these would decide it"
+        if row["low"] >= -row["margin"]:
+            why = "a larger budget, which is tested before it, is not shown to be within the margin"
+        elif row["problems_needed"]:
+            why = f"about {row['problems_needed']:,.0f} problems like these would decide it"
+        else:
+            why = "no number of problems decides it"
         text += (
             f" Cheaper, within the margin as measured and undecided: {_cell(row)} ({unit} {row['cost']:,.0f}, "
-            f"difference {_interval(row)}); {needed if row['problems_needed'] else 'no number of problems decides it'}."
+            f"difference {_interval(row)}); {why}."
         )
     return text
 
