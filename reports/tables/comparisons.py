@@ -239,7 +239,8 @@ def parallel(cells: pl.DataFrame, names: Sequence[str]) -> ReportTable | None:
         "A vote of n short thoughts compared with one long thought. Majority n: n samples of separate budgeting at (t, "
         "s), and the answer that most of them give. Short m at n: the answer that most of the m shortest give, the "
         "others being stopped when the m-th ends. The budget is n times (t, s), and tokens are those of all n. Nothing "
-        "was drawn for it: each number is the expectation over all choices of n samples. 95 % intervals: Clopper-Pearson."
+        "was drawn for it: each number is the expectation over all choices of n samples. 95 % intervals: "
+        "Clopper-Pearson."
     )
     return ReportTable("parallel", "Thinking in parallel", caption, frame)
 
