@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from tests.bench import results
 from tests.bench.coverage_settings import Kind, Setting, kinds
+from tests.known_truth import all_told
 
 AGAIN = 4
 """The setting that came out worst is drawn anew, so many times as often: the least of many is luck as well."""
@@ -73,14 +74,18 @@ def shown(figures: dict[str, dict[str, object]]) -> Table:
 
 
 def main(options: argparse.Namespace) -> None:
-    figures = {
-        kind.what: row(kind, options.draws) for kind in kinds() if any(name in kind.what for name in options.kind)
-    }
+    figures: dict[str, dict[str, object]] = {}
+    for kind in kinds():
+        if any(name in kind.what for name in options.kind):
+            figures[kind.what] = row(kind, options.draws)
+            results.write("coverage", figures)
     console = Console(soft_wrap=True, width=200)
     console.print(shown(figures))
     for what, found in figures.items():
         for setting in found["short"]:  # type: ignore[attr-defined]
             console.print(f"short of {WANTED:.1%}: {what}, {setting}")
+    for told in all_told():
+        console.print(f"{told.what} | {told.truth} | {told.said}", markup=False)
 
 
 if __name__ == "__main__":

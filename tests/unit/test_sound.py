@@ -14,7 +14,7 @@ def rows(*missing: tuple[str, int]) -> pl.DataFrame:
 
 
 def test_samples_count_up_to_the_first_that_a_problem_lacks() -> None:
-    # Where many samples are drawn at once, a later one is whole before an earlier one only if it holds no long response.
+    # With many in flight a later sample is whole before an earlier one only where it holds no long response.
     found = whole_samples(rows(("001", 1), ("002", 3)))
     assert found.rows["sample"].unique().to_list() == [0]
     assert found.left_out.is_empty()
