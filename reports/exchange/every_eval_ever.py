@@ -110,7 +110,7 @@ def _result(cell: Mapping[str, Any], sampling: Mapping[str, Any], hub: Mapping[s
                     "lower": cell["ci_low"],
                     "upper": cell["ci_high"],
                     "confidence_level": 0.95,
-                    "method": "Wilson, at the effective sample size of samples clustered by problem",
+                    "method": "Clopper-Pearson, at the effective sample size of samples clustered by problem",
                 },
                 "num_samples": cell["num_trajectories"],
             },

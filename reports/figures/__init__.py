@@ -37,7 +37,7 @@ NUM_COLOURS = 10
 """In the style file."""
 INK = "#333333"
 
-BAND = "Bands and bars: 95 % intervals, clustered by problem (Wilson's at the effective sample size)."
+BAND = "Bands and bars: 95 % intervals, clustered by problem (Clopper-Pearson's at the effective sample size)."
 TOKENS_LABEL = "mean tokens sampled, thinking + solution"
 TOKENS_AXIS = (
     "x-axis: tokens that the model sampled in a response, thinking + solution, mean over problems; tokens that the "

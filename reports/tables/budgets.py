@@ -170,7 +170,7 @@ def thinking(spent: pl.DataFrame) -> ReportTable | None:
         "too large more often than good luck makes it too small. Needed: tokens up to b*; overthinking: tokens past "
         "it; futile: tokens on problems without b*; starved: thoughts cut below b*; solved within t: b* is at most t, "
         "and t suffices for the other half too. Unlimited: unconstrained responses. 95 % intervals: Student's t for "
-        "tokens, Wilson's for shares."
+        "tokens, Clopper-Pearson's for shares."
     )
     return ReportTable("thinking_spent", "Where the thinking goes", caption, readable(frame))
 

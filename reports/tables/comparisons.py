@@ -38,7 +38,7 @@ def model_comparison(summary: pl.DataFrame, ratings: pl.DataFrame, published: pl
         f"{name}: {sampled(cells.filter(benchmark=name))}" for name in sorted(cells["benchmark"].unique())
     )
     caption = (
-        "Accuracy in percent of separate budgeting and of unconstrained responses. 95 % intervals: Wilson's"
+        "Accuracy in percent of separate budgeting and of unconstrained responses. 95 % intervals: Clopper-Pearson's"
         f"{'' if ratings.is_empty() else '; for ratings and percentiles a bootstrap over contests'}. {counted}."
     )
     theirs = _published_across(published.filter(single))
@@ -239,7 +239,8 @@ def parallel(cells: pl.DataFrame, names: Sequence[str]) -> ReportTable | None:
         "A vote of n short thoughts compared with one long thought. Majority n: n samples of separate budgeting at (t, "
         "s), and the answer that most of them give. Short m at n: the answer that most of the m shortest give, the "
         "others being stopped when the m-th ends. The budget is n times (t, s), and tokens are those of all n. Nothing "
-        "was drawn for it: each number is the expectation over all choices of n samples. 95 % intervals: Wilson's."
+        "was drawn for it: each number is the expectation over all choices of n samples. 95 % intervals:"
+        " Clopper-Pearson's."
     )
     return ReportTable("parallel", "Thinking in parallel", caption, frame)
 

@@ -253,17 +253,17 @@ def test_every_caption_says_what_its_axis_counts_and_whose_the_intervals_are(tmp
     summary, spent, place = summarize(rows), thinking_spent(rows), sheet(tmp_path, rows)
     pairs = paired_differences(rows, "model", "base")
     expected = {
-        accuracy.accuracy_vs_tokens(summary, place, None, NOTHING): (AXES[0], "Wilson's"),
-        accuracy.accuracy_vs_budget(summary, place, None): (AXES[1], "Wilson's"),
+        accuracy.accuracy_vs_tokens(summary, place, None, NOTHING): (AXES[0], "Clopper-Pearson's"),
+        accuracy.accuracy_vs_budget(summary, place, None): (AXES[1], "Clopper-Pearson's"),
         accuracy.forced_vs_accuracy(summary, place): (
             "the share of responses whose think-end the pipeline wrote",
-            "Wilson's",
+            "Clopper-Pearson's",
         ),
         differences.paired(pairs, place, "model", "base"): (AXES[1], "t-intervals of the problems' differences"),
         differences.marginal(marginal_accuracy(cell_problems(rows)), place): (AXES[0], "problems resampled"),
         tokens.tokens_by_phase(rows, place, "separate"): (AXES[1], "no intervals"),
         tokens.thinking_spent(spent, place, "separate"): (AXES[1], "t-intervals"),
-        tokens.sufficient_budgets(spent, place): (AXES[1], "Wilson's"),
+        tokens.sufficient_budgets(spent, place): (AXES[1], "Clopper-Pearson's"),
         training.training_curves(TRAININGS, sheet(tmp_path, rows, TRAININGS)): ("training steps", "no intervals"),
     }
     for figure, parts in expected.items():
