@@ -73,9 +73,9 @@ rehearse: install ## Rehearse every preset on this CPU and record which pass; ho
 	done; exit $${failed:-0}
 
 nightly: INSTALL_FOR = for-tests
-nightly: install ## make chaos and make rehearse, which make test leaves out; hours. Add its last line to docs/operate.md
+nightly: install ## make chaos, make rehearse and the bench of coverage, which make test leaves out; hours. Add its last line to docs/operate.md
 	@began=$$(date +%s); result=passed; \
-	for part in chaos rehearse; do $(MAKE) --no-print-directory $$part || result=failed; done; \
+	for part in chaos rehearse "bench BENCH=coverage"; do $(MAKE) --no-print-directory $$part || result=failed; done; \
 	echo "| $$(date -u +%F) | $$(git rev-parse --short HEAD) | $$((($$(date +%s) - began) / 60)) min | $$result |"; \
 	[ $$result = passed ]
 

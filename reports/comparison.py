@@ -36,13 +36,13 @@ and with the number of common problems in brackets. Tokens are those sampled per
 interval. n is problems × samples, or problems. Error is tokens sampled minus tokens asked for. Area is the mean
 accuracy over log2 tokens along a curve; its differences are over the tokens that both curves reach. Slope is the
 points gained per doubling of the thinking budget from 16 tokens up, and fit the p-value of these budgets lying on a
-line. Intervals: Wilson's for accuracy; Student's t over problems for tokens, differences and slopes; a bootstrap over
-problems for areas."""
+line. Intervals: Clopper-Pearson's for accuracy; Student's t over problems for tokens, differences and slopes; a
+bootstrap over problems for areas."""
 PAIRS_LEGEND = """\
 Accuracy is avg@k in percent over the n problems that both have [95 % interval]. The difference is in percentage points,
-paired by problem, with * if its interval excludes 0. Intervals: Wilson's for accuracy; Student's t over problems for
-tokens, for their ratio and for differences. Each interval is of its own cell: among many cells without a difference one
-in twenty excludes 0. Tokens are those sampled per trajectory; their ratio is paired by problem."""
+paired by problem, with * if its interval excludes 0. Intervals: Clopper-Pearson's for accuracy; Student's t over
+problems for tokens, for their ratio and for differences. Each interval is of its own cell: among many cells without a
+difference one in twenty excludes 0. Tokens are those sampled per trajectory; their ratio is paired by problem."""
 
 _DIMENSIONS = (("model",), ("strategy",), BUDGET)
 _ENDS = ("", "_low", "_high")

@@ -13,8 +13,8 @@ from elastic_core.trajectory import BUDGET
 
 METHOD = (
     "Accuracy is avg@k: the mean over problems of the mean score over k samples. Intervals are 95 % and count a "
-    "problem once, however often it was sampled. For accuracy and other shares they are Wilson's at the effective "
-    "sample size; for tokens Student's t; for paired differences of accuracy a t-interval of the problems' "
+    "problem once, however often it was sampled. For accuracy and other shares they are Clopper-Pearson's at the "
+    "effective sample size; for tokens Student's t; for paired differences of accuracy a t-interval of the problems' "
     "differences; for pass@k, maj@k, areas, slopes and gains per token a bootstrap over problems. Tokens are sampled "
     "tokens, thinking and solution; tokens that the pipeline wrote itself are counted separately."
 )

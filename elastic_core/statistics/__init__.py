@@ -5,8 +5,8 @@ or of one curve, on one benchmark; those that take `problems` see one cell's `pr
 grouped once. Every estimate says on how many problems and trajectories it rests.
 
 - `estimates`: what an estimate is, from rows to problems, and where the intervals come from; lengths in tokens;
-- `accuracy`: avg@k with Wilson's interval at the effective sample size, paired differences with t-intervals, pass@k and
-  maj@k with bootstrap intervals;
+- `accuracy`: avg@k and paired differences, pass@k and maj@k with bootstrap intervals;
+- `intervals`: of a share and of a mean of differences, from one value per problem;
 - `seeds`: models that were trained with several seeds, and what these add to an interval;
 - `variance`: what an interval is made of, and what would narrow it;
 - `simultaneous`: many differences whose intervals hold together;

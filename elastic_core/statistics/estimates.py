@@ -177,7 +177,7 @@ def bootstrap(
              100    0.984         0.79   0.71                   0.98
 
     The least over 48 such settings of 10 to 500 problems, pass@4 and pass@8, was 0.93, and Wilson's interval at the
-    effective size, as in `avg_at_k`, did no better. The price is a pull to the middle of the extremes, by two problems
+    effective size did no better. The price is a pull to the middle of the extremes, by two problems
     in n + 2. The point estimate itself is of the problems alone, and always inside the interval.
 
     Args:

@@ -167,8 +167,8 @@ def _budget(cell: Mapping[str, Any]) -> Budget:
 
 def _table(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     rows = [
-        "Accuracy in % with its 95 % interval (Wilson's, clustered by problem); tokens are those sampled per response; "
-        "forced is the share of thoughts that were cut.",
+        "Accuracy in % with its 95 % interval (Clopper-Pearson's, clustered by problem); tokens are those sampled per "
+        "response; forced is the share of thoughts that were cut.",
         "",
         "| benchmark | strategy | t + s | problems × samples | avg@k | tokens | forced |",
         "|---|---|---|---|---|---|---|",
