@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
+from tests.bench import results
 from tests.bench.coverage_settings import Kind, Setting, kinds
 from tests.known_truth import all_told
 
