@@ -76,8 +76,8 @@ def kinds() -> list[Kind]:
             list(seeded_budgets()),
             0.3,
         ),
-        Kind("all pairs of a ladder", "8 rungs of 10 to 100 problems, sparse losses", list(all_pairs()), 0.5),
-        Kind("falls", "1 to 16 lines of 8 equal rungs, 10 and 30 problems", list(all_falls()), 0.2),
+        Kind("all pairs of a ladder", "8 rungs of 10 to 500 problems, sparse losses", list(all_pairs()), 0.3),
+        Kind("falls", "1 to 16 lines of 8 equal rungs, 10 to 100 problems", list(all_falls()), 0.2),
         Kind("first sentence", "1 to 10 equal models, 1 to 9 benchmarks of 10 to 100 problems", list(sentences()), 0.4),
         Kind("advice", f"{sizes}, 8 budgets of which none is within 2 points", list(advice(outside=8)), 0.3),
         Kind("advice, larger budgets good", "the same, the larger half loses nothing", list(advice(outside=4)), 0.3),
@@ -250,7 +250,7 @@ def rung(random: np.random.Generator, free: np.ndarray, broken: float, noise: fl
 
 def all_pairs() -> Iterator[Setting]:
     """Of eight rungs that break ever fewer problems, all pairs."""
-    for n, k, most in product((10, 30, 100), SAMPLES, (0.02, 0.05, 0.2)):
+    for n, k, most in product((10, 30, 100, 500), SAMPLES, (0.02, 0.05, 0.2)):
         broken = np.linspace(most, 0, 8)
         ends = [(i, j) for i in range(8) for j in range(i)]
         truth = np.array([broken[j] - broken[i] for i, j in ends])
@@ -278,7 +278,7 @@ def ladder(scores: list[np.ndarray], k: int, **columns: object) -> pl.DataFrame:
 
 def all_falls() -> Iterator[Setting]:
     """Lines on which every budget breaks as many problems, but not the same ones: no line falls."""
-    for lines, n, broken in product((1, 4, 16), (10, 30), (0.1,)):
+    for (lines, n), broken in product(((1, 10), (1, 100), (4, 10), (4, 100), (16, 30)), (0.1,)):
 
         def draw(random: np.random.Generator, lines: int = lines, n: int = n, broken: float = broken) -> Drawn:
             free = random.random((n, 4)) < random.beta(2, 1, (n, 1))
