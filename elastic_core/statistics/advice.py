@@ -147,7 +147,7 @@ class Reason(StrEnum):
     UNMEASURED = "responses without a limit, or under limits, are not measured on all problems"
     NOT_SHOWN = "none is shown to be within the margin of unlimited thinking"
     NO_SAVING = "those within the margin of unlimited thinking are not shown to save anything"
-    GUESSING = "the model is not shown to be better than guessing by more than the margin"
+    GUESSING = "the model is not shown to be better than guessing"
     BEATEN = "another budget or model of the table is shown to be better by more than the margin"
 
 
@@ -181,7 +181,7 @@ def choose_budget(
     reason = Reason.GUESSING
     for row in saving.iter_rows(named=True):
         mine = [cell for cell in cells if all(cell[name][0] == row[name] for name in CELL)]
-        if not mine or mean_score(mine[0]).low <= guess + margin:
+        if not mine or mean_score(mine[0]).low <= guess + min(margin, MARGIN):
             continue
         together = differences_together([(other, mine[0]) for other in cells if other is not mine[0]])
         if not any(each.low > 0 and each.mean > margin for each in together):

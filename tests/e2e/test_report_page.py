@@ -195,7 +195,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
     rows = [
         row(problem=f"{number} {text}", think_budget=t, thinking=text, solution=f"{text} {t}", answer=text)
         for number, text in enumerate(HOSTILE)
-        for t in (4, 8)
+        for t in (20, 40)
     ]
     return write_report(table(*rows), tmp_path_factory.mktemp("hostile"))
 

@@ -83,7 +83,7 @@ def test_the_first_screen_is_what_was_found_the_figure_and_what_to_run(
     view: Page, request: pytest.FixtureRequest
 ) -> None:
     found, lead = view.get_by_role("heading", level=1), view.locator(".lead")
-    command = view.get_by_text("elastic serve --preset embedded --model trained --budget 4+8", exact=True)
+    command = view.get_by_text("elastic serve --preset embedded --model trained --budget 8+8", exact=True)
     parts = [found, *view.locator(".panel").all(), view.locator("#main .caption"), lead, command]
     assert (found.inner_text() + lead.inner_text()).count(".") == 2
     expect(command).to_have_count(1)
@@ -190,7 +190,7 @@ def test_the_figure_has_a_panel_for_each_benchmark_with_its_frontier_and_the_adv
         expect(panel.locator(".axis")).to_have_text("tokens sampled")
         expect(panel.locator(".frontier")).to_have_count(1)
         expect(panel.locator(".point", has=view.locator(".advised"))).to_have_attribute(
-            "aria-label", re.compile("trained, separate at 4.8: .*advised")
+            "aria-label", re.compile("trained, separate at 8.8: .*advised")
         )
         assert panel.locator(".point.best").count() >= 1
     label = view.locator(".tick").first

@@ -103,7 +103,7 @@ def test_the_same_table_makes_the_same_report_and_no_stale_figure(tmp_path: Path
 
 def test_an_empty_table_leaves_the_earlier_report(built: Path) -> None:
     before = (built / "report.md").read_text()
-    with pytest.raises(ValueError, match="empty"):
+    with pytest.raises(UserError, match="no cell has a sample of every problem"):
         build_report(ReportSources(make_rows(models=[]).lazy()), built)
     assert (built / "report.md").read_text() == before
 

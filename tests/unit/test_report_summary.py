@@ -53,7 +53,9 @@ def _response(model: str, strategy: str, t: int | None, needed: int, luck: float
     skill = {"separate": 1.0, "budget_forcing": 0.35, "vanilla": 0.05}.get(strategy, 1.0)
     share = min(1.0, room / needed) ** (0.7 if model == "trained" else 2.0)
     forced = 0 if closed or strategy == "vanilla" else {"separate": 1}.get(strategy, 5)
-    thinking, solution = min(needed, room), 0 if strategy == "vanilla" and not closed else solution
+    thinking = min(needed, room)
+    if strategy == "vanilla":  # Thought and solution share the room.
+        solution = min(solution, room - thinking)
     return {
         "strategy": strategy,
         "think_budget": t,
