@@ -13,6 +13,7 @@ from elastic_core.errors import UserError, nearest
 from elastic_core.fingerprint import hash_files
 from elastic_core.serving.choice import COLUMNS, Choice, choose_levels
 from elastic_core.serving.levels import EFFORTS, Gain, Levels
+from elastic_core.statistics.advice import SERVED
 from elastic_core.sweep.grid import split_model
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import BUDGET, KEY
@@ -22,9 +23,6 @@ from tasks.stage import open_table
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-SEPARATE = "separate"
-"""The strategy that a server keeps budgets by."""
 
 
 def table_fingerprint(table: SweepTable) -> str:
@@ -57,7 +55,7 @@ def measured_levels(
     for name in benchmarks:
         if name not in known:
             raise UserError(
-                f"--benchmark {name}: {model} was not measured on it under {SEPARATE}{nearest(name, known)}; there "
+                f"--benchmark {name}: {model} was not measured on it under {SERVED}{nearest(name, known)}; there "
                 f"are: {', '.join(known)}"
             )
     chosen = list(dict.fromkeys(benchmarks)) or known
@@ -75,7 +73,7 @@ def measured_levels(
         weights=table.manifest.models.get(model, model),  # A store on its own calls a model by its fingerprint.
         table=table_fingerprint(table),
         benchmarks=chosen,
-        strategy=SEPARATE,
+        strategy=SERVED,
         temperature=sampling.get("temperature"),
         top_p=sampling.get("top_p"),
         margin=margin,
@@ -152,7 +150,7 @@ def _shown(gain: Gain) -> str:
     return with_bounds(gain.mean, gain.low, gain.high, "+.1f")
 
 
-_LIMITED = (pl.col("strategy") == SEPARATE, *(pl.col(name).is_not_null() for name in BUDGET))
+_LIMITED = (pl.col("strategy") == SERVED, *(pl.col(name).is_not_null() for name in BUDGET))
 """Rows of `separate` with limits on both phases, as a server's budgets have."""
 
 
@@ -161,15 +159,15 @@ def _one_model(table: SweepTable, rows: pl.LazyFrame, model: str | None) -> str:
     if not known:
         strategies = rows.select("strategy").unique().collect()["strategy"].sort().to_list()
         raise UserError(
-            f"{table.directory}: no model that can be served has rows of {SEPARATE} with limited budgets, by which "
+            f"{table.directory}: no model that can be served has rows of {SERVED} with limited budgets, by which "
             f"levels are chosen (its strategies: {', '.join(strategies) or 'none, it is empty'}); sweep with "
-            f"--set sweep.strategies='[\"{SEPARATE}\"]'"
+            f"--set sweep.strategies='[\"{SERVED}\"]'"
         )
     if model is None and len(known) > 1:
         raise UserError(f"{table.directory} has several models; give --model with one of: {', '.join(known)}")
     if model is not None and model not in known:
         raise UserError(
-            f"--model {model}: no single model of that name has rows of {SEPARATE} with limited budgets"
+            f"--model {model}: no single model of that name has rows of {SERVED} with limited budgets"
             f"{nearest(model, known)}; there are: {', '.join(known)}"
         )
     return model or known[0]

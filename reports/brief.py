@@ -102,7 +102,7 @@ def _to_set(settings: Sequence[Setting]) -> str:
     model, margin, known = measured[0].model, measured[0].margin, [each for each in measured if each.budget is not None]
     near = f"within {margin} of unlimited thinking"
     if not known:
-        reasons = {each.reason: each.benchmark for each in measured}
+        reasons = dict.fromkeys(each.reason for each in measured)
         if len(reasons) == 1:
             return f"No token budget of {model} is advised: {measured[0].reason}."
         listed = "; ".join(

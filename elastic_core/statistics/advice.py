@@ -54,14 +54,13 @@ def budget_advice(problems: pl.DataFrame, model: CostModel = TOKENS, margin: flo
             costs = model.of_problems(side), model.of_problems(free[0])
             ratio, low, high = ratio_of_means(*costs)
             bound = _bounds(side, free[0])
-            verdict = NonInferiority.FAILS if bound.high < -margin else NonInferiority.UNDECIDED
             needed = problems_needed(bound.mean + margin, bound.mean - bound.low, bound.seeds, side.height)
             found.append(
                 (
                     *(side[name][0] for name in CELL),
                     *(float(costs[0].mean()), float(costs[1].mean()), 1 - ratio, 1 - high, 1 - low),
                     *(bound.mean, bound.low, bound.high),
-                    *(margin, verdict, needed if np.isfinite(needed) else None),
+                    *(margin, None, needed if np.isfinite(needed) else None),
                     *(side.height, int(side["num_samples"].sum()) + int(free[0]["num_samples"].sum())),
                 )
             )
