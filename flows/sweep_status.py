@@ -103,7 +103,8 @@ def status(preset: str, overrides: Mapping[str, Any]) -> str:
     remarks = [sentence for model in readable(responses) for sentence in unreadable(model)]
     counted = f"{done:,} of {total:,} rows ({done / total:.0%}) in {store.directory}"
     if waiting:
-        remarks.insert(0, f"A report leaves out {waiting} cells: their first sample lacks problems yet.")
+        cells = "1 cell" if waiting == 1 else f"{waiting} cells"
+        remarks.insert(0, f"A report leaves out {cells}, as some problems have no first sample there yet.")
     return "\n".join([render(table), counted, *remarks])
 
 
@@ -124,10 +125,13 @@ def narrowest(asked: Sweep, target: float, cap: int) -> list[str]:
         for name, count in counts.items()
         if (certain := reach(count, cap).certain) > target
     ]
-    rows, cells = asked.scores(), [cell for model in asked.models for cell in model.cells]
-    if rows.head(1).collect().is_empty():
+    rows, cells = (
+        whole_samples(asked.scores().collect(), counts).rows,
+        [cell for model in asked.models for cell in model.cells],
+    )
+    if rows.is_empty():
         return remarks
-    then = widest(rows, cells, cap)
+    then = widest(rows.lazy(), cells, cap)
     return [*remarks, projection(then, cap)] if then.half_width > target else remarks
 
 

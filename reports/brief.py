@@ -44,7 +44,10 @@ def brief(problems: pl.DataFrame, settings: Sequence[Setting], responses: Sequen
 def _found(problems: pl.DataFrame, closed: bool) -> str:
     pairs = pairs_of(problems)
     if not pairs:
-        return f"Measured was {', '.join(problems['model'].unique().sort())}, with nothing to compare it with."
+        models = problems["model"].unique().sort()
+        if len(models) == 1:
+            return f"Only {models[0]} was measured, so there is nothing to compare it with."
+        return f"{', '.join(models)} were measured, and no two of them under the same budgets on the same problems."
     if not closed:
         return "No difference can be read, as no thought was closed by its model."
     return _one(pairs[0]) if len(pairs) == 1 else _many(pairs)
@@ -114,7 +117,8 @@ def _to_set(settings: Sequence[Setting]) -> str:
     named = " and ".join(f"{each.budget} for tasks like {each.benchmark}" for each in known)
     unknown = [each.benchmark for each in settings if each.budget is None]
     rest = f"; for {_listed(unknown)} none is advised" if unknown else ""
-    return f"Serve {model} with a token budget of {named}, which keeps it {near}{rest}."
+    lost = f"at most {margin} below unlimited thinking"
+    return f"Serve {model} with a token budget of {named}, which keeps it {lost}{rest}."
 
 
 def settings(

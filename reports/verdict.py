@@ -209,7 +209,8 @@ def coverage(rows: pl.DataFrame, asked: Asked | None) -> str:
     of = f" It measures only some of the problems, chosen by a hash of their names: {numbers}." if asked.chosen else ""
     done, total = sum(found.values()), sum(wanted.values())
     if done == total:
-        return f"The sweep is complete: {total:,} trajectories in {len(wanted):,} cells.{of}"
+        cells = "1 cell" if len(wanted) == 1 else f"{len(wanted):,} cells"
+        return f"The sweep is complete: {total:,} trajectories in {cells}.{of}"
     complete = sum(found[key] == number for key, number in wanted.items())
     empty = sum(number == 0 for number in found.values())
     return (
@@ -224,9 +225,10 @@ def left_out(whole: Whole) -> str:
     if cells.is_empty():
         return ""
     least = min(cells["num_missing"])
+    are = "1 cell is" if cells.height == 1 else f"{cells.height} cells are"
     return (
-        f"{cells.height} cells are left out of this report: their first sample lacks problems yet, and the responses "
-        f"that end first are not like the others (the fullest lacks {least} problem{'' if least == 1 else 's'})."
+        f"{are} left out of this report, as some problems have no first sample yet, and the responses that end first "
+        f"are not like the others (the fullest lacks {least} problem{'' if least == 1 else 's'})."
     )
 
 

@@ -32,7 +32,7 @@ from elastic_core.sweep.plan import SweepPlan, plan_sweep
 from elastic_core.sweep.samples import Samples, samples_text, within
 from elastic_core.sweep.stopping import next_samples, projection, widest
 from elastic_core.sweep.table import SweepTable, Throughput, bytes_per_token
-from elastic_core.trajectory import CELL
+from elastic_core.trajectory import KEY
 from reports.summary import cell_problems, report_rows, summarize_problems
 from reports.verdict import readable, unreadable
 from tasks.artifacts import Progress, progress
@@ -197,7 +197,7 @@ class Sweep:
         nothing here."""
         ids = {name: [problem.id for problem in given] for name, given in self.problems.items()}
         asked = rows_of(ids) & within(self.samples)
-        return self.store.scan().filter(asked).select("problem", "score", *CELL)
+        return self.store.scan().filter(asked).select(*KEY, "score")
 
     async def run_model(self, model: SweepModel, shown: Progress) -> None:
         """One model, with more rounds as long as its own intervals want them: its engines are started once.

@@ -9,15 +9,19 @@ Both ends of a difference are picked by what was measured, so all budgets are he
 that hold together (`simultaneous`): a pick that was lucky is not shown to be within anything. With few problems `high`
 is the most accurate budget itself.
 
-A level's accuracy is cross-fitted: the problems are split into folds, and each fold is scored under the budget that the
-rule chooses by the other folds. The accuracy of the chosen budget itself would be partly the luck it was chosen for.
+A level's accuracy is cross-fitted: the problems are split into halves, and each half is scored under the budget that
+the rule chooses by the other half. The accuracy of the chosen budget itself would be partly the luck it was chosen for.
+The estimate and its bounds are means over several splits: those of a single split depend on it, and with more folds
+than two the folds' choices share problems, which makes the estimate vary by more than its interval says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import combinations, pairwise
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from elastic_core.serving.levels import EFFORTS, Effort, Gain, Level
@@ -25,14 +29,15 @@ from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.advice import MARGIN
 from elastic_core.statistics.budgets import comparable, differences_together
 from elastic_core.statistics.cost import on_frontier, p95
-from elastic_core.statistics.estimates import mean_tokens, problem_table
+from elastic_core.statistics.estimates import Estimate, mean_tokens, problem_table
 from elastic_core.trajectory import BUDGET
 
 COLUMNS = ("benchmark", "problem", *BUDGET, "score", "think_tokens", "solution_tokens", "forced_tokens")
 """What is read of a trajectory table."""
 _SHARES: dict[Effort, float] = {"minimal": 0, "low": 1 / 3, "medium": 2 / 3}
 """Of the accuracy that `high` has over `minimal`, what the other levels must have."""
-_FOLDS = 5
+_SPLITS = 5
+_SEED = 0
 
 
 class Choice(NamedTuple):
@@ -99,18 +104,30 @@ def _chosen(
     return {effort: cell for cell, effort in chosen.items()}, frontier, gains
 
 
-def _cross_fitted(sides: list[pl.DataFrame], chosen: dict[Effort, int], margin: float) -> dict[Effort, pl.DataFrame]:
-    """Of each level a problem table in which every problem is scored under the budget that the level has where the
-    problem's fold is left out. A level that is missing there is the next higher one."""
-    folds = pl.int_range(pl.len()) % _FOLDS
-    parts: dict[Effort, list[pl.DataFrame]] = {effort: [] for effort in chosen}
-    for fold in range(min(_FOLDS, sides[0].height)):
-        rest = [side.filter(folds != fold) for side in sides]
-        others = _chosen(rest, margin)[0] if rest[0].height else chosen
-        for effort, found in parts.items():
-            higher = next(name for name in EFFORTS[EFFORTS.index(effort) :] if name in others)
-            found.append(sides[others[higher]].filter(folds == fold))
-    return {effort: pl.concat(found) for effort, found in parts.items()}
+def _cross_fitted(sides: list[pl.DataFrame], chosen: dict[Effort, int], margin: float) -> dict[Effort, Estimate]:
+    """Accuracy of each level where every problem is scored under the budget that the level has by the other half of the
+    problems. A level that is missing there is the next higher one."""
+    random = np.random.default_rng(_SEED)
+    found: dict[Effort, list[Estimate]] = {effort: [] for effort in chosen}
+    for _ in range(_SPLITS):
+        first = pl.Series(random.permutation(sides[0].height) % 2 == 0)
+        halves = [[side.filter(half) for side in sides] for half in (first, ~first)]
+        others = [_chosen(half, margin)[0] if half[0].height else chosen for half in reversed(halves)]
+        for effort, estimates in found.items():
+            scored = pl.concat(
+                half[other[_or_higher(effort, other)]] for half, other in zip(halves, others, strict=True)
+            )
+            estimates.append(mean_score(scored))
+    return {
+        effort: estimates[0]._replace(
+            **{end: float(np.mean([getattr(each, end) for each in estimates])) for end in ("mean", "low", "high")}
+        )
+        for effort, estimates in found.items()
+    }
+
+
+def _or_higher(effort: Effort, levels: Collection[Effort]) -> Effort:
+    return next(name for name in EFFORTS[EFFORTS.index(effort) :] if name in levels)
 
 
 def _cell(side: pl.DataFrame) -> dict[str, float]:
@@ -129,12 +146,11 @@ def _gains(sides: list[pl.DataFrame]) -> dict[tuple[int, int], Gain]:
     return found
 
 
-def _level(side: pl.DataFrame, rows: pl.DataFrame, crossed: pl.DataFrame) -> Level:
+def _level(side: pl.DataFrame, rows: pl.DataFrame, accuracy: Estimate) -> Level:
     """Args:
-    crossed: of `_cross_fitted`.
+    accuracy: of `_cross_fitted`.
     """
     think, solution = (side[name][0] for name in BUDGET)
-    accuracy = mean_score(crossed)
     responses = rows.filter(think_budget=think, solution_budget=solution).join(side, on="problem", how="semi")
     return Level(
         think=think,

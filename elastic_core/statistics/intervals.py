@@ -68,7 +68,7 @@ class PairedMean(NamedTuple):
         return max(-1.0, min(self.mean, low)), min(1.0, max(self.mean, high))
 
 
-def paired_mean(differences: np.ndarray) -> PairedMean:
+def paired_mean(differences: np.ndarray, stretch: float = 1.0) -> PairedMean:
     """The mean of differences of scores, one per problem, each in [-1, 1], shape (problems,), at least two.
 
     Two corrections to Student's t make its interval hold where a budget breaks a few problems and leaves the others as
@@ -81,11 +81,16 @@ def paired_mean(differences: np.ndarray) -> PairedMean:
       more samples of a problem nor small differences show problems that are rarer than one in this many.
     - The interval is moved by its third moment (Johnson 1978, "Modified t tests and confidence intervals for
       asymmetrical populations", equation 2.8): rare losses have a long tail on their side.
+
+    Args:
+        stretch: by how much the interval's quantile exceeds that of a single 95 % interval, as a factor. Where no
+            problem differs, an interval that misses with chance c has to reach -ln c problems. That grows faster than
+            the quantile, so the pseudo-differences grow as well.
     """
     count = len(differences)
     mean = float(differences.mean())
     deviations = differences - mean
-    squares = float(differences @ differences) + _PRIOR_PROBLEMS * _PRIOR_SQUARE
+    squares = float(differences @ differences) + _PRIOR_PROBLEMS * _PRIOR_SQUARE * max(1.0, stretch)
     pseudo = 2 * squares / (float(np.abs(differences).sum()) + _PRIOR_PROBLEMS)
     variance = (float(deviations @ deviations) + pseudo) / (count + 1)
     lean = float((deviations**3).mean()) / (6 * variance * count)
@@ -97,4 +102,5 @@ def paired_interval(differences: np.ndarray, families: int = 1) -> tuple[float, 
     [-1, 1]."""
     if len(differences) < 2:
         return -1.0, 1.0
-    return paired_mean(differences).interval(t_quantile(len(differences) - 1, families))
+    single, quantile = (t_quantile(len(differences) - 1, number) for number in (1, families))
+    return paired_mean(differences, quantile / single).interval(quantile)

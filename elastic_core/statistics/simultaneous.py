@@ -93,8 +93,9 @@ def simultaneous(values: Sequence[np.ndarray], trajectories: Sequence[int], fami
             Difference(float(mean), -1.0, 1.0, np.inf, 0.0, count, rows)
             for mean, rows in zip(differences.mean(axis=0), trajectories, strict=True)
         ]
-    means = [paired_mean(column) for column in differences.T]
-    quantile = _greatest(differences - differences.mean(axis=0), np.array([each.pseudo for each in means]), families)
+    pseudo = np.array([paired_mean(column).pseudo for column in differences.T])
+    quantile = _greatest(differences - differences.mean(axis=0), pseudo, families)
+    means = [paired_mean(column, quantile / t_quantile(count - 1)) for column in differences.T]
     found = []
     for each, added, rows in zip(means, seed_half_widths(values, families), trajectories, strict=True):
         bounds = with_seeds(each.mean, each.interval(quantile), added, (-1.0, 1.0))

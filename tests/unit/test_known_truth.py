@@ -65,7 +65,9 @@ def test_a_problem_that_is_there_ten_times_counts_once() -> None:
 
 
 def test_models_that_share_no_problem_are_not_compared() -> None:
-    assert "nothing to compare" in said("base and trained were measured on different problems")
+    assert "no two of them under the same budgets on the same problems" in said(
+        "base and trained were measured on different problems"
+    )
 
 
 def test_one_problem_tells_nothing() -> None:

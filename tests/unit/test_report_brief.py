@@ -83,8 +83,8 @@ def test_what_to_set_is_the_cheapest_budget_that_a_server_keeps_and_that_is_show
     (setting,), sentence = to_set(pl.concat([vanilla, advice()]))
     assert str(setting.budget) == "48+32"
     assert sentence == (
-        "Serve trained with a token budget of 48+32 for tasks like hard, which keeps it within 2 points of unlimited "
-        "thinking."
+        "Serve trained with a token budget of 48+32 for tasks like hard, which keeps it at most 2 points below "
+        "unlimited thinking."
     )
     assert command(setting, "embedded", {}) == "elastic serve --preset embedded --model trained --budget 48+32"
     elsewhere = {"trained": "ME/model"}

@@ -24,7 +24,8 @@ def inputs(until_ci: float | None, num_problems: int) -> Inputs:
 
 def sweep(num_problems: int, scores: list[float]) -> Any:
     cell = Cell("base", "easy", "separate", Budget(8, None))
-    table = pl.concat([rows("separate", scores)] * 2) if scores else rows("separate", [])
+    once = rows("separate", scores)
+    table = pl.concat([once, once.with_columns(sample=pl.col("sample") + 1)]) if scores else once
     return SimpleNamespace(
         problems={"easy": [None] * num_problems}, models=[SimpleNamespace(cells=[cell])], scores=table.lazy
     )
@@ -47,6 +48,7 @@ def test_a_plan_says_what_will_be_refused() -> None:
 
 def test_a_plan_says_which_cells_stay_wide_and_what_the_rows_so_far_project() -> None:
     assert narrowest(sweep(30, []), 12.0, 256) == []
+    assert narrowest(sweep(30, [0.0, 1.0] * 10), 12.0, 256) == [], "no sample is whole yet"
     (certain,) = narrowest(sweep(30, []), 5.0, 256)
     assert "all wrong or all right keeps ±11.9 points" in certain
     _, projected = narrowest(sweep(30, [0.0, 1.0] * 15), 5.0, 256)
