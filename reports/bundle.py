@@ -1,4 +1,4 @@
-"""A static site of several reports: a directory for each, with its results in the formats of others, and an index.
+"""A static site of several reports: a directory for each, with its results as records of Every Eval Ever, and an index.
 
 Each report leaves a card, and the index is made of the cards that are there: a site grows report by report.
 """
@@ -15,16 +15,14 @@ from elastic_core.errors import UserError
 from elastic_core.files import write_text
 from reports.build import build_report
 from reports.content import ReportContent, ReportSources
-from reports.exchange import file_name
-from reports.exchange.eval_results import write_results
-from reports.exchange.every_eval_ever import write_records
+from reports.exchange import file_name, write_records
 from reports.page import policy, styles
 from reports.rendering import template
 
 CARD = "card.json"
 _PATHS = ("table", "command")
 """Of the provenance, what has them."""
-_KEYS = {"name", "brief", "date", "models", "benchmarks", "num_trajectories", "records", "results"}
+_KEYS = {"name", "brief", "date", "models", "benchmarks", "num_trajectories", "records"}
 
 
 def add_report(sources: ReportSources, name: str, site: Path) -> ReportContent:
@@ -35,7 +33,6 @@ def add_report(sources: ReportSources, name: str, site: Path) -> ReportContent:
     provenance = {key: value for key, value in sources.provenance.items() if key not in _PATHS}
     content = build_report(replace(sources, provenance=provenance), directory)
     records = write_records(content.summary, sources, when, directory / "every_eval_ever")
-    results = write_results(content.summary, sources, when, directory / "hugging_face")
     card = {
         "name": name,
         "brief": content.brief,
@@ -44,7 +41,6 @@ def add_report(sources: ReportSources, name: str, site: Path) -> ReportContent:
         "benchmarks": sorted(content.summary["benchmark"].unique()),
         "num_trajectories": content.summary["num_trajectories"].sum(),
         "records": [file.relative_to(directory).as_posix() for file in records],
-        "results": [file.relative_to(directory).as_posix() for file in results],
     }
     write_text(directory / CARD, json.dumps(card, indent=1, ensure_ascii=False) + "\n")
     return content

@@ -73,7 +73,7 @@ def status(preset: str | None, overrides: tuple[str, ...]) -> None:
     type=PATH,
     metavar="DIR",
     help="Add the reports to a static site: DIR/index.html, and for each report a directory, which also has its "
-    "results in the formats of Every Eval Ever and of .eval_results on the Hugging Face Hub.",
+    "results as records of Every Eval Ever.",
 )
 @click.option(
     "--price",

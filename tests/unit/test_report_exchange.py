@@ -1,4 +1,4 @@
-"""Results in the formats of others, held against their schemas; both schemas are theirs, not ours."""
+"""Records of Every Eval Ever, held against its schema, which is theirs."""
 
 import json
 from datetime import UTC, datetime
@@ -7,13 +7,9 @@ from pathlib import Path
 import jsonschema
 import polars as pl
 import pytest
-import yaml
-from huggingface_hub import parse_eval_result_entries
 
 from reports.content import ReportSources
-from reports.exchange import file_name
-from reports.exchange.eval_results import write_results
-from reports.exchange.every_eval_ever import write_records
+from reports.exchange import file_name, write_records
 from reports.summary import summarize
 from tests.report_tables import HOSTILE
 from tests.unit.test_report_summary import make_rows
@@ -68,22 +64,6 @@ def test_the_same_results_make_the_same_record(rows: pl.DataFrame, sources: Repo
     first, again = (write_records(summarize(rows), sources, WHEN, tmp_path / name) for name in ("a", "b"))
     assert [file.name for file in first] == [file.name for file in again]
     assert [file.read_bytes() for file in first] == [file.read_bytes() for file in again]
-
-
-def test_the_hub_reads_its_files_and_budgets_are_in_the_notes(
-    rows: pl.DataFrame, sources: ReportSources, tmp_path: Path
-) -> None:
-    summary = summarize(rows)
-    files = write_results(summary, sources, WHEN, tmp_path)
-    assert len(files) == summary.filter(benchmark="hard").height  # the other does not lie on the Hub
-    file = tmp_path / "trained" / ".eval_results" / "hard_separate_48+32.yaml"
-    (entry,) = parse_eval_result_entries(yaml.safe_load(file.read_text()))
-    cell = summary.filter(benchmark="hard", model="trained", strategy="separate", think_budget=48).row(0, named=True)
-    assert (entry.dataset_id, entry.task_id, entry.dataset_revision) == ("some/set", "hard", "abc")
-    assert entry.value == pytest.approx(100 * cell["avg_at_k"], abs=0.01)
-    assert entry.notes is not None and entry.notes.startswith(
-        "separate, at most 48 tokens of thinking and 32 tokens of solution; avg@2 of 4 problems, 95 % interval "
-    )
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, "..", "", "a/b", "base>mine"])

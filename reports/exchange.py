@@ -1,0 +1,129 @@
+"""Records of Every Eval Ever (github.com/evaleval/every_eval_ever), schema 0.3.0: one for each model, a result for each
+cell. The schema has no field for strategy, t and s: they stand in the details."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+import polars as pl
+
+from elastic_core.budget import Budget
+from elastic_core.files import write_text
+from reports.content import ReportSources
+from reports.wording import one_line
+
+_LIBRARY, _HUB = "elastic-reasoning", "huggingface.co/datasets/"
+_DEPLOYMENT = {"deployment_type": "self_deployed", "model_availability": "unknown"}
+_METRIC = {
+    "metric_id": "accuracy", "metric_kind": "accuracy", "metric_unit": "proportion",
+    "lower_is_better": False, "score_type": "continuous", "min_score": 0.0, "max_score": 1.0,
+}  # fmt: skip
+
+
+def file_name(name: str) -> str:
+    """A name as part of a path; one that had to be changed is told from all others by a hash."""
+    safe = re.sub(r"[^A-Za-z0-9._+-]", "_", name).strip(".") or "_"
+    return safe if safe == name else f"{safe[:80]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def write_records(summary: pl.DataFrame, sources: ReportSources, when: datetime, directory: Path) -> list[Path]:
+    """Write a record for each model, at the path that the datastore wants below `directory`.
+
+    Args:
+        summary: the cells.
+        when: the records are made.
+    """
+    files = []
+    seconds, sampling = str(int(when.timestamp())), sources.provenance.get("sampling", {})
+    name, _, number = str(sampling.get("vllm", "")).partition(" ")
+    datasets = {
+        benchmark: _data(benchmark, about)
+        for document, content in sources.documents.items()
+        if document.startswith("data of ") and isinstance(content, Mapping)
+        for benchmark, about in content.get("datasets", {}).items()
+    }
+    for (model,), cells in summary.partition_by("model", as_dict=True, maintain_order=True).items():
+        weights = str(sources.provenance.get("models", {}).get(model, "unknown"))
+        record = {
+            "schema_version": "0.3.0",
+            "evaluation_id": f"{sources.preset or _LIBRARY}/{model}/{weights}/{seconds}",
+            "retrieved_timestamp": seconds,
+            "source_metadata": {
+                "source_name": _LIBRARY,
+                "source_type": "evaluation_run",
+                "source_organization_name": "unknown",
+                "evaluator_relationship": "other",
+            },
+            "eval_library": {"name": _LIBRARY, "version": version(_LIBRARY)},
+            "model_info": {
+                "name": model,
+                "id": model,
+                "inference_engine": {"name": name or "unknown", "version": number or "unknown"},
+                "additional_details": _DEPLOYMENT | {"weights_fingerprint": weights},
+            },
+            "evaluation_results": [_result(cell, sampling, datasets) for cell in cells.iter_rows(named=True)],
+        }
+        place = directory / "data" / _LIBRARY / "unknown" / file_name(str(model))
+        files.append(place / f"{uuid5(NAMESPACE_URL, str(record['evaluation_id']))}.json")
+        write_text(files[-1], json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    return files
+
+
+def _result(cell: Mapping[str, Any], sampling: Mapping[str, Any], datasets: Mapping[str, dict[str, Any]]) -> Any:
+    benchmark, budget = cell["benchmark"], Budget(cell["think_budget"], cell["solution_budget"])
+    limits = {
+        name: "unlimited" if tokens is None else str(tokens)
+        for name, tokens in (("think_budget", budget.think), ("solution_budget", budget.solution))
+    }
+    counts = ("num_problems", "num_samples", "num_seeds", "num_trajectories", "tokens_mean")
+    interval = {"lower": cell["ci_low"], "upper": cell["ci_high"], "confidence_level": 0.95}
+    method = "Clopper-Pearson, at the effective sample size of samples clustered by problem"
+    return {
+        "evaluation_result_id": "/".join([benchmark, cell["strategy"], str(budget)]),
+        "evaluation_name": benchmark,
+        "source_data": datasets.get(benchmark) or _data(benchmark, {}),
+        "metric_config": {
+            "evaluation_description": f"{cell['strategy']} at {budget}, tokens of thinking + solution",
+            "metric_name": f"avg@{cell['num_samples']}",
+            "metric_parameters": {"k": cell["num_samples"]},
+            **_METRIC,
+        },
+        "score_details": {
+            "score": cell["avg_at_k"],
+            "details": {name: str(cell[name]) for name in counts},
+            "uncertainty": {
+                "confidence_interval": interval | {"method": method},
+                "num_samples": cell["num_trajectories"],
+            },
+        },
+        "generation_config": {
+            "generation_args": {
+                "temperature": sampling.get("temperature"),
+                "top_p": sampling.get("top_p"),
+                "reasoning": True,
+                **({} if budget.total is None else {"max_tokens": budget.total}),
+            },
+            "additional_details": {"strategy": cell["strategy"], **limits, "sampling": one_line(sampling)},
+        },
+    }
+
+
+def _data(benchmark: str, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Where a benchmark is from, by the manifest of its data."""
+    if not (source := str(about.get("source", ""))).startswith(_HUB):
+        return {"dataset_name": benchmark, "source_type": "other"}
+    details = {"additional_details": {"revision": about["revision"]}} if about.get("revision") else {}
+    return {
+        "dataset_name": benchmark,
+        "source_type": "hf_dataset",
+        "hf_repo": source.removeprefix(_HUB),
+        **details,
+    }
