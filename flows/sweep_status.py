@@ -103,8 +103,8 @@ def status(preset: str, overrides: Mapping[str, Any]) -> str:
     remarks = [sentence for model in readable(responses) for sentence in unreadable(model)]
     counted = f"{done:,} of {total:,} rows ({done / total:.0%}) in {store.directory}"
     if waiting:
-        cells = "1 cell" if waiting == 1 else f"{waiting} cells"
-        remarks.insert(0, f"A report leaves out {cells}, as some problems have no first sample there yet.")
+        leaves = "1 cell" if waiting == 1 else f"{waiting} cells"
+        remarks.insert(0, f"A report leaves out {leaves}, as some problems have no first sample there yet.")
     return "\n".join([render(table), counted, *remarks])
 
 

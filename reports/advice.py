@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.statistics.advice import SERVED, cheapest_budgets
+from elastic_core.statistics.advice import SERVED, Choices, Reason
 from elastic_core.statistics.simultaneous import NonInferiority
 from reports.claims import BASE, TRAINED
 from reports.wording import margin_text, ordered, plain, with_bounds
@@ -39,22 +39,24 @@ def more_tokens_hurt(falls: pl.DataFrame) -> list[str]:
     ]
 
 
-def production(advice: pl.DataFrame, model: str, unit: str) -> list[str]:
+def production(advice: pl.DataFrame, advised: pl.DataFrame, choices: Choices, model: str, unit: str) -> list[str]:
     """What to run, on each benchmark, of a model. Its cost, how sure it is, and what it rests on; last, what cannot be
     told from this.
 
     Args:
         advice: of `budget_advice`.
+        advised: of `advised_budgets`.
+        choices: that these rest on.
         unit: of costs.
     """
     ours = advice.filter(model=model, strategy=SERVED)
     if ours.is_empty():
         return []
-    best = cheapest_budgets(ours)
-    sentences = [
-        _advised(benchmark, model, best.filter(benchmark=benchmark).to_dicts(), margin_text(advice), unit)
-        for benchmark in ours["benchmark"].unique().sort()
-    ]
+    best = advised.filter(model=model)
+    sentences = []
+    for benchmark in ours["benchmark"].unique().sort():
+        found, choice = best.filter(benchmark=benchmark).to_dicts(), choices[model, benchmark]
+        sentences.append(_advised(benchmark, model, found, choice, margin_text(advice), unit))
     undecided = ours.filter(verdict=NonInferiority.UNDECIDED).height
     return [
         *sentences,
@@ -63,11 +65,12 @@ def production(advice: pl.DataFrame, model: str, unit: str) -> list[str]:
     ]
 
 
-def _advised(benchmark: str, model: str, found: list[dict[str, Any]], margin: str, unit: str) -> str:
-    holds = [row for row in found if row["verdict"] == NonInferiority.HOLDS]
+def _advised(
+    benchmark: str, model: str, found: list[dict[str, Any]], choice: dict[str, Any] | Reason, margin: str, unit: str
+) -> str:
     nearest = [row for row in found if row["verdict"] == NonInferiority.UNDECIDED]
-    if holds:
-        row = holds[0]
+    if isinstance(choice, dict):
+        row = choice
         saved = with_bounds(row["saved"], row["saved_low"], row["saved_high"], ".0f")
         text = (
             f"On {benchmark} {_cell(row)} keeps {model} at most {margin} less accurate than unconstrained: {unit} "
@@ -75,9 +78,7 @@ def _advised(benchmark: str, model: str, found: list[dict[str, Any]], margin: st
             f"{row['num_problems']} problems)."
         )
     else:
-        text = (
-            f"On {benchmark} no budget of {model} that saves something is shown to be within {margin} of unconstrained."
-        )
+        text = f"On {benchmark} no budget of {model} is advised: {str(choice).replace('the margin', margin)}."
     if nearest:
         row = nearest[0]
         if row["low"] >= -row["margin"]:

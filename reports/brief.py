@@ -12,7 +12,7 @@ from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.endpoint import is_endpoint
 from elastic_core.rewards.extraction import LETTERS
-from elastic_core.statistics.advice import Reason, choose_budget
+from elastic_core.statistics.advice import Choices, Reason
 from elastic_core.statistics.estimates import Estimate
 from elastic_core.trajectory import CELL
 from reports.claims import BASE
@@ -121,27 +121,18 @@ def _to_set(settings: Sequence[Setting]) -> str:
     return f"Serve {model} with a token budget of {named}, which keeps it {lost}{rest}."
 
 
-def settings(
-    advice: pl.DataFrame,
-    problems: pl.DataFrame,
-    summary: pl.DataFrame,
-    model: str,
-    margin: float,
-    guesses: Mapping[str, float],
-) -> list[Setting]:
-    """What to give to `elastic serve --budget` for a model, by benchmark (`choose_budget`).
+def settings(choices: Choices, summary: pl.DataFrame, model: str, margin: float) -> list[Setting]:
+    """What to give to `elastic serve --budget` for a model, by benchmark.
 
     Args:
-        advice: of `budget_advice`.
-        problems: of `reports.summary.cell_problems`.
+        choices: of `choose_budgets`.
         summary: the cells.
         margin: of the advice, in [0, 1].
-        guesses: accuracy of guessing, in [0, 1], by benchmark.
     """
     found = []
     points = f"{100 * margin:g} points"
     for benchmark in summary.filter(model=model)["benchmark"].unique().sort():
-        row = choose_budget(advice, problems, model, benchmark, guesses.get(benchmark, 0.0))
+        row = choices[model, benchmark]
         if isinstance(row, Reason):
             found.append(Setting(benchmark, model, points, reason=str(row).replace("the margin", points)))
             continue

@@ -14,7 +14,7 @@ from elastic_core.errors import UserError
 from elastic_core.escaping import write_csv
 from elastic_core.files import replacing, write_text
 from elastic_core.statistics.accuracy import paired_differences
-from elastic_core.statistics.advice import budget_advice, cheapest_budgets
+from elastic_core.statistics.advice import advised_budgets, budget_advice, choose_budgets
 from elastic_core.statistics.budgets import anytime_accuracy, anytime_differences, falls, marginal_accuracy
 from elastic_core.statistics.choices import best_under, cheapest_within
 from elastic_core.statistics.curves import area_differences
@@ -171,9 +171,10 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     advised = budget_advice(problems, models[unit][first_model], margin)
     gains, spent, hurt = marginal_accuracy(problems), thinking_spent(rows), falls(problems)
     anytime = anytime_accuracy(problems, sources.parameters.distribution)
-    priced, chosen = cost_tables.priced(summary, costs[unit]), cheapest_budgets(advised)
+    choices = choose_budgets(advised, problems, guesses(sources.problems.values()))
+    priced, chosen = cost_tables.priced(summary, costs[unit]), advised_budgets(advised, choices)
     under, within = best_under(problems, models[unit]), cheapest_within(advised)
-    to_set = settings(advised, problems, summary, advised_on, margin, guesses(sources.problems.values()))
+    to_set = settings(choices, summary, advised_on, margin)
     colours, styles = model_colours([*summary["model"], *trainings]), strategy_styles(beside["strategy"])
     drawn = Sheet(directory / FIGURES, colours, styles)
     figures = [
@@ -194,7 +195,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         comparisons.model_comparison(summary, sources.ratings, theirs),
         choice_tables.under_limit(under, unit),
         choice_tables.within_points(within, unit),
-        budget_tables.advice(advised, costs[unit], unit),
+        budget_tables.advice(chosen, costs[unit], unit),
         cost_tables.frontier(priced, chosen, unit),
         budget_tables.falls(hurt),
         budget_tables.anytime(anytime, sources.parameters.distribution),
@@ -227,7 +228,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
             for benchmark in summary.filter(model=advised_on)["benchmark"].unique().sort()
         },
         verdict=" ".join([*more_tokens_hurt(hurt), verdict(problems, claims, responses), *cut_short(rows), *idle]),
-        advice=production(advised, advised_on, unit),
+        advice=production(advised, chosen, choices, advised_on, unit),
         coverage=" ".join(filter(None, [coverage(asked_for, sources.asked), left_out(whole)])),
         summary=summary,
         priced=priced,

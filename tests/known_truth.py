@@ -17,8 +17,7 @@ from elastic_core.budget import parse_grid
 from elastic_core.data.problems import VERL_SCHEMA
 from elastic_core.errors import UserError
 from elastic_core.fingerprint import hash_files
-from elastic_core.statistics.advice import MARGIN, budget_advice
-from elastic_core.statistics.cost import TOKENS
+from elastic_core.statistics.advice import MARGIN, budget_advice, choose_budgets
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.sound import check_rows, whole_samples
@@ -57,10 +56,8 @@ def first_screen(sources: ReportSources) -> str:
         return left_out(whole)
     problems = cell_problems(whole.rows)
     summary = summarize_problems(problems)
-    to_set = settings(
-        budget_advice(problems, TOKENS, MARGIN),
-        problems, summary, main_model(summary["model"]), MARGIN, guesses(sources.problems.values()),
-    )  # fmt: skip
+    choices = choose_budgets(budget_advice(problems), problems, guesses(sources.problems.values()))
+    to_set = settings(choices, summary, main_model(summary["model"]), MARGIN)
     counted = [coverage(rows, sources.asked), left_out(whole)]
     return " ".join(filter(None, [*brief(problems, to_set, readable(rows)), *counted]))
 

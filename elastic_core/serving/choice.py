@@ -127,7 +127,7 @@ def _cross_fitted(sides: list[pl.DataFrame], chosen: dict[Effort, int], margin: 
 
 
 def _or_higher(effort: Effort, levels: Collection[Effort]) -> Effort:
-    return next(name for name in EFFORTS[EFFORTS.index(effort) :] if name in levels)
+    return min((name for name in levels if EFFORTS.index(name) >= EFFORTS.index(effort)), key=EFFORTS.index)
 
 
 def _cell(side: pl.DataFrame) -> dict[str, float]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -121,25 +122,6 @@ _ADVICE: dict[str, Any] = {
 }
 
 
-def cheapest_budgets(advice: pl.DataFrame) -> pl.DataFrame:
-    """The cheapest budget of each model and benchmark of `budget_advice` whose test holds and that saves something; and
-    the cheapest that more problems might confirm, where that is cheaper: undecided, with a difference within the
-    margin. Of the strategy that a server keeps budgets by.
-
-    Returns:
-        Rows of `advice`, at most two of a model and benchmark, none where all fail. Sorted as there.
-    """
-    place = ["model", "benchmark"]
-    advice = advice.filter(pl.col("saved_low") > 0, strategy=SERVED)
-    holds = advice.filter(verdict=NonInferiority.HOLDS).group_by(place, maintain_order=True).first()
-    open_ = advice.filter(pl.col("difference") >= -pl.col("margin"), verdict=NonInferiority.UNDECIDED)
-    open_ = open_.group_by(place, maintain_order=True).first()
-    cheaper = open_.join(holds.select(*place, least="cost"), on=place, how="left").filter(
-        (pl.col("cost") < pl.col("least")).fill_null(True)
-    )
-    return pl.concat([holds, cheaper.select(holds.columns)]).sort(*place, "cost")
-
-
 class Reason(StrEnum):
     """Why no budget of a model is advised."""
 
@@ -148,6 +130,10 @@ class Reason(StrEnum):
     NO_SAVING = "those within the margin of unlimited thinking are not shown to save anything"
     GUESSING = "the model is not shown to be better than guessing"
     BEATEN = "another budget or model of the table is shown to be better by more than the margin"
+
+
+Choices = Mapping[tuple[str, str], dict[str, Any] | Reason]
+"""By model and benchmark, of `choose_budget`."""
 
 
 def choose_budget(
@@ -187,3 +173,38 @@ def choose_budget(
             return row
         reason = Reason.BEATEN
     return reason
+
+
+def choose_budgets(advice: pl.DataFrame, problems: pl.DataFrame, guesses: Mapping[str, float] | None = None) -> Choices:
+    """`choose_budget` of every model and benchmark of the table.
+
+    Args:
+        guesses: accuracy of guessing, in [0, 1], by benchmark; 0 without.
+    """
+    places = problems.select("model", "benchmark").unique().sort("model", "benchmark")
+    return {
+        (model, benchmark): choose_budget(advice, problems, model, benchmark, (guesses or {}).get(benchmark, 0.0))
+        for model, benchmark in places.iter_rows()
+    }
+
+
+def advised_budgets(advice: pl.DataFrame, choices: Choices) -> pl.DataFrame:
+    """The budget that was chosen for each model and benchmark; and the cheapest that more problems might confirm, where
+    that is cheaper: undecided, with a difference within the margin, and shown to save something.
+
+    Returns:
+        Rows of `advice`, at most two of a model and benchmark. Sorted as there.
+    """
+    place = ["model", "benchmark"]
+    chosen = pl.DataFrame([row for row in choices.values() if isinstance(row, dict)], advice.schema)
+    open_ = advice.filter(
+        pl.col("saved_low") > 0,
+        pl.col("difference") >= -pl.col("margin"),
+        verdict=NonInferiority.UNDECIDED,
+        strategy=SERVED,
+    )
+    open_ = open_.group_by(place, maintain_order=True).first()
+    cheaper = open_.join(chosen.select(*place, least="cost"), on=place, how="left").filter(
+        (pl.col("cost") < pl.col("least")).fill_null(True)
+    )
+    return pl.concat([chosen, cheaper.select(chosen.columns)]).sort(*place, "cost")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import polars as pl
 
-from elastic_core.statistics.advice import cheapest_budgets
 from elastic_core.statistics.budgets import Distribution
 from elastic_core.statistics.estimates import FREE
 from elastic_core.statistics.responses import ResponseKind
@@ -45,41 +44,38 @@ def marginal(gains: pl.DataFrame) -> ReportTable | None:
 
 
 def advice(budgets: pl.DataFrame, costs: pl.DataFrame, unit: str) -> ReportTable | None:
-    """The budget to set, per benchmark and model: the cheapest within the margin of unconstrained accuracy. None where
-    there are no unconstrained responses to hold budgets against.
+    """The budget to set, per benchmark and model. None where none is advised, nor any near.
 
     Args:
+        budgets: of `advised_budgets`.
         costs: of every cell, in `unit`.
     """
     if budgets.is_empty():
         return None
     margin = margin_text(budgets)
     name, saved = "difference from unconstrained", "saved (%)"
-    frame = (
-        cheapest_budgets(budgets)
-        .join(costs, on=CELL, nulls_equal=True, how="left")
-        .select(
-            "benchmark",
-            "model",
-            pl.col("verdict").alias(f"within {margin}"),
-            pl.col("strategy").str.replace_all("_", " "),
-            budget=budget_text(),
-            **{
-                unit: pl.col("cost"),
-                f"{unit}, p95": pl.col("p95"),
-                **estimate(saved, "saved", ("saved_low", "saved_high")),
-                **estimate(name, "difference", DIFFERENCE),
-            },
-            problems="num_problems",
-            **{"problems that would decide": pl.col("problems_needed").cast(pl.Int64)},
-        )
+    frame = budgets.join(costs, on=CELL, nulls_equal=True, how="left").select(
+        "benchmark",
+        "model",
+        pl.col("verdict").alias(f"within {margin}"),
+        pl.col("strategy").str.replace_all("_", " "),
+        budget=budget_text(),
+        **{
+            unit: pl.col("cost"),
+            f"{unit}, p95": pl.col("p95"),
+            **estimate(saved, "saved", ("saved_low", "saved_high")),
+            **estimate(name, "difference", DIFFERENCE),
+        },
+        problems="num_problems",
+        **{"problems that would decide": pl.col("problems_needed").cast(pl.Int64)},
     )
     caption = (
         f"The cheapest budget of separate budgeting whose accuracy is shown to be at most {margin} below "
-        "unconstrained, and that saves something, by tests of non-inferiority from the largest budget down to the "
-        "first that fails. The bounds of the difference are one-sided, 95 % each. Undecided: a cheaper budget that is "
-        "within the margin as measured, but not shown to be; the last column says how many problems like these would "
-        "decide it. Saved is the share of an unconstrained response's cost."
+        "unconstrained, by tests of non-inferiority from the largest budget down to the first that fails; that saves "
+        "something, is better than guessing, and is not beaten by more than the margin. The bounds of the difference "
+        "are one-sided, 95 % each. Undecided: a cheaper budget that is within the margin as measured, but not shown to "
+        "be; the last column says how many problems like these would decide it. Saved is the share of an "
+        "unconstrained response's cost."
     )
     return ReportTable("budget_advice", "Which budget to set", caption, frame, frozenset({name, saved}))
 

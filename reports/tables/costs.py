@@ -109,7 +109,7 @@ def frontier(priced: pl.DataFrame, advised: pl.DataFrame, unit: str) -> ReportTa
 
     Args:
         priced: of `priced`.
-        advised: of `cheapest_budgets`.
+        advised: of `advised_budgets`.
         unit: of costs.
     """
     if priced.height < 2:

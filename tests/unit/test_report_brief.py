@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 
 from elastic_core.data.problems import Problem
+from elastic_core.statistics.advice import choose_budgets
 from reports.brief import brief, command, guesses, settings, told
 from reports.content import Setting
 from reports.summary import cell_problems, summarize
@@ -74,7 +75,7 @@ CELLS, PROBLEMS = summarize(ROWS), cell_problems(ROWS)
 
 
 def to_set(found: pl.DataFrame) -> tuple[list[Setting], str]:
-    chosen = settings(found, PROBLEMS, CELLS, "trained", 0.02, {})
+    chosen = settings(choose_budgets(found, PROBLEMS), CELLS, "trained", 0.02)
     return chosen, brief(PROBLEMS, chosen, [])[1]
 
 
@@ -108,7 +109,7 @@ def test_where_nothing_is_shown_nothing_is_set(columns: dict[str, object]) -> No
 def test_a_budget_for_one_benchmark_is_not_offered_for_another() -> None:
     rows = EVERYWHERE
     found = pl.concat([advice(), advice(benchmark="easy", verdict="fails")])
-    chosen = settings(found, cell_problems(rows), summarize(rows), "trained", 0.02, {})
+    chosen = settings(choose_budgets(found, cell_problems(rows)), summarize(rows), "trained", 0.02)
     assert [each.budget is None for each in chosen] == [True, False]
     sentence = brief(cell_problems(rows), chosen, [])[1]
     assert "48+32 for tasks like hard" in sentence and sentence.endswith("; for easy none is advised.")

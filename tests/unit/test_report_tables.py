@@ -5,7 +5,7 @@ import pytest
 
 from elastic_core.budget import TrainingBudget
 from elastic_core.statistics.accuracy import paired_differences
-from elastic_core.statistics.advice import budget_advice, cheapest_budgets
+from elastic_core.statistics.advice import advised_budgets, budget_advice, choose_budgets
 from elastic_core.statistics.budgets import (
     anytime_accuracy,
     anytime_differences,
@@ -202,16 +202,20 @@ def test_strategies_and_models_are_compared_at_equal_tokens_too(rows: pl.DataFra
     assert comparisons.equal_tokens(by_strategy.clear(), by_model.clear()) is None
 
 
-def test_the_advice_is_the_cheapest_budget_that_holds_with_its_cost_and_its_tail(rows: pl.DataFrame) -> None:
-    budgets = budget_advice(cell_problems(rows))
+def test_the_advice_is_the_cheapest_budget_that_holds_with_its_cost_and_its_tail() -> None:
+    rows = make_rows(strategies=["separate", "unconstrained"], budgets=[16, 48], num_problems=300).with_columns(
+        score=pl.lit(0.9)
+    )
+    problems = cell_problems(rows)
+    found = budget_advice(problems)
+    chosen = advised_budgets(found, choose_budgets(found, problems))
     costs = cell_costs(report_rows(rows.lazy()).collect(), TOKENS)
-    table = budget_tables.advice(budgets, costs, "tokens processed")
-    chosen = cheapest_budgets(budgets)
-    assert table is not None
+    table = budget_tables.advice(chosen, costs, "tokens processed")
+    assert table is not None and "holds" in table.frame["within 2 points"]
     assert table.frame["within 2 points"].to_list() == chosen["verdict"].to_list()
     assert table.frame["tokens processed"].to_list() == chosen["cost"].to_list()
     assert (table.frame["tokens processed, p95"] >= table.frame["tokens processed"]).all()
-    assert budget_tables.advice(budgets.clear(), costs, "tokens processed") is None
+    assert budget_tables.advice(chosen.clear(), costs, "tokens processed") is None
 
 
 def test_costs_have_a_mean_and_a_tail_under_every_model(rows: pl.DataFrame, summary: pl.DataFrame) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import paired_difference
+from elastic_core.statistics.advice import Choices, Reason, advised_budgets
 from elastic_core.statistics.seeds import seeds_as_one
 from elastic_core.sweep.grid import build_cells
 from reports.advice import more_tokens_hurt, production
@@ -194,8 +195,14 @@ def advice(**columns: object) -> pl.DataFrame:
     return pl.DataFrame([row | columns])
 
 
+def told(found: pl.DataFrame) -> list[str]:
+    holds = found.filter(verdict="holds").to_dicts()
+    choices: Choices = {("trained", "hard"): holds[0] if holds else Reason.NOT_SHOWN}
+    return production(found, advised_budgets(found, choices), choices, "trained", "tokens processed")
+
+
 def test_what_to_run_comes_with_its_cost_how_sure_it_is_and_what_is_not_known() -> None:
-    text, cannot_tell = production(advice(), "trained", "tokens processed")
+    text, cannot_tell = told(advice())
     assert text.startswith("On hard separate at 48+32 keeps trained at most 2 points less accurate than unconstrained")
     assert "difference -0.4 [-1.5, +0.7] points" in text and "100 problems" in text
     assert "0 of the 1 budgets of trained are undecided" in cannot_tell
@@ -203,16 +210,16 @@ def test_what_to_run_comes_with_its_cost_how_sure_it_is_and_what_is_not_known() 
 
 def test_a_cheaper_budget_that_is_undecided_says_how_many_problems_would_decide_it() -> None:
     cheaper = advice(think_budget=32, cost=70.0, low=-0.05, verdict="undecided", problems_needed=640.0)
-    text, _ = production(pl.concat([cheaper, advice().cast(cheaper.schema)]), "trained", "tokens processed")
+    text, _ = told(pl.concat([cheaper, advice().cast(cheaper.schema)]))
     assert "separate at 48+32 keeps trained" in text
     assert "undecided: separate at 32+32" in text and "about 640 problems" in text
 
 
 def test_where_nothing_holds_nothing_is_advised() -> None:
     failed = advice(difference=-0.3, low=-0.4, high=-0.2, verdict="fails")
-    text, _ = production(failed, "trained", "tokens processed")
-    assert text.startswith("On hard no budget of trained that saves something is shown to be within 2 points")
-    assert production(failed.clear(), "trained", "tokens processed") == []
+    text, _ = told(failed)
+    assert text == "On hard no budget of trained is advised: none is shown to be within 2 points of unlimited thinking."
+    assert told(failed.clear()) == []
 
 
 def test_the_deepest_fall_is_told_first_and_the_others_counted() -> None:

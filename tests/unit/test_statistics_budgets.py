@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.statistics import seeds
-from elastic_core.statistics.advice import MARGIN, Reason, budget_advice, cheapest_budgets, choose_budget
+from elastic_core.statistics.advice import MARGIN, Reason, advised_budgets, budget_advice, choose_budget, choose_budgets
 from elastic_core.statistics.budgets import (
     Distribution,
     anytime_accuracy,
@@ -69,13 +69,18 @@ def test_unconstrained_is_no_rung_and_no_common_problem_is_no_pair() -> None:
     assert marginal_accuracy(apart).is_empty()
 
 
+def shown(table: pl.DataFrame) -> pl.DataFrame:
+    advice = budget_advice(table)
+    return advised_budgets(advice, choose_budgets(advice, table))
+
+
 def test_the_advice_is_the_cheapest_that_holds_and_says_what_it_saves() -> None:
     table = problems({16: (0.5, 100), 64: (0.9, 150), 128: (0.9, 200), None: (0.9, 400)}, count=300)
     advice = budget_advice(table)
     assert advice["think_budget"].to_list() == [16, 64, 128]
     assert advice["verdict"].to_list() == ["fails", "holds", "holds"]
     assert advice["difference"].to_list() == pytest.approx([-0.4, 0, 0])
-    (chosen,) = cheapest_budgets(advice).to_dicts()
+    (chosen,) = shown(table).to_dicts()
     assert chosen["think_budget"] == 64
     assert chosen["saved"] == pytest.approx(1 - 151 / 401, abs=0.01)
     assert chosen["saved_low"] <= chosen["saved"] <= chosen["saved_high"]
@@ -84,7 +89,7 @@ def test_the_advice_is_the_cheapest_that_holds_and_says_what_it_saves() -> None:
 def test_equal_scores_on_few_problems_decide_nothing_and_say_how_many_would() -> None:
     table = problems({64: (0.5, 100), None: (0.5, 200)}, count=10)
     others = pl.when(pl.col("strategy") == "unconstrained").then(1 - pl.col("score")).otherwise("score")
-    (chosen,) = cheapest_budgets(budget_advice(table.with_columns(score=others))).to_dicts()
+    (chosen,) = shown(table.with_columns(score=others)).to_dicts()
     assert chosen["verdict"] == "undecided"
     assert chosen["problems_needed"] > 1000
 
@@ -93,7 +98,7 @@ def test_a_dearer_budget_that_holds_stands_beside_a_cheaper_one_that_is_undecide
     table = problems({64: (0.9, 100), 128: (0.9, 200), None: (0.9, 400)}, count=300)
     # The cheaper one is right about other problems, as often.
     turned = pl.when(pl.col("think_budget") == 64).then(pl.col("score").reverse().over("think_budget"))
-    found = cheapest_budgets(budget_advice(table.with_columns(score=turned.otherwise("score"))))
+    found = shown(table.with_columns(score=turned.otherwise("score")))
     assert found.select("think_budget", "verdict").rows() == [(64, "undecided"), (128, "holds")]
 
 
