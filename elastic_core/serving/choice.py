@@ -119,9 +119,7 @@ def _cross_fitted(sides: list[pl.DataFrame], chosen: dict[Effort, int], margin: 
             )
             estimates.append(mean_score(scored))
     return {
-        effort: estimates[0]._replace(
-            **{end: float(np.mean([getattr(each, end) for each in estimates])) for end in ("mean", "low", "high")}
-        )
+        effort: Estimate(*np.mean([each[:3] for each in estimates], axis=0).tolist(), *estimates[0][3:])
         for effort, estimates in found.items()
     }
 
