@@ -118,10 +118,11 @@ def _cross_fitted(sides: list[pl.DataFrame], chosen: dict[Effort, int], margin: 
                 half[other[_or_higher(effort, other)]] for half, other in zip(halves, others, strict=True)
             )
             estimates.append(mean_score(scored))
-    return {
-        effort: Estimate(*np.mean([each[:3] for each in estimates], axis=0).tolist(), *estimates[0][3:])
-        for effort, estimates in found.items()
-    }
+    crossed = {}
+    for effort, estimates in found.items():
+        mean, low, high = np.mean([each[:3] for each in estimates], axis=0).tolist()
+        crossed[effort] = estimates[0]._replace(mean=mean, low=low, high=high)
+    return crossed
 
 
 def _or_higher(effort: Effort, levels: Collection[Effort]) -> Effort:
