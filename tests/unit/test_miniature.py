@@ -42,7 +42,6 @@ def small_recipe(seed: int = 0) -> Recipe:
 
 
 @given(LEVELS, SEEDS, SPLITS)
-@settings(max_examples=30, deadline=None)
 def test_a_chain_keeps_its_promises(level: Level, seed: int, split: Split) -> None:
     fewest, most = problems.OPERANDS[level]
     for problem in problems.generate(level, 5, seed, split):
@@ -58,7 +57,6 @@ def test_a_chain_keeps_its_promises(level: Level, seed: int, split: Split) -> No
 
 
 @given(LEVELS, SEEDS, st.integers(0, 20), st.integers(0, 20))
-@settings(max_examples=30, deadline=None)
 def test_generation_is_deterministic_distinct_and_extends(level: Level, seed: int, num: int, more: int) -> None:
     longer = problems.generate(level, num + more, seed)
     assert problems.generate(level, num, seed) == longer[:num]
@@ -117,7 +115,6 @@ def test_markers_survive_decoding_without_special_tokens() -> None:
 
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126) | st.just("\n"), max_size=80))
-@settings(max_examples=100, deadline=None)
 def test_any_ascii_text_survives_a_round_trip(text: str) -> None:
     assume(vocab.UNK not in text)
     ids = tokenizer().encode(text, add_special_tokens=False)

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -44,7 +44,6 @@ def ask(number: int, seed: int, token: int = 9) -> tuple[int, Generate, int]:
     return number, Generate((token,), 1, (), Sampling()), seed
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=30))
 def test_every_request_is_answered_once_however_they_overlap(delays: list[int]) -> None:
     received = asyncio.run(replies([ask(i, delay) for i, delay in enumerate(delays)]))
