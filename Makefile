@@ -18,7 +18,7 @@ export TORCH_INDEX
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up doctor gpu test lint unit integration bench chaos rehearse nightly lock clean
+.PHONY: help install demo up doctor gpu test lint unit integration pins bench chaos rehearse nightly lock clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -59,6 +59,11 @@ lint: install ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+pins: INSTALL_FOR = for-tests
+pins: install ## Check what we rely on in verl, Ray, Prefect and torch as pinned, and record that it holds
+	$(BIN)/pytest tests/pins --timeout 1800 -n 2 --dist loadfile
+	cat infra/requirements/*.txt | sha256sum | cut -d ' ' -f 1 > tests/pins/passed
+
 bench: install ## Measure with every script in tests/bench, or those of BENCH; ends with a table of their figures
 	@$(BIN)/python -m tests.bench $(BENCH)
 
@@ -73,13 +78,13 @@ rehearse: install ## Rehearse every preset on this CPU and record which pass; ho
 	done; exit $${failed:-0}
 
 nightly: INSTALL_FOR = for-tests
-nightly: install ## make chaos, make rehearse and the bench of coverage, which make test leaves out; hours. Add its last line to docs/operate.md
+nightly: install ## make chaos, make pins, make rehearse and the bench of coverage, which make test leaves out; hours. Add its last line to docs/operate.md
 	@began=$$(date +%s); result=passed; \
-	for part in chaos rehearse "bench BENCH=coverage"; do $(MAKE) --no-print-directory $$part || result=failed; done; \
+	for part in chaos pins rehearse "bench BENCH=coverage"; do $(MAKE) --no-print-directory $$part || result=failed; done; \
 	echo "| $$(date -u +%F) | $$(git rev-parse --short HEAD) | $$((($$(date +%s) - began) / 60)) min | $$result |"; \
 	[ $$result = passed ]
 
-lock: install ## Renew infra/requirements from pyproject.toml; LOCK_ARGS=--upgrade moves every pin
+lock: install ## Renew infra/requirements from pyproject.toml; LOCK_ARGS=--upgrade moves every pin; then make pins
 	$(BIN)/python infra/lock.py $(LOCK_ARGS)
 
 clean: ## Remove .venv and caches; results in runs/ stay

@@ -73,7 +73,7 @@ def tokenizer_fingerprint(checkpoint: Path) -> str:
 class HashCache:
     """sha256 of files, computed again only when size or modification time has changed.
 
-    It trusts the file system's times: whoever changes a file and restores both size and time goes unnoticed.
+    It trusts the file system's times: a change that restores both size and time goes unnoticed.
     """
 
     def __init__(self, file: Path) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import httpx
 
 HOST = "127.0.0.1"
-"""Where processes of one machine listen for each other, and nobody else reaches them."""
+"""Where processes of one machine listen for each other, out of reach of others."""
 ON_LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 """Environment: by themselves gloo and NCCL listen on the interface that other machines reach this one by."""
 _RANGE = range(20_000, 32_768)

@@ -3,8 +3,8 @@
 torch's stores listen where they are called, and nowhere else (`install`).
 
 The process that hosts torch.distributed's TCPStore listens on every interface of its machine (torch 2.11 to 2.13), and
-a store asks nobody for a password: whoever reaches it reads and writes what the processes of a training agree on. Here
-it listens on the address that the others are told: loopback on one machine, and on a cluster the one that Ray has the
+asks for no password: any process that reaches it reads and writes what the processes of a training agree on. Here it
+listens on the address that the others are told: loopback on one machine, and on a cluster the one that Ray has the
 node by (`ray start --node-ip-address`).
 
 vLLM's processes come here by the entry point `vllm.general_plugins`, verl's by `verl.plugins`. torchrun is this module
@@ -14,7 +14,7 @@ run as a program, with torchrun's arguments:
 
 TransferQueue's sockets (0.1) take what anybody sends who reaches their ports, and unpickle it: on loopback any user of
 the machine could run a program as the one who trains. Under `protected` both sides prove that they have the training's
-key, and what they say is encrypted: CURVE, ZeroMQ's own. ZeroMQ drops without a word whoever does not.
+key, and what they say is encrypted: CURVE, ZeroMQ's own. ZeroMQ silently drops a peer that does not.
 
 verl (0.9.1) sends the weights, and handles of GPU memory, as pickles through a Unix socket in /tmp whose name can be
 guessed: another user who binds it first ends the training, or runs a program as the one who trains. `hide_weights` puts

@@ -1,4 +1,4 @@
-"""Processes that must not outlive whoever started them, however that one ends."""
+"""Processes that must not outlive their parent, however that one ends."""
 
 from __future__ import annotations
 

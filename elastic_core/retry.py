@@ -57,7 +57,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def _imported(*names: str) -> tuple[Any, ...]:
-    """Those classes whose module is imported, as it is by whoever raised one."""
+    """Those classes whose module is imported; where one was raised, it is."""
     found = (getattr(sys.modules.get(module), name, None) for module, _, name in (n.rpartition(".") for n in names))
     return tuple(each for each in found if each is not None)
 

@@ -1,4 +1,4 @@
-"""Seeds as functions of what is drawn, never of when: whoever goes on draws what an uninterrupted run would have."""
+"""Seeds as functions of what is drawn, never of when: a resumed run draws what an uninterrupted one would have."""
 
 from __future__ import annotations
 

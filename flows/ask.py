@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 THOUGHT, SOLUTION, FORCED, CUT_STYLE, TOLD = "dim", "default", "black on yellow", "bold red", "cyan"
 """Styles of rich's. What we wrote is in brackets too, for a terminal without colours."""
 _PATIENCE = PlaygroundParameters(run_seconds=7 * 24 * 3600)
-"""Nobody else waits for the engine: whoever asked ends what takes too long."""
+"""The engine has one user, who can interrupt a request that takes too long."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """All but tab and newline: a model's text must not move the terminal's cursor."""
 

@@ -36,7 +36,7 @@ def export_model(
         model: "trained", the last checkpoint, or "best", the one with the highest validation accuracy; where training
             had several seeds, of one of them: "trained@2".
         to: directory to copy it to; must not exist.
-        push: OWNER/NAME of a repository on the hub; made, for nobody else to see, if it is not there.
+        push: OWNER/NAME of a repository on the hub; made as a private one if it is not there.
 
     Returns:
         Path or address.

@@ -1,4 +1,4 @@
-"""The settings of the last `elastic run`, so that whoever looks at it need not repeat them."""
+"""The settings of the last `elastic run`, so that later commands need not repeat them."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def command(setting: Setting, preset: str, places: Mapping[str, str | list[str]]
     """What serves the model so; "" where there is no budget to set, or the model is behind a server already.
 
     Args:
-        preset: that the model belongs to; "" where nobody knows.
+        preset: that the model belongs to; "" where it is not known.
         places: as of `ReportSources`.
     """
     place = places.get(setting.model, setting.model)

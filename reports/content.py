@@ -97,7 +97,7 @@ class ReportSources:
         rows: the trajectory table (elastic_core.trajectory.SCHEMA) without problems that were not asked for; its models
             are named "base" and "trained" where the two are to be compared. It may be half done.
         trainings: of models of the table, by name.
-        asked: the whole sweep; None where nobody knows.
+        asked: the whole sweep; None where it is not known.
         problems: by benchmark and id, as far as they are known.
         latency: seconds of the work of a response, by model, as its engine was measured.
         provenance: what the numbers come from, name → value.
@@ -105,7 +105,7 @@ class ReportSources:
             data.
         remarks: Markdown for the part of a benchmark, by its name.
         ratings: of the Codeforces cells, in schema `reports.codeforces.RATINGS`.
-        preset: the preset that the table belongs to, by which published numbers are found; "" where nobody knows.
+        preset: the preset that the table belongs to, by which published numbers are found; "" where it is not known.
         places: of models that the preset does not make, by name: a directory, OWNER/NAME on the hub, or servers.
     """
 
@@ -158,7 +158,7 @@ class ReportTable:
         caption: what the numbers are and how many they rest on; plain text.
         frame: one row per line, in display units. A column "x" with "x low" and "x high" is an estimate, shown as one
             place "x [low, high]"; bounds may be infinite, and are null for a number that came without. Texts may be
-            written by anyone and are escaped by whoever renders them.
+            written by anyone and are escaped by the renderer.
         signed: columns whose numbers are shown with their sign.
     """
 

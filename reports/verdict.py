@@ -190,8 +190,8 @@ def cut_short(rows: pl.DataFrame) -> list[str]:
 
 
 def coverage(rows: pl.DataFrame, asked: Asked | None) -> str:
-    """Trajectories and cells, of those asked for; "" where nobody knows how many. What is there beyond that does not
-    count.
+    """Trajectories and cells, of those asked for; "" where their number is not known. What is there beyond that
+    does not count.
 
     Args:
         rows: of the trajectory table, of no other problems than were asked for.

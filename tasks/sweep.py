@@ -69,7 +69,7 @@ def measure(
     built = {name: read_problems(file) for name, file in benchmark_files.items()}
     problems = first_problems(built, stage.request.get("problems"))
     sweep = Sweep.of(stage, engine, checkpoints, problems, templates, endpoints)
-    # All inside: whoever queues for the table must not record it at the same time.
+    # Inside the lock: another flow that waits for the table must not record it at the same time.
     with sweep.store.writing(seconds_to_queue()):
         began = time.monotonic()
         run_id = tracker.ensure(stage.label, "sweep", parent)

@@ -70,7 +70,7 @@ def train_policy(
         result = {"model": str(directory / MODEL), "mlflow_run": run_id}
         link_run(tracker, run_id, "train-mlflow")
         with tracker.running(run_id):
-            if (directory / METRICS).exists():  # Whoever queued finds it done, and the model perhaps in use.
+            if (directory / METRICS).exists():  # Another flow finished it meanwhile.
                 return result | {"steps": checkpoint_steps(checkpoints)[-1]}
             resources = parameters.model_dump(include=RESOURCES)  # They may change on the way, and are no parameters.
             tags = {f"train.{name}": value for name, value in resources.items()}
@@ -157,7 +157,7 @@ def publish(stage: Stage, tracker: Tracker, run_id: str, checkpoints: Path, base
 
 
 class _Lines:
-    """Where the job's lines go: to Prefect, the training's own warnings also to whoever watches."""
+    """Where the job's lines go: to Prefect, the training's own warnings also to the terminal."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []

@@ -41,15 +41,11 @@ LONGEST = (
     "test_service_pages.py",
     "test_services.py",
     "test_sweep_ray.py",
-    "test_twins.py",
     "test_endpoint_plain.py",
     "test_endpoint.py",
     "test_grade_math.py",
     "test_serve.py",
-    "test_temporary_server.py",
     "test_local_ray.py",
-    "test_micro_batches_training.py",
-    "test_training_untied.py",
     "test_own_model.py",
 )
 """Files that begin first, so that all processes end together."""

@@ -80,7 +80,7 @@ def from_api(standings: Any, rating_changes: Any) -> Standings:
 
     Raises:
         ValueError: naming what is missing.
-        NoData: when nobody was rated.
+        NoData: when no participant was rated.
     """
     try:
         before = {change["handle"]: change["oldRating"] for change in rating_changes}

@@ -33,7 +33,7 @@ FIRST_WAIT = 0.5
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 30.0
 """Seconds until a connection stands, and until the next bytes come."""
 MAX_BYTES = 64 << 30
-"""Of a file whose size nobody knows before it comes."""
+"""Of a file whose size is not known in advance."""
 
 
 class Listing(NamedTuple):
@@ -169,7 +169,7 @@ class Network:
         resumed = response.status_code == 206
         start = part.stat().st_size if resumed else 0
         length = response.headers.get("Content-Length")
-        shown = {"initial": start, "desc": part.stem, "disable": None}  # Not where nobody watches.
+        shown = {"initial": start, "desc": part.stem, "disable": None}  # Not without a terminal.
         with (
             part.open("ab" if resumed else "wb") as file,
             tqdm.wrapattr(file, "write", total=start + int(length) if length else None, **shown) as counted,
@@ -235,7 +235,7 @@ def _explained(error: httpx.HTTPError, source: GitHub | Hub, revision: str, host
         login = f"accept its conditions at https://{source} and log in by `hf auth login`, or set HF_TOKEN"
         if code == "GatedRepo" or status == 403 or (status == 401 and source.gated):
             return UserError(f"{source} is gated (HTTP {status}): {login}")
-        if status == 401:  # The hub says so, too, of repositories that do not exist, when nobody is logged in.
+        if status == 401:  # The hub says so, too, of repositories that do not exist, when the user is not logged in.
             return UserError(f"{source} is gated, private or does not exist (HTTP 401): check its name, {login}")
         if code == "RepoNotFound":
             return UserError(f"{source}: no such data set on {host}; check its name")

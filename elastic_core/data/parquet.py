@@ -50,7 +50,7 @@ class TableWriter:
                     # Level 1 is as small as the default within a few percent, and several times as fast.
                     compression="zstd",
                     compression_level=1,
-                    # Both would copy texts of 100 MB, and nobody looks a row up by them.
+                    # Both would copy texts of 100 MB, and rows are never looked up by them.
                     use_dictionary=False,
                     write_statistics=False,
                 )

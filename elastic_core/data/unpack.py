@@ -16,7 +16,7 @@ PAGE = resource.getpagesize()
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """The type without dictionaries: whoever reads them would unpack them without bounds."""
+    """The type without dictionaries: a reader would unpack those without bounds."""
     if pa.types.is_dictionary(kind):
         return plain(kind.value_type)
     if pa.types.is_list(kind):
@@ -49,7 +49,7 @@ if __name__ == "__main__":
         main()
     except MemoryError:
         sys.exit("unpacks to more than there may be")
-    except BrokenPipeError:  # Nobody wants the rest.
+    except BrokenPipeError:  # The reader has closed the pipe.
         sys.stderr.close()
     except (pa.ArrowException, OSError) as error:
         sys.exit(" ".join(str(error).split()))

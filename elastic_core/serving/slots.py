@@ -42,7 +42,7 @@ class SlotBudgets:
         self._row = np.zeros(len(prompt_lengths), np.int64)
 
     def add(self, slot: int, budget: Budget | None) -> bool:
-        """Whoever had the slot has left. Returns whether there is anything to keep."""
+        """The request has left its slot. Returns whether there is anything to keep."""
         self._schedule.remove(slot)
         self._new.pop(slot, None)
         if budget is not None:

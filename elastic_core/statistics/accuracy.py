@@ -175,7 +175,7 @@ def problem_maj_at_k(rows: pl.DataFrame, k: int, by: Sequence[str] = ()) -> pl.D
 
     The majority vote is self-consistency (Wang et al. 2023). Answers are equal when their text is; one that could not
     be read is null and does not vote. Answers with equally many votes share the vote: each is chosen with the same
-    chance. A vote scores what rows with its answer score on average. Where nobody votes the score is that of the rows
+    chance. A vote scores what rows with its answer score on average. Without votes the score is that of the rows
     drawn, 0 as they are graded. So maj@1 is avg@1, and all-different answers leave avg@k.
 
     For k < n it is the exact expectation over all subsets of k samples, as in pass@k, from the number of samples behind

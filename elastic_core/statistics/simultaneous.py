@@ -1,6 +1,6 @@
 """Many paired differences looked at together: intervals that hold for all of them at once, and what follows from one.
 
-Whoever picks one of many cells by what was measured picks its luck as well. An interval that holds for all of them at
+The best of many measured cells is partly the luckiest one. An interval that holds for all of them at
 once holds for the one that was picked, however it was picked, and nothing has to be held back to confirm it.
 """
 

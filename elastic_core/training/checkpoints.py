@@ -218,7 +218,7 @@ def export(checkpoint: Path, output: Path) -> Path:
 
 
 def _correct_dtype(model: Path) -> None:
-    """verl 0.9.1 writes "bfloat16" into the configuration whatever the weights are, so whoever loads them rounds."""
+    """verl 0.9.1 writes "bfloat16" into the configuration whatever the weights are: loading would round them."""
     dtypes = {_DTYPES[tensor["dtype"]] for tensor in tensors(model).values()}
     if len(dtypes) != 1:
         raise ValueError(f"{model}: tensors of {', '.join(sorted(dtypes)) or 'no format'}; expected one format")

@@ -159,7 +159,7 @@ class CpuPlatform(PlatformBase):
             # the trainer uses the same ones.
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "OMP_NUM_THREADS": str(threads),
-            # Else the ranks of sampled tokens, which nobody asks for, are counted by a kernel that C++ compiles first.
+            # Else unused ranks of sampled tokens are counted by a kernel that C++ compiles first.
             "TORCH_COMPILE_DISABLE": "1",
         }
 

@@ -1,7 +1,7 @@
 """Training as a Ray job: submit or find it, follow it, stop it.
 
 A job's id begins with a function of its configuration, so a flow that died and is started again finds the job it had
-submitted. How it ends nobody can guess: Ray names files by it where others may write.
+submitted. It ends in random characters: Ray names files by it in a directory where others may write.
 """
 
 import asyncio

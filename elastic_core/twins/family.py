@@ -99,7 +99,7 @@ def build_tokenizer(family: Family) -> Any:
     tokenizer.decoder = decoders.ByteLevel()
     following = family.vocabulary
     for i, (text, special) in sorted(family.tokens.items()):
-        # Ids between them belong to tokens that nobody needs here.
+        # Ids between them belong to tokens that are not used here.
         tokenizer.add_tokens([AddedToken(f"<|reserved_{j}|>", normalized=False) for j in range(following, i)])
         added = AddedToken(text, special=special, normalized=False)
         (tokenizer.add_special_tokens if special else tokenizer.add_tokens)([added])

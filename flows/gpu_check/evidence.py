@@ -67,7 +67,7 @@ def find_machine() -> Machine:
 
 
 def facts(machine: Machine) -> dict[str, Any]:
-    """What whoever reads the evidence wants to know of the machine."""
+    """What a reader of the evidence wants to know about the machine."""
     import psutil
 
     installed = installed_versions()

@@ -157,6 +157,6 @@ class Guard:
 
 
 def _client(scope: Scope) -> str:
-    """Whoever has an IPv6 address has all of its network."""
+    """The owner of an IPv6 address has all of its network."""
     address = ipaddress.ip_address(scope["client"][0].partition("%")[0])
     return str(address if address.version == 4 else ipaddress.ip_network(f"{address}/64", strict=False))

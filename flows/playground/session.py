@@ -151,7 +151,7 @@ class Session:
 
     async def follow(self, run: Run) -> AsyncIterator[bool]:
         """Perform the run, for another thread's loop: again and again False, when the run's attempts tell how far they
-        are, and True at the end. It is cancelled with whoever iterates.
+        are, and True at the end. It is cancelled when its caller is.
 
         Raises:
             UserError: as `perform`.
@@ -173,7 +173,7 @@ class Session:
                 attempt.trajectory = attempt.follower.so_far()
 
     def preload(self, models: Sequence[str]) -> None:
-        """Begin to start the models' engines. Whether that fails is told to whoever uses them."""
+        """Begin to start the models' engines. A failure is raised to the callers that use them."""
         asyncio.run_coroutine_threadsafe(self._preload(models), self._loop)
 
     async def _preload(self, models: Sequence[str]) -> None:

@@ -253,7 +253,7 @@ def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path]
     if single and len(models) > 1 and any(len(STRATEGIES[name].roles) > 1 for name in sweep.strategies):
         models.append(f"{models[0]}>{models[1]}")
     budgets = [BUDGET, SMALLER] if len(sweep.budgets) > 1 else [BUDGET]
-    # Nobody else's server is part of a rehearsal: the base stands in for what it runs.
+    # A rehearsal asks no server: the base stands in for the model behind it.
     stand_in = str(twins.get(settings.base, BASE))
     return {
         **{name: value for name, value in values.items() if name != "tokenizers"},

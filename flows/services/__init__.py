@@ -2,7 +2,7 @@
 
 Both servers keep their data in SQLite, where `elastic run` without a server keeps it too, so that all runs are seen; or
 in a PostgreSQL server of the user's, for many runs at once. Both ask for a password, generated at the first start:
-whoever may start a flow run may run any program as this user.
+a user who may start a flow run may run any program as this user.
 
 Not started: a service the user already has, named by PREFECT_API_URL or an http MLFLOW_TRACKING_URI.
 Not promised: encryption. Listening on more than loopback wants a proxy in front that adds TLS.
@@ -68,7 +68,7 @@ class ServicesParameters:
 
     @property
     def directory(self) -> Path:
-        """Logs and passwords; nobody else may enter it."""
+        """Logs and passwords; private to the user."""
         return self.runs.resolve() / "services"
 
     @property

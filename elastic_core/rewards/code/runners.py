@@ -192,7 +192,7 @@ def _value(answer: bytes) -> Any:
 
 
 def _read(answer: bytes, key: str) -> Any:
-    """An answer's content under its only key; whoever answered is not trusted."""
+    """An answer's content under its only key; the sender is not trusted."""
     try:
         ((kind, content),) = json.loads(answer, parse_int=parse_int).items()
     except (ValueError, AttributeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""A sandbox for programs that nobody has read, on bubblewrap.
+"""A sandbox for untrusted programs, on bubblewrap.
 
 Covered:
 - The file system: a program sees Python, its standard library, the C libraries that these need, `harness`, and numpy
@@ -77,7 +77,7 @@ class SandboxFailed(GradingFailed):
 
 
 class ProgramFailed(Exception):
-    """The program is at fault. Why, as a status, and in words for whoever debugs."""
+    """The program is at fault. Why, as a status, and in words for debugging."""
 
     def __init__(self, status: GradeStatus, reason: str) -> None:
         super().__init__(reason)

@@ -26,7 +26,7 @@ _NEW_NAMESPACES = 0x7E020000  # all CLONE_NEW… flags
 _THREAD = 0x00010000  # CLONE_THREAD
 _CLONE3 = 435
 _NEWER = 463
-"""The first call that nobody looked at: setxattrat. On x86_64 another numbering of all calls, x32, begins above it."""
+"""The first call that was not reviewed: setxattrat. On x86_64 another numbering of all calls, x32, begins above it."""
 _DENIED_EVERYWHERE = (
     *(425, 426, 427),  # io_uring_setup, io_uring_enter, io_uring_register
     *(428, 429, 430, 431, 432, 433, 442),  # open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr

@@ -246,7 +246,7 @@ def _canonical(word: str) -> str:
     if word in _CANONICAL:
         return _CANONICAL[word]
     lower = word.lower()
-    # M is not m, but nobody means another unit by Inches.
+    # M is not m, but Inches means no other unit.
     return _CANONICAL.get(lower, lower.removesuffix("s")) if len(word) > 3 else word
 
 

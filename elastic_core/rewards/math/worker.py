@@ -1,7 +1,7 @@
 """A process that compares answers by computer algebra (math-verify), one at a time: `python -m` this module.
 
 It imports what that takes and forks a child, which reads requests from standard input and writes verdicts to standard
-output, a line of JSON each. Whoever started it holds the clock, and asks by a signal for another child when one takes
+output, a line of JSON each. The parent process holds the clock, and asks by a signal for another child when one takes
 too long.
 
 Nothing here evaluates Python. math-verify's parser of plain expressions, which does, is not asked. Its LaTeX parser

@@ -67,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True)
 class _Once:
-    """An engine that is asked every question once: whoever asks it again gets the same answer."""
+    """An engine that answers every question once; the same question again gets the same answer."""
 
     engine: Engine
     asked: dict[Generate, "asyncio.Future[Completion]"] = field(default_factory=dict)

@@ -252,7 +252,7 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._loops: dict[str, ElasticAgentLoop] = {}
-        # Who gets a handle of the servers imports their class, and vLLM with it. Nobody waits for this process yet.
+        # A handle of the servers imports their class, and vLLM with it. No other process waits for this one yet.
         server_class()
 
     def connect(self, llm_client: Any, reward_handles: Any) -> None:

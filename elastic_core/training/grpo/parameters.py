@@ -9,7 +9,7 @@ from elastic_core.budget import Budget, TokenRange, TrainingBudget
 from elastic_core.training.algorithms.cuts import Weighting, check_cuts, even_cuts, halved_cuts, shares
 
 DEADLINES = {"start_timeout_seconds", "step_timeout_seconds"}
-"""Settings of whoever follows a training, which change nothing in it."""
+"""Settings of how a training is observed; they do not change its result."""
 
 RESOURCES = DEADLINES | {
     *("nodes", "gpus_per_node", "tensor_parallel", "rollout_workers", "max_sequences"),

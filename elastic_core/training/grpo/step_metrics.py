@@ -31,7 +31,7 @@ EVERY_STEP = (
 _ACCURACY = re.compile(r"val-core/.+/acc/mean(@|_at_)(?P<samples>\d+)")
 """verl's avg@k of a validation set; MLflow takes no @."""
 WARNING = "training warning: "
-"""How the line begins, for whoever follows the log."""
+"""How the line begins, for readers of the log."""
 IDLE_STEPS = 5
 """Steps without a gradient that have to pass in a row: one or two happen to any small batch."""
 AGREEMENT = "training/rollout_actor_probs_pearson_corr"
@@ -88,7 +88,7 @@ class StepMetrics:
         self._recorded.add(step)
 
     def finish(self) -> None:
-        """verl calls it at the end. The run is ended by whoever began it."""
+        """verl calls it at the end. The caller that began the run ends it."""
 
 
 def validation_of(metrics: Mapping[str, Any]) -> Validation | None:

@@ -50,7 +50,7 @@ def start() -> Start:
             # At the soft limit of CPU time a process gets SIGXCPU, which tells the cause; at the hard one SIGKILL.
             hard = int(limit) + (name == "CPU")
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (int(limit), hard))
-    # A program's messages are nobody's, and a pipe that nobody reads would block it.
+    # A program's messages are not used, and a pipe without a reader would block it.
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 2)
     os.close(null)

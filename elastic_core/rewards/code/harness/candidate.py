@@ -1,6 +1,7 @@
 """Holds the model's program and answers calls of what it defines.
 
-Everything here is in the program's reach, so nothing here is believed: an answer is data, and whoever asked compares.
+Everything here is in the program's reach, so nothing here is believed: an answer is data, and the asking process
+compares it.
 
 Requests are lists, answers objects of one key:
     ["load", program]                     → {"names": […]}, the callables it defines

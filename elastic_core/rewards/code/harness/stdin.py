@@ -1,7 +1,7 @@
 """Runs a program once for each test, in a process of its own each time.
 
 The program's input and output are files without a name that the grader made and reads: a program finds the size of its
-input by `os.fstat(0)`, and its output passes through nobody's hands. Its process has no other open descriptor.
+input by `os.fstat(0)`, and its output goes straight to a file. Its process has no other open descriptor.
 """
 
 from __future__ import annotations
