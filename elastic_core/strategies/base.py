@@ -80,7 +80,6 @@ class Strategy:
             begins with the prefix of the one before, by which a sweep tells what can no longer be drawn. A strategy
             that draws several times from one prefix and keeps some does not share: what was chosen has another law
             than what is drawn.
-        native: whether it leaves the budget to the engine, which has to keep budgets.
         thinks: whether it needs think markers; one that does runs with no model that lacks them.
         max_translated_tokens: most tokens, beside the budget, that a navigator draws in a tokenizer of its own; 0 where
             it has none. A row has its replies in the solver's tokens, and does not tell what was drawn.
@@ -93,7 +92,6 @@ class Strategy:
     roles: tuple[str, ...] = ("policy",)
     prolongs: bool = False
     shares: bool = True
-    native: bool = False
     thinks: bool = True
     max_translated_tokens: int = 0
     max_forced_tokens: Callable[[Markers], int] = lambda markers: 0
