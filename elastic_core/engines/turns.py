@@ -21,14 +21,14 @@ class Turns:
     def __init__(self) -> None:
         self._open: dict[Turn, None] = {}
 
-    def add(self, prefix: Prefix, *, stays: bool = False) -> Turn:
+    def add(self, prefix: Prefix) -> Turn:
         """A turn after all others, to be used as a context: at its end the rollout draws no more.
 
         Args:
-            prefix: what its first request begins with.
-            stays: it may return to this prefix after every request.
+            prefix: what its first request begins with. The empty one is kept to the end: it is for rollouts whose
+                requests need not begin with those before.
         """
-        turn = Turn(self, prefix, stays)
+        turn = Turn(self, prefix)
         self._open[turn] = None
         return turn
 
@@ -52,10 +52,9 @@ class Turn:
         prefix: everything that it may yet draw begins with it.
     """
 
-    def __init__(self, turns: Turns, prefix: Prefix, stays: bool) -> None:
+    def __init__(self, turns: Turns, prefix: Prefix) -> None:
         self.prefix = prefix
         self._turns = turns
-        self._stays = stays
         self._waiting: list[asyncio.Future[None]] = []
 
     def __enter__(self) -> Turn:
@@ -69,7 +68,7 @@ class Turn:
 
     def reach(self, prefix: Prefix) -> None:
         """The rollout goes on from here."""
-        if not self._stays and prefix != self.prefix:
+        if self.prefix and prefix != self.prefix:
             self.prefix = prefix
             self._wake()
 

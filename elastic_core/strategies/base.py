@@ -76,11 +76,10 @@ class Strategy:
         instruction: what the prompt asks for in addition, by budget.
         roles: who is asked, "policy" alone or several that may be different models.
         prolongs: whether it goes on thinking after the model ended the thought.
-        shares: whether its sampled tokens are draws that the continuation memo may hand to others.
-        redraws: whether it draws from one prefix several times, and keeps some. A row does not tell which it kept, so a
-            resumed sweep learns nothing from it: what was chosen has another law than what is drawn. Of others each
-            request begins with the prefix of the one before, by which a sweep tells what they can no longer draw.
-        native: whether it leaves the budget to the engine, which has to keep budgets.
+        shares: whether its sampled tokens are draws that the continuation memo may hand to others. Each request then
+            begins with the prefix of the one before, by which a sweep tells what can no longer be drawn. A strategy
+            that draws several times from one prefix and keeps some does not share: what was chosen has another law
+            than what is drawn.
         thinks: whether it needs think markers; one that does runs with no model that lacks them.
         max_translated_tokens: most tokens, beside the budget, that a navigator draws in a tokenizer of its own; 0 where
             it has none. A row has its replies in the solver's tokens, and does not tell what was drawn.
@@ -93,8 +92,6 @@ class Strategy:
     roles: tuple[str, ...] = ("policy",)
     prolongs: bool = False
     shares: bool = True
-    redraws: bool = False
-    native: bool = False
     thinks: bool = True
     max_translated_tokens: int = 0
     max_forced_tokens: Callable[[Markers], int] = lambda markers: 0

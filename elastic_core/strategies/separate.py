@@ -54,6 +54,4 @@ def separate_native(prompt_ids: tuple[int, ...], budget: Budget, markers: Marker
     return draft.finish(start, thinking, solution).check(budget)
 
 
-SEPARATE_NATIVE = Strategy(
-    separate_native, roles=("policy",), shares=False, native=True, max_forced_tokens=lambda markers: 1
-)
+SEPARATE_NATIVE = Strategy(separate_native, roles=("policy",), shares=False, max_forced_tokens=lambda markers: 1)

@@ -15,12 +15,10 @@ from elastic_core.trajectory import Trajectory
 class Chain(NamedTuple):
     """Attributes:
     prompt: that they have in common; None of a cell that shares nothing, and needs no turn.
-    returns: of each cell, whether it may draw from its prompt again.
     """
 
     cells: Sequence[Cell]
     prompt: tuple[int, ...] | None = None
-    returns: Sequence[bool] = ()
 
 
 async def run_chain(
@@ -40,7 +38,7 @@ async def run_chain(
     num_finished = 0
 
     def turn_of(number: int) -> Turn | None:
-        return None if chain.prompt is None else turns.add(chain.prompt, stays=chain.returns[number])
+        return None if chain.prompt is None else turns.add(chain.prompt)
 
     async def run(number: int, turn: Turn | None) -> None:
         nonlocal num_finished

@@ -198,7 +198,7 @@ class _Run:
             else:
                 yield Chain((cell,))
         for prompt, cells in shared.items():
-            yield Chain(tuple(cells), prompt, [not prompt or self.strategy(cell).redraws for cell in cells])
+            yield Chain(tuple(cells), prompt)
 
     def strategy(self, cell: Cell) -> Strategy:
         return self.prompts.strategies[cell.strategy]

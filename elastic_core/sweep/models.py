@@ -17,6 +17,7 @@ from elastic_core.markers import Markers, chat_prompt, load_markers
 from elastic_core.strategies import STRATEGIES, Strategy
 from elastic_core.strategies.chat import CHAT_STRATEGIES
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, Templates
+from elastic_core.strategies.separate import SEPARATE_NATIVE
 from elastic_core.sweep.grid import Cell, build_cells, checkpoints, split_model
 from elastic_core.sweep.rows import ChatRows, RowBuilder
 
@@ -77,7 +78,7 @@ class SweepModel:
     @property
     def keeps_budgets(self) -> bool:
         """Whether a strategy of it leaves the budget to its engine."""
-        return any(STRATEGIES[cell.strategy].native for cell in self.cells if cell.strategy in STRATEGIES)
+        return any(STRATEGIES[cell.strategy] is SEPARATE_NATIVE for cell in self.cells)
 
     def replicas(self, engine: EngineParameters) -> int:
         """Engines, or servers, side by side."""

@@ -70,7 +70,7 @@ def learn(
     """Enter what rows of one sample hold into the memos of the checkpoints that drew it, by name."""
     for row in rows.iter_rows(named=True):
         strategy = row["strategy"]
-        if not prompts.strategies[strategy].shares or prompts.strategies[strategy].redraws:
+        if not prompts.strategies[strategy].shares:
             continue
         prompt = prompts.ids(problem, strategy, Budget(row["think_budget"], row["solution_budget"]))
         response = tuple(row["response_ids"])

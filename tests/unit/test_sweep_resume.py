@@ -13,9 +13,7 @@ from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo
-from elastic_core.markers import Markers
-from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling, Strategy
-from elastic_core.strategies.base import Draft, StrategyRun
+from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.sweep import resume
 from elastic_core.sweep.grid import Cell
@@ -23,7 +21,7 @@ from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.resume import StoredRows, draws, learn
 from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.sweep.store import Manifest, TrajectoryStore
-from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
+from elastic_core.trajectory import Trajectory
 from tests.scripted import ScriptedEngine
 from tests.unit.test_memo import CELLS, END, EOS, MARKERS, WORD, Wanted, prompt
 
@@ -145,31 +143,6 @@ def test_rows_of_thought_templates_teach_nothing_to_a_sweep_that_has_none() -> N
     memo = ContinuationMemo(ScriptedEngine(token))
     learn({"base": memo}, rows([((REASONFLUX_ZERO, budget), done)]), _Prompts(), PROBLEM, Sampling())  # type: ignore[arg-type]
     assert knows_nothing(memo, ("separate", budget))
-
-
-def test_rows_of_the_longer_of_two_draws_teach_nothing() -> None:
-    """Else every cell after a resume would draw on the longer one, which is longer than a draw is on average."""
-
-    def decode(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
-        draft = Draft(prompt_ids, sampling.logprobs)
-        both = []
-        for number in (0, 1):
-            both.append((yield Generate(draft.prefix, budget.limited, markers.end_of_text, sampling, draw=number)))
-        draft.sampled(max(both, key=lambda one: len(one.tokens)))
-        return draft.finish(0, ThinkFinish.NOT_APPLICABLE, SolutionFinish.LENGTH)
-
-    class Longest(_Prompts):
-        strategies = STRATEGIES | {"longest": Strategy(decode, redraws=True)}
-
-        def ids(self, problem: Problem, strategy: str, budget: Budget) -> tuple[int, ...]:
-            return prompt("vanilla", budget)
-
-    cell = ("longest", Budget(4, 4))
-    rollout = decode(prompt("vanilla", cell[1]), cell[1], MARKERS, Sampling())
-    done = asyncio.run(drive(rollout, {"policy": ContinuationMemo(ScriptedEngine(token))}, 5))
-    memo = ContinuationMemo(ScriptedEngine(token))
-    learn({"base": memo}, rows([(cell, done)]), Longest(), PROBLEM, Sampling())  # type: ignore[arg-type]
-    assert knows_nothing(memo, ("vanilla", cell[1]))
 
 
 def knows_nothing(memo: ContinuationMemo, cell: Wanted) -> bool:
