@@ -18,6 +18,7 @@ from elastic_core.ray_cluster import RayCluster
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.reasonflux_zero import TemplateParameters
 from elastic_core.sweep.grid import (
+    OTHERS,
     build_cells,
     checkpoint_names,
     checkpoints,
@@ -26,7 +27,6 @@ from elastic_core.sweep.grid import (
     split_model,
     without_seed,
 )
-from elastic_core.sweep.samples import OTHERS
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.sft_parameters import SftParameters
 from flows.served_models import check_endpoints, endpoints_of, with_levels

@@ -15,8 +15,7 @@ import polars as pl
 from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.data.problems import Problem
 from elastic_core.statistics.cost import CostModel
-from elastic_core.sweep.grid import Cell
-from elastic_core.sweep.samples import Samples
+from elastic_core.sweep.grid import Cell, Samples
 from reports.codeforces import RATINGS
 from reports.parameters import ReportParameters
 

@@ -12,7 +12,7 @@ from elastic_core.rewards.grade import UNANSWERED
 from elastic_core.statistics.accuracy import score_differences
 from elastic_core.statistics.estimates import Estimate, pooled, seed_columns
 from elastic_core.statistics.responses import ResponseKind
-from elastic_core.sweep.samples import samples_of, within
+from elastic_core.sweep.grid import samples_of, within
 from elastic_core.sweep.sound import Whole
 from elastic_core.trajectory import BUDGET, CELL, ThinkFinish
 from reports.claims import BASE, TRAINED, VANILLA

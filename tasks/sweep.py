@@ -25,11 +25,9 @@ from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.strategies import Sampling
 from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
-from elastic_core.sweep.grid import first_problems, rows_of
-from elastic_core.sweep.lengths import known_lengths, longest_first
+from elastic_core.sweep.grid import Samples, first_problems, rows_of, samples_text, within
 from elastic_core.sweep.models import SweepModel, sweep_models
-from elastic_core.sweep.plan import SweepPlan, plan_sweep
-from elastic_core.sweep.samples import Samples, samples_text, within
+from elastic_core.sweep.plan import SweepPlan, known_lengths, longest_first, plan_sweep
 from elastic_core.sweep.stopping import next_samples, projection, widest
 from elastic_core.sweep.table import SweepTable, Throughput, bytes_per_token
 from elastic_core.trajectory import KEY

@@ -10,9 +10,55 @@ out token by token as if the rollouts had run one after the other.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from types import TracebackType
+from typing import TypeVar
 
 Prefix = tuple[int, ...]
+Cell = TypeVar("Cell")
+Result = TypeVar("Result")
+
+
+async def run_in_turns(
+    cells: Sequence[Cell],
+    prompt: Prefix | None,
+    attempt: Callable[[Cell, Turn | None], Awaitable[Result | None]],
+    finish: Callable[[Cell, Result], Awaitable[None]],
+) -> None:
+    """Run cells as if one came after the other, side by side once their trunk is drawn, and finish them in this order.
+
+    Args:
+        cells: of one sample.
+        prompt: that they begin with; None of cells that share nothing, and need no turns.
+        attempt: draws a cell's trajectory in its turn; None where it failed.
+        finish: takes a trajectory. What it took at any moment are the first ones, so whoever rebuilds the memo from
+            them goes on where a run of one cell after the other would.
+    """
+    turns = Turns()
+    ended: dict[int, Result | None] = {}
+    num_finished = 0
+
+    def next_turn() -> Turn | None:
+        return None if prompt is None else turns.add(prompt)
+
+    async def run(number: int, turn: Turn | None) -> None:
+        nonlocal num_finished
+        with turn or nullcontext():
+            ended[number] = await attempt(cells[number], turn)
+        while num_finished in ended:
+            cell, result = cells[num_finished], ended.pop(num_finished)
+            num_finished += 1
+            if result is not None:
+                await finish(cell, result)
+
+    async with asyncio.TaskGroup() as group:
+        trunk = next_turn()
+        group.create_task(run(0, trunk))
+        if trunk is not None:
+            await trunk.moved()  # Before that the others could only wait, each as a task of its own.
+        for number in range(1, len(cells)):
+            group.create_task(run(number, next_turn()))
 
 
 class Turns:

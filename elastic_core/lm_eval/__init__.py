@@ -17,7 +17,7 @@ import yaml
 from elastic_core.data.problems import Problem
 from elastic_core.files import write_text
 from elastic_core.rewards.grade import THINK_END
-from elastic_core.sweep.samples import Samples, samples_of, samples_text
+from elastic_core.sweep.grid import Samples, samples_of, samples_text
 
 VERSION = "0.4.13"
 """Of lm_eval, that the tasks were tried with."""

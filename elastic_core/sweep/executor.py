@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 
 from elastic_core.engines.base import Engine, Limited, RequestFailed, drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
-from elastic_core.engines.turns import Turn
+from elastic_core.engines.turns import Prefix, Turn, run_in_turns
 from elastic_core.strategies import Completion, Generate, Sampling, Strategy
-from elastic_core.sweep.chain import Chain, run_chain
 from elastic_core.sweep.grid import Cell, checkpoints
 from elastic_core.sweep.lanes import Lanes, Place, Replica
 from elastic_core.sweep.models import Prompts, Questions
@@ -182,23 +181,22 @@ class _Run:
 
         with place:
             async with asyncio.TaskGroup() as group:
-                for chain in self.chains(unit):
-                    group.create_task(run_chain(chain, attempt, finish))
+                for prompt, cells in self.by_prompt(unit):
+                    group.create_task(run_in_turns(cells, prompt, attempt, finish))
 
-    def chains(self, unit: Work) -> Iterator[Chain]:
+    def by_prompt(self, unit: Work) -> Iterator[tuple[Prefix | None, Sequence[Cell]]]:
         """Cells that share, by prompt, as only those share anything; and each other one by itself. Prefixes in two
         tokenizers tell nothing of each other, so cells that translate run one after the other: every prefix begins with
         the empty one."""
-        shared: dict[tuple[int, ...], list[Cell]] = {}
+        shared: dict[Prefix, list[Cell]] = {}
         for cell in unit.cells:
             if self.plan.sharing == "memo" and self.strategy(cell).shares:
                 translates = self.strategy(cell).max_translated_tokens > 0
                 prompt = () if translates else self.prompts.ids(unit.problem, cell.strategy, cell.budget)
                 shared.setdefault(prompt, []).append(cell)
             else:
-                yield Chain((cell,))
-        for prompt, cells in shared.items():
-            yield Chain(tuple(cells), prompt)
+                yield None, [cell]
+        yield from shared.items()
 
     def strategy(self, cell: Cell) -> Strategy:
         return self.prompts.strategies[cell.strategy]

@@ -1,5 +1,5 @@
-"""What a sweep measures: its cells (which strategy runs under which budget, for which model), and which of a
-benchmark's problems.
+"""What a sweep measures: its cells (which strategy runs under which budget, for which model), which of a benchmark's
+problems, and how often each.
 
 Problems are taken in the order of a hash of their names, whatever the sweep's seed: the same in every sweep and report,
 and blind to what becomes of them. So a smaller number is a subset of a larger one: raising it adds problems to a table
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from elastic_core.data.problems import Problem
 
 UNLIMITED_BUDGET = Budget(None, None)
+
+Samples = int | Mapping[str, int]
+"""Samples per problem and cell, of every benchmark or by its name; those that are not named have that of `OTHERS`."""
+
+OTHERS = "default"
 
 _SWAP = ">"
 _SEED = "@"
@@ -191,3 +196,28 @@ def rows_of(ids: Mapping[str, Iterable[str]]) -> pl.Expr:
     """Whether a row of a trajectory table is of one of these problems, by benchmark."""
     wanted = [(pl.col("benchmark") == name) & pl.col("problem").is_in(sorted(chosen)) for name, chosen in ids.items()]
     return pl.any_horizontal(wanted) if wanted else pl.lit(False)
+
+
+def samples_of(samples: Samples, benchmark: str) -> int:
+    """Raises:
+    KeyError: for a benchmark that is not named, where there is no number for others.
+    """
+    if isinstance(samples, int):
+        return samples
+    return samples[benchmark] if benchmark in samples else samples[OTHERS]
+
+
+def within(samples: Samples) -> pl.Expr:
+    """Whether a row of a trajectory table is one of these samples: the table may hold more."""
+    if isinstance(samples, int):
+        return pl.col("sample") < samples
+    number = pl.col("benchmark").cast(pl.String).replace_strict(samples, default=samples.get(OTHERS, 0))
+    return pl.col("sample") < number
+
+
+def samples_text(samples: Samples) -> str:
+    """ "16 samples", or "codeforces 8, others 16 samples"."""
+    if isinstance(samples, int):
+        return f"{samples} samples"
+    named = [f"{'others' if name == OTHERS else name} {number}" for name, number in samples.items()]
+    return f"{', '.join(named)} samples"

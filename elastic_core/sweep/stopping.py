@@ -18,8 +18,7 @@ import polars as pl
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.estimates import column_of, problem_table
-from elastic_core.sweep.grid import Cell
-from elastic_core.sweep.samples import Samples
+from elastic_core.sweep.grid import Cell, Samples
 from elastic_core.trajectory import CELL
 
 GROWTH = 1.5

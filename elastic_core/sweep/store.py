@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from elastic_core.errors import UserError
 from elastic_core.files import LockHeld, exclusive, replacing, write_text
-from elastic_core.sweep.keys import Keys, keys_of
 from elastic_core.trajectory import KEY, SCHEMA
 
 MANIFEST = "manifest.json"
@@ -26,6 +26,7 @@ MANIFEST = "manifest.json"
 
 _SHARDS = "rows-*.parquet"
 _KEY = list(KEY)
+_TEXT = [name for name in _KEY if SCHEMA[name] == pl.String]
 
 
 class ManifestMismatch(UserError):
@@ -100,7 +101,7 @@ class TrajectoryStore:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._keys: Keys | None = None  # Held while writing.
+        self._keys: _Keys | None = None  # Held while writing.
 
     def shards(self) -> list[Path]:
         """Files of the rows there are now."""
@@ -126,8 +127,8 @@ class TrajectoryStore:
         """The key columns of every row there is, texts as categories, and the path of its shard."""
         return (self._read_keys() if self._keys is None else self._keys).frame()
 
-    def _read_keys(self) -> Keys:
-        return Keys(keys_of(pl.read_parquet(file, columns=_KEY), str(file)) for file in self.shards())
+    def _read_keys(self) -> _Keys:
+        return _Keys(_keys_of(pl.read_parquet(file, columns=_KEY), str(file)) for file in self.shards())
 
     def joined_with(self, manifest: Manifest) -> Manifest:
         """What the table's manifest is when rows of this one join.
@@ -172,7 +173,7 @@ class TrajectoryStore:
             return
         last = max((int(shard.stem.rpartition("-")[2]) for shard in self.shards()), default=-1)
         target = self.directory / f"rows-{last + 1:06d}.parquet"
-        new = keys_of(rows, str(target))
+        new = _keys_of(rows, str(target))
         repeated = self._keys.repeated(new)
         if not repeated.is_empty():
             raise DuplicateKey(f"{self.directory}: {repeated.height} rows have a key twice, such as {repeated.row(0)}")
@@ -211,3 +212,51 @@ def locked(directory: Path, wait_seconds: float = 0) -> Iterator[None]:
         raise TableLocked(
             f"{directory}: {holder} is writing this table; wait for it, stop it, or use another directory"
         ) from None
+
+
+def _keys_of(rows: pl.DataFrame, shard: str) -> pl.DataFrame:
+    """The key columns of one shard's rows and its name; texts as categories: they are all that stays in memory of a
+    table however long."""
+    texts = pl.col(_TEXT).cast(pl.Categorical)
+    return rows.select(_KEY).with_columns(texts, shard=pl.lit(shard).cast(pl.Categorical))
+
+
+class _Keys:
+    """Keys of all rows while a table is written: what is new is held against them in a time that does not grow with it.
+    Their hashes are in sorted runs, each at least twice as long as the next: there are few."""
+
+    def __init__(self, keys: Iterable[pl.DataFrame]) -> None:
+        self._frames: list[pl.DataFrame] = [_keys_of(pl.DataFrame(schema=SCHEMA), "")]
+        self._hashes: list[np.ndarray] = []
+        for frame in keys:
+            self.add(frame)
+
+    def frame(self) -> pl.DataFrame:
+        """All of them, as `_keys_of` has them."""
+        self._frames = [pl.concat(self._frames)]
+        return self._frames[0]
+
+    def add(self, keys: pl.DataFrame) -> None:
+        self._frames.append(keys)
+        run = np.sort(_hashes(keys))
+        while self._hashes and len(self._hashes[-1]) < 2 * len(run):
+            run = np.sort(np.concatenate([self._hashes.pop(), run]), kind="stable")
+        self._hashes.append(run)
+
+    def repeated(self, keys: pl.DataFrame) -> pl.DataFrame:
+        """Those of these keys that are known, or twice among them."""
+        hashes = _hashes(keys)
+        twice = keys.filter(keys.select(_KEY).is_duplicated())
+        if not any((near == hashes).any() for near in self._near(hashes)):
+            return twice
+        return pl.concat([twice, keys.join(self.frame(), on=_KEY, how="semi", nulls_equal=True)])
+
+    def _near(self, hashes: np.ndarray) -> Iterable[np.ndarray]:
+        """Of each run the least that is no less than each of these hashes; its last, where all are less."""
+        for run in filter(len, self._hashes):
+            yield run[np.minimum(np.searchsorted(run, hashes), len(run) - 1)]
+
+
+def _hashes(keys: pl.DataFrame) -> np.ndarray:
+    """Equal keys have equal ones; others nearly always others. Shape (keys,)."""
+    return keys.select(_KEY).with_columns(pl.col(_TEXT).cast(pl.String)).hash_rows().to_numpy()

@@ -19,8 +19,7 @@ import numpy as np
 from elastic_core.budget import Budget
 from elastic_core.sweep.executor import SweepResult
 from elastic_core.sweep.grid import build_cells
-from elastic_core.sweep.lengths import longest_first
-from elastic_core.sweep.plan import SweepPlan, plan_sweep
+from elastic_core.sweep.plan import SweepPlan, longest_first, plan_sweep
 from elastic_core.sweep.store import TrajectoryStore
 from tests import simulated
 from tests.bench import results

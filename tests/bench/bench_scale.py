@@ -99,8 +99,7 @@ def resume(table: Path) -> None:
     from elastic_core.budget import Budget
     from elastic_core.data.problems import Problem
     from elastic_core.sweep.grid import Cell
-    from elastic_core.sweep.lengths import known_lengths, longest_first
-    from elastic_core.sweep.plan import plan_sweep
+    from elastic_core.sweep.plan import known_lengths, longest_first, plan_sweep
     from elastic_core.sweep.resume import StoredRows
 
     store = TrajectoryStore(table)

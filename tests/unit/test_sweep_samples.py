@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_core.sweep.samples import OTHERS, samples_of, samples_text, within
+from elastic_core.sweep.grid import OTHERS, samples_of, samples_text, within
 from flows import presets
 from flows.inputs import Inputs
 from flows.run import FlowRun
