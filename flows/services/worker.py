@@ -17,12 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from prefect.utilities.processutils import setup_signal_handlers_worker
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
 
 from elastic_core.errors import UserError
-from flows.services.deployments import WORK_POOL
+from flows.services.deployments import FILE, WORK_POOL, deployments_of
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun, WorkPool
     from prefect.client.schemas.responses import DeploymentResponse
 
-FILE = Path("prefect.yaml")
 _ENTRYPOINT = "PREFECT__FLOW_ENTRYPOINT"
 """Names the code to a flow run's process, which otherwise asks the server."""
 
@@ -42,7 +40,7 @@ def registered(file: Path, name: str, entrypoint: str | None) -> dict[str, Any]:
     Raises:
         UserError: when there is none of that name and entrypoint.
     """
-    deployments = (yaml.safe_load(file.read_text()) or {}).get("deployments") or []
+    deployments = deployments_of(file)
     for deployment in deployments:
         if (deployment.get("name"), deployment.get("entrypoint")) == (name, entrypoint):
             return dict(deployment)

@@ -260,15 +260,16 @@ def test_prefect_takes_the_deployments() -> None:
     from prefect.cli.deploy._models import DeploymentConfig, PrefectYamlModel
     from prefect.flows import load_flow_from_entrypoint
 
-    text = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())
-    parsed = PrefectYamlModel.model_validate(text)
-    for given, deployment in zip(text["deployments"], parsed.deployments, strict=True):
+    PrefectYamlModel.model_validate(yaml.safe_load((REPOSITORY / "prefect.yaml").read_text()))
+    wanted = deployments.deployments_of(REPOSITORY / "prefect.yaml")
+    parsed = PrefectYamlModel.model_validate({"deployments": wanted})
+    for given, deployment in zip(wanted, parsed.deployments, strict=True):
         assert given.keys() <= DeploymentConfig.model_fields.keys()
         assert deployment.work_pool and deployment.work_pool.name == deployments.WORK_POOL
         flow = load_flow_from_entrypoint(str(REPOSITORY / str(deployment.entrypoint)))
         parameters = flow.validate_parameters(deployment.parameters)
         assert presets.resolve(parameters["preset"], parameters.get("overrides"))
-    deployed = {(each["entrypoint"], each["parameters"]["preset"]) for each in text["deployments"]}
+    deployed = {(each["entrypoint"], each["parameters"]["preset"]) for each in wanted}
     assert {preset for _, preset in deployed} == set(presets.names())
     released = {name for name in presets.names() if name.startswith("evaluate-")}
     assert {preset for entrypoint, preset in deployed if entrypoint == "flows/sweep.py:sweep"} == released
@@ -288,7 +289,7 @@ def test_the_cluster_page_s_deployment_run_joins_the_cluster() -> None:
     name, option, parameter = shlex.split(run)
     key, _, value = parameter.partition("=")
     assert (option, key) == ("--param", "overrides")
-    deployed = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
+    deployed = deployments.deployments_of(REPOSITORY / "prefect.yaml")
     (deployment,) = [each for each in deployed if f"pipeline/{each['name']}" == name]
     settings = presets.resolve(deployment["parameters"]["preset"], json.loads(value))
     (command,) = re.findall(r"^ +elastic (run .+)", CLUSTER_PAGE, re.MULTILINE)

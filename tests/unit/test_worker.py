@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from elastic_core.errors import UserError
 from flows.services.worker import registered
@@ -20,9 +21,22 @@ def test_a_deployment_is_known_by_its_name_and_its_code() -> None:
 )
 def test_any_other_is_refused_with_those_that_there_are(name: str, entrypoint: str | None) -> None:
     with pytest.raises(
-        UserError, match=r"is none of .*prefect\.yaml, which has embedded \(flows/pipeline\.py:pipeline"
+        UserError, match=r"is none of .*prefect\.yaml, which has .*embedded \(flows/pipeline\.py:pipeline"
     ):
         registered(REPOSITORY / "prefect.yaml", name, entrypoint)
+
+
+def test_a_deployment_that_is_written_out_takes_the_place_of_its_preset_s(tmp_path: Path) -> None:
+    entrypoint, pool = "flows/pipeline.py:pipeline", {"name": "elastic"}
+    written = {"name": "smoke", "entrypoint": entrypoint, "tags": ["mine"]}
+    file = tmp_path / "prefect.yaml"
+    file.write_text(yaml.safe_dump({"presets": {"work_pool": pool}, "deployments": [written]}))
+    assert registered(file, "smoke", entrypoint) == written
+    assert registered(file, "embedded", entrypoint)["work_pool"] == pool
+    assert registered(file, "e1-math-7b", entrypoint)["tags"] == ["gpu"]
+    file.write_text(yaml.safe_dump({"deployments": [written]}))
+    with pytest.raises(UserError, match="is none of"):
+        registered(file, "embedded", entrypoint)
 
 
 def test_a_file_without_deployments_knows_none(tmp_path: Path) -> None:
