@@ -29,7 +29,7 @@ from elastic_core.strategies.base import Sampling
 from flows.ask import choose
 from flows.doctor.finding import require
 from flows.doctor.gpus import GpuDemand, check_gpus, cuda_version
-from flows.doctor.installation import installed_build, installed_versions
+from flows.doctor.machine import installed_build, installed_versions
 from flows.playground.access import is_loopback
 from flows.settings import SweepSettings
 

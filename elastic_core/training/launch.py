@@ -24,7 +24,6 @@ from elastic_core.fingerprint import hash_value
 from elastic_core.ray_cluster import RayCluster
 from elastic_core.retry import ProcessLost, wait_until
 from elastic_core.serving.runners import installed_runner
-from elastic_core.training.grpo.main import LOST, REFUSED
 from elastic_core.training.requirements import check_nodes, required_resources
 
 if TYPE_CHECKING:
@@ -38,6 +37,10 @@ PRIVATE = "elastic.variables"
 """Of a job's metadata: variables, as JSON."""
 LOOK_SECONDS = 1.0
 """Between two looks at a job."""
+REFUSED = "error: "
+"""How the log's last line begins when the user, not the program, can mend what went wrong."""
+LOST = "lost: "
+"""How it begins when a process, node or connection of the training went away: the same job may succeed."""
 
 
 class Deadlines(NamedTuple):

@@ -19,21 +19,22 @@ from elastic_core.accelerators import installed_gpus
 from elastic_core.rewards.code.sandbox import sandbox_problem
 from flows.doctor.finding import Finding, require
 from flows.doctor.gpus import GpuDemand, check_gpus, cuda_version, gpu_demands
-from flows.doctor.installation import (
+from flows.doctor.machine import (
     LOCKS,
     check_compiler,
+    check_cores,
     check_lock,
+    check_machine,
     check_python,
     check_sandbox,
+    check_shared_memory,
     check_versions,
     compiler_files,
     expected_versions,
     installed_build,
     installed_versions,
 )
-from flows.doctor.machine import check_cores, check_machine, check_shared_memory
-from flows.doctor.models import look, models_in_use, start_look
-from flows.doctor.probes import check_plugin, check_template, finish_probe, start_probe
+from flows.doctor.models import check_plugin, check_template, finish_probe, look, models_in_use, start_look, start_probe
 from flows.doctor.services import check_services
 from flows.environment import runs_directory
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from elastic_core.accelerators import Gpu
 from elastic_core.sweep.grid import checkpoints
 from flows.doctor.finding import GIB, Finding
-from flows.doctor.installation import Build
+from flows.doctor.machine import Build
 
 if TYPE_CHECKING:
     from flows.settings import Settings

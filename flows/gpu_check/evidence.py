@@ -20,7 +20,7 @@ from elastic_core.accelerators import Gpu, installed_gpus
 from elastic_core.errors import UserError
 from elastic_core.files import write_text
 from flows.doctor.finding import GIB
-from flows.doctor.installation import installed_build, installed_versions
+from flows.doctor.machine import installed_build, installed_versions
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FILE = "README.md"

@@ -31,7 +31,7 @@ from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.twins.twin import make_twin, origin_of
 from flows import presets
 from flows.doctor.finding import GIB
-from flows.doctor.installation import installed_build
+from flows.doctor.machine import installed_build
 from flows.gpu_check.training import GPU_TWIN, PRESET
 from tests.bench import results
 from tests.miniature_data import build_miniature

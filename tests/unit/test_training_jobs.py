@@ -12,8 +12,7 @@ from elastic_core.errors import UserError
 from elastic_core.retry import ProcessLost, is_transient
 from elastic_core.training import launch
 from elastic_core.training.grpo import main
-from elastic_core.training.grpo.main import LOST
-from elastic_core.training.launch import Deadlines, TrainingFailed, follow
+from elastic_core.training.launch import LOST, Deadlines, TrainingFailed, follow
 
 AWAY = "AWAY"
 

@@ -13,14 +13,10 @@ from typing import TYPE_CHECKING, cast
 
 from elastic_core.errors import UserError
 from elastic_core.retry import is_transient
+from elastic_core.training.launch import LOST, REFUSED, private_variables
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
-
-REFUSED = "error: "
-"""How the log's last line begins when the user, not the program, can mend what went wrong."""
-LOST = "lost: "
-"""How it begins when a process, node or connection of the training went away: the same job may succeed."""
 
 
 def main(file: str) -> None:
@@ -59,7 +55,6 @@ def run(config: "DictConfig") -> None:
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
     from elastic_core.private_stores import protected
-    from elastic_core.training.launch import private_variables
     from elastic_core.training.requirements import require_graders
 
     environment = get_ppo_ray_runtime_env(config)
