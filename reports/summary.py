@@ -34,7 +34,6 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
-from elastic_core.files import write_text
 from elastic_core.statistics.accuracy import maj_at_k_values, mean_rate, mean_score, pass_at_k_values
 from elastic_core.statistics.cost import WORK, with_work
 from elastic_core.statistics.estimates import (
@@ -47,6 +46,7 @@ from elastic_core.statistics.estimates import (
     seed_columns,
 )
 from elastic_core.statistics.seeds import by_seed, seed_keys
+from elastic_core.system.files import write_text
 from elastic_core.trajectory import CELL, KEY, SCHEMA
 
 _READ = (

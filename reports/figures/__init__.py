@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.escaping import write_csv
-from elastic_core.files import replacing
 from elastic_core.statistics.estimates import FREE
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
+from elastic_core.system.escaping import write_csv
+from elastic_core.system.files import replacing
 from reports.claims import BASE, TRAINED
 from reports.colours import tinted
 from reports.content import ReportFigure
