@@ -11,7 +11,7 @@ import polars as pl
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.endpoint import is_endpoint
-from elastic_core.rewards.extraction import LETTERS
+from elastic_core.rewards.truth import LETTERS
 from elastic_core.statistics.advice import Choices, Reason
 from elastic_core.statistics.estimates import Estimate
 from elastic_core.trajectory import CELL

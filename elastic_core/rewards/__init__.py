@@ -1,5 +1,7 @@
 """Grading, behind one entry point: `grade(kind, response, truth)`, and `grade_many` for batches.
 
+A new kind of truth is a function `(solution, truth) -> Grade` under `@grader(kind)`, imported here.
+
 A grade is about the response. When the grader itself fails, it tries again after a pause, and if that does not help it
 raises: a response is never scored 0 because a machine was out of memory or processes.
 """
@@ -7,37 +9,27 @@ raises: a response is never scored 0 because a machine was out of memory or proc
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from os import cpu_count
 from typing import NamedTuple
 
 from elastic_core.rewards.code import grade_code
-from elastic_core.rewards.extraction import LETTERS, chosen_letter
-from elastic_core.rewards.grade import ATTEMPTS, FIRST_WAIT, Grade, GradeStatus, GradingFailed, solution_of
+from elastic_core.rewards.grade import (
+    ATTEMPTS,
+    FIRST_WAIT,
+    GRADERS,
+    Grade,
+    GradeStatus,
+    GradingFailed,
+    grader,
+    solution_of,
+)
 from elastic_core.rewards.math import grade_math
+from elastic_core.rewards.response import grade_choice
 
-
-def grade_choice(solution: str, truth: str) -> Grade:
-    """Grade a solution by the letter that it chooses.
-
-    Raises:
-        ValueError: when the truth is none of the letters.
-    """
-    if len(truth) != 1 or truth not in LETTERS:
-        raise ValueError(f"truth is {truth!r}; expected one of {', '.join(LETTERS)}")
-    letter = chosen_letter(solution)
-    if letter is None:
-        return Grade(0.0, GradeStatus.NO_ANSWER, None)
-    return Grade(float(letter == truth), GradeStatus.CORRECT if letter == truth else GradeStatus.WRONG, letter)
-
-
-_GRADERS: dict[str, Callable[[str, str], Grade]] = {"math": grade_math, "choice": grade_choice, "code": grade_code}
-"""By kind; what each grades is the solution of a response."""
-
-KINDS = tuple(_GRADERS)
-"""Kinds that `grade` takes."""
+KINDS = tuple(sorted(GRADERS))  # kinds that `grade` takes
 
 
 class Answer(NamedTuple):
@@ -62,24 +54,20 @@ def grade(kind: str, response: str, truth: str) -> Grade:
         GradingFailed: when the grader failed `ATTEMPTS` times.
         UserError: when programs are to be graded and there is no sandbox.
     """
-    if kind not in _GRADERS:
+    if kind not in GRADERS:
         raise ValueError(f'no grader "{kind}"; expected one of {", ".join(KINDS)}')
     solution = solution_of(response)
     if solution is None:
         return Grade(0.0, GradeStatus.TRUNCATED, None)
     for attempt in range(ATTEMPTS - 1):
         with suppress(GradingFailed):
-            return _GRADERS[kind](solution, truth)
+            return GRADERS[kind](solution, truth)
         time.sleep(FIRST_WAIT * 2**attempt)
-    return _GRADERS[kind](solution, truth)
+    return GRADERS[kind](solution, truth)
 
 
 def grade_many(answers: Sequence[Answer]) -> list[Grade]:
-    """Grades in the order of the answers, on all cores; equal answers are graded once.
-
-    Raises:
-        ValueError, GradingFailed, UserError: as `grade`.
-    """
+    """Grades in the order of the answers, on all cores; equal answers are graded once. Raises as `grade`."""
     different = list(dict.fromkeys(answers))
     # What takes long is done by other processes, which these threads wait for.
     with ThreadPoolExecutor(min(len(different), cpu_count() or 1) or 1) as pool:
@@ -87,4 +75,16 @@ def grade_many(answers: Sequence[Answer]) -> list[Grade]:
     return [grades[answer] for answer in answers]
 
 
-__all__ = ["KINDS", "Answer", "Grade", "GradeStatus", "GradingFailed", "grade", "grade_many"]
+__all__ = [
+    "KINDS",
+    "Answer",
+    "Grade",
+    "GradeStatus",
+    "GradingFailed",
+    "grade",
+    "grade_choice",
+    "grade_code",
+    "grade_many",
+    "grade_math",
+    "grader",
+]

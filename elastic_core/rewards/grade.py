@@ -1,14 +1,14 @@
-"""What grading returns, and what of a response counts."""
+"""What grading returns, what of a response counts, and the graders by kind of truth."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
 THINK_END = "</think>"
 
-ATTEMPTS = 5
-"""How often a grader that fails is tried before its failure is final."""
+ATTEMPTS = 5  # how often a grader that fails is tried before its failure is final
 FIRST_WAIT = 1.0
 """Seconds before the second attempt, doubled before each further one: what else runs here may end meanwhile."""
 
@@ -25,8 +25,7 @@ class GradeStatus(StrEnum):
     RUNTIME_ERROR = "runtime_error"  # the program failed
 
 
-UNANSWERED = (GradeStatus.NO_ANSWER, GradeStatus.TRUNCATED)
-"""Of a response in which there is no answer to grade."""
+UNANSWERED = (GradeStatus.NO_ANSWER, GradeStatus.TRUNCATED)  # of a response in which there is no answer to grade
 
 
 class GradingFailed(RuntimeError):
@@ -41,11 +40,27 @@ class Grade(NamedTuple):
     answer: str | None
 
 
-def solution_of(response: str) -> str | None:
-    """The text after the last think-end, or its last `MAX_SOLUTION` characters; None when the thinking never ended.
+Grader = Callable[[str, str], Grade]
+"""Grades a solution against a truth; may raise ValueError for the truth, and GradingFailed."""
 
-    What graders do with it takes time linear in its length, so that this bounds the time of those that have no process
-    with a deadline.
-    """
+GRADERS: dict[str, Grader] = {}  # by kind of truth
+
+
+def grader(kind: str) -> Callable[[Grader], Grader]:
+    """Registers a grader: `@grader("math")`. `elastic_core.rewards` imports the module that has it."""
+    return lambda function: GRADERS.setdefault(kind, function)
+
+
+def graded(answer: str, is_right: bool) -> Grade:
+    """The grade of an answer that is right or wrong."""
+    return Grade(float(is_right), GradeStatus.CORRECT if is_right else GradeStatus.WRONG, answer)
+
+
+NO_ANSWER = Grade(0.0, GradeStatus.NO_ANSWER, None)
+
+
+def solution_of(response: str) -> str | None:
+    """The text after the last think-end, at most its last `MAX_SOLUTION` characters, which bounds the time of graders
+    without a deadline; None when the thinking never ended."""
     _, closed, solution = response.rpartition(THINK_END)
     return solution[-MAX_SOLUTION:] if closed else None

@@ -1,13 +1,42 @@
-"""Trajectories as text: what tables show and graders read."""
+"""What a response says: a trajectory's text, and the answer in a solution (its last box, the letter that it chooses, or
+its last block of code), in linear time."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from elastic_core.models.special_tokens import Markers
-from elastic_core.rewards.grade import THINK_END
+from elastic_core.rewards.grade import NO_ANSWER, THINK_END, Grade, graded, grader
+from elastic_core.rewards.truth import LETTERS
 from elastic_core.trajectory import ThinkFinish, Trajectory
+
+# An escaped brace is no brace, and a doubled backslash is a line break and escapes nothing.
+_TOKEN = re.compile(
+    r"\\(?:boxed|fbox)(?![a-zA-Z])\s*+(?:(?P<open>\{)|(?P<bare>[^\s{}$\\]+))?|\\[^a-zA-Z]|[{}]", re.DOTALL
+)
+_ORPHAN = re.compile(r"(?<!\\)\\\Z")
+
+# Every repetition is possessive: none gives back what it took, so that time is linear in the text.
+_OPEN = r"(?:\\boxed\{|\\(?:text|textbf|mathrm|mathbf)\{|\\\(|[\s$*_({\[\"'`])*+"
+_CLOSE = r"(?:\\\)|[\s$*_)}\]\"'`])*+"
+# Not the beginning of a word, of a formula, or of several letters.
+_ALONE = rf"(?![A-Za-z0-9'’^_]|\s*+[=+/<>*-]\s*+[A-Za-z0-9]|{_CLOSE}(?:,|and\b|or\b|&)\s*+{_OPEN}[A-Z]\b)"
+_LETTER = rf"{_OPEN}(?<![A-Za-z\\])([A-Z]){_ALONE}"
+_NO_ARTICLE = r"(?<!A(?= )(?! (?:because|since)\b)(?= [a-z]))"
+_BOX = re.compile(rf"{_LETTER}(?:{_CLOSE}|[\s}}$*]*+[).:].*)", re.DOTALL)
+_NOUN = r"\b(?:answer|choice|option)"
+_PATTERNS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"(?i:{_NOUN})[*_ ]*+[:=]{_LETTER}{_NO_ARTICLE}",
+        rf"(?i:{_NOUN}\s++(?:is|would\s++be|must\s++be)\s*+:?){_LETTER}{_NO_ARTICLE}"
+        rf"|(?i:{_NOUN}){_LETTER}(?={_CLOSE}(?i:is\s++(?:the\s++)?correct))",
+    )
+)
+
+_OPENING = re.compile(r"([ \t]*)(`{3,})([^`]*)")  # indentation, fence, language
 
 
 class ResponseText(NamedTuple):
@@ -17,12 +46,10 @@ class ResponseText(NamedTuple):
     solution: str | None
 
     def graded(self, think_finish: str) -> str:
-        """What `grade` takes. Graders read what follows think-end, so that without what precedes it equal solutions are
-        equal answers; and they give no credit without a think-end. A model that stopped inside its thought was not
-        cut: its solution is empty.
+        """What `grade` takes; `think_finish` is a `ThinkFinish`.
 
-        Args:
-            think_finish: how the thinking ended, a `ThinkFinish`.
+        Graders read what follows think-end: without what precedes it, equal solutions are equal answers. They give no
+        credit without a think-end. A model that stopped inside its thought was not cut: its solution is empty.
         """
         if self.solution is None and think_finish == ThinkFinish.END_OF_TEXT:
             return THINK_END
@@ -72,3 +99,102 @@ def _decode(tokenizer: Any, sequences: Sequence[tuple[int, ...]]) -> list[str]:
         decoded: list[str] = backend.decode_batch(sequences, skip_special_tokens=False)
         return decoded
     return [tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False) for ids in sequences]
+
+
+def last_boxed(text: str) -> str | None:
+    r"""Content of the last box that is closed, without surrounding whitespace; None when there is none.
+
+    A box is `\boxed` or `\fbox` with braces, which may be nested, or without them as in `\boxed 5`, where the content
+    ends at whitespace. The last box is the one that begins last, so that of nested boxes the inner one counts. One
+    pass, whatever the text holds.
+    """
+    braces: list[tuple[int, bool]] = []  # where the content of each open brace begins, and whether it is a box's
+    found, content = -1, None
+    for token in _TOKEN.finditer(text):
+        if token["bare"]:
+            found, content = token.start("bare"), token["bare"]
+        elif token["open"] or token[0] == "{":
+            braces.append((token.end(), bool(token["open"])))
+        elif token[0] == "}" and braces:
+            start, is_box = braces.pop()
+            if is_box and start > found:
+                found, content = start, text[start : token.start()]
+    if content is None:
+        return None
+    stripped = content.strip()
+    # `5\ ` ends in an escaped space; without it the backslash would escape nothing.
+    return stripped[:-1].rstrip() if _ORPHAN.search(stripped) and content[-1:].isspace() else stripped
+
+
+def chosen_letter(solution: str) -> str | None:
+    r"""The capital letter that a solution chooses, in range or not; None when it chooses none.
+
+    It is read in one of these ways. The first that occurs at all decides, and of its occurrences the last:
+
+    1. a box that holds a letter and nothing else but its dress or its text: `\boxed{C}`, `\boxed{\text{(C)}}`,
+       `\boxed{C) 5 \text{ m}}`;
+    2. "Answer: C" and its like: `**Answer:** C`, `Answer: $C$`, `ANSWER = (C)`, "Final answer: \text{C}";
+    3. a sentence: "the answer is (C)", "the correct option is **C**", "option C is correct".
+
+    Letters are capital and stand alone: in "the answer is a number" there is none. Another letter than the four is an
+    answer, a wrong one. A solution from which no letter can be read has no answer and never the first of them.
+    """
+    box = last_boxed(solution)
+    if box is not None and (match := _BOX.fullmatch(box)):
+        return match[1]
+    for pattern in _PATTERNS:
+        letters = [next(filter(None, match.groups())) for match in pattern.finditer(solution)]
+        if letters:
+            return letters[-1]
+    return None
+
+
+@grader("choice")
+def grade_choice(solution: str, truth: str) -> Grade:
+    """Grade a solution by the letter that it chooses.
+
+    Raises:
+        ValueError: when the truth is none of the letters.
+    """
+    if len(truth) != 1 or truth not in LETTERS:
+        raise ValueError(f"truth is {truth!r}; expected one of {', '.join(LETTERS)}")
+    letter = chosen_letter(solution)
+    return NO_ANSWER if letter is None else graded(letter, letter == truth)
+
+
+class _Fence(NamedTuple):
+    indent: int
+    length: int
+    first_line: int
+
+
+def extract_code(solution: str) -> str | None:
+    """Content of the last complete fenced block, whatever its language; None when there is none.
+
+    A fence is three or more backticks. One that names a language opens a block even within one, which was then never
+    closed and does not count. The closing fence may follow code on its line. A block's indentation is removed.
+    """
+    lines = solution.split("\n")
+    fence: _Fence | None = None
+    code = None
+    for number, line in enumerate(lines):
+        opening = _OPENING.fullmatch(line.rstrip())
+        if opening and (fence is None or opening[3]):
+            fence = _Fence(len(opening[1]), len(opening[2]), number + 1)
+        elif fence and (before := _before_closing(line, fence)) is not None:
+            code = "\n".join(_dedent(text, fence.indent) for text in [*lines[fence.first_line : number], *before])
+            fence = None
+    return code
+
+
+def _before_closing(line: str, fence: _Fence) -> list[str] | None:
+    """Code before the closing fence on its line, as no line or one; None when the line closes nothing."""
+    text = line.rstrip()
+    before = text.rstrip("`")
+    if len(text) - len(before) < fence.length:
+        return None
+    return [before] if before.strip() else []
+
+
+def _dedent(line: str, indent: int) -> str:
+    return line[min(indent, len(line) - len(line.lstrip(" \t"))) :]

@@ -15,25 +15,19 @@ import orjson
 
 _MARK = '{"answers":'
 
+LETTERS = "ABCD"  # truths of multiple choice
 CodeKind = Literal["stdin", "functional", "check"]
 _USES = {"stdin": {"tests"}, "functional": {"tests", "method"}, "check": {"code", "entry_point"}}
 
 
 @dataclass(frozen=True)
 class MathTruth:
-    """A mathematical answer.
+    """A mathematical answer."""
 
-    Attributes:
-        answers: in LaTeX or plain text, without a box.
-        match: "any" accepts each of them (Minerva's variants), "all" wants every one (OlympiadBench).
-        tolerance: largest absolute difference between numbers that still counts as equal; None asks for equality.
-        unit: in which the answer is given; an answer may repeat it or leave it out.
-    """
-
-    answers: tuple[str, ...]
-    match: Literal["any", "all"] = "any"
-    tolerance: float | None = None
-    unit: str | None = None
+    answers: tuple[str, ...]  # in LaTeX or plain text, without a box
+    match: Literal["any", "all"] = "any"  # each will do (Minerva's variants), or all are wanted (OlympiadBench)
+    tolerance: float | None = None  # largest absolute difference of equal numbers; None asks for equality
+    unit: str | None = None  # in which the answer is given; an answer may repeat it or leave it out
 
     def encode(self) -> str:
         """Text that `decode` reads."""
@@ -44,9 +38,7 @@ class MathTruth:
 
     @classmethod
     def decode(cls, text: str) -> MathTruth:
-        """Raises:
-        ValueError: when the text begins like an encoded truth and is none.
-        """
+        """The inverse of `encode`. Text that begins like an encoded truth and is none is a ValueError."""
         if not text.startswith(_MARK):
             return cls((text,))
         try:
@@ -97,8 +89,7 @@ class CodeTruth:
         memory_limit: MiB.
 
     Raises:
-        ValueError: at construction, when something is missing, of a wrong type or of another kind. No tests is an
-            error, never a pass.
+        ValueError: at construction, when something is missing, of a wrong type or of another kind.
     """
 
     kind: CodeKind
@@ -117,7 +108,12 @@ class CodeTruth:
             if name not in uses and getattr(self, name) != absent:
                 raise ValueError(f"a truth of kind {self.kind} has {name}; expected {' and '.join(sorted(uses))} only")
         if self.kind != "check":
-            _require_tests(self.tests)
+            if not self.tests:
+                raise ValueError("no tests; expected at least one")
+            for number, test in enumerate(self.tests, 1):
+                for name, value in zip(CodeTest._fields, test, strict=True):
+                    if not isinstance(value, str):
+                        raise ValueError(f"{name} of test {number} is of type {type(value).__name__}; expected text")
         elif not isinstance(self.code, str) or not self.code.strip():
             raise ValueError("no check code; expected a test program")
         if self.kind == "functional":
@@ -128,11 +124,7 @@ class CodeTruth:
         _require_positive("memory_limit", self.memory_limit, int)
 
     def encode(self) -> str:
-        """Text that `decode` reads.
-
-        Raises:
-            ValueError: when a text is not valid Unicode (a lone surrogate).
-        """
+        """Text that `decode` reads. Invalid Unicode (a lone surrogate) is a ValueError."""
         try:
             return orjson.dumps(self, default=tuple).decode()  # orjson leaves named tuples to `default`
         except orjson.JSONEncodeError as error:
@@ -140,9 +132,7 @@ class CodeTruth:
 
     @classmethod
     def decode(cls, text: str) -> CodeTruth:
-        """Raises:
-        ValueError: when the text is not an encoded truth.
-        """
+        """The inverse of `encode`. Text that is no encoded truth is a ValueError."""
         try:
             values = json.loads(text)  # orjson would need twice the memory, and texts of 100 MB are real
         except (ValueError, RecursionError) as error:
@@ -155,11 +145,7 @@ class CodeTruth:
 
 def longest_tests(truth: str, num: int) -> str:
     """An encoded code truth with at most `num` of its tests: those with the longest inputs, in characters, as
-    DeepCoder's reward takes them. One that has no more, or a test program, is as it was.
-
-    Raises:
-        ValueError: when the text is not an encoded truth.
-    """
+    DeepCoder's reward takes them. One that has no more, or a test program, is as it was."""
     decoded = CodeTruth.decode(truth)
     if len(decoded.tests) <= num:
         return truth
@@ -174,15 +160,6 @@ def _decode_tests(pairs: Any) -> tuple[CodeTest, ...]:
         if not isinstance(pair, list) or len(pair) != 2:
             raise ValueError(f"test {number} is not a pair of input and output")
     return tuple(CodeTest(*pair) for pair in pairs)
-
-
-def _require_tests(tests: tuple[CodeTest, ...]) -> None:
-    if not tests:
-        raise ValueError("no tests; expected at least one")
-    for number, test in enumerate(tests, 1):
-        for name, value in zip(CodeTest._fields, test, strict=True):
-            if not isinstance(value, str):
-                raise ValueError(f"{name} of test {number} is of type {type(value).__name__}; expected text")
 
 
 def _require_identifier(name: str, value: Any) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic_core.rewards import Answer, GradeStatus, grade, grade_many
-from elastic_core.rewards.math.pool import DEADLINE
+from elastic_core.rewards.math import DEADLINE
 from tests.hostile_answers import hostile_answers
 from tests.real_answers import accepted_answers, boxed, other_notation
 

@@ -13,7 +13,7 @@ import pytest
 
 from elastic_core.rewards import Answer, GradeStatus, grade_many
 from elastic_core.rewards import math as rewards_math
-from elastic_core.rewards.math.pool import Pool
+from elastic_core.rewards.math import Pool
 from tests.documents import REPOSITORY
 
 

@@ -6,8 +6,9 @@ from textwrap import dedent
 
 import pytest
 
-from elastic_core.data.mapping import code as mapping
-from elastic_core.rewards.code import grade_code, runners
+from elastic_core.data import mapping_code as mapping
+from elastic_core.rewards import code as runners
+from elastic_core.rewards.code import grade_code
 from elastic_core.rewards.grade import Grade, GradeStatus
 from elastic_core.rewards.truth import CodeTest, CodeTruth
 from tests.upstream import UPSTREAM, needs_upstream

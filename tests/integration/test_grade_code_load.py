@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from elastic_core.rewards import GradeStatus
-from elastic_core.rewards.code import runners
+from elastic_core.rewards import code as runners
 from elastic_core.rewards.truth import CodeTest, CodeTruth
 
 COMPETITORS = 7

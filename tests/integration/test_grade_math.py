@@ -20,7 +20,7 @@ import pytest
 from elastic_core import rewards
 from elastic_core.rewards import Answer, Grade, GradeStatus, GradingFailed, grade, grade_many
 from elastic_core.rewards import math as rewards_math
-from elastic_core.rewards.math.pool import Exhausted, Pool, Worker
+from elastic_core.rewards.math import Exhausted, Pool, Worker
 from elastic_core.rewards.truth import MathTruth
 from tests.hostile_answers import hostile_answers
 from tests.real_answers import accepted_answers, boxed, other_notation, real_truths, wrong_answers
@@ -236,7 +236,7 @@ def test_workers_import_nothing_heavy_and_are_started_only_when_needed() -> None
     program = (
         "import psutil, sys\n"
         "from elastic_core.rewards import grade\n"
-        "from elastic_core.rewards.math.pool import shared_pool\n"
+        "from elastic_core.rewards.math import shared_pool\n"
         f"shared_pool().deadline = {HANGS}\n"
         "me = psutil.Process()\n"
         "assert grade('math', '</think>\\\\boxed{1/2}', '0.5').score == 1 and not me.children()\n"
@@ -259,7 +259,7 @@ def test_a_forked_child_grades_with_workers_of_its_own() -> None:
     program = (
         "import os, psutil\n"
         "from elastic_core.rewards import grade\n"
-        "from elastic_core.rewards.math.pool import shared_pool\n"
+        "from elastic_core.rewards.math import shared_pool\n"
         "def one(x):\n"
         f"    shared_pool().deadline = {HANGS}\n"
         "    return grade('math', '</think>\\\\boxed{\\\\sin^2 %s+\\\\cos^2 %s}' % (x, x), '1').score\n"
@@ -280,7 +280,7 @@ def test_workers_end_with_a_parent_that_is_killed(answer: str) -> None:
     """Idle or in the middle of a computation."""
     program = (
         "import sys, threading, time, psutil\n"
-        "from elastic_core.rewards.math.pool import Pool\n"
+        "from elastic_core.rewards.math import Pool\n"
         "pool = Pool(1, deadline=100)\n"
         "thread = threading.Thread(target=pool.accepts, args=(sys.argv[1], '46'), daemon=True)\n"
         "thread.start()\n"

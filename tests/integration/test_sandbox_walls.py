@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from elastic_core.rewards.code import bubblewrap, runners, sandbox
-from elastic_core.rewards.code.harness.wire import READY
+from elastic_core.rewards import code as runners
+from elastic_core.rewards.code import bubblewrap, sandbox
+from elastic_core.rewards.code.harness import READY
 from elastic_core.rewards.grade import GradeStatus
 from elastic_core.rewards.truth import CodeTest, CodeTruth
 from tests.hostile_programs import HOSTILE
@@ -171,7 +172,7 @@ def test_threads_are_counted_while_the_program_talks(monkeypatch: pytest.MonkeyP
 
 
 def test_files_are_counted_while_the_program_is_silent(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("DEBUG", "elastic_core.rewards.code.runners"):
+    with caplog.at_level("DEBUG", "elastic_core.rewards.code"):
         assert status_of("fill_tmp_with_names") is GradeStatus.RUNTIME_ERROR
     assert f"more than {bubblewrap.MAX_FILES} files" in caplog.text
 

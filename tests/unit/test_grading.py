@@ -9,7 +9,7 @@ from elastic_core.rewards import ATTEMPTS, KINDS, Answer, Grade, GradeStatus, Gr
 
 
 def test_an_unknown_kind_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match='no grader "essay"; expected one of math, choice, code'):
+    with pytest.raises(ValueError, match='no grader "essay"; expected one of choice, code, math'):
         grade("essay", "", "")
 
 
@@ -50,7 +50,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def failing(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> Callable[[int], Failing]:
     def install(times: int) -> Failing:
         grader = Failing(times)
-        monkeypatch.setitem(rewards._GRADERS, "math", grader)
+        monkeypatch.setitem(rewards.GRADERS, "math", grader)
         return grader
 
     return install

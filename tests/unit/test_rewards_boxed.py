@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_core.rewards.extraction import last_boxed
+from elastic_core.rewards.response import last_boxed
 
 
 @pytest.mark.parametrize(

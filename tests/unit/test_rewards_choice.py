@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.rewards import GradeStatus, grade
-from elastic_core.rewards.extraction import LETTERS, chosen_letter
+from elastic_core.rewards.response import chosen_letter
+from elastic_core.rewards.truth import LETTERS
 
 CHOSEN = {
     r"\boxed{C}": "C",

@@ -1,28 +1,267 @@
-"""Programs, graded by running them in the sandbox. What that covers, and what not: `sandbox`."""
+"""Programs, graded by running them in the sandbox: `sandbox` says what that covers, and what not.
+
+Whatever decides is outside of the sandbox that holds the program.
+"""
 
 from __future__ import annotations
 
-from elastic_core.rewards.code.runners import run
-from elastic_core.rewards.code.sandbox import require_sandbox
-from elastic_core.rewards.extraction import extract_code
-from elastic_core.rewards.grade import Grade, GradeStatus
-from elastic_core.rewards.truth import CodeTruth
+import contextlib
+import json
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from elastic_core.rewards.code.bubblewrap import MAX_BYTES, PROVIDED, Limits
+from elastic_core.rewards.code.harness import as_json
+from elastic_core.rewards.code.harness.checker import CALL, UNDEFINED, VERDICT
+from elastic_core.rewards.code.outputs import has_floats, parse_int, same_output, same_value
+from elastic_core.rewards.code.processors import slot
+from elastic_core.rewards.code.sandbox import ProgramFailed, Sandbox, SandboxFailed, require_sandbox
+from elastic_core.rewards.grade import NO_ANSWER, Grade, GradeStatus, grader
+from elastic_core.rewards.response import extract_code
+from elastic_core.rewards.truth import CodeTest, CodeTruth
+
+TEST_SECONDS = 10.0
+"""Of a test, in the program's own time (`OwnTime`), and of what a test program makes of an answer; or twice the
+problem's own limit, where that is more, which is made for faster languages."""
+
+PROGRAM_SECONDS = 60.0
+SECONDS_PER_TEST = 2.0  # of all tests together: a minute, or two seconds for each test, where that is more
+
+MEMORY = 1 << 30  # bytes of a process; or the problem's own limit, where that is more
+
+MAX_ANSWERS = 32 << 20  # bytes of all that a program answers to a test program
+
+_CHECKER_MEMORY, _MEMORY_PER_CHARACTER = 4 << 30, 1 << 10
+"""At most, for a test program of megabytes; its parser takes 700 bytes for a character of a dense literal."""
+
+_FREE_ANSWER, _LONGER_THAN_EXPECTED = 1 << 16, 32
+"""How long a returned value may be in JSON, in bytes: so many, and so many times the length of what is expected. One
+that is longer cannot be right, and is not read. Escapes, digits of floats and names of types make right ones longer."""
+
+_log = logging.getLogger(__name__)
 
 
+@grader("code")
 def grade_code(solution: str, truth: str) -> Grade:
     """Grade a solution by its last complete code block. Safe to call from any thread.
 
     It is right when it passes every test; tests after the first failure are not run. `Grade.answer` is the program.
 
     Raises:
-        ValueError: when the truth is no encoded `CodeTruth`.
-        GradingFailed: when the sandbox failed, not the program.
+        ValueError: when the truth is no encoded `CodeTruth`, a test of it is no JSON, or its test program tests nothing
+            or uses names that neither it nor a solution defines.
+        SandboxFailed: when the sandbox failed, not the program.
         UserError: when there is no sandbox on this machine; nothing is ever run without.
     """
     program = extract_code(solution)
     if program is None:
-        return Grade(0.0, GradeStatus.NO_ANSWER, None)
+        return NO_ANSWER
     decoded = CodeTruth.decode(truth)
     require_sandbox()
     status = run(program, decoded)
     return Grade(float(status is GradeStatus.CORRECT), status, program)
+
+
+def run(program: str, truth: CodeTruth) -> GradeStatus:
+    """Run a program against all tests of a problem, up to the first that it fails, as soon as a processor is free:
+    CORRECT, WRONG, TIMEOUT or RUNTIME_ERROR. Errors as of `grade_code`."""
+    try:
+        with slot():
+            _RUNNERS[truth.kind](program, truth)
+    except ProgramFailed as failure:
+        _log.debug("%s: %s", failure.status, failure)
+        return failure.status
+    except OSError as error:
+        raise SandboxFailed(f"the sandbox failed: {error}") from error
+    return GradeStatus.CORRECT
+
+
+class _Clock:
+    """Deadlines of a program's tests, in seconds of its sandbox. It starts with the program, not the sandbox."""
+
+    def __init__(self, truth: CodeTruth, sandbox: Sandbox) -> None:
+        self._now = sandbox.now
+        self._each = test_seconds(truth)
+        self.end = self._now() + program_seconds(truth)
+
+    def next(self) -> float:
+        return min(self.end, self._now() + self._each)
+
+
+def test_seconds(truth: CodeTruth) -> float:
+    return max(TEST_SECONDS, 2 * (truth.time_limit or 0))
+
+
+def program_seconds(truth: CodeTruth) -> float:
+    return max(PROGRAM_SECONDS, SECONDS_PER_TEST * len(truth.tests), test_seconds(truth))
+
+
+def _limits(truth: CodeTruth, cpu_seconds: float) -> Limits:
+    return Limits(max(MEMORY, (truth.memory_limit or 0) << 20), cpu_seconds)
+
+
+def _packages(*programs: str) -> list[str]:
+    """Mounting and finding a package takes time, so only where a program names it."""
+    return [package for package in PROVIDED if any(package in program for program in programs)]
+
+
+def _run_stdin(program: str, truth: CodeTruth) -> None:
+    with Sandbox("stdin", _limits(truth, test_seconds(truth)), _packages(program)) as sandbox:
+        sandbox.ready()
+        clock = _Clock(truth, sandbox)
+        sandbox.send(_encode(program), clock.next())
+        for test in truth.tests:
+            output = _print(sandbox, test, clock.next())
+            _require_same(same_output, output, test.output, truth)
+
+
+def _require_same(same: Callable[..., bool], given: Any, expected: Any, truth: CodeTruth) -> None:
+    # Whether floats are meant is asked of all tests, and so only where it matters.
+    if same(given, expected) or (
+        same(given, expected, floats=True) and any(has_floats(test.output) for test in truth.tests)
+    ):
+        return
+    raise ProgramFailed(GradeStatus.WRONG, "not what is expected")
+
+
+def _print(sandbox: Sandbox, test: CodeTest, deadline: float) -> bytes:
+    """What the program prints for a test's input."""
+    with _file(_encode(test.input)) as source, _file() as target:
+        sandbox.send(b"", deadline, [source, target])
+        answer = sandbox.receive(deadline)
+        if not answer:
+            raise SandboxFailed("the sandbox could start no process for the program")
+        status = os.waitstatus_to_exitcode(int.from_bytes(answer[:4], "big"))
+        if status == -signal.SIGXCPU:
+            raise ProgramFailed(GradeStatus.TIMEOUT, "its processor time was up")
+        if status:
+            raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"it ended with {status}")
+        if os.fstat(target).st_size > MAX_BYTES:
+            raise ProgramFailed(GradeStatus.RUNTIME_ERROR, "too much output")
+        return os.pread(target, MAX_BYTES, 0)
+
+
+@contextlib.contextmanager
+def _file(content: bytes = b"") -> Iterator[int]:
+    """A file in memory, without a name, to be read from its start."""
+    descriptor = os.memfd_create("test")
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _run_functional(program: str, truth: CodeTruth) -> None:
+    with Sandbox("candidate", _limits(truth, program_seconds(truth)), _packages(program)) as sandbox:
+        sandbox.ready()
+        clock = _Clock(truth, sandbox)
+        _load(sandbox, program, clock)
+        for test in truth.tests:
+            expected = _json(test.output)
+            lines = test.input.split("\n") if test.input else []
+            longest = _FREE_ANSWER + _LONGER_THAN_EXPECTED * len(test.output)
+            answer = _ask(sandbox, ["solve", truth.method, lines], clock.next(), longest)
+            try:
+                value = _value(answer)
+            except ProgramFailed:
+                for line in lines:  # the failure may be the test's
+                    _json(line)
+                raise
+            _require_same(same_value, value, expected, truth)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text, parse_int=parse_int)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"a test with what is no JSON ({error}): {text[:80]}") from None
+
+
+def _load(sandbox: Sandbox, program: str, clock: _Clock) -> list[str]:
+    """Names that the program defines."""
+    names = _read(_ask(sandbox, ["load", program], clock.next()), "names")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ProgramFailed(GradeStatus.RUNTIME_ERROR, "an answer that is none")
+    return names
+
+
+def _ask(sandbox: Sandbox, request: list[Any], deadline: float, longest: int = _FREE_ANSWER) -> bytes:
+    sandbox.send(json.dumps(request).encode(), deadline)
+    return sandbox.receive(deadline, longest)
+
+
+def _value(answer: bytes) -> Any:
+    content = _read(answer, "value")
+    try:
+        return as_json(content)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"an answer that is none: {error}") from None
+
+
+def _read(answer: bytes, key: str) -> Any:
+    """An answer's content under its only key; the sender is not trusted."""
+    try:
+        ((kind, content),) = json.loads(answer, parse_int=parse_int).items()
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"an answer that is none: {error}") from None
+    if kind != key:
+        raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"{kind}: {str(content)[:1000]}")
+    return content
+
+
+def _run_check(program: str, truth: CodeTruth) -> None:
+    """The test program in one sandbox, the model's in another; what they say to each other passes through here.
+
+    Until it has an answer, the test program is what upstream wrote; from then on it is held to a test's time.
+    """
+    assert truth.code is not None
+    packages = _packages(program, truth.code)
+    seconds = program_seconds(truth)
+    memory = min(_CHECKER_MEMORY, MEMORY + _MEMORY_PER_CHARACTER * len(truth.code))
+    with (
+        Sandbox("checker", Limits(memory, seconds), packages) as checker,
+        Sandbox("candidate", _limits(truth, seconds), packages) as candidate,
+    ):
+        checker.ready()
+        candidate.ready()
+        checker.watch_with(candidate)
+        clock = _Clock(truth, candidate)
+        names = _load(candidate, program, clock)
+        if truth.entry_point is not None and truth.entry_point not in names:
+            raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"it does not define {truth.entry_point}")
+        checker.send(json.dumps([truth.code, names, truth.entry_point]).encode(), clock.end)
+        message, left = checker.receive(clock.end), MAX_ANSWERS
+        while message[:1] == CALL:
+            deadline = clock.next()
+            candidate.send(message[1:], deadline)
+            answer = candidate.receive(deadline, left)
+            left -= len(answer)
+            checker.send(answer, clock.end)
+            message = checker.receive(clock.next())
+        _judge(message)
+
+
+def _judge(message: bytes) -> None:
+    verdicts = {"wrong": GradeStatus.WRONG, "error": GradeStatus.RUNTIME_ERROR}
+    verdict = message.removeprefix(VERDICT).decode()
+    if verdict == "nothing":
+        raise ValueError("the test program asks nothing of a solution; expected one that calls it")
+    if verdict.startswith(UNDEFINED):
+        names = verdict.removeprefix(UNDEFINED)
+        raise ValueError(f"the test program uses {names}, which it does not define; expected its own helpers in it")
+    if verdict != "correct":
+        raise ProgramFailed(verdicts[verdict], "the test program failed")
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+_RUNNERS = {"stdin": _run_stdin, "functional": _run_functional, "check": _run_check}

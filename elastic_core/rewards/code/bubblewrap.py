@@ -22,28 +22,23 @@ from elastic_core.rewards.code.harness import PACKAGES
 from elastic_core.rewards.code.processors import own_directory
 from elastic_core.rewards.code.seccomp import program_filter, system_call_filter
 
-MAX_BYTES = 10 << 20
-"""Of a program's output, of a file that it writes, and of a message."""
+MAX_BYTES = 10 << 20  # of a program's output, of a file that it writes, and of a message
 
 TMP_BYTES = 64 << 20
 MAX_FILES = 4096
 """Files and folders in /tmp: each takes a kilobyte of the kernel's memory, which `TMP_BYTES` does not count."""
 
-MAX_PROCESSES = 64
-"""Processes and threads, the sandbox's own three included."""
+MAX_PROCESSES = 64  # processes and threads, the sandbox's own three included
 
 _MAX_OPEN_FILES = 64
-PROVIDED = ("numpy",)
-"""Packages that a program may import where it names them, besides the standard library."""
+PROVIDED = ("numpy",)  # packages that a program may import where it names them, besides the standard library
 
 UNUSED = ("_test", "_tkinter", "_curses", "readline", "nis.", "ossaudiodev", "spwd", "xx", "_xx")
 """Modules of the standard library that no program of a problem has a use for, by the beginnings of their names. Some
 need dozens of libraries: windows, sound, the login of other machines."""
 
-_THREADS_END = "libgcc_s.so.1"
-"""The C library loads it when a thread ends; nothing names it."""
-_LOCALE = "/usr/lib/locale/C.utf8"
-"""Where the C library looks for the one locale that Python chooses by itself."""
+_THREADS_END = "libgcc_s.so.1"  # the C library loads it when a thread ends; nothing names it
+_LOCALE = "/usr/lib/locale/C.utf8"  # where the C library looks for the one locale that Python chooses by itself
 
 _PREFIX = Path(sys.base_prefix).resolve()
 PYTHON = (_PREFIX / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}").resolve()
@@ -61,12 +56,9 @@ class Limits(NamedTuple):
 
 
 class Libraries(NamedTuple):
-    """Attributes:
-    loader: what starts Python, at the one place where it is looked for; None where Python needs none.
-    files: libraries, by the name that they are loaded by.
-    """
+    """What starts Python, at the one place where it is looked for, and libraries by the name they are loaded by."""
 
-    loader: Path | None
+    loader: Path | None  # None where Python needs none
     files: dict[str, Path]
 
 
@@ -75,12 +67,8 @@ def find_bwrap() -> str | None:
 
 
 def start(harness: str, limits: Limits, packages: Sequence[str], channel: socket.socket) -> subprocess.Popen[bytes]:
-    """Start a program of `harness` with its end of the channel.
-
-    Raises:
-        OSError: when it cannot be run.
-        UserError: as `null_device`.
-    """
+    """Start a program of `harness` with its end of the channel. OSError when it cannot be run; UserError as
+    `null_device`."""
     bwrap = find_bwrap()
     if bwrap is None:
         raise FileNotFoundError("bwrap is not on PATH")
@@ -109,13 +97,11 @@ def start(harness: str, limits: Limits, packages: Sequence[str], channel: socket
 
 
 def null_device() -> Path:
-    """A null device that is not the machine's own, where this user may make one; the machine's elsewhere.
+    """A null device that is not the machine's own, where this user may make one; the machine's elsewhere. UserError as
+    `private_directory`.
 
     In a sandbox that root starts, the user is root, and owns every device that is shown to it. Other users own none of
     the machine's devices, and can make none.
-
-    Raises:
-        UserError: as `private_directory`.
     """
     if os.getuid() == 0:
         device = own_directory() / "null"
@@ -134,11 +120,8 @@ def null_device() -> Path:
 @functools.cache
 def needed_libraries(folders: tuple[Path, ...]) -> Libraries:
     """What Python, its standard library and the modules in these folders need of the machine's C libraries: these
-    files, and no others, are there in the sandbox.
-
-    Raises:
-        OSError: when `ldd`, which comes with the C library, cannot be run.
-    """
+    files, and no others, are there in the sandbox. OSError when `ldd`, which comes with the C library, cannot be
+    run."""
     modules = (_STANDARD_LIBRARY / "lib-dynload").glob("*.so")
     used = [module for module in modules if not module.name.startswith(UNUSED)]
     used += [file for folder in folders for file in folder.rglob("*.so")]

@@ -6,8 +6,7 @@ import math
 import re
 from typing import Any
 
-TOLERANCE = 1e-6
-"""Absolute, and relative to the expected number where that is larger than 1."""
+TOLERANCE = 1e-6  # absolute, and relative to the expected number where that is larger than 1
 
 _NUMBER = rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _IS_NUMBER = re.compile(_NUMBER).fullmatch
@@ -22,11 +21,8 @@ def same_output(given: bytes, expected: str, *, floats: bool = False) -> bool:
     """Compare what was printed, token by token; tokens are separated by white space (ASCII), lines do not matter.
 
     An expected token that is a number with a point or an exponent is met by any number within `TOLERANCE` (1e-6,
-    absolute or relative). Every other token must be the same bytes: integers, words, and nan or inf.
-
-    Args:
-        floats: an expected integer stands for a float, so that it is met by a number with a point or an exponent, too:
-            `3.0` for `3`.
+    absolute or relative), and with `floats` an expected integer as well: `3.0` for `3`. Every other token must be the
+    same bytes: integers, words, and nan or inf.
     """
     wanted = expected.encode("utf-8", "surrogatepass").split()
     tokens = given.split(maxsplit=len(wanted))  # of a flood of tokens no more than tell that it is one
@@ -41,15 +37,11 @@ def has_floats(expected: str) -> bool:
 
 
 def same_value(given: Any, expected: Any, *, floats: bool = False) -> bool:
-    """Compare what a function returned with a value of JSON, deeply.
+    """Compare what a function returned (types of JSON, and tuples, which are lists) with a value of JSON, deeply.
 
-    A number is met by a number of the same value, and by any within `TOLERANCE`
-    (1e-6, absolute or relative) where the expected one is a float; NaN by NaN. True is not 1. Tuples are
-    lists.
-
-    Args:
-        given: of the types of JSON, and tuples.
-        floats: an expected integer is met by any float within the tolerance.
+    A number is met by a number of the same value, and by any within `TOLERANCE` (1e-6, absolute or relative) where the
+    expected one is a float; NaN by NaN. True is not 1. With `floats`, an expected integer is met by any float within
+    the tolerance.
     """
     if isinstance(expected, list):
         if not isinstance(given, list | tuple) or len(given) != len(expected):

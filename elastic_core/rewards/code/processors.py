@@ -2,8 +2,7 @@
 
 As many programs run at a time as the machine has processors, whichever processes grade them (`slot`): a training has
 several that drive rollouts, and each would start a sandbox for every rollout that has ended. And a program's limits are
-those of the program (`OwnTime`): on a machine that has more to do, the same program takes several times as long on the
-clock on the wall.
+in its own time (`OwnTime`): on a busy machine the same program takes several times as long on the clock on the wall.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from elastic_core.system.private_directory import private_directory
 
 _SECONDS_BETWEEN_LOOKS = 0.05
 _NANOSECONDS = 1e9
-_queue = threading.Lock()
-"""One thread of a process looks for a free slot; the others wait for it to find one."""
+_queue = threading.Lock()  # one thread of a process looks for a free slot; the others wait for it to find one
 
 
 def num_slots() -> int:
@@ -32,11 +30,8 @@ def num_slots() -> int:
 
 @contextmanager
 def slot() -> Iterator[None]:
-    """Inside, one of the machine's slots is taken. That of a process which was killed is free.
-
-    Raises:
-        UserError: as `private_directory`.
-    """
+    """Inside, one of the machine's slots is taken. That of a process which was killed is free. UserError as
+    `private_directory`."""
     with _queue:
         while (taken := _take()) is None:
             time.sleep(_SECONDS_BETWEEN_LOOKS)
@@ -61,11 +56,7 @@ def _take() -> int | None:
 
 
 def own_directory() -> Path:
-    """Where the graders of this user on this machine meet.
-
-    Raises:
-        UserError: as `private_directory`.
-    """
+    """Where the graders of this user on this machine meet. UserError as `private_directory`."""
     directory = private_directory() / "programs"
     directory.mkdir(exist_ok=True)
     return directory
@@ -91,11 +82,7 @@ class OwnTime:
         return time.monotonic() - self._looked
 
     def look(self, waited: Mapping[int, int]) -> None:
-        """Take note of how long threads have waited in their life.
-
-        Args:
-            waited: nanoseconds by thread id, as `nanoseconds_waited`.
-        """
+        """Take note of how long threads have waited in their life: nanoseconds, by thread id."""
         now = time.monotonic()
         longest = max((total - self._seen.get(thread, 0) for thread, total in waited.items()), default=0)
         # Of a thread that was not seen before, part of it may be older than the last look.
@@ -104,11 +91,7 @@ class OwnTime:
 
 
 def nanoseconds_waited(task: Path) -> int:
-    """How long a thread has waited for a processor; 0 where that is not known.
-
-    Args:
-        task: /proc/PID/task/THREAD.
-    """
+    """How long a thread, /proc/PID/task/THREAD, has waited for a processor; 0 where that is not known."""
     try:
         return int((task / "schedstat").read_text().split()[1])
     except (OSError, IndexError, ValueError):  # It has just ended, or the kernel does not count.
@@ -116,11 +99,8 @@ def nanoseconds_waited(task: Path) -> int:
 
 
 def threads_below(pid: int, limit: int) -> dict[int, int]:
-    """`nanoseconds_waited` of each thread of a process and of all its descendants, by thread id.
-
-    Args:
-        limit: not many more threads than this are counted.
-    """
+    """`nanoseconds_waited` of each thread of a process and of all its descendants, by thread id; not many more than
+    `limit`."""
     threads: dict[int, int] = {}
     waiting = [pid]
     while waiting and len(threads) <= limit:

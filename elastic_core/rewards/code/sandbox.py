@@ -47,14 +47,13 @@ from typing import Literal
 
 from elastic_core.errors import UserError
 from elastic_core.rewards.code.bubblewrap import MAX_BYTES, MAX_FILES, MAX_PROCESSES, Limits, find_bwrap, start
-from elastic_core.rewards.code.harness.wire import HEADER, READY
+from elastic_core.rewards.code.harness import HEADER, READY
 from elastic_core.rewards.code.processors import OwnTime, children, nanoseconds_waited, threads_below
 from elastic_core.rewards.code.seccomp import MACHINES
 from elastic_core.rewards.grade import ATTEMPTS, FIRST_WAIT, GradeStatus, GradingFailed
 from elastic_core.system.retry import retrying
 
-TICK = 0.05
-"""Seconds between two looks at a running sandbox."""
+TICK = 0.05  # seconds between two looks at a running sandbox
 
 START_SECONDS = 60.0
 """A sandbox that has not started by then has failed; it takes a few hundredths of a second on an idle machine."""
@@ -86,10 +85,7 @@ class ProgramFailed(Exception):
 
 class Sandbox:
     """One program of `harness`, running in a sandbox, and the channel to it. Not to be shared between threads.
-
-    Raises:
-        SandboxFailed: when it could not be started.
-    """
+    SandboxFailed when it could not be started."""
 
     def __init__(self, harness: Harness, limits: Limits, packages: Sequence[str] = ()) -> None:
         self._peers: tuple[Sandbox, ...] = ()
@@ -113,11 +109,8 @@ class Sandbox:
         self.close()
 
     def ready(self) -> None:
-        """Wait until it has started. Before that nothing of a program is inside; after it, every failure is its own.
-
-        Raises:
-            SandboxFailed: when it does not start.
-        """
+        """Wait until it has started, or SandboxFailed. Before that nothing of a program is inside; after it, every
+        failure is the program's."""
         try:
             answer = self._first_frame(self.now() + START_SECONDS)
         except ProgramFailed as failure:
@@ -141,14 +134,8 @@ class Sandbox:
         self._look()
 
     def send(self, payload: bytes, deadline: float, descriptors: Sequence[int] = ()) -> None:
-        """Send a frame, and descriptors with it.
-
-        Args:
-            deadline: in seconds of `now`.
-
-        Raises:
-            ProgramFailed: when it does not take it in time, has ended, or exceeds what it may use.
-        """
+        """Send a frame, and descriptors with it. ProgramFailed when it is not taken by `deadline` (seconds of `now`),
+        or the program has ended, or exceeds what it may use."""
         with self._end_is_the_programs():
             self._wait(select.POLLOUT, deadline)
             header = HEADER.pack(len(payload))
@@ -259,9 +246,7 @@ class Sandbox:
 
 
 def require_sandbox() -> None:
-    """Raises:
-    UserError: when programs cannot be run in a sandbox here, with what to install or to switch on.
-    """
+    """UserError when programs cannot be run in a sandbox here, with what to install or to switch on."""
     _require(os.environ.get("PATH", os.defpath))
 
 

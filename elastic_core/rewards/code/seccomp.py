@@ -96,19 +96,12 @@ _MACHINES = {
     ),
 }
 
-MACHINES = tuple(_MACHINES)
-"""Machines for which there is a filter."""
+MACHINES = tuple(_MACHINES)  # machines for which there is a filter
 
 
 def system_call_filter(machine: str | None = None) -> bytes:
-    """The filter as bubblewrap's --seccomp reads it: an array of `struct sock_filter`.
-
-    Args:
-        machine: one of `MACHINES`, this one's by default.
-
-    Raises:
-        KeyError: for another machine.
-    """
+    """The filter as bubblewrap's --seccomp reads it: an array of `struct sock_filter`, for this machine or one of
+    `MACHINES`. KeyError for another."""
     numbers = _MACHINES[machine or platform.machine()]
     first = [
         (_AT_LEAST, 0, 1, _NEWER),
@@ -122,10 +115,8 @@ def system_call_filter(machine: str | None = None) -> bytes:
 
 
 def program_filter(machine: str | None = None) -> bytes:
-    """A further filter, under which a process starts threads and no processes, and sends no descriptors.
-
-    Arguments and errors as of `system_call_filter`.
-    """
+    """A further filter, under which a process starts threads and no processes, and sends no descriptors; `machine` as
+    in `system_call_filter`."""
     numbers = _MACHINES[machine or platform.machine()]
     return _filter(numbers, [], (*numbers.forks, *numbers.sends_descriptors), (_ANY_BIT, 1, 0, _THREAD))
 

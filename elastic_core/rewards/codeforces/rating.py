@@ -25,18 +25,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-MAX_ATTEMPTS = 8
-"""Attempts per problem in CodeElo. rllm's program looks at the first alone unless told otherwise."""
+MAX_ATTEMPTS = 8  # Attempts per problem in CodeElo. rllm's program looks at the first alone unless told otherwise.
 POINTS_PER_FAILURE = 50
-PENALTY_PER_FAILURE = 10
-"""Minutes, in ICPC contests."""
-MIN_PARTICIPANTS = 201
-"""Rated participants without whom CodeElo takes a contest's rank for no evidence."""
+PENALTY_PER_FAILURE = 10  # minutes, in ICPC contests
+MIN_PARTICIPANTS = 201  # rated participants; CodeElo does not use contests with fewer
 LOWEST_RATING = 0.0
-HEADROOM = 100.0
-"""Rating points above the best participant, which is where a contest's rating ends."""
-TOLERANCE = 0.01
-"""Rating points within which a contest's rating is found."""
+HEADROOM = 100.0  # rating points above the best participant, which is where a contest's rating ends
+TOLERANCE = 0.01  # rating points within which a contest's rating is found
 NUM_RESAMPLES, SEED = 10_000, 0
 
 SAMPLE_TESTS_NOTE = (
@@ -49,23 +44,14 @@ _ID = re.compile(r"([1-9][0-9]*)([A-Z]+[0-9]*)")
 
 @dataclass(frozen=True, eq=False)
 class Standings:
-    """The rated participants of a contest.
-
-    Attributes:
-        problems: points of each problem by index; None where solving it counts 1, as in ICPC contests.
-        ratings: before the contest, shape (participants,).
-        points: shape (participants,); problems solved in ICPC contests.
-        penalties: minutes, shape (participants,); 0 where problems have points.
-
-    Raises:
-        ValueError: when the three differ in number, or hold something that is no number.
-    """
+    """The rated participants of a contest. ValueError when the columns differ in number, or hold something that is no
+    number."""
 
     contest: int
-    problems: Mapping[str, float | None]
-    ratings: np.ndarray
-    points: np.ndarray
-    penalties: np.ndarray
+    problems: Mapping[str, float | None]  # points by index; None where solving it counts 1, as in ICPC contests
+    ratings: np.ndarray  # before the contest, shape (participants,)
+    points: np.ndarray  # shape (participants,); problems solved in ICPC contests
+    penalties: np.ndarray  # minutes, shape (participants,); 0 where problems have points
 
     def __post_init__(self) -> None:
         columns = (self.ratings, self.points, self.penalties)
@@ -84,30 +70,20 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class CodeforcesRating:
-    """A model's rating, with its 95 % interval, and what it was measured on.
-
-    Attributes:
-        percentile: share of users with a lower rating, 0 to 100; likewise of the interval's ends.
-        contests: rating in each contest used.
-        unknown_problems: ids that the standings of their contest do not list; they could not be scored.
-    """
+    """A model's rating, with its 95 % interval, and what it was measured on."""
 
     rating: float
     low: float
     high: float
-    percentile: float
+    percentile: float  # share of users with a lower rating, 0 to 100; likewise of the interval's ends
     percentile_low: float
     percentile_high: float
-    contests: Mapping[int, float]
-    unknown_problems: tuple[str, ...]
+    contests: Mapping[int, float]  # rating in each contest used
+    unknown_problems: tuple[str, ...]  # ids that the standings of their contest do not list; they are not scored
 
 
 def split_id(id: str) -> tuple[int, str]:
-    """Contest and index of a problem: "1970E3" is (1970, "E3").
-
-    Raises:
-        ValueError: when it is no such id.
-    """
+    """Contest and index of a problem: "1970E3" is (1970, "E3"). ValueError when it is no such id."""
     match = _ID.fullmatch(id)
     if not match:
         raise ValueError(f'"{id}" is no Codeforces problem; expected a contest and an index, as in "1970E3"')
@@ -153,9 +129,6 @@ def contest_rating(rank: float, opponents: np.ndarray) -> float:
 
     Ranks that no rating explains are at the bounds: the last ones at LOWEST_RATING, the first at the best opponent's
     rating and HEADROOM.
-
-    Args:
-        opponents: their ratings, at least one.
     """
     low, high = LOWEST_RATING, max(LOWEST_RATING, float(opponents.max()) + HEADROOM)
     while high - low > TOLERANCE:
@@ -180,20 +153,17 @@ def rating(
     """The model's rating over all contests that its problems belong to; None where none of them can be used: no
     standings, unrated, or too few participants.
 
-    The k samples of a problem are attempts in their order, so that this measures pass@k with a price: one success
-    among the first min(k, `MAX_ATTEMPTS`) is enough, and failures before it cost points. Ratings from different k are
-    not comparable.
+    The k samples of a problem are attempts in their order, so that this measures pass@k with a price: one success among
+    the first min(k, `MAX_ATTEMPTS`) is enough, and failures before it cost points. Ratings from different k are not
+    comparable.
 
-    The interval is a percentile bootstrap over contests (NUM_RESAMPLES, seeded). It knows how contests differ, not
-    how samples of one problem do. One contest bounds nothing.
+    The interval is a percentile bootstrap over contests (NUM_RESAMPLES, seeded). It knows how contests differ, not how
+    samples of one problem do. One contest bounds nothing.
 
     Args:
-        results: success of each attempt, at least one, by problem id.
+        results: success of each attempt, at least one, by problem id. What is no problem id is a ValueError.
         standings: by contest.
         users: number of users by rating.
-
-    Raises:
-        ValueError: on what is no problem id.
     """
     asked = _by_contest(results)
     usable = [c for c in asked if c in standings and len(standings[c].ratings) >= MIN_PARTICIPANTS]

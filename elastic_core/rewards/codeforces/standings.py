@@ -26,17 +26,12 @@ if TYPE_CHECKING:
     import httpx
 
 API = "https://codeforces.com/api"
-API_VARIABLE = "ELASTIC_CODEFORCES_API"
-"""Environment variable with another address of the API."""
-SECONDS_BETWEEN_REQUESTS = 2.0
-"""As the API asks."""
+API_VARIABLE = "ELASTIC_CODEFORCES_API"  # environment variable with another address of the API
+SECONDS_BETWEEN_REQUESTS = 2.0  # as the API asks
 NUM_ATTEMPTS = 6
-FIRST_WAIT = 2.0
-"""Seconds before the second attempt; doubled before each further one."""
-CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 60.0
-"""Seconds until a connection stands, and until the next bytes come."""
-MAX_BYTES = 256 << 20
-"""Of an answer; those of the largest contests have some 30 MiB."""
+FIRST_WAIT = 2.0  # seconds before the second attempt; doubled before each further one
+CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 60.0  # seconds until a connection stands, and until the next bytes come
+MAX_BYTES = 256 << 20  # of an answer; those of the largest contests have some 30 MiB
 THROTTLED = "Call limit exceeded"
 WITHOUT_DATA = ("not found", "Rating changes are unavailable")
 """In the API's comments on contests that will never have what a rating needs."""
@@ -77,10 +72,7 @@ def from_api(standings: Any, rating_changes: Any) -> Standings:
     """The `result` of contest.standings and of contest.ratingChanges as one.
 
     Participants are those who took part officially and whose rating the contest changed; of a team, its first member.
-
-    Raises:
-        ValueError: naming what is missing.
-        NoData: when no participant was rated.
+    ValueError names what is missing; NoData when no participant was rated.
     """
     try:
         before = {change["handle"]: change["oldRating"] for change in rating_changes}
@@ -114,13 +106,8 @@ def save(directory: Path, contest: int, standings: Standings | NoData) -> None:
 
 
 def load(directory: Path, contests: Iterable[int]) -> tuple[dict[int, Standings], list[int]]:
-    """Standings by contest, and the contests that were never fetched.
-
-    Contests that are known to have no data are in neither.
-
-    Raises:
-        UserError: naming a file that is broken.
-    """
+    """Standings by contest, and the contests that were never fetched. Contests that are known to have no data are in
+    neither. A broken file is a UserError."""
     found: dict[int, Standings] = {}
     missing = []
     for contest in sorted(set(contests)):
@@ -135,10 +122,7 @@ def fetch(
     contests: Iterable[int], directory: Path, base_url: str = API, seconds_between: float = SECONDS_BETWEEN_REQUESTS
 ) -> list[int]:
     """Have every contest in the cache; each is saved as soon as it is there. Returns the contests without data.
-
-    Raises:
-        UserError: when the API cannot be reached or refuses, or a file of the cache is broken.
-    """
+    UserError when the API cannot be reached or refuses, or a file of the cache is broken."""
     from tqdm import tqdm
 
     wanted = sorted(set(contests))
@@ -170,12 +154,8 @@ class Client:
         self._last = -np.inf
 
     def call(self, method: str, contest: int) -> Any:
-        """The result of a method for a contest.
-
-        Raises:
-            NoData: when the API says that the contest has none.
-            DownloadError: when it cannot be reached or refuses.
-        """
+        """The result of a method for a contest. NoData when the API says that the contest has none; DownloadError when
+        it cannot be reached or refuses."""
         again = retrying(lambda error: isinstance(error, _Transient), NUM_ATTEMPTS, FIRST_WAIT)
         return again(self._ask, method, contest)
 
@@ -200,8 +180,12 @@ class Client:
 
 
 def _result(response: httpx.Response, body: bytes, method: str) -> Any:
-    """What the API's answer holds. Its comment is read whatever the status, since nothing else tells refusals apart."""
-    answer = _object(body)
+    """What the API's answer holds. Its comment is read whatever the status: nothing else tells refusals apart."""
+    try:
+        answer = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        answer = None
+    answer = answer if isinstance(answer, dict) else {}
     if answer.get("status") == "OK" and "result" in answer:
         return answer["result"]
     comment = str(answer.get("comment", ""))
@@ -213,15 +197,6 @@ def _result(response: httpx.Response, body: bytes, method: str) -> Any:
     if throttled or response.status_code == 429 or response.status_code >= 500:
         raise _Transient(said, response)
     raise DownloadError(said)
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    """A JSON object; an empty one where the body is none."""
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _read(directory: Path, contest: int) -> Standings | NoData:

@@ -7,44 +7,60 @@ tests/integration/test_answer_rules.py their examples.
 
 Not covered: whether a response shows its work, and answers without a box. Equality is as good as sympy's `simplify`:
 expressions that it cannot bring together are graded as wrong.
+
+A thread that wants an answer compared takes a worker, waits for it, and has it killed when it takes too long; no
+thread supervises or polls. A worker is a fresh interpreter: a fork, or a child of multiprocessing, would bring along
+what the parent has imported. It imports computer algebra and forks the process that compares, so that one that takes
+too long is replaced within milliseconds.
 """
 
 from __future__ import annotations
 
+import atexit
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from pathlib import Path
 
-from elastic_core.rewards.extraction import last_boxed
-from elastic_core.rewards.grade import Grade, GradeStatus
+from elastic_core.rewards.grade import NO_ANSWER, Grade, GradeStatus, GradingFailed, graded, grader
 from elastic_core.rewards.math.compare import MAX_LENGTH, accepts, undecided
-from elastic_core.rewards.math.pool import Exhausted, shared_pool
+from elastic_core.rewards.response import last_boxed
 from elastic_core.rewards.truth import MathTruth
 
-CACHE_SIZE = 1 << 14
-"""Verdicts that are remembered: answers repeat over samples and budgets."""
+CACHE_SIZE = 1 << 14  # verdicts that are remembered: answers repeat over samples and budgets
+DEADLINE = 3.0
+START_DEADLINE = 120.0
+"""Seconds in which a worker must have imported computer algebra: a busy machine with a slow file system."""
+MAX_WORKERS = 8
+MAX_REQUESTS = 5000  # answers after which the process is replaced: the parser remembers a little of every text
+READY = b"ready "
+REPLACE = signal.SIGUSR1  # asks a worker for another process; the one that works is killed
+_ROOT = Path(__file__).resolve().parents[3]
 
 
+@grader("math")
 def grade_math(solution: str, truth: str) -> Grade:
     """Grade a solution by its last boxed answer. Safe to call from any thread.
 
-    Args:
-        truth: an encoded `MathTruth`; one plain answer is its own text.
-
-    Returns:
-        TIMEOUT, without credit, when the comparison took more time or memory than it may.
-
-    Raises:
-        ValueError: when the truth is not one.
-        GradingFailed: when a worker process ended twice for another reason.
+    TIMEOUT, without credit, when the comparison took more time or memory than it may. ValueError when the truth is no
+    encoded `MathTruth`; GradingFailed when a worker process ended twice for another reason.
     """
     answer = last_boxed(solution)
     if not answer:  # An empty box holds none.
-        return Grade(0.0, GradeStatus.NO_ANSWER, None)
+        return NO_ANSWER
     try:
         # A long answer is compared as spelled, and not worth a megabyte of memory.
         verdict = (_verdict if len(answer) <= MAX_LENGTH else _verdict.__wrapped__)(answer, truth)
     except Exhausted:
         return Grade(0.0, GradeStatus.TIMEOUT, answer)
-    return Grade(float(verdict), GradeStatus.CORRECT if verdict else GradeStatus.WRONG, answer)
+    return graded(answer, verdict)
 
 
 @lru_cache(maxsize=CACHE_SIZE)
@@ -52,3 +68,162 @@ def _verdict(answer: str, truth: str) -> bool:
     # What the pool raises is not remembered: another time there may be a verdict.
     known = accepts(answer, MathTruth.decode(truth), undecided)
     return shared_pool().accepts(answer, truth) if known is None else known
+
+
+class Exhausted(Exception):
+    """A comparison took more time or memory than it may."""
+
+
+class WorkerDied(GradingFailed):
+    """A worker ended, which is not the answer's fault as far as one can tell."""
+
+
+class Pool:
+    """At most `num_workers` workers, started when they are needed. Safe to use from any thread. `deadline` is in
+    seconds for one answer, from when a worker begins with it; nearly all need less than 0.1."""
+
+    def __init__(self, num_workers: int | None = None, deadline: float = DEADLINE) -> None:
+        num_workers = num_workers or min(os.cpu_count() or 1, MAX_WORKERS)
+        self.deadline = deadline
+        self._slots = threading.Semaphore(num_workers)
+        self._idle: list[Worker] = []
+        self._closed = False
+        self._lock = threading.Lock()
+        # Linux ends a worker together with the *thread* that started it, so threads do that which live as long as this.
+        self._starters = ThreadPoolExecutor(num_workers, thread_name_prefix="math-pool")
+
+    def accepts(self, answer: str, truth: str) -> bool:
+        """Whether an encoded truth accepts an answer. Exhausted when that takes too much; WorkerDied when a worker
+        ended twice."""
+        with self._slots:
+            try:
+                verdict = self._ask(answer, truth)
+            except WorkerDied:
+                verdict = self._ask(answer, truth)
+        if verdict is None:
+            raise Exhausted
+        return verdict
+
+    def _ask(self, answer: str, truth: str) -> bool | None:
+        worker = self._take()
+        try:
+            verdict = worker.ask(answer, truth, self.deadline)
+        except BaseException:
+            worker.end()
+            raise
+        self._give_back(worker)
+        return verdict
+
+    def _take(self) -> Worker:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return self._starters.submit(Worker).result()
+
+    def _give_back(self, worker: Worker) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.append(worker)
+                return
+        worker.end()
+
+    def close(self) -> None:
+        """End the idle workers, and each other one when it has answered."""
+        with self._lock:
+            workers, self._idle, self._closed = self._idle, [], True
+        for worker in workers:
+            worker.end()
+        self._starters.shutdown(wait=False)
+
+
+class Worker:
+    """A process that has forked another one, which does the work. Ready when constructed; for one thread at a time.
+
+    `pid` is that of the process that works, and None while another one is being forked. WorkerDied when it does not
+    start.
+    """
+
+    def __init__(self) -> None:
+        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+        # The order of sympy's sets follows hashes: with these fixed, equal answers get equal grades.
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
+        # On a CPU vLLM leaves torch's OpenMP and an allocator in it, which have no place in so little memory.
+        environment.pop("LD_PRELOAD", None)
+        command = [sys.executable, "-P", "-m", "elastic_core.rewards.math.worker", str(os.getpid())]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment
+        )
+        self._num_requests = 0
+        self.pid: int | None = None
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.end()
+            raise
+
+    def ask(self, answer: str, truth: str, deadline: float) -> bool | None:
+        """Whether the truth accepts the answer; None when that took more memory than it may, or `deadline` seconds.
+        WorkerDied when the process ends by itself."""
+        if self.pid is None:
+            self._wait_until_ready()
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps([answer, truth]).encode() + b"\n")
+        except OSError:
+            raise WorkerDied from None
+        line = self._read_line(deadline)
+        if line is not None and line.startswith(READY):
+            raise WorkerDied
+        verdict: bool | None = None if line is None else json.loads(line)
+        self._num_requests += 1
+        if verdict is None or self._num_requests % MAX_REQUESTS == 0:
+            self._process.send_signal(REPLACE)
+            self.pid = None
+        return verdict
+
+    def end(self) -> None:
+        """End it, and by that the process that it forked, without waiting for their memory to be taken back."""
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+        threading.Thread(target=self._process.wait, daemon=True).start()
+
+    def _wait_until_ready(self) -> None:
+        end = time.monotonic() + START_DEADLINE
+        # A verdict that came too late may be before it.
+        while (line := self._read_line(end - time.monotonic())) is not None:
+            if line.startswith(READY):
+                self.pid = int(line.removeprefix(READY))
+                return
+        raise WorkerDied
+
+    def _read_line(self, seconds: float) -> bytes | None:
+        """The next line, which is short and arrives as a whole; None when there is none within so many seconds."""
+        assert self._process.stdout is not None
+        poll = select.poll()
+        poll.register(self._process.stdout, select.POLLIN)
+        if not poll.poll(max(0.0, seconds) * 1000):
+            return None
+        line = self._process.stdout.readline()
+        if not line.endswith(b"\n"):
+            raise WorkerDied
+        return line
+
+
+_pool = Pool()
+
+
+def shared_pool() -> Pool:
+    """This process's pool; its workers are started when they are needed."""
+    return _pool
+
+
+def _renew() -> None:
+    """After a fork the workers are the parent's, and threads that start them or hold a lock are gone."""
+    global _pool
+    _pool = Pool()
+
+
+atexit.register(lambda: _pool.close())
+os.register_at_fork(after_in_child=_renew)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from itertools import chain
+from typing import Any
 
 from elastic_core.rewards.math.normal import Number, normal, number
 from elastic_core.rewards.math.structure import (
@@ -30,10 +31,8 @@ from elastic_core.rewards.truth import MathTruth
 MAX_LENGTH = 2000
 """Characters of an answer that is parsed. None of the data sets' answers has more than 200, and a parser's time grows
 faster than the text: a longer answer is right only when it is spelled as an accepted one."""
-MAX_DEPTH = 6
-"""Nested tuples and sets that are taken apart here."""
-MAX_PARTS = 20
-"""Parts of a list or set that are compared each with each; of more, only those spelled differently count."""
+MAX_DEPTH = 6  # nested tuples and sets that are taken apart here
+MAX_PARTS = 20  # parts of a list or set that are compared each with each; of more, only those spelled differently count
 CLOSE_ENOUGH = Fraction(1, 10**6)
 """Relative difference up to which a decimal stands for an irrational number: 1.414214 for a root. A fraction stands for
 an accepted 0.333333, and 0.333333 not for a third."""
@@ -41,6 +40,7 @@ an accepted 0.333333, and 0.333333 not for a third."""
 Leaf = Callable[[str, str, float | None], bool | None]
 """Compares an answer with an accepted one, both normal, within a tolerance; None when it does not know."""
 
+_Named = tuple[str | Any, ...] | None
 _Equal = Callable[[str, str], bool | None]
 
 
@@ -168,18 +168,20 @@ def _unwrapped(text: str, depth: int) -> str:
 def _without_names(answer: str, accepted: str) -> tuple[str, str]:
     """`x=5` as 5, unless the two are called differently, or the other is another equation: `2x+1=y`."""
     first, second = NAMED.fullmatch(answer), NAMED.fullmatch(accepted)
-    if first and second:
-        return (first[2], second[2]) if first[1] == second[1] else (answer, accepted)
-    if "=" in (accepted if first else answer):
+    if bool(first) != bool(second) and "=" in (accepted if first else answer):
         return answer, accepted
-    return (first[2] if first else answer), (second[2] if second else accepted)
+    return _values(answer, accepted, first and first.group(1, 2), second and second.group(1, 2))
 
 
 def _as_sets(answer: str, accepted: str) -> tuple[str, str]:
     """Inequalities as intervals, where the other is intervals, or inequalities of the same variable."""
-    first, second = solutions(answer), solutions(accepted)
-    if first and second:
-        return (first[1], second[1]) if first[0] == second[0] else (answer, accepted)
+    return _values(answer, accepted, solutions(answer), solutions(accepted))
+
+
+def _values(answer: str, accepted: str, first: _Named, second: _Named) -> tuple[str, str]:
+    """The values of texts that have a name and a value; not of two with different names."""
+    if first and second and first[0] != second[0]:
+        return answer, accepted
     return (first[1] if first else answer), (second[1] if second else accepted)
 
 

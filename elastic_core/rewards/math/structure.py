@@ -83,8 +83,7 @@ _NAME = (  # x, f(3), AB, \overline{AB}, m\angle ABC, \cos x, |S|, \text{area}, 
 )
 _ONLY_NAME = re.compile(_NAME)
 _EQUALS = re.compile(r"=(?![^(]*\))")
-NAMED = re.compile(rf"({_NAME})(?:=|\\in ?|\\equiv ?)([^=<>]+)")
-"""A name and its value, `x=5`."""
+NAMED = re.compile(rf"({_NAME})(?:=|\\in ?|\\equiv ?)([^=<>]+)")  # A name and its value, `x=5`
 
 
 def is_equation(text: str) -> bool:

@@ -1,12 +1,12 @@
 """A process that compares answers by computer algebra (math-verify), one at a time: `python -m` this module.
 
 It imports what that takes and forks a child, which reads requests from standard input and writes verdicts to standard
-output, a line of JSON each. The parent process holds the clock, and asks by a signal for another child when one takes
-too long.
+output, a line of JSON each. The process that started it holds the clock, and asks by a signal for another child when
+one takes too long.
 
-Nothing here evaluates Python. math-verify's parser of plain expressions, which does, is not asked. Its LaTeX parser
-builds sympy objects by itself, except that it gives the digits of a number to sympy, which reads all text by `eval`;
-that one function of sympy's is replaced by one that reads numbers and refuses everything else.
+Nothing here evaluates Python. math-verify's parser of plain expressions, which does, is not used. Its LaTeX parser
+builds sympy objects by itself, but gives the digits of a number to sympy, which reads all text by `eval`; that one
+function of sympy's is replaced by one that reads numbers and refuses everything else.
 """
 
 from __future__ import annotations
@@ -21,18 +21,16 @@ import sys
 from functools import lru_cache
 from typing import Any, TextIO
 
+from elastic_core.rewards.math import REPLACE
 from elastic_core.rewards.math.compare import CLOSE_ENOUGH, accepts
 from elastic_core.rewards.math.normal import TRIGONOMETRY
-from elastic_core.rewards.math.pool import REPLACE
 from elastic_core.rewards.truth import MathTruth
 from elastic_core.system.processes import end_with_parent
 
-MEMORY_LIMIT = 2 << 30
-"""Bytes of address space."""
+MEMORY_LIMIT = 2 << 30  # bytes of address space
 RECURSION_LIMIT = 3000
 """Frames; what is nested deeper cannot be parsed. Far more would end in a full stack, which kills the process."""
-PRECISION = 1e-12
-"""Relative difference of numbers that are equal but for rounding in their evaluation."""
+PRECISION = 1e-12  # relative difference of numbers that are equal but for rounding in their evaluation
 
 
 def main(parent: int) -> None:
@@ -42,7 +40,7 @@ def main(parent: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.setrecursionlimit(RECURSION_LIMIT)
-    _load()
+    _replace_eval()
     verdicts = os.fdopen(os.dup(1), "w", encoding="ascii")
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
@@ -99,7 +97,8 @@ def _verdict(answer: str, truth: str) -> bool | None:
         return False
 
 
-def _load() -> None:
+def _replace_eval() -> None:
+    """Import what comparing takes, and replace sympy's `eval`."""
     import logging
 
     import math_verify  # noqa: F401
@@ -107,7 +106,6 @@ def _load() -> None:
     import sympy.physics.units
 
     logging.disable(logging.CRITICAL)
-
     sympy.parsing.sympy_parser.eval_expr = _number_of_code
 
 
@@ -115,11 +113,8 @@ _NUMBER_CODE = re.compile(r"(Integer|Float) \('?([0-9.]+)'? \)")
 
 
 def _number_of_code(code: str, *_: Any) -> Any:
-    """What sympy's generated code for a number means, exactly: a decimal is a fraction.
-
-    Raises:
-        ValueError: for any other code.
-    """
+    """What sympy's generated code for a number means, exactly: a decimal is a fraction. Any other code is a
+    ValueError."""
     import sympy
 
     match = _NUMBER_CODE.fullmatch(code)

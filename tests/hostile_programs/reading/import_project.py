@@ -5,6 +5,6 @@ import sys
 
 def attack(x):
     sys.path += ["/root", "/workspace"]
-    import elastic_core.rewards.code.runners as runners
+    import elastic_core.rewards.code as runners
 
     runners.run = lambda *_: "correct"

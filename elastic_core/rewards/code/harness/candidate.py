@@ -19,8 +19,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from . import apply_filter, start
-from .wire import Untransportable, decode, encode
+from . import Untransportable, apply_filter, decode, encode, start
 
 MODULE = "solution"
 

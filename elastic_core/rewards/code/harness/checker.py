@@ -26,16 +26,14 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any, NoReturn
 
-from . import start
-from .wire import Channel, Untransportable, decode, encode
+from . import Channel, Untransportable, decode, encode, start
 
 CALL, VERDICT = b"C", b"V"
 """First byte of a frame to the grader: a request for the candidate, or "correct", "wrong", "error", "nothing" when
 whatever the solution is, the test program asks nothing of it, or "undefined" and the names that are nobody's."""
 UNDEFINED = "undefined "
 
-DEPTH = 2_000
-"""Of recursion. More would let an answer that is nested deeply overflow the stack of this process."""
+DEPTH = 2_000  # Of recursion. More would let an answer that is nested deeply overflow the stack of this process.
 
 
 _NAN = re.compile(r"(?<![a-z])(?:is_?)?nan(?![a-z])", re.IGNORECASE)

@@ -11,8 +11,7 @@ import signal
 import sys
 from types import ModuleType
 
-from . import apply_filter, start
-from .wire import HEADER
+from . import HEADER, apply_filter, start
 
 _MAX_DESCRIPTORS = 4096
 
