@@ -27,8 +27,8 @@ from typing import Any
 
 import polars as pl
 
-from elastic_core.data import decontaminate, parquet
-from elastic_core.data.clean import Batches, file_batches, write_clean, write_final
+from elastic_core.data import decontaminate
+from elastic_core.data.clean import Batches, file_batches, num_rows, remove_leftovers, write_clean, write_final
 from elastic_core.data.dataset import Dataset, Form, Generated
 from elastic_core.data.decontaminate import Questions
 from elastic_core.data.fetch import FetchedDataset
@@ -43,40 +43,27 @@ CLEAN = "clean"
 STORE = "sets"
 REMOVED = "removed.parquet"
 RECORD = "record.json"
-WAIT_SECONDS = 3600.0
-"""For another process that builds the same data set."""
+WAIT_SECONDS = 3600.0  # for another process that builds the same data set
 _ASKING = (Form.PROBLEMS, Form.CONVERSATIONS)
 
 
 @dataclass(frozen=True)
 class DataBuild:
-    """What to build.
-
-    Attributes:
-        fetched: verified files of every data set that has some.
-        trained: names of the sets that training reads; over-long prompts are dropped from them.
-        max_prompt_tokens: longest prompt that training takes; None when there is no training.
-        common_ngrams: 13-grams of more training rows than this do not count as overlap; None counts all.
-        decontaminate: leave out what overlaps; else it is only counted.
-        max_tests: of each problem that training reads, of sets that were trained on with fewer (`Dataset.cuts_tests`):
-            those with the longest inputs; None is all of them.
-        tokenizer: directory of the tokenizer that prompts are measured with.
-    """
+    """What to build."""
 
     datasets: Sequence[Dataset]
-    fetched: Mapping[str, FetchedDataset]
-    tokenizer: Path
-    max_prompt_tokens: int | None
-    trained: frozenset[str] = frozenset()
-    common_ngrams: int | None = None
-    decontaminate: bool = True
-    max_tests: int | None = None
+    fetched: Mapping[str, FetchedDataset]  # verified files of every data set that has some
+    tokenizer: Path  # directory of the tokenizer that prompts are measured with
+    max_prompt_tokens: int | None  # longest prompt that training takes; None when there is no training
+    trained: frozenset[str] = frozenset()  # sets that training reads; over-long prompts are dropped from them
+    common_ngrams: int | None = None  # 13-grams of more training rows do not count as overlap; None counts all
+    decontaminate: bool = True  # leave out what overlaps; else it is only counted
+    max_tests: int | None = None  # kept of a problem in trained sets with `Dataset.cuts_tests`; None keeps all
     miniature: MiniatureParameters | None = None
 
 
 def code_fingerprint() -> str:
-    """sha256 of the code that data sets are built by. Graders look at the truths of a set that is added, and change
-    none of them."""
+    """sha256 of the code that data sets are built by. Graders only look at the truths of a set that is added."""
     return source_fingerprint(
         "elastic_core.data.build", "elastic_core.data.registry", without=("elastic_core.rewards",)
     )
@@ -98,7 +85,7 @@ def build(
         UserError: a row that cannot be used, too few or too many rows, or a full disk.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    parquet.remove_leftovers(directory)
+    remove_leftovers(directory)
     sets = Sets(plan, directory / STORE if store is None else store)
     for entry in plan.datasets:
         sets.clean(entry)
@@ -135,12 +122,8 @@ class Sets:
     store: Path
 
     def clean(self, entry: Dataset) -> Path:
-        """The clean table, written unless it is there; that of `entry.ids` must be.
-
-        Raises:
-            UserError: a row that cannot be used, too few or too many rows, a full disk, or another process that builds
-                it and does not come to an end.
-        """
+        """The clean table, written unless it is there; that of `entry.ids` must be. UserError as `build`, or for
+        another process that builds it and does not come to an end."""
         target = self.clean_file(entry)
         with self._alone(entry):
             if not target.exists():
@@ -153,14 +136,8 @@ class Sets:
         return self.store / entry.name / f"clean-{self._clean_keys[entry.name]}.parquet"
 
     def finished(self, entry: Dataset) -> tuple[Path, Counts]:
-        """The data set itself, built unless it is there as it was built. The clean tables of the plan must be.
-
-        Returns:
-            Its file, which has `REMOVED` beside it, and what was counted.
-
-        Raises:
-            UserError: as `clean`.
-        """
+        """The data set's file, with `REMOVED` beside it, and what was counted: built unless it is there as it was
+        built. The clean tables of the plan must be. UserError as `clean`."""
         file = self.store / entry.name / self._key(entry) / f"{entry.name}.parquet"
         record = file.with_name(RECORD)
         with self._alone(entry):
@@ -176,7 +153,7 @@ class Sets:
         directory = self.store / entry.name
         try:
             with exclusive(directory, WAIT_SECONDS):
-                parquet.remove_leftovers(directory)
+                remove_leftovers(directory)
                 yield
         except LockHeld as error:
             raise UserError(f"{directory}: {error} has been building this data set for {WAIT_SECONDS:.0f} s") from None
@@ -238,8 +215,8 @@ class Sets:
         duplicates, near_empty = asked.counts() if asked else (0, 0)
         return Counts(
             sha256=hash_files([target]),
-            rows=parquet.num_rows(clean),
-            kept_rows=parquet.num_rows(target),
+            rows=num_rows(clean),
+            kept_rows=num_rows(target),
             duplicates=duplicates,
             near_empty=near_empty,
             overlap=overlap,

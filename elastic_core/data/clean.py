@@ -1,36 +1,38 @@
-"""The tables of one data set: from raw files the clean one, and from that what a model is asked or imitates.
+"""The tables of one data set: from raw files the clean one, and from that what a model is given or imitates.
 
-What cannot be used is refused with data set, file, row and reason.
+What cannot be used is refused with data set, file, row and reason. Tables of any size are written in bounded pieces,
+whole or not at all.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
+import pyarrow.parquet as pq
 
 from elastic_core.data.dataset import CONVERSATIONS, PROBLEMS, BadRow, Dataset, Form, bad_rows
-from elastic_core.data.parquet import read_pieces, writing
 from elastic_core.data.problems import VERL_SCHEMA
 from elastic_core.data.prompts import TEMPLATES
 from elastic_core.data.readers import read_batches
 from elastic_core.errors import UserError
 from elastic_core.rewards.truth import longest_tests
+from elastic_core.system.files import replacing
 
-MESSAGES = pl.Schema({"messages": CONVERSATIONS["messages"]})
-"""What verl's supervised fine-tuning reads."""
+MESSAGES = pl.Schema({"messages": CONVERSATIONS["messages"]})  # what verl's supervised fine-tuning reads
 
-Batches = Iterator[tuple[str, pl.DataFrame]]
-"""Raw rows, with the name of the file that they are from."""
+PIECE_BYTES = 64 << 20
+"""Size of a row group in memory. The tests of one problem may be 100 MB, so pieces are bounded in bytes and not in
+rows."""
+
+Batches = Iterator[tuple[str, pl.DataFrame]]  # raw rows, with the name of the file that they are from
 
 
 def file_batches(entry: Dataset, files: Sequence[Path]) -> Batches:
-    """Raw rows of the data set's files, in order.
-
-    Raises:
-        UserError: when one cannot be read.
-    """
+    """Raw rows of the data set's files, in order; a file that cannot be read is a UserError."""
     for file in files:
         try:
             for raw in read_batches(file, entry.map.fields):
@@ -66,11 +68,8 @@ def clean_batches(entry: Dataset, batches: Batches, ids: pl.Series | None = None
 
 
 def write_clean(entry: Dataset, batches: Batches, target: Path, ids: pl.Series | None = None) -> int:
-    """Write the clean table; returns its rows.
-
-    Raises:
-        UserError: as `clean_batches`, and when the rows are not as many as the entry says.
-    """
+    """Write the clean table; returns its rows. UserError as `clean_batches`, and when the rows are not as many as the
+    entry says."""
     with writing(target, {Form.CONVERSATIONS: CONVERSATIONS}.get(entry.form, PROBLEMS)) as table:
         for rows in clean_batches(entry, batches, ids):
             table.write(rows)
@@ -81,11 +80,8 @@ def write_clean(entry: Dataset, batches: Batches, target: Path, ids: pl.Series |
 
 
 def write_final(entry: Dataset, clean: Path, target: Path, left_out: pl.Series, max_tests: int | None = None) -> None:
-    """What training and benchmarks read, from the clean table without the rows with these ids.
-
-    Args:
-        max_tests: of a problem that are kept; None keeps all.
-    """
+    """Write what training and benchmarks read: the clean table without the rows with these ids, and of each problem at
+    most `max_tests` tests."""
     with writing(target, VERL_SCHEMA if entry.form is Form.PROBLEMS else MESSAGES) as table:
         for rows in read_pieces(clean):
             kept = rows.filter(~pl.col("id").is_in(left_out.implode())) if left_out.len() else rows
@@ -99,11 +95,7 @@ def write_final(entry: Dataset, clean: Path, target: Path, left_out: pl.Series, 
 
 
 def verl_rows(entry: Dataset, clean: pl.DataFrame, first_index: int = 0) -> pl.DataFrame:
-    """Clean rows of problems in verl's schema.
-
-    Args:
-        first_index: position of the first row in the data set.
-    """
+    """Clean rows of problems in verl's schema; `first_index` is the position of the first in the data set."""
     assert entry.prompt and entry.grader, "every problem has a prompt and is graded"
     message = pl.struct(role=pl.lit("user"), content=TEMPLATES[entry.prompt].render())
     return clean.select(
@@ -171,3 +163,69 @@ def _messages(entry: Dataset, clean: pl.DataFrame) -> pl.DataFrame:
     columns = clean.with_columns(question=question, starter_code=pl.lit(None, pl.String))
     asked = pl.struct(role=pl.lit("user"), content=TEMPLATES[entry.prompt].render())
     return columns.select(messages=pl.concat_list(asked, messages.list.slice(1)))
+
+
+class TableWriter:
+    """Appends frames of one schema to a parquet file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: pq.ParquetWriter | None = None
+        self.rows = 0
+
+    def write(self, frame: pl.DataFrame) -> None:
+        size = max(1, int(frame.estimated_size()))
+        for piece in frame.iter_slices(max(1, frame.height * PIECE_BYTES // size)):
+            table = piece.to_arrow()
+            # Level 1 is as small as the default within a few percent, and several times as fast. A dictionary and
+            # statistics would copy texts of 100 MB, and rows are never looked up by them.
+            self._writer = self._writer or pq.ParquetWriter(
+                self._path,
+                table.schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=False,
+                write_statistics=False,
+            )
+            self._writer.write_table(table)
+        self.rows += frame.height
+
+    def close(self, empty: pl.DataFrame) -> None:
+        """Finish the file; without rows it is that of `empty`."""
+        if self._writer is None:
+            empty.write_parquet(self._path)
+        else:
+            self._writer.close()
+
+
+@contextmanager
+def writing(path: Path, schema: pl.Schema) -> Iterator[TableWriter]:
+    """A writer whose file appears under its name when the block succeeds. A full disk is a UserError."""
+    try:
+        with replacing(path) as temporary:
+            writer = TableWriter(temporary)
+            yield writer
+            writer.close(pl.DataFrame(schema=schema))
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise UserError(f"{path.stem}: no space left on the disk of {path}; free some and run again") from None
+
+
+def read_pieces(path: Path) -> Iterator[pl.DataFrame]:
+    """The table's row groups, one after the other."""
+    file = pq.ParquetFile(path)
+    for group in range(file.num_row_groups):
+        frame = pl.from_arrow(file.read_row_group(group))
+        assert isinstance(frame, pl.DataFrame)
+        yield frame
+
+
+def num_rows(path: Path) -> int:
+    return int(pq.read_metadata(path).num_rows)
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Temporary files of a process that was killed."""
+    for file in directory.rglob(".*.tmp"):
+        file.unlink()

@@ -1,7 +1,7 @@
 """What a data set is: one declarative entry that says where it comes from and how its rows become ours.
 
 Raw files become one clean table per data set (`PROBLEMS`, `CONVERSATIONS`, or a shape of its own for reference data),
-and clean tables become what verl reads. A mapping function does the first step for a batch of raw rows.
+by a mapping function for batches of raw rows. Clean tables become what verl reads.
 """
 
 from __future__ import annotations
@@ -21,16 +21,9 @@ Domain = Literal["math", "code", "science", "arithmetic", "templates"]
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of a source.
+    """A file of a source. The first fetch records what is not stated here, later ones hold to it."""
 
-    Attributes:
-        path: inside the repository, with forward slashes; on the hub and in a mirror it may be a pattern such as
-            `taco/train-*.parquet`.
-        sha256: None where it is not known yet: the first fetch records it, later ones hold to it.
-        bytes: size, where known.
-    """
-
-    path: str
+    path: str  # inside the repository; on the hub and in a mirror also a pattern such as `taco/train-*.parquet`
     sha256: str | None = None
     bytes: int | None = None
 
@@ -55,16 +48,11 @@ class GitHub:
 
 @dataclass(frozen=True)
 class Hub:
-    """Files of a data set repository on the Hugging Face hub.
-
-    Attributes:
-        revision: branch, tag or commit; a branch is resolved to a commit and recorded by the first fetch.
-        gated: whether one must log in and accept its conditions first.
-    """
+    """Files of a data set repository on the Hugging Face hub."""
 
     repository: str
-    revision: str = "main"
-    gated: bool = False
+    revision: str = "main"  # branch, tag or commit; the first fetch resolves it to a commit and records that
+    gated: bool = False  # one must log in and accept its conditions first
 
     def __str__(self) -> str:
         return f"huggingface.co/datasets/{self.repository}"
@@ -105,8 +93,7 @@ class Form(StrEnum):
     RECORDS = "records"  # anything else that a stage looks up: thought templates, rating tables
 
 
-ROW = "row"
-"""Column of every raw and clean table: the row's position in its file, counted from 1 (in JSONL the line)."""
+ROW = "row"  # column of every raw and clean table: the row's position in its file, counted from 1 (in JSONL the line)
 
 PROBLEMS = pl.Schema(
     {
@@ -138,7 +125,7 @@ class Mapper:
 
     Attributes:
         fields: raw columns that it needs, with their types; others are not read. None reads each element of a JSON
-            document, whatever its shape, as columns `key` (of an object) and `json` (its text).
+            document as columns `key` (of an object) and `json` (its text).
         clean: takes the columns ROW and `fields`; gives ROW, `question` and `truth`, and where it has them `id` and
             `starter_code`. It may leave rows out; what is wrong with one it reports by `bad_rows`.
     """
@@ -156,11 +143,7 @@ def reads(*texts: str, **others: pl.DataType) -> Callable[[Callable[[pl.DataFram
 
 
 class BadRow(ValueError):
-    """A row that cannot be used.
-
-    Attributes:
-        row: its position in its file, from 1; None when the file as a whole is at fault.
-    """
+    """A row that cannot be used; `row` is its position in its file, from 1, and None when the file is at fault."""
 
     def __init__(self, row: int | None, reason: str) -> None:
         super().__init__(reason)
@@ -168,12 +151,9 @@ class BadRow(ValueError):
 
 
 def each_row(*columns: str) -> Callable[[Callable[[Row], Row]], Callable[[pl.DataFrame], pl.DataFrame]]:
-    """Makes a function of a row one of a batch; what it says by ValueError is said of the row.
+    """Makes a function of a row one of a batch, with these columns; its ValueErrors become BadRows.
 
     A frame for each row, so that its text is held once: polars shares it when frames are joined.
-
-    Args:
-        columns: of the clean row.
     """
     schema = {name: PROBLEMS[name] for name in (ROW, *columns)}
 
@@ -203,11 +183,10 @@ class Dataset:
         split: "train" is trained on, "validation" watched meanwhile, "evaluation" reported; "reference" is looked up.
         rows: expected in the clean table; None where upstream does not say.
         grader: kind that `elastic_core.rewards.grade` takes; None where nothing is graded.
-        prompt: name of the template in `elastic_core.data.prompts` that makes the prompt of a problem, or of a
-            conversation whose first message is the question alone.
+        prompt: template in `elastic_core.data.prompts` for a problem, or for the question that begins a conversation.
         ids: name of a reference data set whose n-th row holds the `id` of the n-th problem.
         needs: names of further reference data sets that its results are read with.
-        cuts_tests: whether those who trained on it took some of each problem's tests (`data.max_tests`).
+        cuts_tests: whether those who trained on it took a part of each problem's tests (`data.max_tests`).
         chosen: what the mapping depends on that is neither in the files nor in the code.
     """
 
@@ -230,14 +209,8 @@ class Dataset:
 
 
 def bad_rows(raw: pl.DataFrame, condition: pl.Expr, reason: str) -> None:
-    """Refuse the first row that meets the condition (null counts as not meeting it).
-
-    Args:
-        reason: what was found and what was expected; `{column}` is replaced by the row's value.
-
-    Raises:
-        BadRow: when there is one.
-    """
+    """Refuse the first row that meets the condition (null counts as not meeting it), by a BadRow. In the reason, what
+    was found and what was expected, `{column}` is replaced by the row's value."""
     found = raw.filter(condition)
     if found.height:
         first = found.row(0, named=True)

@@ -1,10 +1,10 @@
-"""What is left out of training, and why: rows that overlap with an evaluation set, and prompts that are too long; and
+r"""What is left out of training, and why: rows that overlap with an evaluation set, and prompts that are too long; and
 what is only counted: duplicates and near-empty rows.
 
 Two questions overlap when they are equal but for case and white space, or have 13 consecutive words in common; a word
-is a run of letters, digits and underscores (`\\w+`), in lower case. GPT-3 was cleaned by 13-grams (Brown et al. 2020,
-appendix C), and ignored those of more than ten training documents. What was rephrased or translated is not found, and
-neither are questions of fewer than 13 words of which another one is a part.
+is a run of letters, digits and underscores (`\w+`), in lower case. GPT-3 was cleaned by 13-grams (Brown et al. 2020,
+appendix C), and ignored those of more than ten training documents. Not found: what was rephrased or translated, and
+questions of fewer than 13 words that are a part of another one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import polars as pl
 
 from elastic_core.data.problems import OverlapRecord
 
-COMMON = 10
-"""Training rows that a 13-gram may occur in before GPT-3 took it for a common phrase."""
+COMMON = 10  # training rows that a 13-gram may occur in before GPT-3 took it for a common phrase
 
 REMOVED = pl.Schema(
     {
@@ -34,10 +33,8 @@ REMOVED = pl.Schema(
 
 
 NGRAM = 13
-MIN_CHARACTERS = 5
-"""Characters of the shortest question that asks something, such as "1+1=?"."""
-EVIDENCE_CHARACTERS = 200
-"""Characters of an equal question that are shown as evidence."""
+MIN_CHARACTERS = 5  # characters of the shortest question that asks something, such as "1+1=?"
+EVIDENCE_CHARACTERS = 200  # characters of an equal question that are shown as evidence
 
 OVERLAPS = pl.Schema(
     {
@@ -68,11 +65,8 @@ class Questions:
 def overlaps(
     name: str, train: Questions, evaluations: Mapping[str, Questions], common: int | None
 ) -> tuple[pl.DataFrame, dict[str, OverlapRecord]]:
-    """Rows of a training set that overlap with evaluation sets, as `REMOVED`, and their numbers by evaluation set.
-
-    Args:
-        common: as in `find_overlaps`.
-    """
+    """Rows of a training set that overlap with evaluation sets, as `REMOVED`, and their numbers by evaluation set;
+    `common` as in `find_overlaps`."""
     prepared = Ngrams.of(train.text)
     found = [pl.DataFrame(schema=REMOVED)]
     numbers = {}
@@ -124,23 +118,14 @@ def _count(rows: pl.DataFrame, kind: str) -> int:
 
 @dataclass(frozen=True)
 class Ngrams:
-    """Questions prepared for `find_overlaps`: a training set is prepared once for all evaluation sets.
+    """Questions prepared for `find_overlaps`: a training set is prepared once for all evaluation sets."""
 
-    Attributes:
-        questions: normalised.
-        words: of all questions, one after the other.
-        length: words of an n-gram; a question with fewer has none.
-        starts: where each n-gram begins in `words`, ascending.
-        rows: the question of each n-gram.
-        hashes: 64 bits of each n-gram.
-    """
-
-    questions: pl.Series
-    words: pl.Series
-    length: int
-    starts: np.ndarray
-    rows: np.ndarray
-    hashes: np.ndarray
+    questions: pl.Series  # normalised
+    words: pl.Series  # of all questions, one after the other
+    length: int  # words of an n-gram; a question with fewer has none
+    starts: np.ndarray  # where each n-gram begins in `words`, ascending
+    rows: np.ndarray  # the question of each n-gram
+    hashes: np.ndarray  # 64 bits of each n-gram
 
     @classmethod
     def of(cls, questions: pl.Series, length: int = NGRAM) -> Ngrams:
@@ -162,9 +147,8 @@ class Ngrams:
 def find_overlaps(train: Ngrams, evaluation: Ngrams, *, common: int | None = None) -> pl.DataFrame:
     """Training rows that overlap with the evaluation set, as `OVERLAPS`.
 
-    Args:
-        common: n-grams of more than this many training rows do not count, as they are the phrases of the trade ("where
-            m and n are relatively prime positive integers find m n"); GPT-3 used 10. None counts every one.
+    N-grams of more than `common` training rows do not count: they are the phrases of the trade ("where m and n are
+    relatively prime positive integers find m n"). GPT-3 used 10; None counts every one.
     """
     assert train.length == evaluation.length
     overlaps = pl.concat([_equal_questions(train, evaluation), _shared_ngrams(train, evaluation, common)])

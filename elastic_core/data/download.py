@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from elastic_core.data.dataset import GitHub, Hub
-from elastic_core.data.pins import Pin
 from elastic_core.errors import UserError
 from elastic_core.system.network import DownloadError, TooLarge, pieces
 from elastic_core.system.retry import retrying
@@ -28,12 +28,29 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NUM_ATTEMPTS = 5
-FIRST_WAIT = 0.5
-"""Seconds before the second attempt; doubled before each further one."""
-CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 30.0
-"""Seconds until a connection stands, and until the next bytes come."""
-MAX_BYTES = 64 << 30
-"""Of a file whose size is not known in advance."""
+FIRST_WAIT = 0.5  # seconds before the second attempt; doubled before each further one
+CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 30.0  # seconds until a connection stands, and until the next bytes come
+MAX_BYTES = 64 << 30  # of a file whose size is not known in advance
+
+
+@dataclass(frozen=True)
+class Pin:
+    """What identifies a file's content; None where it is not known. `bytes` is its size."""
+
+    sha256: str | None
+    bytes: int | None
+
+    def contradicts(self, other: Pin) -> bool:
+        """Whether both know something and it differs."""
+        return self.completed(other) != other.completed(self)
+
+    def completed(self, other: Pin) -> Pin:
+        """With what the other knows where this one does not."""
+        return Pin(self.sha256 or other.sha256, other.bytes if self.bytes is None else self.bytes)
+
+    def __str__(self) -> str:
+        size = "" if self.bytes is None else f" ({self.bytes} bytes)"
+        return f"sha256 {self.sha256 or 'unknown'}{size}"
 
 
 class Listing(NamedTuple):
@@ -44,12 +61,10 @@ class Listing(NamedTuple):
 
 
 class Network:
-    """The network during one fetch. Safe for several threads.
+    """Retries, bounds and the way to stop, for one fetch. Safe for several threads.
 
-    A host that could not be reached is not asked again, and a hub repository is listed once.
-
-    Attributes:
-        stop: set to end all transfers, with CancelledError; what they have is kept.
+    A host that could not be reached is not tried again, and a hub repository is listed once. `stop` ends all transfers
+    with CancelledError; what they have is kept.
     """
 
     def __init__(self) -> None:
@@ -61,12 +76,8 @@ class Network:
         logging.getLogger("httpx").setLevel(logging.WARNING)
 
     def listing(self, source: Hub, revision: str) -> Listing:
-        """The repository's files and the commit that the revision stands for.
-
-        Raises:
-            DownloadError: when the hub cannot be asked.
-            UserError: when it refuses: no such repository, no such revision, gated.
-        """
+        """The repository's files and the commit of the revision. DownloadError when the hub cannot be reached;
+        UserError when it refuses: no such repository, no such revision, gated."""
         with self._listing_lock:
             if source not in self._listings:
                 try:
@@ -79,15 +90,8 @@ class Network:
         return listing
 
     def download(self, source: GitHub | Hub, name: str, commit: str, part: Path, size: int | None) -> None:
-        """Bring `part` to the whole content of a file, going on after the bytes that it has.
-
-        Args:
-            size: of the file in bytes, where it is known. A larger one is given up, and nothing of it is kept.
-
-        Raises:
-            DownloadError, UserError: as `listing`.
-            OSError: when it cannot be written.
-        """
+        """Bring `part` to the whole content of a file, going on after the bytes that it has. A file of more bytes than
+        `size` is given up, and nothing of it is kept. Errors as of `listing`."""
         if size is not None and part.is_file() and part.stat().st_size == size:
             return  # All had arrived, and the fetch ended before it was checked.
         _refuse_offline()
@@ -135,7 +139,8 @@ class Network:
         import httpx
 
         def checked() -> T:
-            self._check()
+            if self.stop.is_set():
+                raise CancelledError
             return attempt()
 
         if host in self._unreachable:
@@ -151,6 +156,7 @@ class Network:
     def _receive(self, url: str, login: Mapping[str, str], part: Path, most: int) -> None:
         """One attempt. Redirects to other hosts do not take the login along, and lead nowhere but to HTTP."""
         import httpx
+        from tqdm import tqdm
 
         offset = part.stat().st_size if part.exists() else 0
         # A compressed body could not be continued: ranges would count compressed bytes.
@@ -161,26 +167,18 @@ class Network:
                 part.unlink()
                 raise httpx.RemoteProtocolError(f"the answer does not go on at byte {offset}")
             response.raise_for_status()
-            self._write(response, part, most)
-
-    def _write(self, response: httpx.Response, part: Path, most: int) -> None:
-        from tqdm import tqdm
-
-        resumed = response.status_code == 206
-        start = part.stat().st_size if resumed else 0
-        length = response.headers.get("Content-Length")
-        shown = {"initial": start, "desc": part.stem, "disable": None}  # Not without a terminal.
-        with (
-            part.open("ab" if resumed else "wb") as file,
-            tqdm.wrapattr(file, "write", total=start + int(length) if length else None, **shown) as counted,
-        ):
-            for piece in pieces(response, most - start):
-                self._check()
-                counted.write(piece)
-
-    def _check(self) -> None:
-        if self.stop.is_set():
-            raise CancelledError
+            start, mode = (offset, "ab") if response.status_code == 206 else (0, "wb")
+            length = response.headers.get("Content-Length")
+            total = start + int(length) if length else None
+            with (
+                part.open(mode) as file,
+                # Disable None shows nothing without a terminal.
+                tqdm.wrapattr(file, "write", total=total, initial=start, desc=part.stem, disable=None) as counted,
+            ):
+                for piece in pieces(response, most - start):
+                    if self.stop.is_set():
+                        raise CancelledError
+                    counted.write(piece)
 
 
 def _address(source: GitHub | Hub, name: str, commit: str) -> tuple[str, Mapping[str, str]]:
@@ -198,11 +196,7 @@ def _host(url: str) -> str:
 
 
 def _refuse_offline() -> None:
-    """Ask no host where the hub's client would not ask the hub.
-
-    Raises:
-        DownloadError: when that is set.
-    """
+    """As the hub's client: no request where the environment says offline, but a DownloadError."""
     from huggingface_hub import is_offline_mode
 
     if is_offline_mode():

@@ -17,8 +17,16 @@ from typing import Any, TypeVar
 
 from elastic_core.data.dataset import Dataset, Generated, Local, SourceFile
 from elastic_core.data.download import Network
-from elastic_core.data.pins import PinFile, source_key
-from elastic_core.data.source_files import Fetched, Missing, Store, Stored, Wanted, paths_below
+from elastic_core.data.source_files import (
+    Fetched,
+    Missing,
+    PinFile,
+    Store,
+    Stored,
+    Wanted,
+    paths_below,
+    source_key,
+)
 from elastic_core.errors import UserError
 
 T = TypeVar("T")
@@ -33,16 +41,10 @@ _HINT = (
 
 @dataclass(frozen=True)
 class FetchedDataset:
-    """A data set whose files are all there.
+    """A data set whose files are all there."""
 
-    Attributes:
-        files: sorted by name.
-        revision: the commit; None where files came from a mirror and the registry does not pin them, and for generated
-            data sets.
-    """
-
-    files: tuple[Fetched, ...]
-    revision: str | None
+    files: tuple[Fetched, ...]  # by name
+    revision: str | None  # the commit; None of generated sets, and where a mirror has what the registry does not pin
 
 
 def fetch(datasets: Sequence[Dataset], *, sources: Path, mirror: Path | None = None) -> dict[str, FetchedDataset]:
@@ -50,9 +52,6 @@ def fetch(datasets: Sequence[Dataset], *, sources: Path, mirror: Path | None = N
 
     Args:
         sources: directory of downloads, of their pins and of the cache of checksums.
-
-    Returns:
-        What was fetched, by name of data set.
 
     Raises:
         UserError: one for all files that are missing, refused or not what they must be. Files that could be fetched
@@ -74,11 +73,8 @@ def fetch(datasets: Sequence[Dataset], *, sources: Path, mirror: Path | None = N
 
 
 def located(dataset: Dataset, *, sources: Path, mirror: Path | None) -> FetchedDataset | None:
-    """A data set as an earlier fetch left it, without network.
-
-    Returns:
-        None when a file is missing, contradicts the registry or the pins, or was never fetched.
-    """
+    """A data set as an earlier fetch left it, without network; None when a file is missing, contradicts the registry or
+    the pins, or was never fetched."""
     try:
         store = Store(sources, mirror, None)
         found = _fetched(store, [dataset], map)[dataset.name]
@@ -111,11 +107,7 @@ def _run(pool: ThreadPoolExecutor, function: Callable[[Any], T], items: Iterable
 
 
 def _fetched(store: Store, datasets: Sequence[Dataset], run: Callable[..., Iterable[Any]]) -> dict[str, FetchedDataset]:
-    """Every file of the data sets; `run` is a `map`, of a pool or Python's own.
-
-    Raises:
-        UserError: with everything that went wrong.
-    """
+    """Every file of the data sets, or one UserError for all problems; `run` is a `map`, of a pool or Python's own."""
     wanted = _wanted(datasets)
     problems: list[UserError] = []
 
@@ -155,9 +147,8 @@ def _outcome(store: Store, function: Callable[..., T], want: Wanted, *args: str)
     except OSError as error:
         what = f"{want.datasets}: {args[0] if args else want.file.path} of {want.source}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return UserError(
-                f"{what}: the disk of {store.sources} is full; make room and fetch again to go on from there"
-            )
+            error_text = f"the disk of {store.sources} is full; make room and fetch again to go on from there"
+            return UserError(f"{what}: {error_text}")
         return UserError(f"{what}: {error}")
 
 

@@ -14,8 +14,7 @@ import re
 import zlib
 from itertools import islice
 
-MAX_BYTES = 1 << 30
-"""Largest pickle that is read, in bytes; LiveCodeBench's largest holds 189 MB."""
+MAX_BYTES = 1 << 30  # largest pickle that is read, in bytes; LiveCodeBench's largest holds 189 MB
 
 _ONE_STRING = re.compile(
     "(PROTO )?(FRAME )?(UNICODE|SHORT_BINUNICODE|BINUNICODE|BINUNICODE8)( PUT| BINPUT| LONG_BINPUT| MEMOIZE)? STOP"
@@ -30,16 +29,13 @@ class HostilePickle(ValueError):
 
 
 def decode_hidden_tests(text: str, *, max_bytes: int = MAX_BYTES) -> str:
-    """JSON text of LiveCodeBench's `private_test_cases`.
-
-    Text that begins with a bracket is that JSON already (base64 has no brackets) and is returned as is, unchecked.
-
-    Args:
-        max_bytes: limit on the decompressed pickle.
+    """JSON text of LiveCodeBench's `private_test_cases`; text that begins with a bracket is that already, and
+    unchecked.
 
     Raises:
         HostilePickle: when the pickle is not that of one string.
-        ValueError: when the text is neither JSON nor base64, or not of complete zlib data, or the limit is exceeded.
+        ValueError: when the text is neither JSON nor base64, or not of complete zlib data, or the decompressed pickle
+            has more than `max_bytes`.
     """
     if text[:80].lstrip().startswith("["):
         return text
@@ -54,12 +50,8 @@ def decode_hidden_tests(text: str, *, max_bytes: int = MAX_BYTES) -> str:
 
 
 def unpickle_string(data: bytes, *, max_bytes: int = MAX_BYTES) -> str:
-    """The string that a pickle of any protocol holds. Executes nothing.
-
-    Raises:
-        HostilePickle: when there is anything but one string in it, or something after it.
-        ValueError: when it is larger than `max_bytes`.
-    """
+    """The string that a pickle of any protocol holds. Executes nothing. HostilePickle when there is anything but one
+    string in it, or something after it; ValueError when it is larger than `max_bytes`."""
     if len(data) > max_bytes:
         raise ValueError(f"a pickle of {len(data)} bytes; expected at most {max_bytes}")
     try:

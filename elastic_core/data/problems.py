@@ -1,5 +1,5 @@
-"""Built data as every stage reads it: problems in verl's schema, for training and benchmarks alike, and the manifest
-that says where every file came from, what was left out, and why."""
+"""Built data as every stage reads it: problems in verl's schema, and the manifest, which says where every file came
+from, what was left out, and why."""
 
 from __future__ import annotations
 
@@ -26,26 +26,17 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem of a benchmark.
-
-    `id` is unique within the benchmark; `question` is the whole prompt; `grader` is the kind that
-    `elastic_core.rewards.grade` takes.
-    """
+    """One problem of a benchmark."""
 
     benchmark: str
-    id: str
-    question: str
+    id: str  # unique within the benchmark
+    question: str  # the whole prompt
     truth: str
-    grader: str
+    grader: str  # the kind that `elastic_core.rewards.grade` takes
 
 
 def read_problems(file: Path) -> list[Problem]:
-    """Problems of a parquet file in verl's schema.
-
-    Raises:
-        ValueError: when the file's schema is another.
-        FileNotFoundError: when there is none.
-    """
+    """Problems of a parquet file in verl's schema. Another schema is a ValueError."""
     frame = pl.read_parquet(file)
     if frame.schema != VERL_SCHEMA:
         raise ValueError(f"{file}: columns {dict(frame.schema)}; expected {dict(VERL_SCHEMA)}")
@@ -70,49 +61,30 @@ class SourceRecord(TypedDict):
 
 
 class OverlapRecord(TypedDict):
-    """Training rows that overlap with one evaluation set, by what is the same.
-
-    Attributes:
-        ngram_rare: rows that would still count if 13-grams of more than `COMMON` training rows were left aside.
-    """
+    """Training rows that overlap with one evaluation set, by what is the same."""
 
     exact: int
     ngram: int
-    ngram_rare: int
+    ngram_rare: int  # without 13-grams of more than `COMMON` training rows
 
 
 class Counts(TypedDict):
-    """What building a data set found out.
+    """What building a data set found out."""
 
-    Attributes:
-        sha256: of name and contents of its file.
-        rows: in the clean table, which is what the source holds.
-        kept_rows: in its file.
-        duplicates: rows whose question occurred before; counted, not removed.
-        near_empty: rows with hardly any question; counted, not removed.
-        overlap: by evaluation set; empty for a set that is not trained on.
-        removed: rows of the clean table that are not in its file, by reason; `removed.parquet` lists them.
-        prompt_tokens: lengths of all prompts of the clean table with the manifest's tokenizer.
-    """
-
-    sha256: str
-    rows: int
-    kept_rows: int
-    duplicates: int
-    near_empty: int
-    overlap: dict[str, OverlapRecord]
-    removed: dict[str, int]
-    prompt_tokens: LengthSummary | None
+    sha256: str  # of name and contents of its file
+    rows: int  # in the clean table, which is what the source holds
+    kept_rows: int  # in its file
+    duplicates: int  # rows whose question occurred before; counted, not removed
+    near_empty: int  # rows with hardly any question; counted, not removed
+    overlap: dict[str, OverlapRecord]  # by evaluation set; empty for a set that is not trained on
+    removed: dict[str, int]  # rows of the clean table that its file lacks, by reason; `removed.parquet` lists them
+    prompt_tokens: LengthSummary | None  # of all rows of the clean table, with the manifest's tokenizer
 
 
 class DatasetRecord(Counts):
-    """One built data set.
+    """One built data set."""
 
-    Attributes:
-        file: relative to the manifest.
-    """
-
-    file: str
+    file: str  # relative to the manifest
     split: str
     domain: str
     form: str
@@ -125,30 +97,17 @@ class DatasetRecord(Counts):
 
 
 class Manifest(TypedDict):
-    """Everything that was built together.
+    """Everything that was built together."""
 
-    Attributes:
-        tokenizer: fingerprint of the tokenizer that prompts are measured with.
-        max_prompt_tokens: longest prompt that is kept in the sets that are trained on; None when none is.
-        common_ngrams: training rows beyond which a 13-gram is a common phrase and no overlap; None counts all.
-        decontaminated: whether rows that overlap were left out of what is trained on, or only counted.
-        max_tests: tests that are kept of a problem that is trained on, where its set is cut; None keeps all.
-        templates: hash, wording and origin of each prompt template, by name.
-    """
-
-    tokenizer: str
-    max_prompt_tokens: int | None
-    common_ngrams: int | None
-    decontaminated: bool
-    max_tests: int | None
-    templates: dict[str, dict[str, str | None]]
+    tokenizer: str  # fingerprint of the tokenizer that prompts are measured with
+    max_prompt_tokens: int | None  # longest prompt that is kept in the sets that are trained on; None without any
+    common_ngrams: int | None  # 13-grams of more training rows are common phrases, no overlap; None counts all
+    decontaminated: bool  # whether rows that overlap were left out of what is trained on, or only counted
+    max_tests: int | None  # kept of a problem that is trained on, where its set is cut; None keeps all
+    templates: dict[str, dict[str, str | None]]  # hash, wording and origin of each prompt template, by name
     datasets: dict[str, DatasetRecord]
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of built data.
-
-    Raises:
-        FileNotFoundError: when nothing was built there.
-    """
+    """The manifest of built data; FileNotFoundError when nothing was built there."""
     return json.loads((directory / MANIFEST).read_text())

@@ -1,8 +1,8 @@
 """Prompts: what exactly a model is asked, and how many tokens that is.
 
-A published number holds for one wording, so each template has a version in its name, its hash is in the manifest, and a
-change of wording is a new name. A length is that of the prompt as the model gets it: one user message through the chat
-template, with the generation prompt. Nothing is truncated, not even beyond the tokenizer's own `model_max_length`.
+A published number holds for one wording: each template has a version in its name and its hash in the manifest, and a
+change of wording is a new name. A length is that of one user message through the chat template, with the generation
+prompt. Nothing is truncated, not even beyond the tokenizer's own `model_max_length`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,8 @@ _IMPORTED_BY = os.getpid()  # Differs from the process's own in a forked child.
 
 @dataclass(frozen=True)
 class Template:
-    """The user message of a problem.
-
-    Attributes:
-        text: with `{question}` where the question goes.
-        with_starter_code: the text for problems that have starter code, with `{starter_code}` where it goes; None when
-            the template makes no difference.
-        source: where the wording comes from.
-    """
+    """The user message of a problem: `text` with `{question}` where the question goes, or `with_starter_code` for
+    problems that have some, which goes to `{starter_code}`. `source` is where the wording comes from."""
 
     name: str
     text: str
@@ -113,8 +107,7 @@ TEMPLATES = {
 
 
 class LengthSummary(TypedDict):
-    """Lengths in tokens, as written to JSON: each the shortest that holds at least this share of the prompts, and so a
-    length that occurs."""
+    """Lengths in tokens, as written to JSON: each the shortest that holds at least this share of the prompts."""
 
     median: int
     p90: int
@@ -123,17 +116,8 @@ class LengthSummary(TypedDict):
 
 
 def prompt_lengths(tokenizer: Any, prompts: Sequence[str]) -> np.ndarray:
-    """Tokens of each prompt: `len(chat_prompt(tokenizer, prompt))`, on all cores.
-
-    Args:
-        tokenizer: a transformers tokenizer with a chat template.
-
-    Returns:
-        Shape (prompts,), int64.
-
-    Raises:
-        ValueError: when there are prompts and the tokenizer has no chat template.
-    """
+    """Tokens of each prompt, `len(chat_prompt(tokenizer, prompt))`, on all cores: shape (prompts,), int64. A
+    transformers tokenizer without a chat template is a ValueError."""
     with _parallel_tokenizers():
         lengths = [length for chunk in _chunks(prompts) for length in _chunk_lengths(tokenizer, chunk)]
     return np.array(lengths, dtype=np.int64)
@@ -174,11 +158,8 @@ def _chunks(prompts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 @contextmanager
 def _parallel_tokenizers() -> Iterator[None]:
-    """Let the tokenizers library use all cores meanwhile; it reads this variable at every call.
-
-    It is "false" elsewhere because a forked child waits for ever for threads that only its parent has. So it is
-    restored afterwards, and left alone in a child.
-    """
+    """Let the tokenizers library use all cores meanwhile; it reads this variable at every call. Elsewhere it is
+    "false": a forked child waits for ever for threads that only its parent has."""
     if os.getpid() != _IMPORTED_BY:
         yield
         return

@@ -6,22 +6,26 @@ is found the first time, from a mirror or the network, and recorded: the first f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from filelock import FileLock
+from pydantic import TypeAdapter, ValidationError
+
 from elastic_core.data.dataset import GitHub, Hub, Local, SourceFile
-from elastic_core.data.download import Network
-from elastic_core.data.pins import UNKNOWN, Entry, Pin, PinFile, source_key
+from elastic_core.data.download import Listing, Network, Pin
 from elastic_core.errors import UserError
+from elastic_core.system.files import write_text
 from elastic_core.system.fingerprint import HashCache
 from elastic_core.system.network import DownloadError
 
-Stored = GitHub | Hub | Local
-"""Sources that files lie at."""
+Stored = GitHub | Hub | Local  # sources that files lie at
 
+_SIGNS = frozenset("*?[")
 _IMPOSTORS = {
     b"<!doctype html": "an HTML page came in place of data",
     b"<html": "an HTML page came in place of data",
@@ -29,18 +33,104 @@ _IMPOSTORS = {
 }
 
 
-@dataclass(frozen=True)
-class Fetched:
-    """A verified file.
+UNKNOWN = Pin(None, None)
 
-    Attributes:
-        path: where it lies: in the mirror, among the downloads, or where the user has it.
-        name: path in the repository.
-        bytes: size.
+
+@dataclass(frozen=True)
+class Entry:
+    """What is recorded of one source."""
+
+    requested: str | None = None  # the revision that the data set names, such as "main"
+    revision: str | None = None  # its commit; None when all files came from a mirror
+    patterns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the files that each pattern stands for
+    files: Mapping[str, Pin] = field(default_factory=dict)  # by path in the repository
+
+
+_ENTRIES = TypeAdapter(dict[str, Entry])
+
+
+class PinFile:
+    """The pins of a directory of sources, `sources.lock.json`. Safe for several threads and processes.
+
+    Raises:
+        UserError: when the file cannot be read.
     """
 
-    path: Path
-    name: str
+    def __init__(self, sources: Path) -> None:
+        self.path = sources / "sources.lock.json"
+        self._entries = self._read()
+
+    def entry(self, key: str) -> Entry:
+        return self._entries.get(key, Entry())
+
+    def record(self, key: str, found: Entry) -> None:
+        """Add what was found to what is recorded; a contradiction is a UserError, and nothing is written."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.path.with_name(".sources.lock")):
+            entries = self._read()  # Others may have written since.
+            merged = self._merged(key, entries.get(key, Entry()), found)
+            if merged != entries.get(key):
+                entries[key] = merged
+                text = json.dumps(_ENTRIES.dump_python(entries, mode="json"), indent=2, sort_keys=True)
+                write_text(self.path, text + "\n")
+            self._entries = entries
+
+    def contradiction(self, key: str, what: str, recorded: object, found: object) -> UserError:
+        """The error that says what differs from the recorded pins, and how to accept it."""
+        return UserError(
+            f"{self.path} records {what} of {key} as {recorded}, found {found}; "
+            f'delete the entry "{key}" there to accept the new content'
+        )
+
+    def _merged(self, key: str, recorded: Entry, found: Entry) -> Entry:
+        stated: list[tuple[str, str | None, str | None]] = [
+            ("the requested revision", recorded.requested, found.requested),
+            ("the commit", recorded.revision, found.revision),
+        ]
+        stated += [
+            (f"the files of {pattern}", ", ".join(recorded.patterns.get(pattern, names)), ", ".join(names))
+            for pattern, names in found.patterns.items()
+        ]
+        for what, old, new in stated:
+            if None not in (old, new) and old != new:
+                raise self.contradiction(key, what, old, new)
+        for path, pin in found.files.items():
+            if pin.contradicts(recorded.files.get(path, UNKNOWN)):
+                raise self.contradiction(key, path, recorded.files[path], pin)
+        return Entry(
+            requested=recorded.requested or found.requested,
+            revision=recorded.revision or found.revision,
+            patterns={**recorded.patterns, **found.patterns},
+            files={**recorded.files, **found.files},
+        )
+
+    def _read(self) -> dict[str, Entry]:
+        try:
+            return _ENTRIES.validate_json(self.path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise UserError(
+                f"{self.path}: not a record of sources ({where}: {first['msg']}); "
+                "restore it, or delete it to record anew"
+            ) from None
+
+
+def source_key(source: GitHub | Hub | Local) -> str:
+    """The source's name among the pins."""
+    if isinstance(source, Local):
+        return f"local:{source.directory}"
+    return f"{'hub' if isinstance(source, Hub) else 'github'}:{source.repository}"
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A verified file."""
+
+    path: Path  # in the mirror, among the downloads, or where the user has it
+    name: str  # path in the repository
     sha256: str
     bytes: int
 
@@ -62,7 +152,7 @@ class _Known(NamedTuple):
 
 
 class Missing(UserError):
-    """A file lies nowhere."""
+    """No place has the file."""
 
 
 class _Mismatch(UserError):
@@ -70,11 +160,8 @@ class _Mismatch(UserError):
 
 
 class Store:
-    """Where files may lie and what is known of them.
-
-    Attributes:
-        network: None for looking only at what is there and known; then nothing is recorded either.
-    """
+    """Where files may lie and what is known of them. Without a network it only looks at what is there and known, and
+    records nothing."""
 
     def __init__(self, sources: Path, mirror: Path | None, network: Network | None) -> None:
         self.sources, self.mirror, self.network = sources, mirror, network
@@ -82,15 +169,15 @@ class Store:
         self.hashes = HashCache(sources / "hashes.json")
 
     def expand(self, want: Wanted) -> Sequence[str]:
-        """Paths in the repository of the wanted file or files.
-
-        Raises:
-            UserError: when a pattern matches nothing, or something else than was recorded.
-        """
+        """Paths of the wanted file or files in the repository. A pattern that matches nothing, or other files than
+        were recorded, is a UserError."""
         source, pattern = want.source, want.file.path
-        if not _is_pattern(source, pattern):
+        if isinstance(source, Local) or not _is_pattern(source, pattern):
             return (pattern,)
-        mirrored = self._mirrored(source, pattern)
+        mirrored: tuple[str, ...] = ()
+        if self.mirror is not None:
+            base = _place(self.mirror, source, "")
+            mirrored = tuple(file.relative_to(base).as_posix() for file in paths_below(self.mirror, source, pattern))
         recorded = self._held(source).patterns.get(pattern)
         if recorded is not None:
             if not set(mirrored) <= set(recorded):
@@ -105,11 +192,7 @@ class Store:
         return names
 
     def fetch(self, want: Wanted, name: str) -> Fetched:
-        """A file from the first place that has it.
-
-        Raises:
-            UserError: when none has, or it is not what it must be.
-        """
+        """A file from the first place that has it; none, or one that is not what it must be, is a UserError."""
         source, known, looked = want.source, self._known(want, name), []
         for path, downloaded in self._places(source, name):
             if not path.is_file():
@@ -135,19 +218,12 @@ class Store:
         mirrored = [(_place(self.mirror, source, name), False)] if self.mirror else []
         return [*mirrored, (_place(self.sources, source, name), True)]
 
-    def _mirrored(self, source: Stored, pattern: str) -> tuple[str, ...]:
-        """Names that match in the mirror."""
-        if self.mirror is None or isinstance(source, Local):
-            return ()
-        base = _place(self.mirror, source, "")
-        return tuple(file.relative_to(base).as_posix() for file in paths_below(self.mirror, source, pattern))
-
     def _matched_upstream(self, network: Network, source: Stored, pattern: str) -> tuple[tuple[str, ...], str]:
         """Names that match on the hub, and the commit."""
         if not isinstance(source, Hub):
             raise Missing(f"{pattern} of {source}: a pattern needs a mirror that has files which match it")
         try:
-            listing = network.listing(source, self._held(source).revision or source.revision)
+            listing = self._listing(network, source)
         except DownloadError as error:
             looked = [f"{_place(self.mirror, source, pattern)}: nothing matches"] if self.mirror else []
             raise _missing(source, pattern, [*looked, f"{source}: {error}"]) from error
@@ -167,18 +243,30 @@ class Store:
                 # Brought by another process meanwhile, or recognised although its pin was deleted.
                 return self._recorded(source, self._verified(source, name, target, expected, ""), known, commit)
             part = _place(parts, source, f"{commit}/{name}.part")
-            found = self._received(network, source, name, commit, part, expected)
+            while True:
+                resumed = part.exists()
+                network.download(source, name, commit, part, expected.pin.bytes)
+                try:
+                    found = self._verified(source, name, part, expected, "nothing of it was kept")
+                    break
+                except _Mismatch:
+                    part.unlink()
+                    if not resumed:  # Else the pieces may be of different files: one chance from scratch.
+                        raise
             self._recorded(source, found, known, commit)
             target.parent.mkdir(parents=True, exist_ok=True)
             part.replace(target)
             self.hashes.renamed(part, target)
             return replace(found, path=target)
 
+    def _listing(self, network: Network, source: Hub) -> Listing:
+        return network.listing(source, self._held(source).revision or source.revision)
+
     def _listed(self, network: Network, source: GitHub | Hub, name: str, known: _Known) -> tuple[str, Pin]:
         """The commit to download from, and what the hub says of the file."""
         if isinstance(source, GitHub):
             return source.commit, UNKNOWN
-        listing = network.listing(source, self._held(source).revision or source.revision)
+        listing = self._listing(network, source)
         if name not in listing.files:
             raise UserError(f"{source} has no file {name} at commit {listing.commit}")
         self.pins.record(source_key(source), Entry(source.revision, listing.commit))
@@ -187,27 +275,8 @@ class Store:
             raise _mismatch(source, name, f"upstream has {listed} at commit {listing.commit}", known, "")
         return listing.commit, listed
 
-    def _received(
-        self, network: Network, source: GitHub | Hub, name: str, commit: str, part: Path, expected: _Known
-    ) -> Fetched:
-        """The verified partial download; when it is wrong, nothing is left of it."""
-        resumed = part.exists()
-        network.download(source, name, commit, part, expected.pin.bytes)
-        try:
-            return self._verified(source, name, part, expected, "nothing of it was kept")
-        except _Mismatch:
-            part.unlink()
-            if not resumed:
-                raise
-        # The pieces may be of different files: what an earlier fetch began gets one chance from scratch.
-        return self._received(network, source, name, commit, part, expected)
-
     def _held(self, source: Stored) -> Entry:
-        """What is recorded of the source.
-
-        Raises:
-            UserError: when it was recorded for another revision.
-        """
+        """What is recorded of the source; a record for another revision is a UserError."""
         entry = self.pins.entry(source_key(source))
         if entry.requested not in (None, source.revision):
             raise self.pins.contradiction(source_key(source), "the revision", entry.requested, source.revision)
@@ -255,11 +324,7 @@ def _impostor(path: Path) -> str:
 
 
 def _place(root: Path, source: GitHub | Hub, name: str) -> Path:
-    """A file's path in a mirror or among the downloads.
-
-    Raises:
-        UserError: when it would lie outside: names come from listings that others write.
-    """
+    """A file's path in a mirror or among the downloads. One outside is a UserError: others write the listings."""
     path = PurePosixPath(source.repository, name)
     if path.is_absolute() or ".." in path.parts:
         raise UserError(f"{name} of {source}: not a path inside a repository")
@@ -267,7 +332,7 @@ def _place(root: Path, source: GitHub | Hub, name: str) -> Path:
 
 
 def _is_pattern(source: Stored, path: str) -> bool:
-    return not isinstance(source, Local) and any(sign in path for sign in "*?[")
+    return not isinstance(source, Local) and not _SIGNS.isdisjoint(path)
 
 
 def _matches(name: str, pattern: str) -> bool:

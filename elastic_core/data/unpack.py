@@ -1,4 +1,4 @@
-"""Unpacks a parquet file within bounds of memory: run by `elastic_core.data.parquet`, as a process of its own.
+"""Unpacks a parquet file within bounds of memory: run by `elastic_core.data.readers`, as a process of its own.
 
 A few hundred bytes of parquet can stand for gigabytes in several ways (one text for all rows, a prefix that all texts
 share, a row of a billion nulls), and the reader has no limit. A process has. Batches go to standard output as Arrow

@@ -26,8 +26,7 @@ from elastic_core.rewards.truth import MathTruth
 from elastic_core.system.files import replacing, write_text
 from elastic_core.system.fingerprint import sha256_file
 
-_FILES = "files"
-"""Of the copies, below the records."""
+_FILES = "files"  # of the copies, below the records
 _NOT_CHOSEN = ("name", "file", "sha256", "origin")
 _RATIONALE = r"(?s)^(?:(.*)\n)?[ \t]*####[ \t]*([^\n]*)$"
 _MARKS = r"<<[^<>]*>>"
@@ -36,38 +35,24 @@ _THOUSANDS = r"^[-+]?\$?\d{1,3}(?:,\d{3})+(?:\.\d+)?$"
 
 @dataclass(frozen=True)
 class UserDataset:
-    """What `elastic data add` records.
-
-    Attributes:
-        file: path; relative to the directory of the records once it is recorded.
-        sha256: of the file as it was added; a changed file is refused until it is added again.
-        question, answer, id: names of its fields; without `id` a row is called by its position.
-        form: "conversations" to fine-tune on, made from the rationales that the answers hold.
-        rationales: whether the answers are in GSM8K's form.
-        left_out: positions of the rows that are not used, counted from 1.
-        origin: where the user had the file.
-    """
+    """What `elastic data add` records."""
 
     name: str
-    file: str
-    sha256: str
-    question: str
+    file: str  # path; relative to the directory of the records once it is recorded
+    sha256: str  # of the file as it was added; a changed file is refused until it is added again
+    question: str  # name of the field, as of the next two
     answer: str
-    id: str | None = None
+    id: str | None = None  # without it a row is called by its position
     split: Literal["train", "evaluation"] = "evaluation"
     prompt: str = "boxed-v1"
     licence: str = "the user's own"
-    form: Literal["problems", "conversations"] = "problems"
-    rationales: bool = False
-    left_out: tuple[int, ...] = ()
-    origin: str = ""
+    form: Literal["problems", "conversations"] = "problems"  # to fine-tune on, from the answers' rationales
+    rationales: bool = False  # whether the answers are in GSM8K's form
+    left_out: tuple[int, ...] = ()  # positions of the rows that are not used, counted from 1
+    origin: str = ""  # where the user had the file
 
     def dataset(self, directory: Path = Path()) -> Dataset:
-        """As an entry like those of the registry.
-
-        Args:
-            directory: of the records.
-        """
+        """As an entry like those of the registry; `directory` is that of the records."""
         file = directory / self.file
         read = reads(*filter(None, (self.question, self.answer, self.id)))
         solved = self.form == "problems"
@@ -110,11 +95,8 @@ class UserDataset:
 
 
 def validate(dataset: UserDataset) -> None:
-    """Check what can be checked without reading the rows.
-
-    Raises:
-        UserError: when the file lacks a field, or name or template are not usable.
-    """
+    """Check what can be checked without reading the rows: a missing field, a name or template that is not usable is a
+    UserError."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", dataset.name):
         raise UserError(f'data set name "{dataset.name}"; expected lower-case letters, digits, dots and dashes')
     if dataset.prompt not in TEMPLATES:
@@ -129,11 +111,8 @@ def validate(dataset: UserDataset) -> None:
 
 
 def recognised(dataset: UserDataset) -> UserDataset:
-    """The data set with the form of answers that its first row has.
-
-    Raises:
-        UserError: when the file cannot be read, or has no rationales and is to be fine-tuned on.
-    """
+    """The data set with the form of answers that its first row has. UserError when the file cannot be read, or has no
+    rationales and is to be fine-tuned on."""
     try:
         first = next(read_batches(Path(dataset.file), {dataset.answer: pl.String()}), None)
     except BadRow as error:
@@ -150,14 +129,8 @@ def recognised(dataset: UserDataset) -> UserDataset:
 
 
 def ungraded(clean: Iterable[pl.DataFrame]) -> list[tuple[int, str]]:
-    """Rows whose answer the grader does not accept in a box as its own: no response could be right.
-
-    Args:
-        clean: tables of problems.
-
-    Returns:
-        Position and answer of each.
-    """
+    """Position and answer of the rows in tables of problems whose answer the grader does not accept in a box as its
+    own: no response could be right."""
     truths = [row for rows in clean for row in rows.select(ROW, "truth").iter_rows()]
     boxes = [_box(truth) for _, truth in truths]
     asked = [Answer("math", f"{THINK_END}{box}", truth) for (_, truth), box in zip(truths, boxes, strict=True) if box]
@@ -175,14 +148,9 @@ def _box(truth: str) -> str | None:
 
 
 def add(dataset: UserDataset, directory: Path) -> UserDataset:
-    """Copy the file and record the data set below `directory`; one of the same name is replaced.
-
-    Returns:
-        What was recorded. The copy is called by its content, so that several data sets share one.
-
-    Raises:
-        UserError: when the file changed since it was described.
-    """
+    """Copy the file and record the data set below `directory`, in place of one of the same name; returns what was
+    recorded. The copy is called by its content, so that several data sets share one. UserError when the file changed
+    since it was described."""
     origin = Path(dataset.file)
     copy = Path(_FILES, dataset.sha256[:12], origin.name)
     if not (directory / copy).exists():
@@ -196,20 +164,12 @@ def add(dataset: UserDataset, directory: Path) -> UserDataset:
 
 
 def load(directory: Path) -> dict[str, Dataset]:
-    """Data sets recorded below `directory`, by name.
-
-    Raises:
-        UserError: when a record is not what `add` wrote.
-    """
+    """Data sets recorded below `directory`, by name. A record that `add` did not write is a UserError."""
     return {dataset.name: dataset for dataset in map(_read, sorted(directory.glob("*.json")))}
 
 
 def describe(file: Path) -> tuple[str, str]:
-    """Absolute path and sha256 of a user's file.
-
-    Raises:
-        UserError: when there is none.
-    """
+    """Absolute path and sha256 of a user's file; UserError when there is none."""
     if not file.is_file():
         raise UserError(f"{file}: no such file")
     return str(file.resolve()), sha256_file(file)

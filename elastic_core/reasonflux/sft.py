@@ -23,8 +23,8 @@ import orjson
 import polars as pl
 import pyarrow.parquet as pq
 
+from elastic_core.data import mapping
 from elastic_core.data.dataset import Dataset, Form, Local, SourceFile, reads
-from elastic_core.data.mapping import reference
 from elastic_core.data.readers import column_names
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import ChatTemplate, Template
@@ -112,7 +112,7 @@ def file_dataset(file: Path) -> Dataset:
         licence="the user's own",
         split="train",
         domain="templates",
-        map=reads(*_fields(file))(reference.alpaca.clean),
+        map=reads(*_fields(file))(mapping.alpaca.clean),
         form=Form.CONVERSATIONS,
     )
 
@@ -120,7 +120,7 @@ def file_dataset(file: Path) -> Dataset:
 def _fields(file: Path) -> list[str]:
     """A column that a parquet file lacks is an error, and `system` may be missing."""
     lacking = {"system"} if file.suffix == ".parquet" and "system" not in column_names(file) else set()
-    return [name for name in reference.ALPACA if name not in lacking]
+    return [name for name in mapping.ALPACA if name not in lacking]
 
 
 def unused_fields(files: Iterable[Path]) -> dict[str, int]:
@@ -128,11 +128,11 @@ def unused_fields(files: Iterable[Path]) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for file in files:
         if file.suffix == ".parquet":
-            for name in set(pq.read_schema(file).names).difference(reference.ALPACA):
+            for name in set(pq.read_schema(file).names).difference(mapping.ALPACA):
                 counts[name] += pl.scan_parquet(file).select(pl.col(name).count()).collect().item()
         else:
             for row in _objects(file):
-                counts.update(name for name in row if name not in reference.ALPACA and row[name] not in _EMPTY)
+                counts.update(name for name in row if name not in mapping.ALPACA and row[name] not in _EMPTY)
     return dict(sorted(counts.items()))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from elastic_core.data import parquet
+from elastic_core.data import clean
 from elastic_core.data.clean import clean_batches, file_batches, write_clean
 from elastic_core.data.dataset import PROBLEMS, Dataset
 from elastic_core.data.registry import REGISTRY, select
@@ -85,19 +85,19 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_rows_of_any_size_are_written_and_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(clean, "PIECE_BYTES", 1000)
     frame = pl.DataFrame({"truth": ["x" * 300 * (i % 5) for i in range(40)]})
-    with parquet.writing(tmp_path / "t.parquet", frame.schema) as table:
+    with clean.writing(tmp_path / "t.parquet", frame.schema) as table:
         table.write(frame)
         table.write(frame[:0])
-    pieces = list(parquet.read_pieces(tmp_path / "t.parquet"))
+    pieces = list(clean.read_pieces(tmp_path / "t.parquet"))
     assert len(pieces) > 10
     assert pl.concat(pieces).equals(frame)
-    assert parquet.num_rows(tmp_path / "t.parquet") == table.rows == 40
+    assert clean.num_rows(tmp_path / "t.parquet") == table.rows == 40
 
 
 def test_an_empty_table_still_has_its_columns(tmp_path: Path) -> None:
-    with parquet.writing(tmp_path / "t.parquet", PROBLEMS):
+    with clean.writing(tmp_path / "t.parquet", PROBLEMS):
         pass
     assert pl.read_parquet(tmp_path / "t.parquet").schema == PROBLEMS
 

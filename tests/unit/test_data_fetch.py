@@ -17,9 +17,9 @@ from huggingface_hub import constants
 
 from elastic_core.data import download
 from elastic_core.data.dataset import Dataset, Generated, GitHub, Hub, Local, Source, SourceFile
+from elastic_core.data.download import Pin
 from elastic_core.data.fetch import fetch, is_present, located
-from elastic_core.data.pins import Entry, Pin, PinFile
-from elastic_core.data.source_files import Fetched
+from elastic_core.data.source_files import Entry, Fetched, PinFile
 from elastic_core.errors import UserError
 from elastic_core.system.fingerprint import HashCache
 from tests.data_server import Answer, Server, serving

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elastic_core.data import mapping
 from elastic_core.data.clean import clean_batches, file_batches
 from elastic_core.data.dataset import BadRow, GitHub
-from elastic_core.data.mapping import answers, reference
 from elastic_core.data.registry import REGISTRY
 from elastic_core.rewards import grade
 from elastic_core.rewards.truth import MathTruth, split_answers
@@ -103,8 +103,8 @@ def test_ratings_are_numbers_of_users() -> None:
 
 
 def test_a_float_that_is_not_whole_stays() -> None:
-    rows = answers.number(
-        frame({"problem": "p", "answer": 0.5}, {"problem": "q", "answer": -4.0}, fields=answers.number.fields)
+    rows = mapping.number(
+        frame({"problem": "p", "answer": 0.5}, {"problem": "q", "answer": -4.0}, fields=mapping.number.fields)
     )
     assert rows["truth"].to_list() == ["0.5", "-4"]
 
@@ -113,13 +113,13 @@ def test_a_float_that_is_not_whole_stays() -> None:
 def test_an_aime_answer_out_of_range_is_refused_with_its_row(answer: str) -> None:
     good = {"problem": "p", "answer": "1", "year": 2020, "aime_number": 1, "problem_number": 1}
     with pytest.raises(BadRow, match="expected an integer from 0 to 999") as caught:
-        answers.aime(frame(good, {**good, "answer": answer}, fields=answers.aime.fields))
+        mapping.aime(frame(good, {**good, "answer": answer}, fields=mapping.aime.fields))
     assert caught.value.row == 2
 
 
 def olympiad(**changes: object) -> MathTruth:
     row = {"problem": "p", "answer": ["2"], "id": "7", "is_multiple_answer": False, "unit": None, "error": None}
-    rows = answers.olympiad(frame({**row, **changes}, fields=answers.olympiad.fields))
+    rows = mapping.olympiad(frame({**row, **changes}, fields=mapping.olympiad.fields))
     assert rows.select("id", "question").row(0) == ("7", "p")
     return MathTruth.decode(rows["truth"].item())
 
@@ -184,7 +184,7 @@ GPQA_ROW = {
 
 
 def test_choices_are_listed_with_letters_and_the_truth_is_the_right_ones() -> None:
-    (row,) = answers.gpqa(frame(GPQA_ROW, fields=answers.gpqa.fields)).to_dicts()
+    (row,) = mapping.gpqa(frame(GPQA_ROW, fields=mapping.gpqa.fields)).to_dicts()
     assert row["question"].startswith("What?\n\nA) ")
     assert f"\n{row['truth']}) yes" in row["question"]
     assert [line[:3] for line in row["question"].splitlines()[2:]] == ["A) ", "B) ", "C) ", "D) "]
@@ -192,8 +192,8 @@ def test_choices_are_listed_with_letters_and_the_truth_is_the_right_ones() -> No
 
 def test_the_order_of_choices_depends_on_the_question_alone() -> None:
     rows = [{**GPQA_ROW, "Record ID": str(i), "Question": f"What is {i}?"} for i in range(200)]
-    together = answers.gpqa(frame(*rows, fields=answers.gpqa.fields))
-    alone = pl.concat([answers.gpqa(frame(row, fields=answers.gpqa.fields)) for row in reversed(rows)])
+    together = mapping.gpqa(frame(*rows, fields=mapping.gpqa.fields))
+    alone = pl.concat([mapping.gpqa(frame(row, fields=mapping.gpqa.fields)) for row in reversed(rows)])
     assert together.drop("row").rows() == list(reversed(alone.drop("row").rows()))
     counts = together["truth"].value_counts()
     assert counts.height == 4 and counts["count"].min() > 25  # 50 each on average
@@ -201,28 +201,26 @@ def test_the_order_of_choices_depends_on_the_question_alone() -> None:
 
 def test_a_right_answer_that_is_also_wrong_is_refused() -> None:
     with pytest.raises(BadRow, match="also among the wrong ones"):
-        answers.gpqa(frame({**GPQA_ROW, "Incorrect Answer 2": "yes"}, fields=answers.gpqa.fields))
+        mapping.gpqa(frame({**GPQA_ROW, "Incorrect Answer 2": "yes"}, fields=mapping.gpqa.fields))
     with pytest.raises(BadRow, match="Incorrect Answer 3 is missing"):
-        answers.gpqa(frame({**GPQA_ROW, "Incorrect Answer 3": None}, fields=answers.gpqa.fields))
+        mapping.gpqa(frame({**GPQA_ROW, "Incorrect Answer 3": None}, fields=mapping.gpqa.fields))
 
 
 def test_instruction_input_and_output_become_a_conversation() -> None:
-    rows = reference.alpaca(
+    rows = mapping.alpaca(
         frame(
             {"instruction": "Solve.", "input": "1+1", "output": "2"},
             {"instruction": "Say hello.", "input": None, "output": "hello"},
-            fields=reference.alpaca.fields,
+            fields=mapping.alpaca.fields,
         )
     )
     assert [[m["content"] for m in row] for row in rows["messages"]] == [["Solve.\n1+1", "2"], ["Say hello.", "hello"]]
     with pytest.raises(BadRow, match="output is missing") as caught:
-        reference.alpaca(
-            frame({"instruction": "a", "output": "b"}, {"instruction": "a"}, fields=reference.alpaca.fields)
-        )
+        mapping.alpaca(frame({"instruction": "a", "output": "b"}, {"instruction": "a"}, fields=mapping.alpaca.fields))
     assert caught.value.row == 2
 
 
 def test_a_template_without_a_name_is_refused_with_its_position(tmp_path: Path) -> None:
     raw = pl.DataFrame({"key": ["C"], "json": ['{"S": [{"template_name": "t"}, {}]}'], "row": [1]})
     with pytest.raises(BadRow, match="C / S, template 2: no template_name"):
-        reference.template_library(raw)
+        mapping.template_library(raw)

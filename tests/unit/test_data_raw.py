@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic_core.data import parquet, readers
+from elastic_core.data import readers
 from elastic_core.data.dataset import BadRow
 from elastic_core.data.readers import column_names, read_batches
 
@@ -194,7 +194,7 @@ def as_list(rows: int, text: int) -> bytes:
 def test_a_parquet_batch_that_takes_more_memory_than_there_may_be_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: Callable[[], bytes], fields: Any
 ) -> None:
-    monkeypatch.setattr(parquet, "MEMORY", 64 << 20)
+    monkeypatch.setattr(readers, "MEMORY", 64 << 20)
     assert "unpacks to more" in refusal(tmp_path, "rows.parquet", data(), fields).reason
 
 

@@ -89,7 +89,7 @@ def test_what_is_asked_for_or_how_it_runs_is_no_other_place(runs: Path, setting:
         ("elastic_core/miniature/problems.py", {"data", "warm-start"}),
         ("elastic_core/miniature/corpus.py", {"warm-start"}),
         ("elastic_core/miniature/warm_start.py", {"warm-start"}),
-        ("elastic_core/data/mapping/answers.py", {"data"}),
+        ("elastic_core/data/mapping.py", {"data"}),
         ("elastic_core/rewards/truth.py", {"data", "report"}),
         ("elastic_core/rewards/code/sandbox.py", set()),
         ("elastic_core/engines/vllm.py", set()),

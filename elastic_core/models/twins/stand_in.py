@@ -14,8 +14,8 @@ from typing import Any
 
 import polars as pl
 
+from elastic_core.data import mapping, mapping_code
 from elastic_core.data.dataset import Dataset
-from elastic_core.data.mapping import answers, code, reference
 from elastic_core.data.registry import stand_in_file
 from elastic_core.errors import UserError
 from elastic_core.system.files import replacing
@@ -122,13 +122,13 @@ def _template(name: str, i: int) -> Row:
 
 
 _ROWS: dict[Any, Callable[[str, int], Row]] = {
-    answers.plain: _plain,
-    answers.math500: _plain,
-    answers.number: lambda name, i: {"problem": _digit(name, i), "answer": float(_number(i))},
-    answers.aime: _aime,
-    answers.aime25: lambda name, i: {"problem": _digit(name, i), "answer": _number(i), "id": str(i)},
-    answers.minerva: lambda name, i: {"problem": _digit(name, i), "answer": [str(_number(i))], "idx": i},
-    answers.olympiad: lambda name, i: {
+    mapping.plain: _plain,
+    mapping.math500: _plain,
+    mapping.number: lambda name, i: {"problem": _digit(name, i), "answer": float(_number(i))},
+    mapping.aime: _aime,
+    mapping.aime25: lambda name, i: {"problem": _digit(name, i), "answer": _number(i), "id": str(i)},
+    mapping.minerva: lambda name, i: {"problem": _digit(name, i), "answer": [str(_number(i))], "idx": i},
+    mapping.olympiad: lambda name, i: {
         "problem": _digit(name, i),
         "answer": [f"${_number(i)}$"],
         "id": str(i),
@@ -136,37 +136,37 @@ _ROWS: dict[Any, Callable[[str, int], Row]] = {
         "unit": None,
         "error": None,
     },
-    answers.gpqa: _choice,
-    code.primeintellect: lambda name, i: {
+    mapping.gpqa: _choice,
+    mapping_code.primeintellect: lambda name, i: {
         "problem": _digit(name, i),
         "tests": json.dumps(_tests(i, type="stdin_stdout")),
     },
-    code.taco: lambda name, i: {
+    mapping_code.taco: lambda name, i: {
         "problem": _digit(name, i),
         "tests": json.dumps({"inputs": [""], "outputs": [_printed(i)]}),
     },
-    code.livecodebench_train: lambda name, i: {
+    mapping_code.livecodebench_train: lambda name, i: {
         "problem": _digit(name, i),
         "starter_code": "",
         "tests": json.dumps(_tests(i, testtype="stdin")),
         "metadata": "{}",
     },
-    code.livecodebench: _livecodebench,
-    code.codeforces: lambda name, i: {
+    mapping_code.livecodebench: _livecodebench,
+    mapping_code.codeforces: lambda name, i: {
         "problem": f"{_digit(name, i)}\n\nTime Limit: 1000 ms\nMemory Limit: 256 MB",
         "tests": _tests(i),
     },
-    code.humaneval_plus: _check,
-    code.humaneval_plus_bare: _check,
-    reference.alpaca: _conversation,
-    reference.ids: lambda name, i: {"id": f"{1900 + i}A"},
-    reference.ratings: lambda name, i: {"rating": str(800 + 100 * i), "users": 10},
-    reference.template_library: _template,
+    mapping_code.humaneval_plus: _check,
+    mapping_code.humaneval_plus_bare: _check,
+    mapping.alpaca: _conversation,
+    mapping.ids: lambda name, i: {"id": f"{1900 + i}A"},
+    mapping.ratings: lambda name, i: {"rating": str(800 + 100 * i), "users": 10},
+    mapping.template_library: _template,
 }
 """A row of a data set as upstream has it, by how its rows are read."""
 
 _DOCUMENTS: dict[Any, Callable[[list[Row]], Any]] = {
-    reference.ids: lambda rows: [row["id"] for row in rows],
-    reference.ratings: lambda rows: {row["rating"]: row["users"] for row in rows},
-    reference.template_library: lambda rows: {"Digits": {"One digit": rows}},
+    mapping.ids: lambda rows: [row["id"] for row in rows],
+    mapping.ratings: lambda rows: {row["rating"]: row["users"] for row in rows},
+    mapping.template_library: lambda rows: {"Digits": {"One digit": rows}},
 }

@@ -1,1 +1,0 @@
-"""How the rows of each upstream source become problems, one module per domain."""
