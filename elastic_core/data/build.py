@@ -44,7 +44,7 @@ STORE = "sets"
 REMOVED = "removed.parquet"
 RECORD = "record.json"
 WAIT_SECONDS = 3600.0  # for another process that builds the same data set
-_ASKING = (Form.PROBLEMS, Form.CONVERSATIONS)
+_WITH_QUESTIONS = (Form.PROBLEMS, Form.CONVERSATIONS)
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Sets:
         return [
             entry
             for entry in self.plan.datasets
-            if entry.form in _ASKING and entry.split in ("evaluation", "validation")
+            if entry.form in _WITH_QUESTIONS and entry.split in ("evaluation", "validation")
         ]
 
     def _raw(self, entry: Dataset) -> Batches:
@@ -201,18 +201,18 @@ class Sets:
     def _finish(self, entry: Dataset, target: Path) -> Counts:
         clean = self.clean_file(entry)
         left_out, overlap = pl.DataFrame(schema=decontaminate.REMOVED), dict[str, OverlapRecord]()
-        asked = self._asked(entry) if entry.form in _ASKING else None
-        if asked is not None and _is_trained(entry):
+        questions = self._measured_questions(entry) if entry.form in _WITH_QUESTIONS else None
+        if questions is not None and _is_trained(entry):
             measured = {other.name: self._questions[other.name] for other in self._measured}
-            found, overlap = decontaminate.overlaps(entry.name, asked, measured, self.plan.common_ngrams)
+            found, overlap = decontaminate.overlaps(entry.name, questions, measured, self.plan.common_ngrams)
             if self.plan.decontaminate:
                 left_out = found
             if entry.name in self.plan.trained and self.plan.max_prompt_tokens is not None:
-                left_out.extend(decontaminate.too_long(entry.name, asked, self.plan.max_prompt_tokens))
+                left_out.extend(decontaminate.too_long(entry.name, questions, self.plan.max_prompt_tokens))
         write_final(entry, clean, target, left_out["id"].unique(), self._max_tests(entry))
         with replacing(target.with_name(REMOVED)) as temporary:
             left_out.write_parquet(temporary)
-        duplicates, near_empty = asked.counts() if asked else (0, 0)
+        duplicates, near_empty = questions.counts() if questions else (0, 0)
         return Counts(
             sha256=hash_files([target]),
             rows=num_rows(clean),
@@ -221,7 +221,7 @@ class Sets:
             near_empty=near_empty,
             overlap=overlap,
             removed=decontaminate.by_reason(left_out),
-            prompt_tokens=summarize_lengths(asked.lengths) if asked else None,
+            prompt_tokens=summarize_lengths(questions.lengths) if questions else None,
         )
 
     def _max_tests(self, entry: Dataset) -> int | None:
@@ -232,7 +232,7 @@ class Sets:
         """Of what is measured: every training set is held against them."""
         return {entry.name: _questions(entry, self.clean_file(entry)) for entry in self._measured}
 
-    def _asked(self, entry: Dataset) -> Questions:
+    def _measured_questions(self, entry: Dataset) -> Questions:
         """Questions of a data set, of problems with the lengths of their prompts."""
         clean = self.clean_file(entry)
         if entry.form is Form.CONVERSATIONS:
@@ -285,7 +285,7 @@ def _questions(entry: Dataset, clean: Path) -> Questions:
 
 
 def _is_trained(entry: Dataset) -> bool:
-    return entry.form in _ASKING and entry.split == "train"
+    return entry.form in _WITH_QUESTIONS and entry.split == "train"
 
 
 def _short(inputs: Any) -> str:

@@ -161,8 +161,8 @@ def _messages(entry: Dataset, clean: pl.DataFrame) -> pl.DataFrame:
         return clean.select(messages)
     question = messages.list.first().struct.field("content")
     columns = clean.with_columns(question=question, starter_code=pl.lit(None, pl.String))
-    asked = pl.struct(role=pl.lit("user"), content=TEMPLATES[entry.prompt].render())
-    return columns.select(messages=pl.concat_list(asked, messages.list.slice(1)))
+    prompt = pl.struct(role=pl.lit("user"), content=TEMPLATES[entry.prompt].render())
+    return columns.select(messages=pl.concat_list(prompt, messages.list.slice(1)))
 
 
 class TableWriter:

@@ -196,7 +196,7 @@ def _host(url: str) -> str:
 
 
 def _refuse_offline() -> None:
-    """As the hub's client: no request where the environment says offline, but a DownloadError."""
+    """A DownloadError where the environment says offline, which the hub's client heeds too."""
     from huggingface_hub import is_offline_mode
 
     if is_offline_mode():

@@ -99,7 +99,7 @@ def bytes_present(dataset: Dataset, mirror: Path) -> int | None:
 
 
 def _run(pool: ThreadPoolExecutor, function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
-    """As `pool.map`, but Ctrl-C ends it: polars has a handler of its own, after which an unlimited wait goes on."""
+    """Like `pool.map`, but Ctrl-C ends it: after polars' signal handler an unlimited wait goes on."""
     for future in [pool.submit(function, item) for item in items]:
         while not future.done():
             wait([future], timeout=0.1)
@@ -109,22 +109,20 @@ def _run(pool: ThreadPoolExecutor, function: Callable[[Any], T], items: Iterable
 def _fetched(store: Store, datasets: Sequence[Dataset], run: Callable[..., Iterable[Any]]) -> dict[str, FetchedDataset]:
     """Every file of the data sets, or one UserError for all problems; `run` is a `map`, of a pool or Python's own."""
     wanted = _wanted(datasets)
-    problems: list[UserError] = []
-
-    def results(function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> Iterator[tuple[Wanted, Any]]:
-        for (want, *_), outcome in zip(calls, run(lambda call: _outcome(store, function, *call), calls), strict=True):
-            if isinstance(outcome, UserError):
-                problems.append(outcome)
-            else:
-                yield want, outcome
-
-    named = [(want, name) for want, names in results(store.expand, [(want,) for want in wanted]) for name in names]
-    files: dict[tuple[Stored, SourceFile], list[Fetched]] = {(want.source, want.file): [] for want in wanted}
-    for want, fetched in results(store.fetch, named):
-        files[want.source, want.file].append(fetched)
-    if problems:
+    expanded = list(run(lambda want: _outcome(store, store.expand, want), wanted))
+    calls = [
+        (want, name)
+        for want, names in zip(wanted, expanded, strict=True)
+        if not isinstance(names, UserError)
+        for name in names
+    ]
+    fetched = list(run(lambda call: _outcome(store, store.fetch, *call), calls))
+    if problems := [outcome for outcome in (*expanded, *fetched) if isinstance(outcome, UserError)]:
         hint = [_HINT] if any(isinstance(problem, Missing) for problem in problems) else []
         raise UserError("\n".join([*dict.fromkeys(map(str, problems)), *hint]))
+    files: dict[tuple[Stored, SourceFile], list[Fetched]] = {(want.source, want.file): [] for want in wanted}
+    for (want, _), file in zip(calls, fetched, strict=True):
+        files[want.source, want.file].append(file)
     return {dataset.name: _assembled(dataset, files, store.pins) for dataset in datasets}
 
 
@@ -147,8 +145,7 @@ def _outcome(store: Store, function: Callable[..., T], want: Wanted, *args: str)
     except OSError as error:
         what = f"{want.datasets}: {args[0] if args else want.file.path} of {want.source}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            error_text = f"the disk of {store.sources} is full; make room and fetch again to go on from there"
-            return UserError(f"{what}: {error_text}")
+            error = OSError(f"the disk of {store.sources} is full; make room and fetch again to go on from there")
         return UserError(f"{what}: {error}")
 
 
@@ -160,6 +157,6 @@ def _assembled(
         return FetchedDataset((), None)
     found = {fetched.name: fetched for file in dataset.files for fetched in files[source, file]}
     pinned = all(file.sha256 for file in dataset.files) and _COMMIT.fullmatch(source.revision)
-    fixed = isinstance(source, Local) or pinned
-    revision = source.revision if fixed else pins.entry(source_key(source)).revision
+    is_fixed = isinstance(source, Local) or pinned
+    revision = source.revision if is_fixed else pins.entry(source_key(source)).revision
     return FetchedDataset(tuple(found[name] for name in sorted(found)), revision)

@@ -168,8 +168,8 @@ def alpaca(raw: pl.DataFrame) -> pl.DataFrame:
     """instruction, input and output as a conversation of two messages, or three where `system` holds a prompt."""
     for name in ("instruction", "output"):
         bad_rows(raw, pl.col(name).str.strip_chars().fill_null("") == "", f"{name} is missing or empty; expected text")
-    asked = pl.when(pl.col("input").fill_null("") == "").then("instruction")
-    user = asked.otherwise(pl.format("{}\n{}", "instruction", pl.col("input").fill_null("")))
+    instruction = pl.when(pl.col("input").fill_null("") == "").then("instruction")
+    user = instruction.otherwise(pl.format("{}\n{}", "instruction", pl.col("input").fill_null("")))
     exchange = pl.concat_list(
         pl.struct(role=pl.lit("user"), content=user), pl.struct(role=pl.lit("assistant"), content="output")
     )

@@ -10,8 +10,9 @@ import ast
 import json
 import re
 from datetime import date
+from itertools import product
 from reprlib import repr as short
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -22,6 +23,7 @@ from elastic_core.rewards.truth import CodeTest, CodeTruth
 LIVECODEBENCH_WINDOW = (date(2024, 8, 1), date(2025, 2, 1))
 """First contest date, and the first one after the last, as DeepCoder has it (preprocess/code/livecodebench.ipynb)."""
 
+T = TypeVar("T")
 _CHECK_CALL = re.compile(r"^check\((.*)\)\s*$", re.MULTILINE)
 
 
@@ -104,7 +106,10 @@ def primeintellect(row: Row) -> Row:
         case "stdin_stdout":
             truth = CodeTruth("stdin", _pairs(tests))
         case "function_call":
-            inputs, outputs = ([_value(test, name) for test in tests] for name in CodeTest._fields)
+            for test, name in product(tests, CodeTest._fields):
+                if name not in test:  # an expected null is another matter
+                    raise ValueError(f"a test without {name}: {short(test)}")
+            inputs, outputs = ([test[name] for test in tests] for name in CodeTest._fields)
             truth = _call_truth(_only(tests, "fn_name"), inputs, outputs)
         case other:
             raise ValueError(f"tests of type {short(other)}; expected stdin_stdout or function_call")
@@ -121,7 +126,7 @@ def taco(row: Row) -> Row:
     tests = _json(row, "tests")
     if not isinstance(tests, dict):
         raise ValueError(f"tests are a {type(tests).__name__}; expected an object of inputs and outputs")
-    inputs, outputs = _list(tests, "inputs"), _list(tests, "outputs")
+    inputs, outputs = _typed(tests, "inputs", list), _typed(tests, "outputs", list)
     if len(inputs) != len(outputs):
         raise ValueError(f"{len(inputs)} inputs and {len(outputs)} outputs; expected as many of both")
     if tests.get("fn_name"):
@@ -185,7 +190,7 @@ def _livecodebench_truth(tests: list[Row], row: Row) -> CodeTruth:
 
 
 def _pairs(tests: list[Row]) -> tuple[CodeTest, ...]:
-    return tuple(CodeTest(_string(test, "input"), _string(test, "output")) for test in tests)
+    return tuple(CodeTest(_typed(test, "input", str), _typed(test, "output", str)) for test in tests)
 
 
 def _func_name(tests: list[Row], row: Row) -> str:
@@ -283,28 +288,16 @@ def _taken(row: Row, name: str) -> str:
     return text
 
 
-def _value(test: Row, name: str) -> Any:
-    if name not in test:  # an expected null is another matter
-        raise ValueError(f"a test without {name}: {short(test)}")
-    return test[name]
-
-
-def _string(values: Row, name: str) -> str:
+def _typed(values: Row, name: str, kind: type[T]) -> T:
     value = values.get(name)
-    if not isinstance(value, str):
-        raise ValueError(f"{name} is {short(value)}; expected text")
+    if not isinstance(value, kind):
+        verb, wanted = ("is", "text") if kind is str else ("are", "a list")
+        raise ValueError(f"{name} {verb} {short(value)}; expected {wanted}")
     return value
 
 
 def _text(values: Row, name: str) -> str:
-    value = _string(values, name)
+    value = _typed(values, name, str)
     if not value or value.isspace():
         raise ValueError(f"{name} is empty; expected text")
-    return value
-
-
-def _list(values: Row, name: str) -> list[Any]:
-    value = values.get(name)
-    if not isinstance(value, list):
-        raise ValueError(f"{name} are {short(value)}; expected a list")
     return value

@@ -1,4 +1,4 @@
-"""Prompts: what exactly a model is asked, and how many tokens that is.
+"""Prompts: the exact text that a model gets, and its length in tokens.
 
 A published number holds for one wording: each template has a version in its name and its hash in the manifest, and a
 change of wording is a new name. A length is that of one user message through the chat template, with the generation

@@ -237,7 +237,7 @@ def _expected(dtype: Any) -> str:
 
 
 def parquet_columns(file: Path) -> list[str]:
-    """Names of the columns; BadRow when it is no parquet file."""
+    """Names of the columns; BadRow when it is not a parquet file."""
     try:
         return list(pq.read_schema(file).names)
     except (pa.ArrowException, OSError) as error:
@@ -245,7 +245,7 @@ def parquet_columns(file: Path) -> list[str]:
 
 
 def parquet_batches(file: Path, columns: Sequence[str], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """These columns of all rows, in batches of `batch_bytes`, as far as the file's own record of its sizes tells.
+    """These columns of all rows, in batches of about `batch_bytes`, by the file's own record of its sizes.
 
     Raises:
         BadRow: when it cannot be read, or is a bomb: it unpacks to more than `LARGEST_RATIO` times its size and to more

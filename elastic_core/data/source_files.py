@@ -283,7 +283,7 @@ class Store:
         return entry
 
     def _known(self, want: Wanted, name: str) -> _Known:
-        """What the file must be; the pin file is asked only for what the registry does not pin."""
+        """What the file must be; pins of an earlier fetch only add what the registry lacks."""
         source, file = want.source, want.file
         pinned = UNKNOWN if _is_pattern(source, file.path) else Pin(file.sha256, file.bytes)
         if pinned.sha256 is not None:
@@ -336,13 +336,13 @@ def _is_pattern(source: Stored, path: str) -> bool:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """As `Path.glob`: a star does not reach over a slash."""
+    """Like `Path.glob`: a star does not match a slash."""
     names, patterns = name.split("/"), pattern.split("/")
     return len(names) == len(patterns) and all(map(fnmatchcase, names, patterns))
 
 
 def paths_below(root: Path, source: Stored, path: str) -> list[Path]:
-    """The file, or the files that match, as far as they are there."""
+    """The existing files that match."""
     base = source.directory if isinstance(source, Local) else _place(root, source, "")
     found = base.glob(path) if _is_pattern(source, path) else [base / path]
     return sorted(file for file in found if file.is_file())

@@ -1,7 +1,7 @@
 r"""A user's data set: a CSV, JSON, JSONL or parquet file whose columns they name.
 
 Its answers may be in GSM8K's form, a rationale and in its last line `#### N`. The rationale may hold calculator marks,
-`2+2=<<2+2=4>>4`, which are no part of what a person would write.
+`2+2=<<2+2=4>>4`, which a person would not write.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ def ungraded(clean: Iterable[pl.DataFrame]) -> list[tuple[int, str]]:
     own: no response could be right."""
     truths = [row for rows in clean for row in rows.select(ROW, "truth").iter_rows()]
     boxes = [_box(truth) for _, truth in truths]
-    asked = [Answer("math", f"{THINK_END}{box}", truth) for (_, truth), box in zip(truths, boxes, strict=True) if box]
-    right = {answer.truth for answer, graded in zip(asked, grade_many(asked), strict=True) if graded.score == 1}
+    boxed = [Answer("math", f"{THINK_END}{box}", truth) for (_, truth), box in zip(truths, boxes, strict=True) if box]
+    right = {answer.truth for answer, graded in zip(boxed, grade_many(boxed), strict=True) if graded.score == 1}
     return [(row, truth) for row, truth in truths if truth not in right]
 
 

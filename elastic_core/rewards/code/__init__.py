@@ -51,7 +51,7 @@ def grade_code(solution: str, truth: str) -> Grade:
     It is right when it passes every test; tests after the first failure are not run. `Grade.answer` is the program.
 
     Raises:
-        ValueError: when the truth is no encoded `CodeTruth`, a test of it is no JSON, or its test program tests nothing
+        ValueError: when the truth is not an encoded `CodeTruth`, a test is not JSON, or its test program tests nothing
             or uses names that neither it nor a solution defines.
         SandboxFailed: when the sandbox failed, not the program.
         UserError: when there is no sandbox on this machine; nothing is ever run without.
@@ -119,7 +119,7 @@ def _run_stdin(program: str, truth: CodeTruth) -> None:
 
 
 def _require_same(same: Callable[..., bool], given: Any, expected: Any, truth: CodeTruth) -> None:
-    # Whether floats are meant is asked of all tests, and so only where it matters.
+    # Whether the problem means floats takes a look at all tests, so only where it matters.
     if same(given, expected) or (
         same(given, expected, floats=True) and any(has_floats(test.output) for test in truth.tests)
     ):

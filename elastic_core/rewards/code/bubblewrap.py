@@ -167,7 +167,7 @@ def _packages_bound(packages: Sequence[str]) -> list[str]:
 
 
 def _features(bwrap: str) -> list[str]:
-    """What bubblewrap of 0.7 and 0.8 added. Without a bound on its size there is no /tmp to write to."""
+    """What bubblewrap of 0.7 and 0.8 added. Without a bound on its size /tmp is read-only."""
     known = _help(bwrap)
     tmp = ["--size", str(TMP_BYTES), "--tmpfs", "/tmp"] if "--size" in known else ["--dir", "/tmp"]
     nested = ["--disable-userns"] if "--disable-userns" in known else []
@@ -190,7 +190,7 @@ def _folders(package: str) -> tuple[Path, ...]:
 
 
 def _limits(limits: Limits) -> list[str]:
-    """As `harness.start` reads them. Kernels before 5.14 count all processes that the user runs anywhere: there the
+    """For `harness.start`. Kernels before 5.14 count all processes that the user runs anywhere: there the
     limit on them would not be the sandbox's own."""
     major, minor = platform.release().split(".")[:2]
     counts_processes = (int(major), int("".join(filter(str.isdigit, minor)))) >= (5, 14)

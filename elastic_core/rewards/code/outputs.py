@@ -1,4 +1,4 @@
-"""Whether what a program gave is what was expected. On our side of the sandbox: programs never see the expectation."""
+"""Compares what a program returned or printed with the expectation, which programs never see."""
 
 from __future__ import annotations
 

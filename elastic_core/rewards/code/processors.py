@@ -63,7 +63,7 @@ def own_directory() -> Path:
 
 
 class OwnTime:
-    """Seconds as of `time.monotonic`, less those spent waiting for a processor, as far as `look` has seen them.
+    """Seconds as of `time.monotonic`, less the time that `look` has seen spent waiting for a processor.
 
     Threads that wait side by side count once: between two looks, the one that waited longest. Where the kernel does not
     count (no CONFIG_SCHED_INFO), this is the clock on the wall.

@@ -165,13 +165,13 @@ def rating(
         standings: by contest.
         users: number of users by rating.
     """
-    asked = _by_contest(results)
-    usable = [c for c in asked if c in standings and len(standings[c].ratings) >= MIN_PARTICIPANTS]
+    attempted = _by_contest(results)
+    usable = [c for c in attempted if c in standings and len(standings[c].ratings) >= MIN_PARTICIPANTS]
     if not usable:
         return None
     rated = {
         contest: contest_rating(
-            rank(score(standings[contest].problems, asked[contest]), standings[contest]),
+            rank(score(standings[contest].problems, attempted[contest]), standings[contest]),
             standings[contest].ratings,
         )
         for contest in usable
@@ -187,7 +187,7 @@ def rating(
         percentile_high=percentile(high, users),
         contests=rated,
         unknown_problems=tuple(
-            f"{c}{index}" for c in usable for index in asked[c] if index not in standings[c].problems
+            f"{c}{index}" for c in usable for index in attempted[c] if index not in standings[c].problems
         ),
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +128,7 @@ def fetch(
 
     wanted = sorted(set(contests))
     missing = load(directory, wanted)[1]
-    client = Client(base_url, seconds_between)
+    client = Client(base_url.rstrip("/"), seconds_between)
     for contest in tqdm(missing, desc="standings", unit="contest", disable=None, dynamic_ncols=True):
         try:
             # The smaller answer first: unrated contests need no other.
@@ -145,13 +146,13 @@ def fetch(
     return [contest for contest in wanted if contest not in found]
 
 
+@dataclass
 class Client:
-    """The API at an address, asked at most once in `seconds_between` seconds, again where that may help."""
+    """The API at an address, with `seconds_between` requests, and retries where they may help."""
 
-    def __init__(self, base_url: str = API, seconds_between: float = SECONDS_BETWEEN_REQUESTS) -> None:
-        self._base_url = base_url.rstrip("/")
-        self._seconds_between = seconds_between
-        self._last = -np.inf
+    base_url: str
+    seconds_between: float
+    _last: float = -np.inf
 
     def call(self, method: str, contest: int) -> Any:
         """The result of a method for a contest. NoData when the API says that the contest has none; DownloadError when
@@ -162,18 +163,18 @@ class Client:
     def _ask(self, method: str, contest: int) -> Any:
         import httpx
 
-        time.sleep(max(0.0, self._last + self._seconds_between - time.monotonic()))
+        time.sleep(max(0.0, self._last + self.seconds_between - time.monotonic()))
         timeout = httpx.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT)
         try:
-            address = f"{self._base_url}/{method}"
+            address = f"{self.base_url}/{method}"
             with httpx.stream("GET", address, params={"contestId": contest}, timeout=timeout) as response:
                 body = b"".join(pieces(response, MAX_BYTES))
         except TooLarge as error:
             raise DownloadError(f"{method}: {error}; expected no more than {MAX_BYTES}") from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-            raise DownloadError(f"{self._base_url} is no address of an API: {error}") from error
+            raise DownloadError(f"{self.base_url} is no address of an API: {error}") from error
         except httpx.RequestError as error:
-            raise _Transient(f"cannot reach {self._base_url}: {error or type(error).__name__}") from error
+            raise _Transient(f"cannot reach {self.base_url}: {error or type(error).__name__}") from error
         finally:
             self._last = time.monotonic()
         return _result(response, body, method)

@@ -49,8 +49,8 @@ _ROOT = Path(__file__).resolve().parents[3]
 def grade_math(solution: str, truth: str) -> Grade:
     """Grade a solution by its last boxed answer. Safe to call from any thread.
 
-    TIMEOUT, without credit, when the comparison took more time or memory than it may. ValueError when the truth is no
-    encoded `MathTruth`; GradingFailed when a worker process ended twice for another reason.
+    TIMEOUT, without credit, when the comparison took more time or memory than it may. ValueError when the truth is not
+    an encoded `MathTruth`; GradingFailed when a worker process ended twice for another reason.
     """
     answer = last_boxed(solution)
     if not answer:  # An empty box holds none.
@@ -75,7 +75,7 @@ class Exhausted(Exception):
 
 
 class WorkerDied(GradingFailed):
-    """A worker ended, which is not the answer's fault as far as one can tell."""
+    """A worker ended for a reason that is probably not the answer."""
 
 
 class Pool:

@@ -127,7 +127,7 @@ def _are_digits(text: str, base: str) -> bool:
 
 
 def _sum(text: str) -> tuple[str, str] | None:
-    r"""`1\text{ h }30\text{ min}` in the last of its units; None if it is no sum of ever smaller units."""
+    r"""`1\text{ h }30\text{ min}` in the last of its units; None unless it is a sum of ever smaller units."""
     plain = text.replace(r"\text{", " ").replace("}", " ")
     quantities = _QUANTITY.findall(plain)
     if len(quantities) < 2 or _QUANTITY.sub("", plain).strip():
@@ -155,7 +155,7 @@ def in_one_unit(answer: str, given: str, accepted: str, wanted: str) -> list[tup
     r"""The ways in which an answer and an accepted one may be compared without their units; none if the units exclude
     each other.
 
-    Either unit may be left out, except that digits in a base are no answer where none is wanted. A per cent sign that
+    Either unit may be left out, except that digits in a base are wrong where no base is wanted. A per cent sign that
     is not wanted is the unit of a number above 1 (50% for 50), and a hundredth otherwise (50% for 0.5, and not 0.5%). A
     bare angle with \pi is in radians.
     """

@@ -190,7 +190,7 @@ _MISREAD = re.compile(
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> Any:
-    """A sympy object; None when the text is no LaTeX that math-verify reads."""
+    """A sympy object; None when math-verify cannot read the text."""
     import sympy
     from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
     from latex2sympy2_extended.math_normalization import NormalizationConfig, normalize_latex

@@ -34,7 +34,7 @@ class Candidate:
         sys.modules[MODULE] = self._module
 
     def load(self, program: str) -> dict[str, Any]:
-        # As bytes, which is how Python reads a file: a lone surrogate is a syntax error, not a crash of this process.
+        # Bytes, like a file's: a lone surrogate is then a syntax error and does not end this process.
         exec(
             compile(program.encode("utf-8", "surrogatepass"), "program.py", "exec", dont_inherit=True),
             self._module.__dict__,

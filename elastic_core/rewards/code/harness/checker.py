@@ -3,8 +3,8 @@
 The solution's names are proxies here. They carry arguments there and values back, so nothing of the model's runs in
 this process: its verdict depends on the values alone. The solution's are the entry point where there is one, else
 `Solution` where the test program expects that, else all that it uses and does not define. Other names that it does not
-define are the prelude's; one that is nobody's is an error of the test program, as a solution could define it to its
-liking.
+define are the prelude's; a name that neither defines is an error of the test program, because a solution could define
+it to its liking.
 
 A test program raises when the solution is wrong: while it runs from top to bottom, or in its tests, which are called
 afterwards as pytest would: functions `test_*`, and methods `test*` of classes `Test*`, each on an instance of its own
@@ -30,7 +30,7 @@ from . import Channel, Untransportable, decode, encode, start
 
 CALL, VERDICT = b"C", b"V"
 """First byte of a frame to the grader: a request for the candidate, or "correct", "wrong", "error", "nothing" when
-whatever the solution is, the test program asks nothing of it, or "undefined" and the names that are nobody's."""
+the test program calls no solution, or "undefined" and the names that neither side defines."""
 UNDEFINED = "undefined "
 
 DEPTH = 2_000  # Of recursion. More would let an answer that is nested deeply overflow the stack of this process.
@@ -136,7 +136,7 @@ def _verdict(
     try:
         tree = ast.parse(code)
         _import_stars(tree, module)
-        # A solution must not replace what the test program relies on, unless that is what is tested.
+        # A solution must not replace what the test program relies on, except for the entry point.
         missing = _missing_names(code) - ({*vars(module), *dir(builtins)} - {entry_point})
         expected = _expected_names(missing, entry_point, names)
         if undefined := missing - expected - names.keys():

@@ -23,7 +23,7 @@ def main() -> None:
         _, (source, target) = channel.receive()
         try:
             child = os.fork()
-        except OSError:  # Their user may start no more of them: what is said then is no status.
+        except OSError:  # The user's limit on processes; an empty frame says so.
             channel.send(b"")
             continue
         if child == 0:
