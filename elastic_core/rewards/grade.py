@@ -48,7 +48,12 @@ GRADERS: dict[str, Grader] = {}  # by kind of truth
 
 def grader(kind: str) -> Callable[[Grader], Grader]:
     """Registers a grader: `@grader("math")`. `elastic_core.rewards` imports the module that has it."""
-    return lambda function: GRADERS.setdefault(kind, function)
+
+    def register(function: Grader) -> Grader:
+        GRADERS[kind] = function
+        return function
+
+    return register
 
 
 def graded(answer: str, is_right: bool) -> Grade:
