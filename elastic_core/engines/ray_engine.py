@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from elastic_core.engines.base import EngineLost, RequestFailed
-from elastic_core.engines.latency import Latency, measure_latency
+from elastic_core.engines.base import EngineLost, Latency, RequestFailed, measure_latency
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.strategies.base import Completion, Generate
 

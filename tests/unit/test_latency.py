@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from elastic_core.engines import latency
-from elastic_core.engines.latency import measure_latency
+from elastic_core.engines import base as latency
+from elastic_core.engines.base import measure_latency
 from elastic_core.strategies.base import Completion, Finish, Generate
 
 

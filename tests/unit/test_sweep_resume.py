@@ -15,10 +15,9 @@ from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
-from elastic_core.sweep import resume
+from elastic_core.sweep import plan as resume
 from elastic_core.sweep.grid import Cell
-from elastic_core.sweep.plan import plan_sweep
-from elastic_core.sweep.resume import StoredRows, draws, learn
+from elastic_core.sweep.plan import StoredRows, draws, learn, plan_sweep
 from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import Trajectory

@@ -8,8 +8,7 @@ import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
 from elastic_core.engines.budgets.parameters import budget_of, stops_of, validate
-from elastic_core.engines.budgets.processor import Progress, thought_is_closed
-from elastic_core.engines.budgets.schedule import Schedule
+from elastic_core.engines.budgets.processor import Progress, Schedule, thought_is_closed
 from elastic_core.engines.budgets.slots import force
 
 
