@@ -178,10 +178,7 @@ async def http_pool(
     endpoints: Mapping[str, Endpoint], *, keeps_budgets: bool = False
 ) -> AsyncIterator[list[dict[str, Any]]]:
     """Replicas of endpoints, each checked first: engines by name. An endpoint with fewer servers than another one gives
-    each to several replicas.
-
-    Args:
-        keeps_budgets: whether each must keep budgets, as `elastic serve` does.
+    each to several replicas. With `keeps_budgets` each must keep budgets, as `elastic serve` does.
 
     Raises:
         UserError: when a server has changed, does not serve the model's tokenizer, or keeps no budgets.

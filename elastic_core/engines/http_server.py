@@ -13,7 +13,6 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -143,28 +142,43 @@ class HttpServer:
         return await self._retried("GET", url, None)
 
     async def _retried(self, method: str, url: str, body: dict[str, Any] | None) -> dict[str, Any]:
-        patience = _Patience(self)
+        failures, silent_since = 0, None
+        growing = as_asked_or_growing(_FIRST_WAIT, _LONGEST_WAIT)
+
+        def is_over(state: tenacity.RetryCallState) -> bool:
+            """Counts attempts that failed although the server seems to be there, and cuts the next wait so that the
+            last attempt is at `wait_seconds`."""
+            nonlocal failures, silent_since
+            error, now = state.outcome.exception() if state.outcome else None, time.monotonic()
+            others_answered = silent_since is not None and self.last_answer > silent_since
+            asked_to_wait = (
+                isinstance(error, _Away) and error.response is not None and error.response.status_code == 429
+            )
+            failures += isinstance(error, _Broken) or (others_answered and not asked_to_wait)
+            if silent_since is None or others_answered:
+                silent_since = now
+            if failures >= _ATTEMPTS:
+                return True
+            left = silent_since + self.parameters.wait_seconds - now
+            state.upcoming_sleep = max(0.0, min(state.upcoming_sleep, left))
+            # The first failure may be a connection that closed while idle.
+            if left > 0 and state.attempt_number > 1 and not self._said:
+                self._said = True
+                _log.warning("waiting up to %g s for %s: %s", self.parameters.wait_seconds, self.address, error)
+            return left <= 0
+
         retrying = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception_type(_Away),
-            wait=as_asked_or_growing(_FIRST_WAIT, _LONGEST_WAIT),
-            stop=patience.is_over,
-            reraise=True,
+            retry=tenacity.retry_if_exception_type(_Away), wait=growing, stop=is_over, reraise=True
         )
         try:
             async with self._under_way:
                 return await retrying(self._send, method, url, body)
         except _Away as error:
-            if patience.failures >= _ATTEMPTS:
+            if failures >= _ATTEMPTS:
                 raise RequestFailed(f"{self.address} failed {_ATTEMPTS} times at a request: {error}") from None
             waited = self.parameters.wait_seconds
             silent = f"did not answer for {waited:g} s (endpoint.wait_seconds)" if waited else "does not answer"
             raise ServerLost(f"{self.address} {silent}: {error}") from None
-
-    def say(self, error: BaseException | None) -> None:
-        """Log why requests wait, once for every time that the server is away."""
-        if not self._said:
-            self._said = True
-            _log.warning("waiting up to %g s for %s: %s", self.parameters.wait_seconds, self.address, error)
 
     def _request(self, method: str, url: str, body: dict[str, Any] | None) -> Any:
         # Without redirects: the key is for the address in the settings alone.
@@ -229,35 +243,6 @@ class HttpServer:
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._key, "***") if self._key else text
-
-
-@dataclass
-class _Patience:
-    """When to give one request up.
-
-    Attributes:
-        failures: attempts that failed although the server seems to be there.
-    """
-
-    server: HttpServer
-    failures: int = 0
-    silent_since: float | None = None
-
-    def is_over(self, state: tenacity.RetryCallState) -> bool:
-        """Whether to give up. If not, the next wait ends at `wait_seconds` at the latest, for one last attempt."""
-        error, now = state.outcome.exception() if state.outcome else None, time.monotonic()
-        others_answered = self.silent_since is not None and self.server.last_answer > self.silent_since
-        asked_to_wait = isinstance(error, _Away) and error.response is not None and error.response.status_code == 429
-        self.failures += isinstance(error, _Broken) or (others_answered and not asked_to_wait)
-        if self.silent_since is None or others_answered:
-            self.silent_since = now
-        if self.failures >= _ATTEMPTS:
-            return True
-        left = self.silent_since + self.server.parameters.wait_seconds - now
-        state.upcoming_sleep = max(0.0, min(state.upcoming_sleep, left))
-        if left > 0 and state.attempt_number > 1:  # The first failure may be a connection that closed while idle.
-            self.server.say(error)
-        return left <= 0
 
 
 def _object(url: str, content: bytes) -> dict[str, Any]:

@@ -41,10 +41,9 @@ def bound(
     strategies: Mapping[str, Strategy] = STRATEGIES,
     max_response_tokens: int | None = None,
 ) -> Bound:
-    """Upper bound of the tokens that a plan draws: its cells run on an engine that never stops by itself.
-
-    A thought that ends early saves tokens, except in a strategy that prolongs it: "Wait" begins a second path beside
-    the thought's own. Each such strategy is counted as if it shared with no other.
+    """Upper bound of the tokens that a plan draws: its cells run on an engine that never stops by itself. A strategy
+    that prolongs thoughts counts as if it shared with no other, as "Wait" begins a second path beside the thought's
+    own.
 
     Args:
         prompt_ids: of a problem under a strategy and budget.
@@ -119,15 +118,12 @@ class _Silent:
 
 
 class Throughput(NamedTuple):
-    """Of one model on one engine.
+    """Of one model on one engine, both by fingerprint.
 
     Attributes:
-        model, engine: fingerprints.
-        replicas: engines side by side.
-        tokens_per_second: tokens that the engines drew, all together.
+        tokens_per_second: drawn by all replicas together.
         bytes_per_token: of the table, over tokens in its rows.
-        latency: seconds of a turn, an input and an output token for one request at a time (`measure_latency`); None of
-            two models that share a response.
+        latency: as `Latency`; None of two models that share a response.
     """
 
     model: str
@@ -138,7 +134,7 @@ class Throughput(NamedTuple):
     latency: tuple[float, float, float] | None = None
 
     def write(self, stage: Path, name: str) -> None:
-        """Into the directory of a sweep, for the model of this name."""
+        """Into a sweep's directory."""
         write_text(throughput_file(stage, name), json.dumps(self._asdict(), indent=2) + "\n")
 
     @classmethod
@@ -147,7 +143,7 @@ class Throughput(NamedTuple):
 
 
 def throughput_file(stage: Path, name: str) -> Path:
-    """Where a sweep's directory holds the throughput of a model that drew tokens."""
+    """Of a model, in a sweep's directory."""
     return stage / f"throughput-{re.sub('[^0-9A-Za-z]+', '-', name)}.json"
 
 

@@ -65,11 +65,7 @@ def checkpoints(model: str) -> dict[str, str]:
 
 
 def split_model(model: str) -> list[str]:
-    """Names of its one or two checkpoints.
-
-    Raises:
-        ValueError: as `checkpoints`.
-    """
+    """Names of its one or two checkpoints; raises as `checkpoints`."""
     names = model.split(_SWAP)
     if len(names) > 2 or not all(names):
         raise ValueError(f'"{model}" is no model; expected a name, or THINKER{_SWAP}SOLVER')
@@ -88,7 +84,6 @@ def without_seed(model: str) -> tuple[str, int | None]:
 
 
 def checkpoint_names(models: Iterable[str]) -> list[str]:
-    """Every checkpoint that the models need, each once."""
     return list(dict.fromkeys(name for model in models for name in checkpoints(model).values()))
 
 
@@ -135,7 +130,6 @@ def build_cells(
 
 
 def every_strategy(strategies: Sequence[str], strategies_of: Mapping[str, Sequence[str]]) -> list[str]:
-    """Those of all models and those of single ones, each once."""
     return list(dict.fromkeys([*strategies, *(name for own in strategies_of.values() for name in own)]))
 
 
@@ -175,13 +169,13 @@ def problem_digest(benchmark: str, problem: str) -> str:
 
 
 def first_ids(benchmark: str, ids: Iterable[str], num: int | None) -> set[str]:
-    """Of a benchmark's problems the first `num`; all of them when there are fewer, or `num` is None."""
+    """The first `num` of a benchmark's problems; all for None."""
     ordered = sorted(ids, key=lambda problem: problem_digest(benchmark, problem))
     return set(ordered[:num])
 
 
 def first_problems(problems: Mapping[str, Sequence[Problem]], num: int | None) -> dict[str, list[Problem]]:
-    """The first `num` problems of each benchmark, in the order in which they were given."""
+    """The first `num` problems of each benchmark, in the given order."""
     found = {}
     for name, given in problems.items():
         chosen = first_ids(name, (problem.id for problem in given), num)

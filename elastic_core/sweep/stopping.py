@@ -56,7 +56,7 @@ def widest(rows: pl.LazyFrame, cells: Iterable[Cell], num_samples: int | None = 
 
 
 def next_samples(now: Samples, cap: int) -> Samples:
-    """Samples per problem and cell of the next round, the same when all are at the cap."""
+    """Samples per problem and cell of the next round."""
     if isinstance(now, int):
         return min(cap, math.ceil(now * GROWTH))
     return {benchmark: min(cap, math.ceil(number * GROWTH)) for benchmark, number in now.items()}

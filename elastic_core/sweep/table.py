@@ -24,15 +24,11 @@ _NOT_OF_A_STORE = ("preset", "vllm")
 
 
 class SweepTable:
-    """A directory whose manifest names the stores; one that names none is a store itself.
-
-    Attributes:
-        manifest: of what is there, and of what is about to be added.
-    """
+    """A directory whose manifest names the stores; one that names none is a store itself."""
 
     def __init__(self, directory: Path, added: Manifest | None = None) -> None:
         """Args:
-            added: manifest of what a sweep is about to write (`with_stores`); None to read.
+            added: manifest of what a sweep is about to write (`with_stores`), which joins the table's; None to read.
 
         Raises:
             ManifestMismatch: when the table's rows were made from something else, or its manifest is broken.
@@ -138,13 +134,12 @@ Table = TrajectoryStore | SweepTable
 
 
 def with_stores(manifest: Manifest, models: Sequence[str], table: Path, stores: Path) -> Manifest:
-    """The manifest with a store for each of the models, on each benchmark. A strategy with thought templates has stores
-    of its own, as other templates would be other rows.
+    """The manifest with a store for each model on each benchmark; a strategy with thought templates has its own, as
+    other templates make other rows.
 
     Args:
-        models: as in the table, two that think and solve for each other among them.
-        table: the directory of the table.
-        stores: the directory of all stores.
+        models: as in the table, such as "A>B".
+        table, stores: directories of the table and of all stores.
     """
     parts = [(name, strategy) for name in manifest.benchmarks for strategy in (None, *manifest.templates)]
     settings = {name: value for name, value in manifest.settings.items() if name not in _NOT_OF_A_STORE}
@@ -175,7 +170,6 @@ def _called(rows: pl.LazyFrame, name: str | None) -> pl.LazyFrame:
 
 
 def _fingerprint(manifest: Manifest, model: str) -> str:
-    """Of a checkpoint, or of two, thinker first."""
     return ">".join(manifest.models[name] for name in split_model(model))
 
 
