@@ -40,12 +40,7 @@ _SHOWN_FAILURES = 10
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Counts of one run, so far or at its end.
-
-    Attributes:
-        tokens_generated, tokens_reused: drawn by engines, and answered by the memo.
-        grading_seconds, store_seconds: of making graded rows and of writing them, beside generation.
-    """
+    """Counts of one run, so far or at its end. Grading and storing run beside generation."""
 
     rows_written: int
     rows_present: int
@@ -62,12 +57,7 @@ class SweepResult:
 
 
 class SweepIncomplete(RuntimeError):
-    """Some samples failed; every other row is on disk.
-
-    Attributes:
-        failures: (sample, reason) pairs.
-        result: counts of the rest.
-    """
+    """Some samples failed; every other row is on disk, and counted in `result`."""
 
     def __init__(self, failures: Sequence[tuple[Sample, str]], result: SweepResult) -> None:
         shown = "".join(f"\n  {sample}: {reason}" for sample, reason in failures[:_SHOWN_FAILURES])

@@ -20,19 +20,14 @@ Replica = Mapping[str, Engine]
 
 @dataclass
 class _Load:
-    """Attributes:
-    load: requests that run or wait, and samples that have none at the moment.
-    """
-
     replica: Replica
     requests: asyncio.Semaphore
     load: int = 0
+    """Requests that run or wait, and samples that have none at the moment."""
 
 
 class Scheduler:
-    """Args:
-    max_in_flight: requests at once per replica.
-    """
+    """Keeps at most `max_in_flight` requests at once on each replica."""
 
     def __init__(self, replicas: Sequence[Replica], max_in_flight: int) -> None:
         self._loads = [_Load(replica, asyncio.Semaphore(max_in_flight)) for replica in replicas]

@@ -48,12 +48,8 @@ class Look(NamedTuple):
 
 @dataclass
 class Progress:
-    """One response under a budget.
-
-    Attributes:
-        solution_start: tokens of output before the solution; None while the thought is open.
-        read: tokens of output that hold no think-end.
-    """
+    """One response under a budget: tokens before the solution (None while the thought is open), and tokens that are
+    known to hold no think-end."""
 
     budget: Budget
     stops: Stops
