@@ -4,7 +4,6 @@ registry that vLLM shows at /metrics."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -13,7 +12,7 @@ from prometheus_client import Counter
 
 from elastic_core.serving.configuration import VARIABLE, ServeConfiguration
 from elastic_core.serving.requests import Kind, Refused, parse, plan
-from elastic_core.serving.responses import Reply, Tally
+from elastic_core.serving.responses import Reply
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -131,11 +130,20 @@ class _Sender:
             await self._whole(message)
 
     def count(self) -> None:
+        """Add the response to the counters of /metrics."""
         level, tallies = self._reply.plan.level, self._reply.tallies.values()
-        if self._answered and (tallies or not self._counted):
-            count(level, tallies)
-        elif self._answered:
-            count_abandoned(level)
+        if not self._answered:
+            return
+        if self._counted and not tallies:  # vLLM aborted the request without a response: its tokens are not known.
+            _ABANDONED.labels(level).inc()
+            return
+        _ANSWERED.labels(level).inc()
+        for tally in tallies:
+            _FORCED.labels(level).inc(tally.forced)
+            _CUT.labels(level).inc(tally.is_cut)
+            _TOKENS.labels(level, "thinking").inc(tally.thinking)
+            _TOKENS.labels(level, "solution").inc(tally.solution)
+            _TOKENS.labels(level, "forced").inc(tally.forced)
 
     async def _whole(self, message: Message) -> None:
         self._pending += message.get("body", b"")
@@ -176,21 +184,6 @@ class _Sender:
         start = {**self._start, "status": int(document["error"].get("code") or 500)}
         self._answered, self._start, self._ended = False, None, True
         await _answer(self._send, start, document)
-
-
-def count(level: str, tallies: Iterable[Tally]) -> None:
-    _ANSWERED.labels(level).inc()
-    for tally in tallies:
-        _FORCED.labels(level).inc(tally.forced)
-        _CUT.labels(level).inc(tally.is_cut)
-        _TOKENS.labels(level, "thinking").inc(tally.thinking)
-        _TOKENS.labels(level, "solution").inc(tally.solution)
-        _TOKENS.labels(level, "forced").inc(tally.forced)
-
-
-def count_abandoned(level: str) -> None:
-    """vLLM aborted the request without a response, so its tokens are not known."""
-    _ABANDONED.labels(level).inc()
 
 
 async def _read(receive: Receive) -> bytes | None:

@@ -207,13 +207,8 @@ def _entries(holder: Mapping[str, Any], at: tuple[str, ...] = ()) -> Iterator[tu
         if len(key) > _LONGEST_KEY or (at == ("vllm_xargs",) and key in (THINK, SOLUTION)):
             continue
         yield (*at, key), value
-        if isinstance(value, dict) and len(at) < _DEEPEST and _is_container(key):
+        if isinstance(value, dict) and len(at) < _DEEPEST and _near(_letters(key), _CONTAINERS):
             yield from _entries(value, (*at, key))
-
-
-@lru_cache
-def _is_container(key: str) -> bool:
-    return _near(_letters(key), _CONTAINERS)
 
 
 @lru_cache(maxsize=1024)
@@ -226,5 +221,6 @@ def _letters(key: str) -> str:
     return re.sub("[^a-z]", "", key.lower())
 
 
+@lru_cache(maxsize=1024)
 def _near(letters: str, names: tuple[str, ...]) -> bool:
     return bool(get_close_matches(letters, names, n=1, cutoff=_SIMILARITY))

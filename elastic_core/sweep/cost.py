@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -50,6 +50,26 @@ def bound(
         context: of the model in tokens.
         max_response_tokens: where a phase without a limit ends; None is the context's end.
     """
+    special = {markers.think_start, markers.think_end, *markers.end_of_text}
+    endless = _Endless(context, next(token for token in count() if token not in special), markers.think_end)
+
+    async def of_cells(prompts: Mapping[Cell, tuple[int, ...]]) -> Bound:
+        shared, independent = MemoCounts(), MemoCounts()
+        memos: dict[str, ContinuationMemo] = {}
+        for cell, prompt in prompts.items():
+            strategy = strategies[cell.strategy]
+            others: dict[str, Engine] = {NAVIGATOR: _Silent()} if strategy.max_translated_tokens else {}
+            group = str(cell) if not strategy.shares else cell.strategy if strategy.prolongs else ""
+            memo = memos.setdefault(group, ContinuationMemo(endless, shared))
+            for engine in (memo, ContinuationMemo(endless, independent)):
+                rollout = strategy.decode(prompt, cell.budget, markers, Sampling())
+                limited = engine if max_response_tokens is None else Limited(engine, max_response_tokens)
+                await drive(rollout, {"policy": limited, **others}, seed=0)
+            independent.generated += strategy.max_translated_tokens
+        # Drawn whole and once for all budgets.
+        shared.generated += max(strategies[cell.strategy].max_translated_tokens for cell in prompts)
+        return Bound(shared.generated, independent.generated)
+
     known: dict[tuple[tuple[Cell, ...], int], Bound] = {}
     shared = independent = 0
     for unit in plan.work:
@@ -58,38 +78,10 @@ def bound(
         key = unit.cells, len(prompt_ids(unit.problem, first.strategy, first.budget))
         if key not in known:
             prompts = {cell: prompt_ids(unit.problem, cell.strategy, cell.budget) for cell in unit.cells}
-            given = markers, context, strategies, max_response_tokens
-            known[key] = asyncio.run(_bound(unit.cells, prompts, *given))
+            known[key] = asyncio.run(of_cells(prompts))
         shared += known[key].shared
         independent += known[key].independent
     return Bound(shared, independent)
-
-
-async def _bound(
-    cells: Sequence[Cell],
-    prompts: Mapping[Cell, tuple[int, ...]],
-    markers: Markers,
-    context: int,
-    strategies: Mapping[str, Strategy],
-    max_response_tokens: int | None,
-) -> Bound:
-    shared, independent = MemoCounts(), MemoCounts()
-    memos: dict[str, ContinuationMemo] = {}
-    special = {markers.think_start, markers.think_end, *markers.end_of_text}
-    endless = _Endless(context, next(token for token in count() if token not in special), markers.think_end)
-    for cell in cells:
-        strategy = strategies[cell.strategy]
-        others: dict[str, Engine] = {NAVIGATOR: _Silent()} if strategy.max_translated_tokens else {}
-        group = str(cell) if not strategy.shares else cell.strategy if strategy.prolongs else ""
-        memo = memos.setdefault(group, ContinuationMemo(endless, shared))
-        for engine in (memo, ContinuationMemo(endless, independent)):
-            rollout = strategy.decode(prompts[cell], cell.budget, markers, Sampling())
-            limited = engine if max_response_tokens is None else Limited(engine, max_response_tokens)
-            await drive(rollout, {"policy": limited, **others}, seed=0)
-        independent.generated += strategy.max_translated_tokens
-    # Drawn whole and once for all budgets.
-    shared.generated += max(strategies[cell.strategy].max_translated_tokens for cell in cells)
-    return Bound(shared.generated, independent.generated)
 
 
 @dataclass(frozen=True)
