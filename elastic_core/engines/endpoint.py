@@ -58,11 +58,7 @@ def is_endpoint(text: str) -> bool:
 
 
 def parse_address(text: str) -> Address:
-    """Read "http://host:8000/v1#model".
-
-    Raises:
-        ValueError: naming the accepted form, and the text unless it holds a password.
-    """
+    """Read "http://host:8000/v1#model". A ValueError names the accepted form, and a text that holds no password."""
     chat = text.startswith(CHAT)
     parts = urlsplit(text.removeprefix(CHAT))
     if "@" in parts.netloc or parts.query:
@@ -81,11 +77,7 @@ def parse_address(text: str) -> Address:
 
 
 def parse_addresses(text: str | Sequence[str]) -> tuple[Address, ...]:
-    """One address, or those of replicas.
-
-    Raises:
-        ValueError: as `parse_address`, on an empty or repeated one, or on replicas of different models.
-    """
+    """One address, or those of replicas; a ValueError as `parse_address`, and on replicas that do not fit together."""
     texts = [text] if isinstance(text, str) else list(text)
     if not texts:
         raise ValueError(f'the list of addresses is empty; expected at least one like "{EXAMPLE}"')
@@ -140,7 +132,6 @@ class Endpoint:
 
     @property
     def context(self) -> int:
-        """Of the model in tokens, prompt included."""
         assert self.served.context is not None, "refused where it is not said"
         return self.served.context
 
@@ -161,7 +152,7 @@ class Endpoint:
 
     @property
     def description(self) -> dict[str, Any]:
-        """For manifests."""
+        """For a table's manifest."""
         return {
             "address": str(self.addresses[0]),
             "server": f"{self.served.server} {self.served.version}",

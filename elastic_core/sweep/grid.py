@@ -101,7 +101,7 @@ def build_cells(
     contain those of smaller budgets.
 
     Args:
-        budgets: as of `parse_grid`; `unconstrained` alone needs none.
+        budgets: as of `parse_grid`.
         strategies_of: of models with strategies of their own, by name; a training's are also its seeds'.
 
     Raises:
@@ -190,9 +190,7 @@ def rows_of(ids: Mapping[str, Iterable[str]]) -> pl.Expr:
 
 
 def samples_of(samples: Samples, benchmark: str) -> int:
-    """Raises:
-    KeyError: for a benchmark that is not named, where there is no number for others.
-    """
+    """Samples of a benchmark; a KeyError where neither it nor `OTHERS` has a number."""
     if isinstance(samples, int):
         return samples
     return samples[benchmark] if benchmark in samples else samples[OTHERS]

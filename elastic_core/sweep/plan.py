@@ -60,7 +60,7 @@ class Work:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What the sweep of one model has and misses; `num_rows` are both."""
+    """The missing work of one model's sweep. `num_rows` counts the rows there are, too."""
 
     model: str
     work: tuple[Work, ...]

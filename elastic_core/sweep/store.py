@@ -77,9 +77,7 @@ class Manifest:
 
     @classmethod
     def load(cls, file: Path) -> Manifest:
-        """Raises:
-        ManifestMismatch: when the file is not a manifest.
-        """
+        """Raises ManifestMismatch when the file is not a manifest."""
         try:
             return cls(**json.loads(file.read_text()))
         except (ValueError, TypeError) as error:
@@ -125,11 +123,7 @@ class TrajectoryStore:
         return _Keys(_keys_of(pl.read_parquet(file, columns=_KEY), str(file)) for file in self.shards())
 
     def joined_with(self, manifest: Manifest) -> Manifest:
-        """What the table's manifest is when rows of this one join.
-
-        Raises:
-            ManifestMismatch: when the table's rows were made from something else.
-        """
+        """The table's manifest with this one; raises as `Manifest.joined_with`."""
         file = self.directory / MANIFEST
         return Manifest.load(file).joined_with(manifest, self.directory) if file.exists() else manifest
 
@@ -173,11 +167,7 @@ class TrajectoryStore:
         self._keys.add(new)
 
     def rewrite(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
-        """Replace every shard by `change` of it, one after the other; keys stay.
-
-        Raises:
-            TableLocked: when another process holds the table.
-        """
+        """Replace every shard by `change` of it, one after the other; keys stay. Raises as `locked`."""
         with locked(self.directory):
             for shard in self.shards():
                 before = pl.read_parquet(shard)
@@ -192,11 +182,7 @@ class TrajectoryStore:
 
 @contextmanager
 def locked(directory: Path, wait_seconds: float = 0) -> Iterator[None]:
-    """Hold a table alone.
-
-    Raises:
-        TableLocked: when another process holds it.
-    """
+    """Hold a table alone; raises TableLocked when another process holds it."""
     try:
         with exclusive(directory, wait_seconds):
             yield

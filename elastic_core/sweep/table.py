@@ -55,9 +55,7 @@ class SweepTable:
         return pl.concat([_called(store.finished().lazy(), name) for name, store in self._named()]).collect()
 
     def check(self) -> None:
-        """Raises:
-        ManifestMismatch: when a store's rows were made by another version of vLLM.
-        """
+        """Raises ManifestMismatch when a store's rows were made by another version of vLLM."""
         for place, store in self._stores.items():
             store.joined_with(self._manifest_of(place))
 
