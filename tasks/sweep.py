@@ -14,21 +14,22 @@ import polars as pl
 from prefect import get_run_logger, task
 
 from elastic_core.data.problems import Problem, read_problems
+from elastic_core.engines.base import LATENCY_ROUNDS, Latency
 from elastic_core.engines.endpoint import Endpoint
 from elastic_core.engines.http import HttpEngine, http_pool
 from elastic_core.engines.http_server import ServerLost
-from elastic_core.engines.latency import ROUNDS, Latency
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
 from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.strategies import Sampling
 from elastic_core.strategies.reasonflux_zero import Templates
+from elastic_core.sweep.cost import Throughput, bytes_per_token
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
 from elastic_core.sweep.grid import Samples, first_problems, rows_of, samples_text, within
 from elastic_core.sweep.models import SweepModel, sweep_models
 from elastic_core.sweep.plan import SweepPlan, known_lengths, longest_first, plan_sweep
 from elastic_core.sweep.stopping import next_samples, projection, widest
-from elastic_core.sweep.table import SweepTable, Throughput, bytes_per_token
+from elastic_core.sweep.table import SweepTable
 from elastic_core.system.ray_cluster import RayCluster, connected, running_cluster
 from elastic_core.trajectory import KEY
 from reports.summary import cell_problems, report_rows, summarize_problems
@@ -258,7 +259,7 @@ class Sweep:
         cell = model.cells[0]
         prompts = [model.prompts.ids(each, cell.strategy, cell.budget) for each in self.problems[cell.benchmark]]
         (engine,) = engines.values()
-        return await engine.latency(prompts[: 4 * ROUNDS])
+        return await engine.latency(prompts[: 4 * LATENCY_ROUNDS])
 
     def note(self, model: SweepModel, result: SweepResult, latency: Latency | None) -> None:
         self.results.append(result)

@@ -1,14 +1,19 @@
-"""Who answers a strategy's requests, and the driver between the two."""
+"""The engine protocol, the driver that runs a strategy over engines, and how an engine's latency is measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from elastic_core.strategies.base import Completion, Generate, StrategyRun
+from elastic_core.strategies.base import Completion, Generate, Sampling, StrategyRun
 from elastic_core.system.retry import ProcessLost
 from elastic_core.trajectory import BudgetExceeded, Trajectory
+
+LATENCY_ROUNDS = 3
+LONG, DECODED = 1024, 64
+"""Tokens of `measure_latency`'s long prompt, and of its long completion, at most."""
 
 
 class RequestFailed(RuntimeError):
@@ -16,7 +21,7 @@ class RequestFailed(RuntimeError):
 
 
 class EngineLost(ProcessLost):
-    """The engine is gone, or never came, and nothing more can be asked of it."""
+    """The engine is gone, or never started: no further request can succeed."""
 
 
 class Engine(Protocol):
@@ -26,7 +31,7 @@ class Engine(Protocol):
         """Sampled tokens after `request.prefix`: at most max_tokens, ending with the first stop id.
 
         Args:
-            seed: of the sample; whoever draws derives the request's own, `request_seed`.
+            seed: of the sample; the engine derives the request's seed from it (`request_seed`).
 
         Raises:
             RequestFailed: when this request could not be answered.
@@ -37,8 +42,8 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Limited:
-    """An engine that ends after `max_tokens` what no budget ends: an unlimited phase does not go on to the context's
-    end, which is another for every prompt."""
+    """Gives `max_tokens` to requests without a limit. Without it they would end at the context's end, after a number of
+    tokens that differs with the prompt."""
 
     engine: Engine
     max_tokens: int
@@ -58,7 +63,7 @@ async def drive(rollout: StrategyRun, engines: Mapping[str, Engine], seed: int) 
         seed: of this sample.
 
     Raises:
-        BudgetExceeded: when an engine returned more tokens than it was asked for.
+        BudgetExceeded: when an engine returned more tokens than requested.
     """
     request = next(rollout)
     while True:
@@ -70,3 +75,41 @@ async def drive(rollout: StrategyRun, engines: Mapping[str, Engine], seed: int) 
             request = rollout.send(completion)
         except StopIteration as stop:
             return stop.value
+
+
+class Latency(NamedTuple):
+    """Seconds of one more turn, of an input token and of an output token."""
+
+    turn: float
+    input: float
+    output: float
+
+
+async def measure_latency(engine: Engine, prompts: Sequence[Sequence[int]], context: int | None) -> Latency:
+    """What a user waits for when the engine has no other request: a least-squares fit, without negative times, of the
+    seconds of single requests (short prompt and one token, long prompt and one token, short prompt and many tokens).
+
+    Args:
+        prompts: of the sweep, whose tokens the requests are made of. They are reversed, so that the prefix cache does
+            not have them.
+        context: of the model, in tokens.
+
+    Raises:
+        RequestFailed, EngineLost: as `Engine.generate`.
+    """
+    # Engines and flows start without it.
+    from scipy.optimize import nnls
+
+    room = LONG if context is None else min(LONG, context // 2)
+    work, seconds = [], []
+    for i in range(LATENCY_ROUNDS):
+        short = tuple(reversed(prompts[i % len(prompts)]))[:room]
+        others = [token for place in range(len(prompts)) for token in reversed(prompts[(place - i - 1) % len(prompts)])]
+        long = tuple((others * (1 + room // len(others)))[:room])
+        for prefix, max_tokens in ((short, 1), (long, 1), (short[1:] + short[:1], min(DECODED, room))):
+            began = time.perf_counter()
+            completion = await engine.generate(Generate(prefix, max_tokens, (), Sampling()), seed=i)
+            seconds.append(time.perf_counter() - began)
+            work.append((1, len(prefix), len(completion.tokens)))
+    found, _ = nnls(work, seconds)
+    return Latency(*map(float, found))

@@ -1,10 +1,9 @@
-"""Whose turn it is to draw, where several rollouts of one sample run side by side.
+"""In which order the rollouts of one sample draw, when they run side by side and share what they draw.
 
-What a draw holds depends on where it began, so rollouts that share what they draw must share it in one order, or rows
-would differ from run to run. The order is that of the turns. A rollout may draw from a prefix while no earlier one can
-still draw anything that bears on it: an earlier one only ever goes on from the prefix of its last request, so it bears
-on what begins with that prefix, and on what that prefix begins with. Everything else is drawn side by side, and comes
-out token by token as if the rollouts had run one after the other.
+What a draw holds depends on where it began, so without a fixed order rows would differ from run to run. A rollout may
+draw from a prefix when no earlier rollout can still draw anything that bears on it: an earlier rollout goes on only
+from the prefix of its last request, so it bears on what begins with that prefix, and on what that prefix begins with.
+All else is drawn side by side, and comes out token by token as if the rollouts had run one after the other.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
-from types import TracebackType
 from typing import TypeVar
 
 Prefix = tuple[int, ...]
@@ -20,7 +18,7 @@ Cell = TypeVar("Cell")
 Result = TypeVar("Result")
 
 
-async def run_in_turns(
+async def run_in_order(
     cells: Sequence[Cell],
     prompt: Prefix | None,
     attempt: Callable[[Cell, Turn | None], Awaitable[Result | None]],
@@ -30,17 +28,17 @@ async def run_in_turns(
 
     Args:
         cells: of one sample.
-        prompt: that they begin with; None of cells that share nothing, and need no turns.
+        prompt: that they begin with; None of cells that share nothing.
         attempt: draws a cell's trajectory in its turn; None where it failed.
-        finish: takes a trajectory. What it took at any moment are the first ones, so whoever rebuilds the memo from
-            them goes on where a run of one cell after the other would.
+        finish: takes a trajectory. It gets them in the order of the cells, so a memo rebuilt from them goes on where a
+            run of one cell after the other would.
     """
-    turns = Turns()
+    order = DrawOrder()
     ended: dict[int, Result | None] = {}
     num_finished = 0
 
     def next_turn() -> Turn | None:
-        return None if prompt is None else turns.add(prompt)
+        return None if prompt is None else order.add(prompt)
 
     async def run(number: int, turn: Turn | None) -> None:
         nonlocal num_finished
@@ -61,25 +59,25 @@ async def run_in_turns(
             group.create_task(run(number, next_turn()))
 
 
-class Turns:
-    """The rollouts of one sample that are not at their end, in their order."""
+class DrawOrder:
+    """The turns of one sample's unfinished rollouts, the earliest first."""
 
     def __init__(self) -> None:
         self._open: dict[Turn, None] = {}
 
     def add(self, prefix: Prefix) -> Turn:
-        """A turn after all others, to be used as a context: at its end the rollout draws no more.
+        """A turn after all others; a context that ends when the rollout draws no more.
 
         Args:
-            prefix: what its first request begins with. The empty one is kept to the end: it is for rollouts whose
-                requests need not begin with those before.
+            prefix: of the first request. A turn with the empty prefix keeps it to the end: its requests need not begin
+                with those before.
         """
         turn = Turn(self, prefix)
         self._open[turn] = None
         return turn
 
     def before(self, turn: Turn, prefix: Prefix) -> Turn | None:
-        """An earlier turn that bears on what follows the prefix, if there is one."""
+        """The first earlier turn that bears on what follows the prefix, if there is one."""
         for other in self._open:
             if other is turn:
                 return None
@@ -92,24 +90,22 @@ class Turns:
 
 
 class Turn:
-    """Of one rollout.
+    """One rollout's place in the order.
 
     Attributes:
         prefix: everything that it may yet draw begins with it.
     """
 
-    def __init__(self, turns: Turns, prefix: Prefix) -> None:
+    def __init__(self, order: DrawOrder, prefix: Prefix) -> None:
         self.prefix = prefix
-        self._turns = turns
+        self._order = order
         self._waiting: list[asyncio.Future[None]] = []
 
     def __enter__(self) -> Turn:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._turns.close(self)
+    def __exit__(self, *error: object) -> None:
+        self._order.close(self)
         self._wake()
 
     def reach(self, prefix: Prefix) -> None:
@@ -119,9 +115,9 @@ class Turn:
             self._wake()
 
     async def waited(self, prefix: Prefix) -> bool:
-        """Whether an earlier turn bore on what follows the prefix. If so, it has moved on meanwhile: what is known may
-        be more, and another one may bear on it."""
-        other = self._turns.before(self, prefix)
+        """Whether an earlier turn bore on what follows the prefix, and has moved on now. Then ask again: more may be
+        known, and another turn may bear on it."""
+        other = self._order.before(self, prefix)
         if other is not None:
             await other.moved()
         return other is not None
@@ -140,6 +136,6 @@ class Turn:
 
 
 def _on_one_path(a: Prefix, b: Prefix) -> bool:
-    """Whether one begins with the other. Mostly the last token that both could share tells that it does not."""
+    """Whether one begins with the other. In most cases the last token that both could share tells that it does not."""
     shared = min(len(a), len(b))
     return shared == 0 or (a[shared - 1] == b[shared - 1] and a[:shared] == b[:shared])

@@ -1,8 +1,8 @@
-"""A model behind a server: how a setting names it, what the server says of it, and what its rows are told apart by.
+"""A model behind a server: how a setting names it, what the server says of it, and its fingerprint.
 
-Its weights are not ours to read. A fingerprint is of the server's address, its version, the model's name and the
-directory that the server says it runs, and of the tokenizer beside it: whoever changes weights under one name goes
-unnoticed, and the manifest says that weights were not hashed.
+Weights behind a server cannot be hashed. The fingerprint covers the server's address and version, the model's name, the
+directory that the server reports, and the local tokenizer. A change of weights under the same name goes unnoticed; the
+manifest says that weights were not hashed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from elastic_core.system.fingerprint import hash_files, hash_value
 
 EXAMPLE = "http://host:8000/v1#model"
 CHAT = "openai+"
-"""Begins the address of a server that is asked through its chat API: it takes and returns no token ids."""
+"""Begins the address of a server that is used through its chat API, without token ids."""
 WEIGHTS = "not hashed: behind a server"
 _TOKENIZER_FILES = ("tokenizer*", "chat_template*", "vocab*", "merges*", "generation_config.json")
 _OPENAI = "api.openai.com"
@@ -42,12 +42,7 @@ class EndpointParameters(BaseModel):
 
 
 class Address(NamedTuple):
-    """One server, and the model that it is asked for.
-
-    Attributes:
-        url: of the API, without a slash at its end.
-        chat: whether its chat API is all that it has for us.
-    """
+    """One server's API, without a slash at its end; a model on it; and whether it is used through its chat API."""
 
     url: str
     model: str
@@ -58,16 +53,12 @@ class Address(NamedTuple):
 
 
 def is_endpoint(text: str) -> bool:
-    """Whether it names a server, and no directory and no repository of the hub."""
+    """Whether a setting names a server, not a directory or a repository of the hub."""
     return re.match(rf"({re.escape(CHAT)})?https?://", text) is not None
 
 
 def parse_address(text: str) -> Address:
-    """Read "http://host:8000/v1#model".
-
-    Raises:
-        ValueError: naming the text and the accepted form. A text with a password is not repeated.
-    """
+    """Read "http://host:8000/v1#model". A ValueError names the accepted form, and a text that holds no password."""
     chat = text.startswith(CHAT)
     parts = urlsplit(text.removeprefix(CHAT))
     if "@" in parts.netloc or parts.query:
@@ -86,11 +77,7 @@ def parse_address(text: str) -> Address:
 
 
 def parse_addresses(text: str | Sequence[str]) -> tuple[Address, ...]:
-    """One address, or those of replicas.
-
-    Raises:
-        ValueError: as `parse_address`, on an empty or repeated one, or on replicas of different models.
-    """
+    """One address, or those of replicas; a ValueError as `parse_address`, and on replicas that do not fit together."""
     texts = [text] if isinstance(text, str) else list(text)
     if not texts:
         raise ValueError(f'the list of addresses is empty; expected at least one like "{EXAMPLE}"')
@@ -108,10 +95,10 @@ class Served(NamedTuple):
     """What a server says of itself and of a model.
 
     Attributes:
-        server: its kind, as it calls the owner of its models, such as "vllm".
+        server: the owner of its models, such as "vllm".
         version: of the server; "unknown" where it does not say.
-        root: the directory or repository that it runs, on its own machine; empty where it does not say.
-        context: of the model in tokens, prompt included; None where it does not say.
+        root: the directory or repository of the model on the server's machine; empty where it does not say.
+        context: in tokens, prompt included; None where it does not say.
     """
 
     server: str
@@ -128,10 +115,9 @@ class Endpoint:
     """A model of a sweep that servers run.
 
     Attributes:
-        name: as in the settings and the table.
-        addresses: of replicas; the first one's names the model, so that replicas may come and go.
-        served: what the first said last.
-        tokenizer: the directory of its tokenizer; None where the server is asked in text.
+        addresses: of replicas. The first one identifies the model, so that others may come and go.
+        served: of the first address.
+        tokenizer: its directory; None behind a chat API.
     """
 
     name: str
@@ -146,13 +132,12 @@ class Endpoint:
 
     @property
     def context(self) -> int:
-        """Of the model in tokens, prompt included."""
         assert self.served.context is not None, "refused where it is not said"
         return self.served.context
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits in the place of `model_fingerprint`."""
+        """16 hex digits, in place of `model_fingerprint`."""
         tokenizer = None
         if self.tokenizer is not None:
             tokenizer = hash_files({file for pattern in _TOKENIZER_FILES for file in self.tokenizer.glob(pattern)})
@@ -162,12 +147,12 @@ class Endpoint:
 
     @property
     def engine_fingerprint(self) -> str:
-        """In the place of `EngineParameters.fingerprint`."""
+        """In place of `EngineParameters.fingerprint`."""
         return hash_value([self.served.server, self.served.version, self.served.context])[:16]
 
     @property
     def description(self) -> dict[str, Any]:
-        """For manifests."""
+        """For a table's manifest."""
         return {
             "address": str(self.addresses[0]),
             "server": f"{self.served.server} {self.served.version}",
@@ -178,12 +163,11 @@ class Endpoint:
 
 
 def key_variables(name: str, address: Address) -> list[str]:
-    """Environment variables that the key of a model's server is read from, the first one that is set. OpenAI's own
-    goes to OpenAI alone: a key is not for whatever address a setting names."""
+    """Environment variables of the key of a model's server; the first one that is set counts. OPENAI_API_KEY is sent to
+    OpenAI alone."""
     own = f"ELASTIC_API_KEY_{re.sub('[^0-9A-Z]', '_', name.upper())}"
     return [own, "OPENAI_API_KEY"] if urlsplit(address.url).hostname == _OPENAI else [own]
 
 
 def api_key(name: str, address: Address) -> str | None:
-    """The key, None where there is none."""
     return next((os.environ[each] for each in key_variables(name, address) if os.environ.get(each)), None)

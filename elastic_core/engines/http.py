@@ -1,8 +1,9 @@
-"""A model behind a server as an engine: token ids in, token ids out, over the completions API of vLLM and SGLang.
+"""Models behind servers as engines. `HttpEngine` sends and receives token ids, over the completions API of vLLM and
+SGLang; `ChatEngine` sends and receives text, over a chat API, with the server's usage for the counts.
 
-A request carries all that a draw depends on, and so nothing of the server's own defaults: exactly the request's stop
-ids end a completion, and every request has its own seed, as with an engine of ours. What the server says is checked:
-who ends a completion elsewhere, or returns no ids, is refused.
+A request of token ids states everything that a draw depends on, and leaves nothing to the server's defaults: only the
+request's stop ids end a completion, and every request has its own seed. A server that ends a completion elsewhere, or
+returns no ids, is refused.
 """
 
 from __future__ import annotations
@@ -13,25 +14,25 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from elastic_core.budget import UNLIMITED, Budget
-from elastic_core.engines.base import RequestFailed
-from elastic_core.engines.budgets.processor import SOLUTION, THINK
-from elastic_core.engines.chat import ChatEngine
-from elastic_core.engines.endpoint import CHAT, Address, Endpoint, Served
+from elastic_core.engines.base import Latency, RequestFailed, measure_latency
+from elastic_core.engines.budgets.parameters import KEY, SOLUTION, THINK
+from elastic_core.engines.endpoint import CHAT, Endpoint, Served
 from elastic_core.engines.http_server import HttpServer, look
-from elastic_core.engines.latency import Latency, measure_latency
 from elastic_core.errors import UserError
-from elastic_core.models.special_tokens import Markers, load_markers
+from elastic_core.models.special_tokens import load_markers
 from elastic_core.seeds import request_seed
-from elastic_core.serving.responses import KEY
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
+from elastic_core.strategies.chat import ChatRequest, Reply
 
+_THINK_START, _THINK_END = "<think>", "</think>"
+_SEED_BITS = 0x7FFFFFFF
 _PROBE_TOKENS = 256
 _PROBE_WORDS = 64
 """Tokens of a text that both tokenizers encode at the start, at most, and pieces of the vocabulary that it has."""
 
 
 class HttpEngine:
-    """A model on one server."""
+    """A model on one server, by token ids."""
 
     def __init__(self, server: HttpServer, model: str, context: int) -> None:
         self._server = server
@@ -41,11 +42,7 @@ class HttpEngine:
     async def generate(
         self, request: Generate, seed: int, on_tokens: Callable[[list[int]], None] | None = None
     ) -> Completion:
-        """See `Engine`. A prefix that fills the context gives an empty completion, finish LENGTH.
-
-        Args:
-            on_tokens: as of `VllmEngine.generate`.
-        """
+        """As `VllmEngine.generate`."""
         room = self.max_model_len - len(request.prefix)
         max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
         if max_tokens <= 0:
@@ -63,13 +60,13 @@ class HttpEngine:
         return read_completion({"choices": [whole]}, request)
 
     async def latency(self, prompts: Sequence[Sequence[int]]) -> Latency:
-        """See `measure_latency`; the way to the server is in the figures. Nothing else may be asked meanwhile."""
+        """See `measure_latency`; includes the network. The engine must have no other request meanwhile."""
         return await measure_latency(self, prompts, self.max_model_len)
 
 
 def completion_request(model: str, request: Generate, max_tokens: int, seed: int) -> dict[str, Any]:
-    """The body of a request. It names every setting that a server may have a default of its own for, as vLLM takes
-    those of the checkpoint's generation_config.json."""
+    """The body of a request. It names every setting for which a server may have a default: vLLM takes them from the
+    checkpoint's generation_config.json."""
     return {
         "model": model,
         "prompt": list(request.prefix),
@@ -94,17 +91,16 @@ def completion_request(model: str, request: Generate, max_tokens: int, seed: int
 
 
 def _budget(budget: Budget) -> dict[str, Any]:
-    """What `elastic serve` keeps. A request without one says so too, as the server may have a default; other servers
-    take no notice."""
+    """For `elastic serve`, whose default applies where a request names no budget. Other servers ignore it."""
     limits = {THINK: budget.think, SOLUTION: budget.solution}
     return {"vllm_xargs": {name: UNLIMITED if limit is None else limit for name, limit in limits.items()}}
 
 
 def read_completion(answer: Mapping[str, Any], request: Generate) -> Completion:
-    """What a server answered.
+    """A completion from a server's answer.
 
     Raises:
-        RequestFailed: when there are no ids in it, or it ended where nobody asked it to.
+        RequestFailed: when it has no ids, or ended at none of the request's stop ids.
     """
     try:
         (choice,) = answer["choices"]
@@ -114,7 +110,7 @@ def read_completion(answer: Mapping[str, Any], request: Generate) -> Completion:
         raise RequestFailed("the server returned no token ids, which vLLM and SGLang do for return_token_ids") from None
     stop = choice.get("stop_reason", choice.get("matched_stop"))
     if finish == "stop" and stop in request.stop and tokens[-1:] != (stop,):
-        tokens += (stop,)  # Some servers take it off.
+        tokens += (stop,)  # Some servers remove it.
     if request.budget is not None and KEY not in choice:
         raise RequestFailed("the server keeps no budgets; start it with `elastic serve`, or use separate")
     if finish == "length" or (finish == "stop" and tokens and tokens[-1] in request.stop):
@@ -125,28 +121,78 @@ def read_completion(answer: Mapping[str, Any], request: Generate) -> Completion:
     )
 
 
+class ChatEngine:
+    """A model on one server, by text."""
+
+    def __init__(self, server: HttpServer, model: str) -> None:
+        self._server = server
+        self._model = model
+
+    async def generate(self, request: ChatRequest, seed: int) -> Reply:
+        """As `Engine.generate`; a server may ignore the seed."""
+        return read_reply(await self._server.post("/chat/completions", chat_body(self._model, request, seed)), request)
+
+
+def chat_body(model: str, request: ChatRequest, seed: int) -> dict[str, Any]:
+    return {
+        "model": model,
+        "messages": [{"role": "user", "content": request.question}],
+        "temperature": request.sampling.temperature,
+        "top_p": request.sampling.top_p,
+        "seed": seed & _SEED_BITS,
+        **({} if request.max_tokens is None else {"max_completion_tokens": request.max_tokens}),
+        **({} if request.effort is None else {"reasoning_effort": request.effort}),
+    }
+
+
+def read_reply(answer: Mapping[str, Any], request: ChatRequest) -> Reply:
+    """A reply from a server's answer. A thought inside the text is split off at think-end.
+
+    Raises:
+        RequestFailed: when it has no message or no usage, was withheld, or is longer than requested.
+    """
+    try:
+        choice, usage = answer["choices"][0], answer["usage"]
+        message, finish = choice["message"], choice["finish_reason"]
+        prompt_tokens, sampled = int(usage["prompt_tokens"]), int(usage["completion_tokens"])
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise RequestFailed("the server's answer has no message, or no usage to count tokens by") from None
+    if finish not in ("stop", "length"):
+        raise RequestFailed(f"the server ended a response with {finish}")
+    if request.max_tokens is not None and sampled > request.max_tokens:
+        raise RequestFailed(
+            f"the server took {sampled} tokens of max_completion_tokens = {request.max_tokens}: no budget is kept"
+        )
+    thinking, text = message.get("reasoning") or message.get("reasoning_content") or "", message.get("content") or ""
+    if _THINK_END in text:
+        thought, _, text = text.partition(_THINK_END)
+        thinking += thought.removeprefix(_THINK_START)
+    elif text.startswith(_THINK_START):
+        thinking, text = thinking + text.removeprefix(_THINK_START), ""
+    think_tokens = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or None
+    return Reply(thinking, text or None, prompt_tokens, sampled, think_tokens, Finish(finish))
+
+
 @asynccontextmanager
 async def http_pool(
     endpoints: Mapping[str, Endpoint], *, keeps_budgets: bool = False
 ) -> AsyncIterator[list[dict[str, Any]]]:
-    """Replicas of endpoints, each checked first: an `HttpEngine` of every one by name, or a `ChatEngine`. Where there
-    are fewer of one than of another they take turns.
-
-    Args:
-        keeps_budgets: whether each must keep budgets, as `elastic serve` does.
+    """Replicas of endpoints, each checked first: engines by name. An endpoint with fewer servers than another one gives
+    each to several replicas. With `keeps_budgets` each must keep budgets, as `elastic serve` does.
 
     Raises:
-        UserError: when a server is another one than before, does not serve the model's tokenizer, or keeps no budgets.
+        UserError: when a server has changed, does not serve the model's tokenizer, or keeps no budgets.
         ServerLost: when one does not answer.
     """
     async with AsyncExitStack() as stack:
         opened: dict[str, list[HttpEngine | ChatEngine]] = {}
         for name, endpoint in endpoints.items():
-            servers = [await stack.enter_async_context(_server(endpoint, each)) for each in endpoint.addresses]
+            servers = [HttpServer(name, address, endpoint.parameters) for address in endpoint.addresses]
+            for server in servers:
+                await stack.enter_async_context(server)
             # A failed check is raised after the others have ended.
             checked = await asyncio.gather(
-                *(_checked(endpoint, *each, keeps_budgets) for each in zip(servers, endpoint.addresses, strict=True)),
-                return_exceptions=True,
+                *(_checked(endpoint, server, keeps_budgets) for server in servers), return_exceptions=True
             )
             for each in checked:
                 if isinstance(each, BaseException):
@@ -156,13 +202,8 @@ async def http_pool(
         yield [{name: engines[i % len(engines)] for name, engines in opened.items()} for i in range(count)]
 
 
-def _server(endpoint: Endpoint, address: Address) -> HttpServer:
-    return HttpServer(endpoint.name, address, endpoint.parameters)
-
-
-async def _checked(
-    endpoint: Endpoint, server: HttpServer, address: Address, keeps_budgets: bool
-) -> HttpEngine | ChatEngine:
+async def _checked(endpoint: Endpoint, server: HttpServer, keeps_budgets: bool) -> HttpEngine | ChatEngine:
+    address = server.address
     served = await look(server, address.model)
     if served != endpoint.served:
         raise UserError(
@@ -172,40 +213,36 @@ async def _checked(
         )
     if address.chat:
         return ChatEngine(server, address.model)
-    assert endpoint.tokenizer is not None, "only chat is asked without"
-    await check_tokenizer(server, address, str(endpoint.tokenizer), served.context)
-    assert served.context is not None, "look refuses it"
+    assert endpoint.tokenizer is not None and served.context is not None, "only a chat API may lack them"
+    await check_tokenizer(server, str(endpoint.tokenizer), served.context)
     engine = HttpEngine(server, address.model, served.context)
     if keeps_budgets:
-        await _check_budgets(engine, address, load_markers(endpoint.tokenizer)[1])
+        _, markers = load_markers(endpoint.tokenizer)
+        request = Generate((markers.think_start,), 3, markers.end_of_text, Sampling(), budget=Budget(1, 1))
+        try:
+            await engine.generate(request, seed=0)
+        except RequestFailed as error:
+            raise UserError(f"separate_native at {address}: {error}") from None
     return engine
-
-
-async def _check_budgets(engine: HttpEngine, address: Address, markers: Markers) -> None:
-    """Raise UserError when the server keeps no budgets."""
-    prompt = (markers.think_start,)
-    try:
-        await engine.generate(Generate(prompt, 3, markers.end_of_text, Sampling(), budget=Budget(1, 1)), seed=0)
-    except RequestFailed as error:
-        raise UserError(f"separate_native at {address}: {error}") from None
 
 
 def _facts(served: Served) -> str:
     return f"{served} and a context of {served.context} tokens"
 
 
-async def check_tokenizer(server: HttpServer, address: Address, tokenizer: str, context: int | None) -> None:
-    """A text made of pieces of the whole vocabulary, and of a chat, must be the same ids there and here; and ids must
-    be taken as they are, and come back.
+async def check_tokenizer(server: HttpServer, tokenizer: str, context: int) -> None:
+    """Compare the ids of a text, made of a chat and of pieces of the whole vocabulary, on the server and here; and send
+    these ids as a prompt.
 
     Raises:
-        UserError: when they are not, or the server returns none.
+        UserError: when they differ, or the server returns none.
     """
+    address = server.address
     local, markers = load_markers(tokenizer, thinks=False)
     step = max(1, len(local) // _PROBE_WORDS)
     words = [local.decode([i]) for i in range(0, len(local), step)]
     text = local.decode(list(markers.end_of_text)) + "<think>36+6=?\n</think> \\boxed{42}"
-    limit = min(_PROBE_TOKENS, (context or _PROBE_TOKENS) // 2)
+    limit = min(_PROBE_TOKENS, context // 2)
     for word in words:
         if len(local.encode(text + word, add_special_tokens=False)) > limit:
             break

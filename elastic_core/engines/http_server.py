@@ -1,10 +1,10 @@
-"""One server over HTTP: a pool of connections, a cap on requests under way, and what to do when it does not answer.
+"""A client of one server: a pool of connections, a cap on concurrent requests, and retries.
 
-A server that is away (no connection, no answer in time, 429, 502, 503, 504) is asked again until it has been silent for
-as long as told; it may be restarted meanwhile, and a request's seed makes its answer the same. A request that breaks it
-(any other 5xx) is asked a few times, and one that it refuses (4xx) once.
+A request is sent again while the server is away (no connection, no answer in time, 429, 502, 503, 504), until the
+server has been silent for `wait_seconds`; the server may be restarted meanwhile, because a request's seed makes its
+answer the same. A request that breaks the server (any other 5xx) is sent three times, one that it refuses (4xx) once.
 
-aiohttp, as httpx takes the time of a core for 400 requests a second, and loses connections when hundreds are under way.
+The client is aiohttp: httpx takes a whole core for 400 requests a second, and loses connections among hundreds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -27,19 +26,18 @@ from elastic_core.errors import UserError
 from elastic_core.system.retry import as_asked_or_growing
 
 _ATTEMPTS = 3
-"""How often a request is sent that breaks the server."""
+"""Of a request that breaks the server."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
-"""Seconds between attempts at a server that is away; more only when it asks for more."""
+"""Seconds between attempts; more only when the server asks for more."""
 _CONNECT_SECONDS = 10.0
 _KEPT_SECONDS = 2.0
-"""How long a connection is kept for the next request: less than servers keep it (uvicorn 5), or one closes as it is
-used."""
+"""How long an idle connection is kept: shorter than servers keep it (uvicorn: 5), or it closes as it is used."""
 _LINE_BYTES = 1 << 22
-"""Of a streamed answer, at most; the first line holds the prompt's ids."""
+"""Most of one line of a stream; the first one holds the prompt's ids."""
 _LOOK_SECONDS = 5.0
-"""How long a server with requests may say nothing before it is looked whether it is there."""
+"""How long a server with requests may be silent before `_watch` tests whether it still takes connections."""
 _SHOWN = 300
-"""Characters of what a server says that are passed on."""
+"""Characters of a server's message that are passed on."""
 _JSON = {"Content-Type": "application/json"}
 _AWAY = {429, 502, 503, 504}
 
@@ -47,11 +45,11 @@ _log = logging.getLogger(__name__)
 
 
 class ServerLost(EngineLost):
-    """A server has been silent for as long as it was waited for."""
+    """A server has been silent for `wait_seconds`."""
 
 
 class _Response(NamedTuple):
-    """As `elastic_core.system.retry` reads one."""
+    """In the form that `elastic_core.system.retry` reads."""
 
     status_code: int
     headers: Mapping[str, str]
@@ -67,14 +65,14 @@ class _Away(Exception):
 
 
 class _Broken(_Away):
-    """This request breaks the server, as far as can be seen."""
+    """This request seems to break the server."""
 
 
 class HttpServer:
     """Use as `async with HttpServer(name, address, parameters) as server:`.
 
     Args:
-        name: of the model in the settings, by which its key is found in the environment.
+        name: of the model in the settings; names the environment variable of its key.
 
     Attributes:
         last_answer: when it last answered a request, by the monotonic clock.
@@ -109,17 +107,14 @@ class HttpServer:
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request, a JSON object.
 
-        Args:
-            path: below the address.
-
         Raises:
             RequestFailed: when the server refuses this request, or breaks at it.
-            ServerLost: when it answers none any more.
+            ServerLost: when it answers no request any more.
         """
-        return await self._asked("POST", self.address.url + path, body)
+        return await self._retried("POST", self.address.url + path, body)
 
     async def stream(self, path: str, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """The answer to a request, object by object as it comes. It is requested once: somebody is watching.
+        """The answer to a request, object by object as it comes. The request is sent once, without retries.
 
         Raises:
             RequestFailed: when the server refuses this request, or breaks off.
@@ -141,42 +136,52 @@ class HttpServer:
             raise RequestFailed(f"{self.address} broke off: {type(error).__name__}: {error}") from None
 
     async def get(self, path: str) -> dict[str, Any]:
-        """As `post`.
-
-        Args:
-            path: below the address, or below the server's root when it begins with two slashes.
-        """
+        """As `post`; a path that begins with two slashes is below the server's root."""
         parts = urlsplit(self.address.url)
-        root = f"{parts.scheme}://{parts.netloc}"
-        url = root + path[1:] if path.startswith("//") else self.address.url + path
-        return await self._asked("GET", url, None)
+        url = f"{parts.scheme}://{parts.netloc}{path[1:]}" if path.startswith("//") else self.address.url + path
+        return await self._retried("GET", url, None)
 
-    async def _asked(self, method: str, url: str, body: dict[str, Any] | None) -> dict[str, Any]:
-        patience = _Patience(self)
+    async def _retried(self, method: str, url: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        failures, silent_since = 0, None
+        growing = as_asked_or_growing(_FIRST_WAIT, _LONGEST_WAIT)
+
+        def is_over(state: tenacity.RetryCallState) -> bool:
+            """Counts attempts that failed although the server seems to be there, and cuts the next wait so that the
+            last attempt is at `wait_seconds`."""
+            nonlocal failures, silent_since
+            error, now = state.outcome.exception() if state.outcome else None, time.monotonic()
+            others_answered = silent_since is not None and self.last_answer > silent_since
+            asked_to_wait = (
+                isinstance(error, _Away) and error.response is not None and error.response.status_code == 429
+            )
+            failures += isinstance(error, _Broken) or (others_answered and not asked_to_wait)
+            if silent_since is None or others_answered:
+                silent_since = now
+            if failures >= _ATTEMPTS:
+                return True
+            left = silent_since + self.parameters.wait_seconds - now
+            state.upcoming_sleep = max(0.0, min(state.upcoming_sleep, left))
+            # The first failure may be a connection that closed while idle.
+            if left > 0 and state.attempt_number > 1 and not self._said:
+                self._said = True
+                _log.warning("waiting up to %g s for %s: %s", self.parameters.wait_seconds, self.address, error)
+            return left <= 0
+
         retrying = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception_type(_Away),
-            wait=as_asked_or_growing(_FIRST_WAIT, _LONGEST_WAIT),
-            stop=patience.is_over,
-            reraise=True,
+            retry=tenacity.retry_if_exception_type(_Away), wait=growing, stop=is_over, reraise=True
         )
         try:
             async with self._under_way:
                 return await retrying(self._send, method, url, body)
         except _Away as error:
-            if patience.failures >= _ATTEMPTS:
+            if failures >= _ATTEMPTS:
                 raise RequestFailed(f"{self.address} failed {_ATTEMPTS} times at a request: {error}") from None
             waited = self.parameters.wait_seconds
             silent = f"did not answer for {waited:g} s (endpoint.wait_seconds)" if waited else "does not answer"
             raise ServerLost(f"{self.address} {silent}: {error}") from None
 
-    def say(self, error: BaseException | None) -> None:
-        """Why it is waited for, once for every time that it is away."""
-        if not self._said:
-            self._said = True
-            _log.warning("waiting up to %g s for %s: %s", self.parameters.wait_seconds, self.address, error)
-
     def _request(self, method: str, url: str, body: dict[str, Any] | None) -> Any:
-        # A key goes to the address that was named, and to none that it points to.
+        # Without redirects: the key is for the address in the settings alone.
         data = None if body is None else orjson.dumps(body)
         return self._client.request(method, url, data=data, headers=_JSON, allow_redirects=False)
 
@@ -190,7 +195,7 @@ class HttpServer:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise _Away(f"{url} takes no connections any more") from None  # `_watch` gave it up.
+            raise _Away(f"{url} takes no connections any more") from None  # `_watch` cancelled it.
         except TimeoutError:
             raise _Away(f"no answer of {url} in {self.parameters.timeout_seconds:g} s") from None
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
@@ -218,8 +223,8 @@ class HttpServer:
             return _Response(answer.status, answer.headers, await answer.read())
 
     async def _watch(self) -> None:
-        """Give up what is under way once the server takes no connections. One that is told to stop may keep those that
-        it has, with its engine gone, until they are closed: vLLM does after SIGTERM."""
+        """Cancel the requests under way when the server takes no new connections. After SIGTERM vLLM stops its engine
+        and leaves open connections without an answer."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             silent = time.monotonic() - self.last_answer > _LOOK_SECONDS
@@ -240,35 +245,6 @@ class HttpServer:
         return text.replace(self._key, "***") if self._key else text
 
 
-@dataclass
-class _Patience:
-    """With one request: how long to go on.
-
-    Attributes:
-        failures: attempts at which this request failed and, as far as can be seen, not the whole server.
-    """
-
-    server: HttpServer
-    failures: int = 0
-    silent_since: float | None = None
-
-    def is_over(self, state: tenacity.RetryCallState) -> bool:
-        """Whether to give up; else the wait that follows ends where the patience does, for one last look."""
-        error, now = state.outcome.exception() if state.outcome else None, time.monotonic()
-        others_answered = self.silent_since is not None and self.server.last_answer > self.silent_since
-        asked_to_wait = isinstance(error, _Away) and error.response is not None and error.response.status_code == 429
-        self.failures += isinstance(error, _Broken) or (others_answered and not asked_to_wait)
-        if self.silent_since is None or others_answered:
-            self.silent_since = now
-        if self.failures >= _ATTEMPTS:
-            return True
-        left = self.silent_since + self.server.parameters.wait_seconds - now
-        state.upcoming_sleep = max(0.0, min(state.upcoming_sleep, left))
-        if left > 0 and state.attempt_number > 1:  # A connection that was closed meanwhile is no tidings.
-            self.server.say(error)
-        return left <= 0
-
-
 def _object(url: str, content: bytes) -> dict[str, Any]:
     try:
         found = orjson.loads(content)
@@ -280,7 +256,7 @@ def _object(url: str, content: bytes) -> dict[str, Any]:
 
 
 def _said(content: bytes) -> str:
-    """Why a server refused, as far as it says."""
+    """The reason in a server's refusal."""
     try:
         found = orjson.loads(content)
         error = found.get("error", found)
@@ -295,10 +271,10 @@ def _text(said: Any) -> str:
 
 
 async def look(server: HttpServer, model: str) -> Served:
-    """What a server says of itself and the model.
+    """What a server says of itself and of the model.
 
     Raises:
-        UserError: when it does not serve the model, refuses us, or has no API there.
+        UserError: when it does not serve the model, refuses the key, or has no API there.
         ServerLost: when it does not answer.
     """
     address = server.address
@@ -306,7 +282,7 @@ async def look(server: HttpServer, model: str) -> Served:
         listed = (await server.get("/models"))["data"]
         found = {str(each["id"]): each for each in listed}
     except (RequestFailed, KeyError, TypeError) as error:
-        if address.chat:  # Not every gateway lists what is behind it.
+        if address.chat:  # Some gateways list no models.
             return Served("unknown", "unknown", "", None)
         raise UserError(f"{address.url}/models gave no list of models ({error}); is this the API's address?") from None
     if model not in found:
@@ -324,7 +300,7 @@ async def look(server: HttpServer, model: str) -> Served:
 
 
 async def _version(server: HttpServer) -> str:
-    """As vLLM (/version) or SGLang (/server_info) tell it. A closed API has neither."""
+    """From vLLM's /version or SGLang's /server_info; a hosted API has neither."""
     if server.address.chat:
         return "unknown"
     for path in ("//version", "//server_info", "//get_server_info"):

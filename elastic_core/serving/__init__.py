@@ -1,1 +1,2 @@
-"""A model behind an HTTP server: the budgets that it offers, and what keeps them."""
+"""A model behind an HTTP server with budgets. The middleware sets each request's budget; the engine keeps it
+(`elastic_core.engines.budgets.processor`)."""

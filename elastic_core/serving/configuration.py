@@ -1,4 +1,4 @@
-"""What a server offers, handed from the command that starts it to the middleware inside it."""
+"""The serve configuration: handed from the command that starts a server to the middleware inside it."""
 
 from __future__ import annotations
 
@@ -11,30 +11,26 @@ from elastic_core.budget import Budget
 from elastic_core.engines.budgets.processor import Stops
 
 VARIABLE = "ELASTIC_SERVE"
-"""Environment variable. Not vLLM's `additional_config`, a change of which compiles the model anew."""
+"""Environment variable. vLLM's `additional_config` would not do: changing it compiles the model again."""
 
 
 @dataclass(frozen=True)
-class Offer:
-    """Budgets of one served model.
-
-    Attributes:
-        default: for a request that says nothing; None leaves it unlimited.
-        levels: by the value of `reasoning_effort`; empty when none was measured.
-    """
+class ServeConfiguration:
+    """Budgets of one served model: `default` of a request that names none (None: unlimited), and `levels` by the value
+    of `reasoning_effort`, empty when none was measured."""
 
     stops: Stops
     default: Budget | None
     levels: Mapping[str, Budget]
 
     def dump(self) -> str:
-        """As the environment has it."""
+        """For the environment."""
         return _ADAPTER.dump_json(self).decode()
 
     @classmethod
-    def load(cls, text: str) -> Offer:
+    def load(cls, text: str) -> ServeConfiguration:
         """What `dump` wrote."""
         return _ADAPTER.validate_json(text)
 
 
-_ADAPTER = TypeAdapter(Offer)
+_ADAPTER = TypeAdapter(ServeConfiguration)

@@ -1,4 +1,5 @@
-"""ASGI middleware of `vllm serve`: a request's budget on the way in, honest numbers on the way out."""
+"""ASGI middleware of `vllm serve`: a request's budget on the way in, token counts by phase on the way out and in the
+registry that vLLM shows at /metrics."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 from fastapi import HTTPException
+from prometheus_client import Counter
 
-from elastic_core.serving.configuration import VARIABLE, Offer
-from elastic_core.serving.counters import count, count_abandoned
+from elastic_core.serving.configuration import VARIABLE, ServeConfiguration
 from elastic_core.serving.requests import Kind, Refused, parse, plan
 from elastic_core.serving.responses import Reply
 
@@ -19,21 +20,26 @@ if TYPE_CHECKING:
 BUDGETED: dict[str, Kind] = {"/v1/chat/completions": "chat", "/v1/completions": "completions"}
 """Paths that keep budgets."""
 _HARMLESS = {"/tokenize", "/detokenize", "/ping"}
-"""Further paths that take a POST. Others of vLLM's generate without a budget, and are closed."""
+"""Further paths that take a POST. vLLM's others generate without a budget, and are closed."""
 _BODILESS = {"GET", "HEAD", "OPTIONS"}
 """Methods that generate nothing."""
 MOST_BYTES = 32 * 2**20
 """Of a request's body: a million tokens of context as ids have 8 MiB."""
 _DATA, _DONE, _END = b"data: ", b"[DONE]", b"\n\n"
+_ANSWERED = Counter("elastic_requests", "Requests answered.", ["level"])
+_ABANDONED = Counter("elastic_abandoned_requests", "Requests whose client left before the response.", ["level"])
+_FORCED = Counter("elastic_forced_thoughts", "Thoughts that were closed at their budget.", ["level"])
+_CUT = Counter("elastic_cut_solutions", "Solutions that were cut at their budget.", ["level"])
+_TOKENS = Counter("elastic_tokens", "Tokens of responses.", ["level", "phase"])
 
 
 class Budgets:
-    """For `--middleware`; its settings come by the environment. vLLM puts it around its check of the key and its CORS
-    headers, so nothing of a body is read until vLLM asks for it."""
+    """For `--middleware`; configured through the environment. vLLM's check of the key is inside it, so a body is read
+    only when vLLM receives it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._offer = Offer.load(os.environ[VARIABLE])
+        self._config = ServeConfiguration.load(os.environ[VARIABLE])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or (scope["type"] == "http" and scope["method"] in _BODILESS):
@@ -56,7 +62,7 @@ class Budgets:
         sender: _Sender | None = None
 
         async def planned() -> Message:
-            """The body as the engine gets it. FastAPI answers what is raised here as vLLM's own refusals."""
+            """The body for the engine. FastAPI turns what is raised here into a response."""
             nonlocal sender
             if sender is not None:
                 return await receive()
@@ -64,11 +70,11 @@ class Budgets:
             if body is None:
                 return {"type": "http.disconnect"}
             try:
-                found = plan(kind, parse(body), self._offer)
+                found = plan(kind, parse(body), self._config)
                 edited = found.dump()
             except Refused as error:
                 raise HTTPException(400, str(error)) from None
-            sender = _Sender(Reply(found, self._offer.stops), send)
+            sender = _Sender(Reply(found, self._config.stops), send)
             return {"type": "http.request", "body": edited, "more_body": False}
 
         async def respond(message: Message) -> None:
@@ -76,7 +82,7 @@ class Budgets:
 
         try:
             await self._app(scope, planned, respond)
-        finally:  # A client that left has used tokens as well.
+        finally:  # Tokens count for a client that left as well.
             if sender is not None:
                 sender.count()
 
@@ -97,7 +103,7 @@ class _Bounded:
 
 
 class _Sender:
-    """Edits the messages of one response. Errors pass as they are."""
+    """Edits the messages of one response; errors pass unchanged."""
 
     def __init__(self, reply: Reply, send: Send) -> None:
         self._reply, self._send = reply, send
@@ -114,7 +120,7 @@ class _Sender:
             self._stream = headers.get(b"content-type", b"").startswith(b"text/event-stream")
             self._answered = True
             if self._counted:
-                self._start = message  # Until it is known what follows.
+                self._start = message  # Sent with what follows.
                 return
         if message["type"] != "http.response.body" or not self._answered or not self._counted:
             await self._send(message)
@@ -124,12 +130,20 @@ class _Sender:
             await self._whole(message)
 
     def count(self) -> None:
-        """Add what was answered to the counters."""
+        """Add the response to the counters of /metrics."""
         level, tallies = self._reply.plan.level, self._reply.tallies.values()
-        if self._answered and (tallies or not self._counted):
-            count(level, tallies)
-        elif self._answered:
-            count_abandoned(level)
+        if not self._answered:
+            return
+        if self._counted and not tallies:  # vLLM aborted the request without a response: its tokens are not known.
+            _ABANDONED.labels(level).inc()
+            return
+        _ANSWERED.labels(level).inc()
+        for tally in tallies:
+            _FORCED.labels(level).inc(tally.forced)
+            _CUT.labels(level).inc(tally.is_cut)
+            _TOKENS.labels(level, "thinking").inc(tally.thinking)
+            _TOKENS.labels(level, "solution").inc(tally.solution)
+            _TOKENS.labels(level, "forced").inc(tally.forced)
 
     async def _whole(self, message: Message) -> None:
         self._pending += message.get("body", b"")
@@ -137,12 +151,12 @@ class _Sender:
             return
         assert self._start is not None
         document = orjson.loads(self._pending)
-        if document is not None:  # As it is when the client has left.
+        if document is not None:  # None when the client has left.
             self._reply.whole(document)
         await _answer(self._send, self._start, document)
 
     async def _events(self, message: Message) -> None:
-        """vLLM refuses a streamed request in its first event; the client gets a refusal's status."""
+        """Where vLLM refuses a request in a stream's first event, the client gets the refusal's status."""
         *events, self._pending = (self._pending + message.get("body", b"")).split(_END)
         more = message.get("more_body", False)
         edited: list[bytes] = []
@@ -185,7 +199,7 @@ async def _read(receive: Receive) -> bytes | None:
 
 
 async def _answer(send: Send, start: Message, document: Any) -> None:
-    """A response of one JSON document under the headers of another one."""
+    """Send a JSON document with another response's headers."""
     body = orjson.dumps(document)
     own = {b"content-type": b"application/json", b"content-length": str(len(body)).encode()}
     headers = [(name, value) for name, value in start["headers"] if name.lower() not in own]

@@ -1,18 +1,26 @@
-"""Requests to OpenAI's API as the engine gets them: a level becomes its budget, a budget becomes what vLLM knows."""
+"""Requests to OpenAI's API as the engine gets them: a level becomes its budget, a budget becomes fields that vLLM
+knows.
+
+Budgets under names that the server does not read (of other servers, misspelt, in another place) are refused: vLLM
+ignores unknown fields, and the client would rely on a budget that is not kept.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import Field, TypeAdapter, ValidationError
 
 from elastic_core.budget import Budget
-from elastic_core.engines.budgets.processor import DROP_ONE, ROOM, SOLUTION, THINK, read_budget
+from elastic_core.engines.budgets.parameters import DROP_ONE, ROOM, SOLUTION, THINK, read_budget
 from elastic_core.errors import kind_of, nearest
-from elastic_core.serving.configuration import Offer
-from elastic_core.serving.names import unread_budget
+from elastic_core.serving.configuration import ServeConfiguration
 
 Kind = Literal["chat", "completions"]
 UNLIMITED_BUDGET = Budget(None, None)
@@ -26,21 +34,34 @@ _FIELDS: dict[str, tuple[TypeAdapter[Any], str]] = {
     **dict.fromkeys(("max_tokens", "max_completion_tokens"), _NUMBER),
 }
 """Fields that are read here, as vLLM's own models read them: "no", "off" and 0 are false, and 20.0 is 20."""
+_OURS = ("thinkbudget", "solutionbudget", "reasoningeffort")
+_OTHERS = re.compile(
+    "budget|effort|(think|thinking|reason|reasoning|thought|thoughts)(tokens?|limit|level|config|mode)"
+    "|^(enable|disable|no)?(think|thinking|reasoning)$"
+)
+"""vLLM's thinking_token_budget, SGLang's thinking_budget, Qwen's enable_thinking, Anthropic's thinking, OpenRouter's
+reasoning, llama.cpp's reasoning_budget, Dynamo's max_thinking_tokens, Gemini's thinking_level and their like."""
+_CONTAINERS = (
+    *("vllmxargs", "xargs", "extraargs", "extrabody", "chattemplatekwargs", "customparams", "nvext", "google"),
+    "outputconfig",
+)
+"""Objects of a request that may hold such names."""
+_SIMILARITY = 0.88  # A letter wrong, missing or swapped; llama.cpp's reasoning_format is no reasoning_effort.
+_MOST_KEYS, _LONGEST_KEY, _DEEPEST = 1000, 40, 3
 
 
 class Refused(ValueError):
-    """The client's request is at fault; the message is one sentence for it."""
+    """The request is at fault; the message is one sentence for the client."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked of the engine, and what the client is to see of its response.
+    """The request for the engine, and what the client sees of the response.
 
     Attributes:
-        body: the request as the engine gets it.
         level: a level's name, "explicit", "default" or "none"; for the client and the counters.
-        counted: whether the response's tokens are counted and told by phase.
-        shows_ids, shows_reasoning: what the client asked for.
+        counted: whether the response's tokens are counted by phase.
+        shows_ids, shows_reasoning: as the client requested.
     """
 
     body: dict[str, Any]
@@ -63,11 +84,11 @@ class Plan:
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """A request's body. What is not JSON by the standard is refused: vLLM's parser also takes NaN, lone surrogates and
-    UTF-16, so such a body would mean more to it than to us.
+    """A request's body. Only standard JSON is accepted: vLLM's parser also takes NaN, lone surrogates and UTF-16, and
+    would read what this check cannot see.
 
     Raises:
-        Refused: when it is no JSON object.
+        Refused: when it is not a JSON object.
     """
     try:
         document = orjson.loads(body)
@@ -80,20 +101,20 @@ def parse(body: bytes) -> dict[str, Any]:
     return document
 
 
-def plan(kind: Kind, body: dict[str, Any], offer: Offer) -> Plan:
-    """Read a request. What is wrong with other fields is left for vLLM to say.
+def plan(kind: Kind, body: dict[str, Any], config: ServeConfiguration) -> Plan:
+    """Read a request's budget; vLLM checks the other fields.
 
     Raises:
-        Refused: when its budget cannot be had.
+        Refused: when the budget cannot be kept.
     """
     body = _read(body)
-    budget, level = _budget(body, offer)
-    # Both answer with tokens of a prompt or of several candidates, in which no phase can be told.
+    budget, level = _budget(body, config)
+    # Both return tokens of the prompt or of several candidates, whose phases cannot be counted.
     uncounted = [key for key in ("echo", "use_beam_search") if body.get(key) and (kind, key) != ("chat", "echo")]
     if budget != UNLIMITED_BUDGET:
         if uncounted:
             raise Refused(f"{uncounted[0]} together with the budget {budget}; {DROP_ONE}")
-        _limit(kind, body, budget, offer)
+        _limit(kind, body, budget, config)
     elif uncounted:
         return Plan(body, budget, level, counted=False)
     shows_ids, shows_reasoning = bool(body.get("return_token_ids")), body.get("include_reasoning") is not False
@@ -104,7 +125,7 @@ def plan(kind: Kind, body: dict[str, Any], offer: Offer) -> Plan:
 
 
 def _read(body: dict[str, Any]) -> dict[str, Any]:
-    """A copy with the fields that matter here as vLLM would read them."""
+    """A copy, in which the fields of `_FIELDS` have vLLM's types."""
     body = dict(body)
     for key, (adapter, expected) in _FIELDS.items():
         if body.get(key) is None:
@@ -121,11 +142,11 @@ def _read(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def _budget(body: dict[str, Any], offer: Offer) -> tuple[Budget, str]:
+def _budget(body: dict[str, Any], config: ServeConfiguration) -> tuple[Budget, str]:
     """The budget and its level, taken out of the body."""
     arguments, effort = body.get(ARGUMENTS) or {}, body.pop(EFFORT, None)
     try:
-        budget, unread = read_budget(arguments, offer.default), unread_budget(body)
+        budget, unread = read_budget(arguments, config.default), unread_budget(body)
     except ValueError as error:
         raise Refused(str(error)) from None
     if unread is not None:
@@ -135,22 +156,22 @@ def _budget(body: dict[str, Any], offer: Offer) -> tuple[Budget, str]:
     if effort is not None:
         if explicit:
             raise Refused(f"{EFFORT} together with {THINK} or {SOLUTION}; give one of the two")
-        return _of_level(effort, offer), effort
+        return _of_level(effort, config), effort
     level = "explicit" if explicit else "none" if budget is None else "default"
     return budget or UNLIMITED_BUDGET, level
 
 
-def _of_level(effort: Any, offer: Offer) -> Budget:
-    if not offer.levels:
+def _of_level(effort: Any, config: ServeConfiguration) -> Budget:
+    if not config.levels:
         raise Refused(f"{EFFORT} is {effort!r:.40}, and no level of this model was measured; give {_BUDGETS}")
-    if not isinstance(effort, str) or effort not in offer.levels:
-        hint = nearest(str(effort)[:40], offer.levels)
-        raise Refused(f"{EFFORT} is {effort!r:.40}{hint or ';'} expected {', '.join(offer.levels)}")
-    return offer.levels[effort]
+    if not isinstance(effort, str) or effort not in config.levels:
+        hint = nearest(str(effort)[:40], config.levels)
+        raise Refused(f"{EFFORT} is {effort!r:.40}{hint or ';'} expected {', '.join(config.levels)}")
+    return config.levels[effort]
 
 
-def _limit(kind: Kind, body: dict[str, Any], budget: Budget, offer: Offer) -> None:
-    """Have the engine keep the budget."""
+def _limit(kind: Kind, body: dict[str, Any], budget: Budget, config: ServeConfiguration) -> None:
+    """Add the fields by which the engine keeps the budget."""
     limits = {key: limit for key, limit in ((THINK, budget.think), (SOLUTION, budget.solution)) if limit is not None}
     keys = ("max_completion_tokens", "max_tokens") if kind == "chat" else ("max_tokens",)
     most = next((body[key] for key in keys if body.get(key) is not None), None)
@@ -164,4 +185,42 @@ def _limit(kind: Kind, body: dict[str, Any], budget: Budget, offer: Offer) -> No
     body[ARGUMENTS] = {**(body.get(ARGUMENTS) or {}), **limits, ROOM: room}
     stops = body.get("stop_token_ids") or []
     if isinstance(stops, list):
-        body["stop_token_ids"] = [*stops, *(token for token in offer.stops.end_of_text if token not in stops)]
+        body["stop_token_ids"] = [*stops, *(token for token in config.stops.end_of_text if token not in stops)]
+
+
+def unread_budget(body: Mapping[str, Any]) -> str | None:
+    """The first field that names a budget which is not read, as a path of keys. Null and true limit nothing.
+
+    Raises:
+        ValueError: on more than 1,000 keys.
+    """
+    for number, (path, value) in enumerate(_entries(body)):
+        if number == _MOST_KEYS:
+            raise ValueError(f"the request has more than {_MOST_KEYS} keys; expected fewer")
+        if value is not None and value is not True and _names_budget(path[-1]):
+            return ".".join(path)
+    return None
+
+
+def _entries(holder: Mapping[str, Any], at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in holder.items():
+        if len(key) > _LONGEST_KEY or (at == ("vllm_xargs",) and key in (THINK, SOLUTION)):
+            continue
+        yield (*at, key), value
+        if isinstance(value, dict) and len(at) < _DEEPEST and _near(_letters(key), _CONTAINERS):
+            yield from _entries(value, (*at, key))
+
+
+@lru_cache(maxsize=1024)
+def _names_budget(key: str) -> bool:
+    letters = _letters(key)
+    return bool(_OTHERS.search(letters)) or _near(letters, _OURS)
+
+
+def _letters(key: str) -> str:
+    return re.sub("[^a-z]", "", key.lower())
+
+
+@lru_cache(maxsize=1024)
+def _near(letters: str, names: tuple[str, ...]) -> bool:
+    return bool(get_close_matches(letters, names, n=1, cutoff=_SIMILARITY))

@@ -1,4 +1,4 @@
-"""Responses of OpenAI's API as the client gets them: tokens counted by phase, nothing of a cut but its reason."""
+"""Responses of OpenAI's API as the client gets them: tokens counted by phase, the token of a cut removed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ KEY = "elastic"
 
 @dataclass
 class Tally:
-    """Tokens of one choice, as the trajectory of `separate` counts them.
+    """Tokens of one choice, counted as in a trajectory of `separate`.
 
     Attributes:
-        thinking, solution: sampled tokens; a think-end that the model wrote belongs to the thinking.
-        forced: a think-end that it did not write.
+        thinking, solution: sampled tokens; the model's own think-end belongs to the thinking.
+        forced: a think-end that the model did not write.
         length: all of these.
-        solution_start: their number where the solution begins; None while the thought is open.
+        solution_start: index of the solution's first token; None while the thought is open.
         cut: whether the solution was ended after s tokens.
     """
 
@@ -38,7 +38,7 @@ class Tally:
     _last: int | None = None
 
     def add(self, tokens: Sequence[int]) -> int:
-        """Count what has come. Returns how many of the tokens belong to the response: all but a cut's own."""
+        """Count new tokens. Returns how many of them belong to the response: all but a cut's end-of-text."""
         for i, token in enumerate(tokens):
             if self.solution_start is None:
                 if token == self.stops.think_end:
@@ -71,7 +71,7 @@ class Tally:
 
 @dataclass
 class Reply:
-    """One request's response, which it edits in place as it comes."""
+    """One request's response, edited in place."""
 
     plan: Plan
     stops: Stops
@@ -86,7 +86,7 @@ class Reply:
         self._usage(document, list(self.tallies.values()))
 
     def event(self, document: dict[str, Any]) -> bool:
-        """A chunk of a stream. Returns whether the client gets it: one that only told us token ids it does not."""
+        """A chunk of a stream. Returns whether the client gets it: not a chunk of token ids alone."""
         self._prompt(document)
         choices = document.get("choices") or ()
         for choice in choices:
@@ -101,7 +101,7 @@ class Reply:
         return any(value is not None for value in delta.values())
 
     def _prompt(self, document: dict[str, Any]) -> None:
-        """The prompt's ids, which vLLM tells of a chat here and of a completion in each choice."""
+        """The prompt's ids, which vLLM sends of a chat here and of a completion in each choice."""
         prompt = document.get("prompt_token_ids")
         if prompt is not None:
             self._closed = thought_is_closed(prompt, self.stops)
@@ -158,14 +158,14 @@ class Reply:
 
 
 def _shorten(logprobs: dict[str, Any] | None, count: int) -> None:
-    """Without the last tokens: a chat has a list of them, a completion several lists side by side."""
+    """Remove the last tokens: a chat has one list, a completion several lists side by side."""
     for values in (logprobs or {}).values():
         if isinstance(values, list):
             del values[len(values) - count :]
 
 
 def _hide(choice: dict[str, Any], message: dict[str, Any], thinking: bool) -> None:
-    """What vLLM leaves out of a response without reasoning."""
+    """Remove what vLLM leaves out of a response without reasoning."""
     for key in ("reasoning", "reasoning_content"):
         message.pop(key, None)
     if thinking:

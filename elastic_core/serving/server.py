@@ -5,37 +5,43 @@ python -m elastic_core.serving.server serve MODEL ... -- FURTHER_ARGUMENTS ...
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elastic_core.engines.budgets.parameters import additional_config
+from elastic_core.engines.budgets.parameters import additional_config, installed_runner
 from elastic_core.engines.budgets.processor import Stops
-from elastic_core.engines.budgets.runners import installed_runner
 from elastic_core.engines.parameters import EngineParameters, engine_environment
-from elastic_core.serving.configuration import VARIABLE, Offer
+from elastic_core.serving.configuration import VARIABLE, ServeConfiguration
 from elastic_core.strategies.base import Sampling
 
 MIDDLEWARE = "elastic_core.serving.middleware.Budgets"
 REASONING_PARSER = "deepseek_r1"
-"""vLLM's parser of <think>…</think>, whether the template or the model opens the thought."""
+"""vLLM's parser of <think>…</think>; the template or the model may open the thought."""
 DRAIN_SECONDS = 60
-"""Most that responses under way may take after SIGTERM, unless `--shutdown-timeout` says otherwise."""
+"""For responses under way after SIGTERM, unless `--shutdown-timeout` is given."""
 CLOSE_SECONDS = 5
-"""Then their connections are closed, for which vLLM (0.29) would wait for ever."""
+"""Then connections are closed; vLLM (0.29) would wait for them without end."""
+_ADDABLE = {"middleware", "shutdown_timeout"}
+"""Set here, and a user may add to or replace them."""
+_CHECKED = {"max_model_len", "api_key", "uds", "grpc", "headless"}
+"""May be unset here, and would change the context, key or entrance that were checked."""
+_INSTEAD = {
+    "host": "give --host before the --",
+    "port": "give --port before the --",
+    "model": "give --model before the --",
+    "api_key": "the key that clients give is in $VLLM_API_KEY",
+}
 
 
 def arguments(
     model: Path, name: str, parameters: EngineParameters, sampling: Sampling, stops: Stops, host: str, port: int
 ) -> list[str]:
-    """Arguments of `vllm serve`.
-
-    Args:
-        name: what requests call the model.
-        sampling: what a request gets that does not say how to sample.
+    """Arguments of `vllm serve`. `name`: of the model in requests; `sampling`: of requests that do not set it.
 
     Raises:
         UserError: as `installed_runner`.
@@ -46,7 +52,7 @@ def arguments(
         "logits_processors": installed_runner(parameters.device).processor,
         "additional_config": additional_config(stops),
         "reasoning_parser": REASONING_PARSER,
-        # The checkpoint's own defaults would add to what the levels were measured with, as by top_k.
+        # The checkpoint's defaults, such as top_k, were not in force when the levels were measured.
         "generation_config": "vllm",
         "override_generation_config": {"temperature": sampling.temperature, "top_p": sampling.top_p},
     }
@@ -55,19 +61,15 @@ def arguments(
     return ["serve", str(model), *_flags(engine | server)]
 
 
-def environment(parameters: EngineParameters, offer: Offer) -> dict[str, str]:
-    """Variables that the server is started with.
-
-    Raises:
-        UserError: as `installed_runner`.
-    """
+def environment(parameters: EngineParameters, config: ServeConfiguration) -> dict[str, str]:
+    """Environment of the server's process; raises as `installed_runner`."""
     return {
         **engine_environment(parameters.device),
         **installed_runner(parameters.device).environment,
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_USE_RUST_FRONTEND": "0",  # It has no middleware.
         "VLLM_KEEP_ALIVE_ON_ENGINE_DEATH": "0",
-        VARIABLE: offer.dump(),
+        VARIABLE: config.dump(),
     }
 
 
@@ -82,6 +84,43 @@ def _flags(arguments: Mapping[str, Any]) -> list[str]:
     return flags
 
 
+def conflict(ours: Sequence[str], further: Sequence[str]) -> str | None:
+    """The sentence that refuses one of the user's `further` arguments: none may set what keeps budgets, or what
+    `elastic serve` checks. Ends the process with vLLM's message when an argument cannot be read.
+
+    Args:
+        ours: arguments of `vllm serve`, without "serve".
+    """
+    if not further:
+        return None
+    added = _names(further)
+    if speculative := sorted(name for name in added if name.startswith(("speculative", "spec_"))):
+        return f"{_flag(speculative[0])}: budgets are not served with speculative decoding; leave it out"
+    taken = sorted(added & ((_names(ours) | _CHECKED) - _ADDABLE))
+    if not taken:
+        return None
+    setting = taken[0] in EngineParameters.model_fields
+    instead = f"give --set engine.{taken[0]}=VALUE before the --" if setting else _INSTEAD.get(taken[0], "leave it out")
+    return f"{_flag(taken[0])} after the --: `elastic serve` sets this itself; {instead}"
+
+
+def _names(arguments: Sequence[str]) -> set[str]:
+    """The settings of arguments by vLLM's parser, which takes abbreviations, keys after a dot, and files."""
+    from vllm.entrypoints.cli.serve import cmd_init
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    (command,) = cmd_init()
+    parser = command.subparser_init(FlexibleArgumentParser().add_subparsers())
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS  # So that only given arguments are in the result.
+    names = vars(parser.parse_args(list(arguments)))
+    return {"model" if name == "model_tag" else name for name in names}
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
 def _main(program: str, *arguments: str) -> None:
     from elastic_core.engines.vllm_alias import AliasFinder
 
@@ -89,13 +128,11 @@ def _main(program: str, *arguments: str) -> None:
     import uvicorn
     from vllm.entrypoints.cli.main import main
 
-    from elastic_core.serving.further import conflict
-
     ours, further = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
     try:
         sentence = conflict(ours[1:], further)
     except SystemExit as end:
-        sys.exit(end.code or 2)  # vLLM's help was asked for: nothing was served.
+        sys.exit(end.code or 2)  # After vLLM's help, too: nothing was served.
     if sentence:
         print(f"error: {sentence}", file=sys.stderr)
         sys.exit(2)

@@ -1,7 +1,7 @@
-"""Runs what a sweep still misses: samples at their own pace, the cells of each side by side, rows to disk as they come.
+"""Runs a sweep's plan: samples at their own pace, the cells of each side by side, rows to disk as they come.
 
-A sample's rows are the same however its cells interleave (`elastic_core.engines.draw_order`), and they are stored in
-the order of its cells: what a killed run leaves is what one cell after the other would have left.
+A sample's rows do not depend on how its cells interleave (`elastic_core.engines.draw_order`), and are stored in the
+order of its cells: a killed run leaves the rows that one cell after the other would have left.
 """
 
 from __future__ import annotations
@@ -14,44 +14,33 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from elastic_core.engines.base import Engine, Limited, RequestFailed, drive
-from elastic_core.engines.draw_order import Prefix, Turn, run_in_turns
+from elastic_core.engines.draw_order import Prefix, Turn, run_in_order
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
 from elastic_core.strategies import Completion, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell, checkpoints
 from elastic_core.sweep.models import Prompts, Questions
-from elastic_core.sweep.plan import SweepPlan, Work
-from elastic_core.sweep.resume import StoredRows, learn
+from elastic_core.sweep.plan import StoredRows, SweepPlan, Work, learn
 from elastic_core.sweep.rows import Rows, Sample
-from elastic_core.sweep.scheduler import Lanes, Place, Replica
+from elastic_core.sweep.scheduler import Replica, SampleSlot, Scheduler
 from elastic_core.sweep.table import Table
 from elastic_core.trajectory import Trajectory
 
 ATTEMPTS = 2
 """How often a sample is tried before it counts as failed."""
-
 FLUSH_ROWS = 4096
 FLUSH_TOKENS = 1_000_000
 FLUSH_SECONDS = 15.0
 """A shard is written at whichever comes first: few shards, and little lost to a kill."""
 FIRST_FLUSH_SECONDS = 1.0
-"""The first shard's time, doubled with each: whoever watches sees soon that rows come, and how fast."""
-
+"""The first shard's time, doubled with each: rows and their rate are seen soon."""
 MAX_WAITING = 3
-"""Shards' worth of finished samples that may wait for the writer before generation does: memory stays bounded."""
-
+"""Shards' worth of finished samples that may wait for the writer; then generation waits, so that memory is bounded."""
 _SHOWN_FAILURES = 10
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Counts of one run, so far or at its end.
-
-    Attributes:
-        tokens_generated: tokens that engines drew.
-        tokens_reused: tokens of rows that were answered from what had been drawn.
-        grading_seconds: time spent on turning trajectories into graded rows, beside generation.
-        store_seconds: time spent on writing them.
-    """
+    """Counts of one run, so far or at its end. Grading and storing run beside generation."""
 
     rows_written: int
     rows_present: int
@@ -68,12 +57,7 @@ class SweepResult:
 
 
 class SweepIncomplete(RuntimeError):
-    """Some samples failed; every other row is on disk.
-
-    Attributes:
-        failures: (sample, reason) pairs.
-        result: counts of the rest.
-    """
+    """Some samples failed; every other row is on disk, and counted in `result`."""
 
     def __init__(self, failures: Sequence[tuple[Sample, str]], result: SweepResult) -> None:
         shown = "".join(f"\n  {sample}: {reason}" for sample, reason in failures[:_SHOWN_FAILURES])
@@ -101,7 +85,7 @@ async def run_sweep(
     """Generate, grade and store every missing sample. Call it inside `with store.writing(manifest)`.
 
     Args:
-        replicas: engines that do the same work side by side; a sample stays with one, whose prefix cache holds it.
+        replicas: engines with the same checkpoints; a sample stays with one, whose prefix cache holds it.
         max_response_tokens: where a phase without a limit ends; None is the context's end.
         max_in_flight: requests at once per replica; twice an engine's max_num_seqs keeps its batch full.
         on_progress: called after every shard, from the event loop.
@@ -137,37 +121,37 @@ class _Run:
 
     async def run(self, replicas: Sequence[Replica], max_in_flight: int) -> SweepResult:
         self.stored = StoredRows(self.store, self.plan)
-        lanes = Lanes(replicas, max_in_flight)
-        # Grading takes milliseconds an answer: in a thread it does not hold up the requests. One thread, so that shards
-        # are written one after the other even when a cancelled flush is still running.
+        scheduler = Scheduler(replicas, max_in_flight)
+        # Grading takes milliseconds an answer: in a thread it does not delay requests. One thread writes the shards one
+        # after the other, even when a cancelled flush is still running.
         with ThreadPoolExecutor(1, thread_name_prefix="sweep-writer") as thread:
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self.write(thread))
                     async with asyncio.TaskGroup() as samples:
                         for unit in self.plan.work:
-                            samples.create_task(self.work(unit, await lanes.place()))
+                            samples.create_task(self.work(unit, await scheduler.slot()))
                     self.complete = True
                     self.full.set()
             except ExceptionGroup as errors:
-                raise _first(errors) from None  # It cancelled the others.
+                raise _first(errors) from None  # The others are cancellations.
             finally:
                 await self.flush(thread)
         if self.failures:
             raise SweepIncomplete(self.failures, self.result())
         return self.result()
 
-    async def work(self, unit: Work, place: Place) -> None:
-        """All cells of a unit. A checkpoint's memo is one, whatever roles it has; it holds what its rows can tell
-        again, so nothing of a strategy that does not share. Rows do not tell what a navigator drew in tokens of its
-        own: whole replies, which the same seeds draw again."""
+    async def work(self, unit: Work, slot: SampleSlot) -> None:
+        """All cells of a unit, with one memo for each checkpoint. Only strategies that share use the memo: their rows
+        hold what a resumed run needs to rebuild it. Rows lack what a navigator drew in its own tokens; those are whole
+        replies, which the same seeds draw again."""
         names = checkpoints(self.plan.model)
-        engines = {name: place.engine(name) for name in set(names.values())}
+        engines = {name: slot.engine(name) for name in set(names.values())}
         memos = {name: ContinuationMemo(engine, self.counts) for name, engine in engines.items()}
         if unit.resumed:
             translates = any(self.strategy(cell).max_translated_tokens for cell in unit.cells)
-            told = {names["solver"]: memos[names["solver"]]} if translates else memos
-            learn(told, self.stored.rows(unit), self.prompts, unit.problem, self.sampling)
+            rebuilt = {names["solver"]: memos[names["solver"]]} if translates else memos
+            learn(rebuilt, self.stored.rows(unit), self.prompts, unit.problem, self.sampling)
 
         async def attempt(cell: Cell, turn: Turn | None) -> Trajectory | None:
             mine: dict[str, Engine] = {
@@ -179,15 +163,15 @@ class _Run:
         async def finish(cell: Cell, trajectory: Trajectory) -> None:
             await self.finish(_sample(unit, cell), trajectory)
 
-        with place:
+        with slot:
             async with asyncio.TaskGroup() as group:
                 for prompt, cells in self.by_prompt(unit):
-                    group.create_task(run_in_turns(cells, prompt, attempt, finish))
+                    group.create_task(run_in_order(cells, prompt, attempt, finish))
 
     def by_prompt(self, unit: Work) -> Iterator[tuple[Prefix | None, Sequence[Cell]]]:
-        """Cells that share, by prompt, as only those share anything; and each other one by itself. Prefixes in two
-        tokenizers tell nothing of each other, so cells that translate run one after the other: every prefix begins with
-        the empty one."""
+        """Cells that share, by prompt, because cells of different prompts share nothing; and each other cell by itself.
+        Cells that translate get the empty prefix and run one after the other: prefixes in two tokenizers cannot be
+        compared."""
         shared: dict[Prefix, list[Cell]] = {}
         for cell in unit.cells:
             if self.plan.sharing == "memo" and self.strategy(cell).shares:
@@ -216,7 +200,7 @@ class _Run:
         return None
 
     async def finish(self, sample: Sample, trajectory: Trajectory) -> None:
-        """Hand a row to the writer; waits while the writer is behind."""
+        """Hand a row to the writer; wait while the writer is behind."""
         self.finished.append((sample, trajectory))
         self.finished_tokens += len(trajectory.forced)
         if self.shards_waiting() >= 1:
@@ -282,7 +266,7 @@ def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
 
 @dataclass(frozen=True)
 class _Counted:
-    """An engine without a memo, whose tokens are counted all the same."""
+    """An engine without a memo that counts its tokens."""
 
     engine: Engine
     counts: MemoCounts

@@ -1,9 +1,8 @@
 """What a sweep measures: its cells (which strategy runs under which budget, for which model), which of a benchmark's
-problems, and how often each.
+problems, and how many samples of each.
 
-Problems are taken in the order of a hash of their names, whatever the sweep's seed: the same in every sweep and report,
-and blind to what becomes of them. So a smaller number is a subset of a larger one: raising it adds problems to a table
-and generates none of them again.
+Problems are taken in the order of a hash of their names, independent of the sweep's seed and of results. So a smaller
+number of problems is a subset of a larger one, and raising the number keeps the rows there are.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
 UNLIMITED_BUDGET = Budget(None, None)
 
 Samples = int | Mapping[str, int]
-"""Samples per problem and cell, of every benchmark or by its name; those that are not named have that of `OTHERS`."""
-
+"""Samples per problem and cell: of every benchmark, or by its name and `OTHERS` for the rest."""
 OTHERS = "default"
 
 _SWAP = ">"
@@ -39,7 +37,7 @@ _PAIR = ("navigator", "thinker", "solver")
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of a curve: everything but problem and sample."""
+    """One point of a curve: all of a row's key but problem and sample."""
 
     model: str
     benchmark: str
@@ -56,8 +54,8 @@ class Cell:
 
 
 def checkpoints(model: str) -> dict[str, str]:
-    """Role → name of the checkpoint that answers for it. A model is one checkpoint, or "A>B": A thinks or navigates, B
-    solves (the swap ablation: Elastic Reasoning, Table 2).
+    """Checkpoint by role. A model is one checkpoint, or "A>B": A thinks or navigates, B solves (the swap ablation:
+    Elastic Reasoning, Table 2).
 
     Raises:
         ValueError: when the text is neither.
@@ -67,11 +65,7 @@ def checkpoints(model: str) -> dict[str, str]:
 
 
 def split_model(model: str) -> list[str]:
-    """Names of its one or two checkpoints.
-
-    Raises:
-        ValueError: as `checkpoints`.
-    """
+    """Names of its one or two checkpoints; raises as `checkpoints`."""
     names = model.split(_SWAP)
     if len(names) > 2 or not all(names):
         raise ValueError(f'"{model}" is no model; expected a name, or THINKER{_SWAP}SOLVER')
@@ -79,19 +73,17 @@ def split_model(model: str) -> list[str]:
 
 
 def seed_name(model: str, seed: int) -> str:
-    """The name of a model that was trained with this seed, where it was trained with several: "trained@2"."""
+    """The name of a model that was trained with several seeds, with this one: "trained@2"."""
     return f"{model}{_SEED}{seed}"
 
 
 def without_seed(model: str) -> tuple[str, int | None]:
-    """A model's name without the seed in it, and that seed: "trained@2>base" is ("trained>base", 2). A name without one
-    is as it is."""
+    """A model's name without its seed, and the seed: "trained@2>base" gives ("trained>base", 2)."""
     seeds = re.findall(rf"{_SEED}(\d+)(?={_SWAP}|$)", model)
     return re.sub(rf"{_SEED}\d+(?={_SWAP}|$)", "", model), int(seeds[0]) if seeds else None
 
 
 def checkpoint_names(models: Iterable[str]) -> list[str]:
-    """Every checkpoint that the models need, each once."""
     return list(dict.fromkeys(name for model in models for name in checkpoints(model).values()))
 
 
@@ -103,14 +95,14 @@ def build_cells(
     strategies_of: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Cell]:
     """Every combination, largest budget first; `unconstrained` and effort levels take the unlimited budget alone, and a
-    pair of models the strategies that ask thinker and solver apart.
+    pair of models takes the strategies with a thinker and a solver.
 
-    Large budgets come first because their stragglers then overlap with other work instead of ending the sweep, and
-    because what they sample contains what smaller budgets would.
+    Large budgets come first: their stragglers overlap with other work instead of ending the sweep, and their draws
+    contain those of smaller budgets.
 
     Args:
-        budgets: as of `parse_grid`; `unconstrained` alone needs none.
-        strategies_of: of models that do not run under `strategies`, by name; that of a training is its seeds' too.
+        budgets: as of `parse_grid`.
+        strategies_of: of models with strategies of their own, by name; a training's are also its seeds'.
 
     Raises:
         ValueError: on an unknown strategy, a budget that a strategy refuses, a repeated entry or an empty list.
@@ -138,7 +130,6 @@ def build_cells(
 
 
 def every_strategy(strategies: Sequence[str], strategies_of: Mapping[str, Sequence[str]]) -> list[str]:
-    """Those of all models and those of single ones, each once."""
     return list(dict.fromkeys([*strategies, *(name for own in strategies_of.values() for name in own)]))
 
 
@@ -154,7 +145,7 @@ def _possible(model: str, strategies: Sequence[str]) -> list[str]:
 
 
 def _in_one_go(cell: Cell) -> bool:
-    """First among equals: what is drawn in one request holds what others draw in several."""
+    """First among equals: one request's draw holds what other strategies draw in several requests."""
     return STRATEGIES[cell.strategy].roles == ("policy",)
 
 
@@ -173,18 +164,18 @@ def _check_distinct(name: str, entries: Iterable[str]) -> None:
 
 
 def problem_digest(benchmark: str, problem: str) -> str:
-    """What problems are ordered by."""
+    """The hash that orders problems."""
     return hashlib.blake2b(f"{benchmark}\0{problem}".encode(), digest_size=8).hexdigest()
 
 
 def first_ids(benchmark: str, ids: Iterable[str], num: int | None) -> set[str]:
-    """Of a benchmark's problems the first `num`; all of them when there are fewer, or `num` is None."""
+    """The first `num` of a benchmark's problems; all for None."""
     ordered = sorted(ids, key=lambda problem: problem_digest(benchmark, problem))
     return set(ordered[:num])
 
 
 def first_problems(problems: Mapping[str, Sequence[Problem]], num: int | None) -> dict[str, list[Problem]]:
-    """The first `num` problems of each benchmark, in the order in which they were given."""
+    """The first `num` problems of each benchmark, in the given order."""
     found = {}
     for name, given in problems.items():
         chosen = first_ids(name, (problem.id for problem in given), num)
@@ -199,9 +190,7 @@ def rows_of(ids: Mapping[str, Iterable[str]]) -> pl.Expr:
 
 
 def samples_of(samples: Samples, benchmark: str) -> int:
-    """Raises:
-    KeyError: for a benchmark that is not named, where there is no number for others.
-    """
+    """Samples of a benchmark; a KeyError where neither it nor `OTHERS` has a number."""
     if isinstance(samples, int):
         return samples
     return samples[benchmark] if benchmark in samples else samples[OTHERS]

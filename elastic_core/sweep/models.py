@@ -1,4 +1,4 @@
-"""The models of a sweep, ready to be measured: everything that can be refused is refused here, before an engine
+"""The models of a sweep with their prompts and cells. Whatever cannot be measured is refused here, before an engine
 starts."""
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from elastic_core.sweep.rows import ChatRows, RowBuilder
 
 
 class Questions:
-    """What a model is asked that is asked in text."""
+    """Prompts of a model behind a chat API, as text."""
 
     strategies: Mapping[str, Strategy] = CHAT_STRATEGIES
 
     def ids(self, problem: Problem, strategy: str, budget: Budget) -> Any:
-        """The user's message of a cell's request."""
         return self.strategies[strategy].prompt(problem.question, budget)
 
 
@@ -37,7 +36,7 @@ class Prompts:
 
     def __init__(self, tokenizer: Any, strategies: Mapping[str, Strategy] = STRATEGIES) -> None:
         self.strategies = strategies
-        # A copy: one tokenizer must not encode here while the writer's thread decodes with it.
+        # A copy, because the writer's thread decodes with the tokenizer meanwhile.
         self._tokenizer = copy.deepcopy(tokenizer)
         self._known: dict[str, tuple[int, ...]] = {}
 
@@ -55,11 +54,10 @@ class SweepModel:
 
     Attributes:
         name: as in the table.
-        checkpoints: directory of each checkpoint, by name; of a model behind servers there is none.
-        endpoints: what is behind servers, by name.
+        checkpoints: directory of each checkpoint that engines of ours run, by name.
+        endpoints: checkpoints behind servers, by name.
         cells: largest budget first.
-        context: in tokens, the shorter one of two that share a tokenizer, else the solver's; None of a model that is
-            asked in text.
+        context: in tokens, the shorter one of two that share a tokenizer, else the solver's; None behind a chat API.
     """
 
     name: str
@@ -72,21 +70,21 @@ class SweepModel:
 
     @property
     def chat(self) -> bool:
-        """Whether it is asked in text."""
+        """Whether it is behind a chat API."""
         return any(each.chat for each in self.endpoints.values())
 
     @property
     def keeps_budgets(self) -> bool:
-        """Whether a strategy of it leaves the budget to its engine."""
+        """Whether one of its strategies leaves the budget to the engine."""
         return any(STRATEGIES[cell.strategy] is SEPARATE_NATIVE for cell in self.cells)
 
     def replicas(self, engine: EngineParameters) -> int:
-        """Engines, or servers, side by side."""
+        """Number of engines, or servers, side by side."""
         return max((len(each.addresses) for each in self.endpoints.values()), default=engine.data_parallel_size)
 
 
 def cells_of(request: Mapping[str, Any], benchmarks: Sequence[str]) -> dict[str, list[Cell]]:
-    """Cells of each model that a request names; raises as `build_cells`."""
+    """Cells of each model of a request; raises as `build_cells`."""
     grid = request["strategies"], parse_grid(request["budgets"]), request.get("strategies_of")
     return {name: build_cells([name], benchmarks, *grid) for name in request["models"]}
 
@@ -100,14 +98,13 @@ def sweep_models(
     templates: Templates | None = None,
     endpoints: Mapping[str, Endpoint] | None = None,
 ) -> list[SweepModel]:
-    """The models that a request names.
+    """The models of a request.
 
     Args:
-        request: models, strategies, budgets; strategies_of where models have some of their own; max_response_tokens
-            where phases without a limit end before the context.
-        fingerprints, paths: of the checkpoints, by name.
+        request: models, strategies, budgets; may have strategies_of and max_response_tokens.
+        fingerprints, paths: of the checkpoints, by name; those behind servers have no path.
         templates: for the strategy that needs them.
-        endpoints: models behind servers, by name; they have a fingerprint and no path.
+        endpoints: models behind servers, by name.
 
     Raises:
         ValueError: on a request that cannot be run: an unknown model or strategy, a tokenizer without think markers,
@@ -134,7 +131,7 @@ def sweep_models(
             served[checkpoint].context if checkpoint in served else engine.context(str(paths[checkpoint]))
             for checkpoint in names
         ]
-        # By what the tokenizers do: their files differ as soon as another release of transformers has saved one.
+        # Not by their files, which differ between releases of transformers.
         translates = loaded[0][0].get_vocab() != loaded[-1][0].get_vocab()
         if translates:
             _check_translatable(name, cells)

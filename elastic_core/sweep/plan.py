@@ -1,28 +1,26 @@
-"""What a sweep still misses, in which order it is drawn, and what it would cost at most."""
+"""What is missing in a sweep: the samples that its table lacks (`plan_sweep`), in which order they are drawn
+(`longest_first`), and what the rows of unfinished samples teach the memo of a resumed run (`StoredRows`, `learn`)."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import count
 from math import inf
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
-from elastic_core.engines.base import Engine, Limited, drive
-from elastic_core.engines.memo import ContinuationMemo, MemoCounts
-from elastic_core.models.special_tokens import Markers
+from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.seeds import cell_seed, sample_seed
 from elastic_core.statistics.estimates import sampled_tokens
-from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy
-from elastic_core.sweep.grid import Cell, Samples, samples_of
+from elastic_core.strategies import Sampling
+from elastic_core.sweep.grid import Cell, Samples, checkpoints, samples_of
+from elastic_core.sweep.models import Prompts, Questions
 from elastic_core.sweep.table import Table
-from elastic_core.trajectory import CELL, NAVIGATOR
+from elastic_core.trajectory import CELL, SCHEMA
 
 Sharing = Literal["memo", "independent"]
 """Whether the cells of a sample share what they draw (`elastic_core.engines.memo`), or each draws its own."""
@@ -30,14 +28,23 @@ Sharing = Literal["memo", "independent"]
 Lengths = Mapping[tuple[str, str], float]
 """Tokens that a sample is expected to take, by benchmark and problem."""
 
+BLOCK = 256
+"""Samples whose rows a resumed run reads at a time: few reads, and memory that does not grow with the table."""
+
+_SAMPLE = ["benchmark", "problem", "sample"]
+_RESUMED_COLUMNS = [
+    *_SAMPLE, "model", "strategy", "think_budget", "solution_budget", "think_tokens", "response_ids", "forced",
+    "dropped", "turns",
+]  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Work:
     """One unit of work: the cells of one sample of a problem, in the order in which they draw and are stored.
 
-    They run side by side, and draw as if one came after the other (`elastic_core.engines.draw_order`). With the order
-    fixed, what the memo knows before a cell is what the rows before it hold. So a run that stops in the middle and
-    rebuilds the memo from the table goes on exactly as if nothing had happened.
+    They run side by side, and draw as if one came after the other (`elastic_core.engines.draw_order`). So what the memo
+    knows before a cell is what the rows before it hold, and a run that rebuilds the memo from the table draws what the
+    interrupted run would have drawn.
 
     Attributes:
         cells: still missing, of one model and benchmark.
@@ -53,7 +60,7 @@ class Work:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What the sweep of one model has and misses; `num_rows` are both."""
+    """The missing work of one model's sweep. `num_rows` counts the rows there are, too."""
 
     model: str
     work: tuple[Work, ...]
@@ -78,8 +85,8 @@ def plan_sweep(
     finished: pl.DataFrame,
     sharing: Sharing = "memo",
 ) -> SweepPlan:
-    """The samples that the table lacks: sample by sample over all problems, so that a half-done table is a whole sweep
-    of fewer samples. Needs no engine.
+    """The samples that the table lacks, sample by sample over all problems: a half-done table is a whole sweep of fewer
+    samples. Needs no engine.
 
     Args:
         cells: of one model, largest budget first.
@@ -116,8 +123,8 @@ def plan_sweep(
 
 
 def known_lengths(table: Table, model: str) -> dict[tuple[str, str], float]:
-    """What a table tells of its problems: the longest row of a sample, on average over samples, of this model where it
-    has any of the problem, else of the others."""
+    """From a table: the longest row of a sample, on average over samples, of this model where it has rows of the
+    problem, else of other models."""
     sample = ["benchmark", "problem", "model", "sample"]
     longest = table.scan().group_by(sample).agg(tokens=sampled_tokens().max())
     own = pl.col("tokens").filter(pl.col("model") == model).mean()
@@ -126,12 +133,12 @@ def known_lengths(table: Table, model: str) -> dict[tuple[str, str], float]:
 
 
 def longest_first(plan: SweepPlan, lengths: Lengths) -> SweepPlan:
-    """The plan in another order: its first rounds of samples stay rounds, in each of which long problems come first; in
-    its last half the longest samples come first, whatever their round. So a half-done table is a whole sweep of fewer
-    samples, and what is begun last is short.
+    """The plan in another order. In the first half the rounds of samples stay apart, and long problems come first in
+    each; in the last half the longest samples come first, whatever their round. So a half-done table is a whole sweep
+    of fewer samples, and the samples that start last are short.
 
-    A problem of which nothing is known is as long as its benchmark's others are on average, and first where nothing is
-    known of any. Cells that are units of their own have an order that knows more, by budgets.
+    A problem of unknown length counts as long as its benchmark's others on average, and comes first where none is
+    known. Plans without sharing keep their order, by budgets.
     """
     if plan.sharing == "independent" or not plan.work:
         return plan
@@ -149,100 +156,6 @@ def longest_first(plan: SweepPlan, lengths: Lengths) -> SweepPlan:
         return min(unit.number, last_round), -tokens
 
     return replace(plan, work=tuple(plan.work[i] for i in sorted(range(len(plan.work)), key=place)))
-
-
-@dataclass(frozen=True)
-class Bound:
-    """Most tokens that a plan can take: drawn with the memo, and drawn without it, which is also what its rows hold but
-    for what is translated into them."""
-
-    shared: int
-    independent: int
-
-
-def bound(
-    plan: SweepPlan,
-    prompt_ids: Callable[[Problem, str, Budget], tuple[int, ...]],
-    markers: Markers,
-    context: int,
-    strategies: Mapping[str, Strategy] = STRATEGIES,
-    max_response_tokens: int | None = None,
-) -> Bound:
-    """Upper bound of the tokens that a plan draws, found by running its cells on an engine that never stops by itself.
-
-    A thought that ends early saves tokens in every strategy but one that prolongs it: "Wait" makes a second path beside
-    the thought's own, so each such strategy is counted as if it shared with no other.
-
-    Args:
-        prompt_ids: of a problem under a strategy and budget.
-        context: of the model in tokens.
-        max_response_tokens: where a phase without a limit ends; None is the context's end.
-    """
-    known: dict[tuple[tuple[Cell, ...], int], Bound] = {}
-    shared = independent = 0
-    for unit in plan.work:
-        first = unit.cells[0]
-        # Only lengths count, so samples with prompts of one length are one run.
-        key = unit.cells, len(prompt_ids(unit.problem, first.strategy, first.budget))
-        if key not in known:
-            prompts = {cell: prompt_ids(unit.problem, cell.strategy, cell.budget) for cell in unit.cells}
-            given = markers, context, strategies, max_response_tokens
-            known[key] = asyncio.run(_bound(unit.cells, prompts, *given))
-        shared += known[key].shared
-        independent += known[key].independent
-    return Bound(shared, independent)
-
-
-async def _bound(
-    cells: Sequence[Cell],
-    prompts: Mapping[Cell, tuple[int, ...]],
-    markers: Markers,
-    context: int,
-    strategies: Mapping[str, Strategy],
-    max_response_tokens: int | None,
-) -> Bound:
-    shared, independent = MemoCounts(), MemoCounts()
-    memos: dict[str, ContinuationMemo] = {}
-    special = {markers.think_start, markers.think_end, *markers.end_of_text}
-    endless = _Endless(context, next(token for token in count() if token not in special), markers.think_end)
-    for cell in cells:
-        strategy = strategies[cell.strategy]
-        others: dict[str, Engine] = {NAVIGATOR: _Silent()} if strategy.max_translated_tokens else {}
-        group = str(cell) if not strategy.shares else cell.strategy if strategy.prolongs else ""
-        memo = memos.setdefault(group, ContinuationMemo(endless, shared))
-        for engine in (memo, ContinuationMemo(endless, independent)):
-            rollout = strategy.decode(prompts[cell], cell.budget, markers, Sampling())
-            limited = engine if max_response_tokens is None else Limited(engine, max_response_tokens)
-            await drive(rollout, {"policy": limited, **others}, seed=0)
-        independent.generated += strategy.max_translated_tokens
-    # Drawn whole and once for all budgets.
-    shared.generated += max(strategies[cell.strategy].max_translated_tokens for cell in cells)
-    return Bound(shared.generated, independent.generated)
-
-
-@dataclass(frozen=True)
-class _Endless:
-    """Writes up to every limit and never stops; it closes a thought where the engine is asked to."""
-
-    context: int
-    token: int
-    think_end: int
-
-    async def generate(self, request: Generate, seed: int) -> Completion:
-        room = max(0, self.context - len(request.prefix))
-        count = room if request.max_tokens is None else min(room, request.max_tokens)
-        tokens = [self.token] * count
-        think = None if request.budget is None else request.budget.think
-        if think is not None and think < count:
-            tokens[think] = self.think_end
-        return Completion(tuple(tokens), Finish.LENGTH)
-
-
-class _Silent:
-    """Takes none of the budget and leaves it to the others."""
-
-    async def generate(self, request: Generate, seed: int) -> Completion:
-        return Completion((), Finish.LENGTH)
 
 
 def _apart(work: Sequence[Work], cells: Sequence[Cell]) -> Iterator[Work]:
@@ -283,3 +196,84 @@ def _check(cells: Sequence[Cell], problems: Mapping[str, Sequence[Problem]]) -> 
             raise ValueError(f'the sweep names the benchmark "{benchmark}", but it has no problems')
         if len(set(ids)) < len(ids):
             raise ValueError(f'the benchmark "{benchmark}" has two problems with one id')
+
+
+class StoredRows:
+    """The table's rows of unfinished samples, read in blocks, in the order of the plan."""
+
+    def __init__(self, store: Table, plan: SweepPlan) -> None:
+        self._store = store
+        coming = [unit for unit in plan.work if unit.resumed]
+        self._blocks = enumerate(coming[at : at + BLOCK] for at in range(0, len(coming), BLOCK))
+        self._rows: dict[tuple[Any, ...], pl.DataFrame] = {}
+        # Rows of every model that shares a checkpoint with this one.
+        mine = set(checkpoints(plan.model).values())
+        keys = store.finished()
+        related = [name for name in keys["model"].unique() if mine & set(checkpoints(name).values())]
+        blocks = _samples(coming).with_row_index("block").with_columns(pl.col("block") // BLOCK)
+        blocks = blocks.cast({name: keys.schema[name] for name in _SAMPLE})
+        # Of all blocks at once: the keys of a large table take seconds to go through.
+        found = keys.lazy().filter(pl.col("model").is_in(related)).join(blocks.lazy(), on=_SAMPLE)
+        self._shards = found.select("block", "shard").unique().collect()
+
+    def rows(self, unit: Work) -> pl.DataFrame:
+        """The table's rows of a unit; units must come in the plan's order."""
+        key = _key(unit)
+        if key not in self._rows:
+            self._read(*next(self._blocks))
+        return self._rows.pop(key)
+
+    def _read(self, number: int, units: Sequence[Work]) -> None:
+        shards = self._shards.filter(block=number)["shard"]
+        wanted = _samples(units).lazy()
+        mine = self._store.scan(shards).select(_RESUMED_COLUMNS).join(wanted, on=_SAMPLE, how="semi").collect()
+        self._rows = {_key(unit): mine.clear() for unit in units}
+        self._rows |= mine.partition_by(_SAMPLE, as_dict=True)
+
+
+def learn(
+    memos: Mapping[str, ContinuationMemo],
+    rows: pl.DataFrame,
+    prompts: Prompts | Questions,
+    problem: Problem,
+    sampling: Sampling,
+) -> None:
+    """Enter the rows of one sample into the memos of the checkpoints that drew them, by name."""
+    for row in rows.iter_rows(named=True):
+        strategy = row["strategy"]
+        if not prompts.strategies[strategy].shares:
+            continue
+        prompt = prompts.ids(problem, strategy, Budget(row["think_budget"], row["solution_budget"]))
+        response = tuple(row["response_ids"])
+        names = checkpoints(row["model"])
+        for phase, at, ids in draws(row):
+            memo = memos.get(names.get("policy") or names.get(phase, ""))
+            if memo is not None:
+                memo.learn(prompt + response[:at], ids, sampling)
+
+
+def draws(row: Mapping[str, Any]) -> Iterator[tuple[str, int, tuple[int, ...]]]:
+    """The pieces that a row's model drew: role (of the turn, else "thinker" or "solver" by phase), index into the
+    response, and tokens, including those that the strategy dropped."""
+    response, forced = row["response_ids"], row["forced"]
+    dropped = {entry["at"]: entry["id"] for entry in row["dropped"]}
+    start, num_sampled = 0, 0
+    for i in range(len(response) + 1):
+        thinking = num_sampled < row["think_tokens"] or i in dropped
+        closed = num_sampled + i - start == row["think_tokens"]
+        if i < len(response) and not forced[i] and i not in dropped and not (thinking and closed):
+            continue
+        ids = (*response[start:i], *([dropped[i]] if i in dropped else ()))
+        if ids:
+            role = next((turn["role"] for turn in reversed(row["turns"]) if turn["at"] <= start), None)
+            yield role or ("thinker" if thinking else "solver"), start, ids
+        num_sampled += i - start
+        start = i + (i < len(response) and forced[i])
+
+
+def _samples(units: Sequence[Work]) -> pl.DataFrame:
+    return pl.DataFrame([_key(unit) for unit in units], {name: SCHEMA[name] for name in _SAMPLE}, orient="row")
+
+
+def _key(unit: Work) -> tuple[Any, ...]:
+    return (unit.problem.benchmark, unit.problem.id, unit.number)

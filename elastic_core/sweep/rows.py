@@ -1,12 +1,13 @@
-"""From trajectories to graded rows of the table; and a finished table graded once more: a better grader needs no new
-tokens."""
+"""Graded rows of the table from trajectories (`RowBuilder`, `ChatRows`), and a finished table graded again
+(`regrade`)."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,7 +23,7 @@ from elastic_core.sweep.table import Table
 from elastic_core.trajectory import SCHEMA, Trajectory
 
 CHANGES = pl.Schema({"before": pl.String(), "after": pl.String(), "rows": pl.UInt32()})
-"""How many rows had one status and now have another (or the same)."""
+"""How many rows had one status before regrading and have another, or the same, after it."""
 
 Problems = Mapping[str, Mapping[str, Problem]]
 """Problems by benchmark and id."""
@@ -30,7 +31,7 @@ Problems = Mapping[str, Mapping[str, Problem]]
 
 @dataclass(frozen=True)
 class Sample:
-    """One row to be: a cell's try at a problem."""
+    """A cell's attempt at a problem, which becomes one row."""
 
     cell: Cell
     problem: Problem
@@ -41,21 +42,47 @@ class Sample:
         return f"{self.cell} problem {self.problem.id} sample {self.number}"
 
 
-class Rows(Protocol):
+class Rows(ABC):
     """Makes rows of what one model's strategies return."""
 
-    @property
-    def markers(self) -> Any:
-        """What they are given for markers."""
-        ...
+    model_fingerprint: str
+    engine_fingerprint: str
+    markers: Any
+
+    @abstractmethod
+    def texts(self, trajectories: Sequence[Any]) -> Sequence[ResponseText]: ...
+
+    @abstractmethod
+    def columns(self, trajectories: Sequence[Any]) -> dict[str, Any]:
+        """Columns of tokens and of how phases ended."""
 
     def frame(self, finished: Sequence[tuple[Sample, Any]]) -> pl.DataFrame:
         """Rows of the table's schema, graded together."""
-        ...
+        samples, trajectories = [sample for sample, _ in finished], [trajectory for _, trajectory in finished]
+        texts, finishes = self.texts(trajectories), [each.think_finish for each in trajectories]
+        columns = {
+            "model": [sample.cell.model for sample in samples],
+            "benchmark": [sample.cell.benchmark for sample in samples],
+            "problem": [sample.problem.id for sample in samples],
+            "sample": [sample.number for sample in samples],
+            "strategy": [sample.cell.strategy for sample in samples],
+            "think_budget": [sample.cell.budget.think for sample in samples],
+            "solution_budget": [sample.cell.budget.solution for sample in samples],
+            "seed": [sample.seed for sample in samples],
+            "think_finish": finishes,
+            "solution_finish": [each.solution_finish for each in trajectories],
+            **self.columns(trajectories),
+            "thinking": [text.thinking for text in texts],
+            "solution": [text.solution for text in texts],
+            **_grade_columns([sample.problem for sample in samples], texts, finishes),
+            "engine_fingerprint": [self.engine_fingerprint] * len(finished),
+            "model_fingerprint": [self.model_fingerprint] * len(finished),
+        }
+        return pl.DataFrame({name: pl.Series(name, columns[name], dtype) for name, dtype in SCHEMA.items()})
 
 
 @dataclass(frozen=True)
-class RowBuilder:
+class RowBuilder(Rows):
     """Decodes and grades the trajectories of one model."""
 
     tokenizer: Any
@@ -63,70 +90,35 @@ class RowBuilder:
     model_fingerprint: str
     engine_fingerprint: str
 
-    def frame(self, finished: Sequence[tuple[Sample, Trajectory]]) -> pl.DataFrame:
-        """Rows of the table's schema, graded together."""
-        samples, trajectories = [sample for sample, _ in finished], [trajectory for _, trajectory in finished]
-        texts = response_texts(self.tokenizer, self.markers, trajectories)
-        problems, finishes = [sample.problem for sample in samples], [each.think_finish for each in trajectories]
-        columns = {
-            **_sample_columns(samples),
-            **_trajectory_columns(trajectories),
-            "thinking": [text.thinking for text in texts],
-            "solution": [text.solution for text in texts],
-            **_grade_columns(problems, texts, finishes),
-            "engine_fingerprint": [self.engine_fingerprint] * len(finished),
-            "model_fingerprint": [self.model_fingerprint] * len(finished),
-        }
-        return pl.DataFrame({name: pl.Series(name, columns[name], dtype) for name, dtype in SCHEMA.items()})
+    def texts(self, trajectories: Sequence[Trajectory]) -> Sequence[ResponseText]:
+        return response_texts(self.tokenizer, self.markers, trajectories)
+
+    def columns(self, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
+        return _trajectory_columns(trajectories)
 
 
 @dataclass(frozen=True)
-class ChatRows:
-    """Rows of a model that is asked in text: counts are those of the server's usage, and ids are null."""
+class ChatRows(Rows):
+    """Rows of a model behind a chat API: counts are those of the server's usage, and ids are null."""
 
     model_fingerprint: str
     engine_fingerprint: str
     markers: None = None
 
-    def frame(self, finished: Sequence[tuple[Sample, ChatTrajectory]]) -> pl.DataFrame:
-        """As `RowBuilder.frame`."""
-        samples, trajectories = [sample for sample, _ in finished], [trajectory for _, trajectory in finished]
-        replies, problems = [each.reply for each in trajectories], [sample.problem for sample in samples]
-        texts = [ResponseText(reply.thinking, reply.solution) for reply in replies]
-        none = [0] * len(finished)
-        columns = {
-            **_sample_columns(samples),
-            "prompt_tokens": [reply.prompt_tokens for reply in replies],
+    def texts(self, trajectories: Sequence[ChatTrajectory]) -> Sequence[ResponseText]:
+        return [ResponseText(each.reply.thinking, each.reply.solution) for each in trajectories]
+
+    def columns(self, trajectories: Sequence[ChatTrajectory]) -> dict[str, Any]:
+        count = len(trajectories)
+        return {
+            "prompt_tokens": [each.reply.prompt_tokens for each in trajectories],
             "think_tokens": [each.think_tokens for each in trajectories],
-            "forced_tokens": none,
             "solution_tokens": [each.reply.sampled - each.think_tokens for each in trajectories],
-            "navigator_tokens": none,
-            "think_finish": [each.think_finish for each in trajectories],
-            "solution_finish": [each.solution_finish for each in trajectories],
-            "response_ids": [None] * len(finished),
             "forced": [each.forced for each in trajectories],
-            "dropped": [[]] * len(finished),
-            "turns": [[]] * len(finished),
-            "thinking": [text.thinking for text in texts],
-            "solution": [text.solution for text in texts],
-            **_grade_columns(problems, texts, [each.think_finish for each in trajectories]),
-            "engine_fingerprint": [self.engine_fingerprint] * len(finished),
-            "model_fingerprint": [self.model_fingerprint] * len(finished),
+            **dict.fromkeys(("forced_tokens", "navigator_tokens"), [0] * count),
+            **dict.fromkeys(("dropped", "turns"), [[]] * count),
+            "response_ids": [None] * count,
         }
-        return pl.DataFrame({name: pl.Series(name, columns[name], dtype) for name, dtype in SCHEMA.items()})
-
-
-def _sample_columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:
-    return {
-        "model": [sample.cell.model for sample in samples],
-        "benchmark": [sample.cell.benchmark for sample in samples],
-        "problem": [sample.problem.id for sample in samples],
-        "sample": [sample.number for sample in samples],
-        "strategy": [sample.cell.strategy for sample in samples],
-        "think_budget": [sample.cell.budget.think for sample in samples],
-        "solution_budget": [sample.cell.budget.solution for sample in samples],
-        "seed": [sample.seed for sample in samples],
-    }
 
 
 def _trajectory_columns(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
@@ -151,8 +143,6 @@ def _trajectory_columns(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
         "forced_tokens": forced_thinking + forced_solution,
         "solution_tokens": ends - splits - forced_solution,
         "navigator_tokens": [trajectory.navigator_tokens if trajectory.turns else 0 for trajectory in trajectories],
-        "think_finish": [trajectory.think_finish for trajectory in trajectories],
-        "solution_finish": [trajectory.solution_finish for trajectory in trajectories],
         "response_ids": pa.LargeListArray.from_arrays(bounds, ids),
         "forced": pa.LargeListArray.from_arrays(bounds, forced),
         "dropped": _dropped([trajectory.dropped for trajectory in trajectories]),
@@ -182,21 +172,20 @@ def regrade(
     on_rows: Callable[[int], None] = lambda rows: None,
     before_change: Callable[[], None] = lambda: None,
 ) -> pl.DataFrame:
-    """Rewrite answer, score and status of every row, shard by shard; texts and tokens stay.
-
-    An interrupted run leaves whole shards, some graded anew and some not; the same call finishes them.
+    """Rewrite answer, score and status of every row, shard by shard; texts and tokens stay. After an interruption the
+    same call finishes the rest.
 
     Args:
-        on_rows: called with the number of rows of each shard that is done.
-        before_change: called before each shard whose grades change is written, while no sweep writes the table.
+        on_rows: called with the number of rows of each finished shard.
+        before_change: called before a shard whose grades change is written, while no sweep writes the table.
 
     Returns:
         `CHANGES`.
 
     Raises:
-        KeyError: a row of a problem that is not given.
+        KeyError: on a row of a problem that is not given.
         TableLocked: when a sweep is writing the table.
-        GradingFailed: when the grader failed; what was rewritten before stays.
+        GradingFailed: when the grader failed; rewritten shards stay.
     """
     changes = [pl.DataFrame(schema=CHANGES)]
 

@@ -1,8 +1,8 @@
-"""Which replica takes the next sample, and when: each engine has as many requests as it is allowed, and hardly more
-samples than that takes.
+"""Which replica takes the next sample, and when: each engine gets as many requests as it may have, and few more samples
+than that takes.
 
-A sample begun has at least one request; once its trunk is drawn it has many. So a full batch is made of few samples,
-each at its end soon, and an engine that would stand idle gets more.
+A sample has one request at first, and many once its trunk is drawn. So a full batch comes from few samples, which end
+soon, and an engine with free room gets further samples.
 """
 
 from __future__ import annotations
@@ -18,78 +18,71 @@ Replica = Mapping[str, Engine]
 """Engines by name of the checkpoint they run."""
 
 
-class Lanes:
-    """All replicas of a model.
+@dataclass
+class _Load:
+    replica: Replica
+    requests: asyncio.Semaphore
+    load: int = 0
+    """Requests that run or wait, and samples that have none at the moment."""
 
-    Args:
-        max_in_flight: requests at once per replica.
-    """
+
+class Scheduler:
+    """Keeps at most `max_in_flight` requests at once on each replica."""
 
     def __init__(self, replicas: Sequence[Replica], max_in_flight: int) -> None:
-        self._lanes = [_Lane(replica, asyncio.Semaphore(max_in_flight)) for replica in replicas]
+        self._loads = [_Load(replica, asyncio.Semaphore(max_in_flight)) for replica in replicas]
         self._max_in_flight = max_in_flight
         self._eased = asyncio.Event()
 
-    async def place(self) -> Place:
-        """For the next sample, on the replica that has the least to do; waits until it has too little."""
+    async def slot(self) -> SampleSlot:
+        """For the next sample, on the least loaded replica; waits until one has room."""
         while True:
-            lane = min(self._lanes, key=lambda lane: lane.load)
-            if lane.load < self._max_in_flight:
-                lane.load += 1
-                return Place(lane, self._eased)
+            least = min(self._loads, key=lambda each: each.load)
+            if least.load < self._max_in_flight:
+                least.load += 1
+                return SampleSlot(least, self._eased)
             self._eased.clear()
             await self._eased.wait()
 
 
 @dataclass
-class _Lane:
-    """Attributes:
-    load: requests that are open or wait for their place, and samples that have none at the moment.
-    """
+class SampleSlot:
+    """One sample's part of a replica; a context that ends with the sample."""
 
-    replica: Replica
-    slots: asyncio.Semaphore
-    load: int = 0
+    _load: _Load
+    _eased: asyncio.Event
+    _num_requests: int = field(default=0, init=False)
 
-
-@dataclass
-class Place:
-    """Of one sample; a context that ends with it."""
-
-    lane: _Lane
-    eased: asyncio.Event
-    num_requests: int = field(default=0, init=False)
-
-    def __enter__(self) -> Place:
-        return self
+    def __enter__(self) -> None:
+        pass
 
     def __exit__(self, *error: object) -> None:
         self._ease()
 
     def engine(self, name: str) -> Engine:
-        """The replica's engine of a checkpoint, which is asked no more at once than it is allowed."""
-        return _Slotted(self, self.lane.replica[name])
+        """The replica's engine of a checkpoint, within its limit of requests."""
+        return _Limited(self, self._load.replica[name])
 
     async def generate(self, engine: Engine, request: Generate, seed: int) -> Completion:
-        self.num_requests += 1
-        self.lane.load += self.num_requests > 1
+        self._num_requests += 1
+        self._load.load += self._num_requests > 1
         try:
-            async with self.lane.slots:
+            async with self._load.requests:
                 return await engine.generate(request, seed)
         finally:
-            self.num_requests -= 1
-            if self.num_requests:
+            self._num_requests -= 1
+            if self._num_requests:
                 self._ease()
 
     def _ease(self) -> None:
-        self.lane.load -= 1
-        self.eased.set()
+        self._load.load -= 1
+        self._eased.set()
 
 
 @dataclass(frozen=True)
-class _Slotted:
-    place: Place
+class _Limited:
+    slot: SampleSlot
     engine: Engine
 
     async def generate(self, request: Generate, seed: int) -> Completion:
-        return await self.place.generate(self.engine, request, seed)
+        return await self.slot.generate(self.engine, request, seed)

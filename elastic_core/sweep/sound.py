@@ -1,8 +1,8 @@
 """The rows of a trajectory table that numbers may be computed from: rows that obey the table's rules, and samples that
 every problem has.
 
-A sweep that is half done has the samples that ended first, and short responses end first. So a cell counts the samples
-that all problems have, up to the first that one of them lacks: of later ones it would have those that ended first.
+An unfinished sweep has the samples that ended first, and short responses end first. So a cell counts the samples that
+all problems have, up to the first one that a problem lacks.
 """
 
 from __future__ import annotations
@@ -39,16 +39,14 @@ RULES = {
     "the navigator's tokens are a part of the thinking": pl.col("navigator_tokens").is_between(0, _THINK),
     "the score is in [0, 1]": pl.col("score").is_between(0, 1).fill_null(False),
 }
-"""What every row obeys, as far as its counts tell. A null budget is unlimited."""
+"""What the counts of every row obey. A null budget is unlimited."""
 
 
 def check_rows(rows: pl.DataFrame, table: object) -> None:
-    """Raises UserError when a key appears twice, or a row breaks a rule; it names the table, the rule and the first
-    such row.
+    """Check that keys are unique, and every rule of `RULES` whose columns the rows have.
 
-    Args:
-        rows: with `KEY` and what is there of the columns of `RULES`.
-        table: for the message.
+    Raises:
+        UserError: naming the table, the rule and the first row that breaks it.
     """
     repeated = rows.filter(pl.struct(KEY).is_duplicated()) if rows.n_unique(KEY) < rows.height else rows.clear()
     if not repeated.is_empty():
@@ -110,8 +108,7 @@ def whole_samples(rows: pl.DataFrame, num_problems: Mapping[str, int] | None = N
 
 
 def repeated_texts(problems: Collection[Problem]) -> dict[tuple[str, str], str]:
-    """Problems, by benchmark and id, that ask what an earlier one of their benchmark asks, and the id of that one: they
-    are one problem, whatever their number says."""
+    """Problems, by benchmark and id, with the text of an earlier one of their benchmark, and the earlier one's id."""
     first: dict[tuple[str, str], str] = {}
     found = {}
     for problem in problems:

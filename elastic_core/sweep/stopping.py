@@ -1,7 +1,7 @@
 """Sampling until intervals are narrow: how wide they are, how narrow they can become, how many samples come next.
 
-Stopping when an interval is narrow looks at the data; as the stop depends on the width alone and comes after all cells
-have the same number of samples, its effect on coverage is small, and it is recorded with the sweep.
+Stopping when an interval is narrow looks at the data. Its effect on coverage is small, because the stop depends on the
+width alone and all cells have the same number of samples; it is recorded with the sweep.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ def widest(rows: pl.LazyFrame, cells: Iterable[Cell], num_samples: int | None = 
 
     Args:
         rows: of a trajectory table; only those of the cells are read into memory.
-        cells: that are asked for. A table may hold others of earlier requests, which get no more samples.
-        num_samples: project to so many per problem: the variance between the problems' means is then what it is now,
-            less what the samples within a problem contribute to it now, and more what they will then. A problem that
-            was sampled once tells nothing of the latter, and nothing is taken off for it.
+        cells: of the request; others of the table are ignored.
+        num_samples: project to so many per problem. The projection replaces what the samples within a problem
+            contribute to the variance between the problems' means; a problem with one sample contributes nothing.
 
     Raises:
         ValueError: on no rows of these cells.
@@ -57,19 +56,19 @@ def widest(rows: pl.LazyFrame, cells: Iterable[Cell], num_samples: int | None = 
 
 
 def next_samples(now: Samples, cap: int) -> Samples:
-    """Samples per problem and cell of the next round, the same when all are at the cap."""
+    """Samples per problem and cell of the next round."""
     if isinstance(now, int):
         return min(cap, math.ceil(now * GROWTH))
     return {benchmark: min(cap, math.ceil(number * GROWTH)) for benchmark, number in now.items()}
 
 
 class Reach(NamedTuple):
-    """Half the 95 % interval of avg@k at its narrowest, in points (percent), of so many problems and samples.
+    """Half the narrowest 95 % interval of avg@k, in points (percent), with so many problems and samples.
 
     Attributes:
-        alike: of any cell: if no problem were harder than another, at the accuracy where that is narrowest. However a
-            cell's problems differ, its interval is no narrower, as their differences only widen it.
-        certain: of a cell that is all wrong or all right, as many are at tight and at ample budgets.
+        alike: a lower bound for any cell: problems of equal difficulty, at the accuracy where the interval is
+            narrowest. Differences between problems only widen it.
+        certain: of a cell that is all wrong or all right, as at tight and at ample budgets.
     """
 
     alike: float
@@ -78,7 +77,7 @@ class Reach(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def reach(num_problems: int, num_samples: int) -> Reach:
-    """What no more samples can better: known before any is drawn, by `elastic_core.statistics.accuracy.mean_score`."""
+    """The limit that more samples cannot pass, from `elastic_core.statistics.accuracy.mean_score` alone."""
     # Accuracies above one half mirror those below it.
     widths = [
         _half_width(pl.DataFrame({"score": np.full(num_problems, share), "num_samples": np.int64(num_samples)}))
@@ -99,13 +98,7 @@ def problems_needed(half_width: float, num_samples: int) -> Reach:
 
 
 def beyond_reach(half_width: float, num_problems: Mapping[str, int], num_samples: int) -> list[str]:
-    """A sentence for each benchmark whose problems are too few for such an interval, whatever their samples say.
-
-    Args:
-        half_width: asked for, in points (percent).
-        num_problems: of each benchmark.
-        num_samples: most per problem and cell.
-    """
+    """A sentence for each benchmark with too few problems for intervals of this half-width, in points (percent)."""
     found = []
     for benchmark, count in num_problems.items():
         best = reach(count, num_samples)
@@ -140,7 +133,7 @@ def _widest(cell: pl.DataFrame, num_samples: int | None) -> Widest:
 
 
 def _projected(problems: pl.DataFrame, cell: pl.DataFrame, num_samples: int) -> pl.DataFrame:
-    """Means of problems as far apart as so many samples of each are expected to leave them."""
+    """Means of problems with the variance that so many samples of each are expected to leave."""
     spread = cell.group_by("problem").agg(within=pl.col("score").var().fill_null(0.0), now=pl.len())
     within, now = spread["within"].to_numpy(), spread["now"].to_numpy()
     means = column_of(problems, "score")

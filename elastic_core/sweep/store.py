@@ -1,5 +1,5 @@
 """The trajectory table on disk: append-only parquet shards that a reader may open at any moment, and a manifest of what
-its rows have in common, so that rows of different origin never mix unnoticed.
+its rows have in common. Rows of another origin are refused.
 
 Promised: a shard is there whole or not at all, also after a kill or a power cut; a key never appears twice; one
 writer at a time. Not promised: an order of rows.
@@ -38,15 +38,13 @@ class Manifest:
     """Provenance of a trajectory table.
 
     Attributes:
-        models: model name → fingerprint of its checkpoint.
-        engines: model name → fingerprint of the engine that ran it.
+        models, engines: model name → fingerprint of its checkpoint, and of the engine that ran it.
         benchmarks: benchmark name → hash of its file.
-        settings: sampling temperature, top_p, seed and whatever else changes a row without being part of its key.
-        templates: strategy name → fingerprint of the thought templates it searched; of the strategies that have any.
-        servers: model name → the server that ran it, of those that no engine of ours did; what nobody hashed, its
-            weights, is said there.
-        stores: model name → benchmark, or benchmark/strategy for one that has templates → directory of the
-            `TrajectoryStore` that holds these rows, relative to the table's. Empty where the table holds them itself.
+        settings: temperature, top_p, seed and what else changes a row without being part of its key.
+        templates: strategy name → fingerprint of the thought templates that it searches.
+        servers: model name → the server that ran it.
+        stores: model name → benchmark (or benchmark/strategy, with templates) → directory of the `TrajectoryStore`,
+            relative to the table's. Empty where the table holds the rows itself.
     """
 
     models: dict[str, str]
@@ -58,7 +56,7 @@ class Manifest:
     stores: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def joined_with(self, new: Manifest, table: Path) -> Manifest:
-        """Both together: a table may gain models, benchmarks and strategies, but nothing that it has may change.
+        """Both together: a table may gain models, benchmarks and strategies; its other entries must not change.
 
         Raises:
             ManifestMismatch: naming what changed.
@@ -79,9 +77,7 @@ class Manifest:
 
     @classmethod
     def load(cls, file: Path) -> Manifest:
-        """Raises:
-        ManifestMismatch: when the file is not a manifest.
-        """
+        """Raises ManifestMismatch when the file is not a manifest."""
         try:
             return cls(**json.loads(file.read_text()))
         except (ValueError, TypeError) as error:
@@ -108,11 +104,7 @@ class TrajectoryStore:
         return sorted(self.directory.glob(_SHARDS))
 
     def scan(self, shards: Iterable[str] | None = None) -> pl.LazyFrame:
-        """All rows there are now, or those of some shards; an empty frame of the schema when there are none.
-
-        Args:
-            shards: as `finished` names them; those of other stores are left out.
-        """
+        """All rows there are now, or those of some shards (as `finished` names them; others are ignored)."""
         files = self.shards()
         if shards is not None:
             wanted = set(shards)
@@ -131,20 +123,14 @@ class TrajectoryStore:
         return _Keys(_keys_of(pl.read_parquet(file, columns=_KEY), str(file)) for file in self.shards())
 
     def joined_with(self, manifest: Manifest) -> Manifest:
-        """What the table's manifest is when rows of this one join.
-
-        Raises:
-            ManifestMismatch: when the table's rows were made from something else.
-        """
+        """The table's manifest with this one; raises as `Manifest.joined_with`."""
         file = self.directory / MANIFEST
         return Manifest.load(file).joined_with(manifest, self.directory) if file.exists() else manifest
 
     @contextmanager
     def writing(self, manifest: Manifest, wait_seconds: float = 0) -> Iterator[None]:
-        """Hold the table for appending; what a killed writer left half-written is removed.
-
-        Args:
-            wait_seconds: how long to queue behind another writer; negative is without end.
+        """Hold the table for appending; half-written files of a killed writer are removed. Queues up to `wait_seconds`
+        behind another writer, negative without end.
 
         Raises:
             TableLocked: when another process holds it. The lock of a killed process is free.
@@ -181,11 +167,7 @@ class TrajectoryStore:
         self._keys.add(new)
 
     def rewrite(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
-        """Replace every shard by `change` of it, one after the other; keys stay.
-
-        Raises:
-            TableLocked: when another process holds the table.
-        """
+        """Replace every shard by `change` of it, one after the other; keys stay. Raises as `locked`."""
         with locked(self.directory):
             for shard in self.shards():
                 before = pl.read_parquet(shard)
@@ -200,11 +182,7 @@ class TrajectoryStore:
 
 @contextmanager
 def locked(directory: Path, wait_seconds: float = 0) -> Iterator[None]:
-    """A table for oneself.
-
-    Raises:
-        TableLocked: when another process holds it.
-    """
+    """Hold a table alone; raises TableLocked when another process holds it."""
     try:
         with exclusive(directory, wait_seconds):
             yield
@@ -215,21 +193,18 @@ def locked(directory: Path, wait_seconds: float = 0) -> Iterator[None]:
 
 
 def _keys_of(rows: pl.DataFrame, shard: str) -> pl.DataFrame:
-    """The key columns of one shard's rows and its name; texts as categories: they are all that stays in memory of a
-    table however long."""
+    """The key columns of one shard's rows, texts as categories, and the shard's name: all of a table that stays in
+    memory."""
     texts = pl.col(_TEXT).cast(pl.Categorical)
     return rows.select(_KEY).with_columns(texts, shard=pl.lit(shard).cast(pl.Categorical))
 
 
 class _Keys:
-    """Keys of all rows while a table is written: what is new is held against them in a time that does not grow with it.
-    Their hashes are in sorted runs, each at least twice as long as the next: there are few."""
+    """Keys of all rows while a table is written, and their hashes, sorted, so that new keys are looked up quickly."""
 
     def __init__(self, keys: Iterable[pl.DataFrame]) -> None:
-        self._frames: list[pl.DataFrame] = [_keys_of(pl.DataFrame(schema=SCHEMA), "")]
-        self._hashes: list[np.ndarray] = []
-        for frame in keys:
-            self.add(frame)
+        self._frames = [_keys_of(pl.DataFrame(schema=SCHEMA), ""), *keys]
+        self._hashes = np.sort(_hashes(self.frame()))
 
     def frame(self) -> pl.DataFrame:
         """All of them, as `_keys_of` has them."""
@@ -238,25 +213,19 @@ class _Keys:
 
     def add(self, keys: pl.DataFrame) -> None:
         self._frames.append(keys)
-        run = np.sort(_hashes(keys))
-        while self._hashes and len(self._hashes[-1]) < 2 * len(run):
-            run = np.sort(np.concatenate([self._hashes.pop(), run]), kind="stable")
-        self._hashes.append(run)
+        # Stable sorting merges two sorted runs in one pass.
+        self._hashes = np.sort(np.concatenate([self._hashes, np.sort(_hashes(keys))]), kind="stable")
 
     def repeated(self, keys: pl.DataFrame) -> pl.DataFrame:
         """Those of these keys that are known, or twice among them."""
         hashes = _hashes(keys)
         twice = keys.filter(keys.select(_KEY).is_duplicated())
-        if not any((near == hashes).any() for near in self._near(hashes)):
+        found = np.searchsorted(self._hashes, hashes, "right") > np.searchsorted(self._hashes, hashes, "left")
+        if not found.any():
             return twice
         return pl.concat([twice, keys.join(self.frame(), on=_KEY, how="semi", nulls_equal=True)])
 
-    def _near(self, hashes: np.ndarray) -> Iterable[np.ndarray]:
-        """Of each run the least that is no less than each of these hashes; its last, where all are less."""
-        for run in filter(len, self._hashes):
-            yield run[np.minimum(np.searchsorted(run, hashes), len(run) - 1)]
-
 
 def _hashes(keys: pl.DataFrame) -> np.ndarray:
-    """Equal keys have equal ones; others nearly always others. Shape (keys,)."""
+    """Equal for equal keys, and nearly always different for others. Shape (keys,)."""
     return keys.select(_KEY).with_columns(pl.col(_TEXT).cast(pl.String)).hash_rows().to_numpy()

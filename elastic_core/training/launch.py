@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from elastic_core.engines.budgets.runners import installed_runner
+from elastic_core.engines.budgets.parameters import installed_runner
 from elastic_core.engines.parameters import engine_environment
 from elastic_core.errors import UserError
 from elastic_core.system.fingerprint import hash_value

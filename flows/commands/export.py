@@ -11,11 +11,10 @@ from typing import Any
 
 import polars as pl
 
-from elastic_core.data import lm_eval
 from elastic_core.errors import UserError
 from elastic_core.models.special_tokens import chat_prompt, load_markers
 from elastic_core.serving.levels import LEVELS, read_levels
-from elastic_core.sweep.grid import checkpoint_names
+from elastic_core.sweep import lm_eval
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.files import replacing_directory
 from elastic_core.training import model_card
@@ -105,7 +104,7 @@ def export_lm_eval(preset: str, overrides: Mapping[str, Any], to: Path) -> str:
         to: directory for them; files of an earlier export are replaced.
 
     Returns:
-        Which tasks there are, and where the command to run them is.
+        Which tasks there are, and the command that runs them.
 
     Raises:
         UserError: when no data was built, or the harness could not show the grader where a thought ends.
@@ -124,32 +123,13 @@ def export_lm_eval(preset: str, overrides: Mapping[str, Any], to: Path) -> str:
     settings = lm_eval.TaskSettings(context, sweep.samples, sweep.temperature, sweep.top_p, sweep.max_response_tokens)
     devices = {"tensor_parallel_size": engine.tensor_parallel_size, "data_parallel_size": engine.data_parallel_size}
     arguments = {"dtype": engine.dtype, **{name: number for name, number in devices.items() if number > 1}}
-    text = lm_eval.readme(
-        preset,
-        _places(inputs),
-        list(problems),
-        settings,
-        "".join(f",{name}={value}" for name, value in arguments.items()),
+    lm_eval.write_tasks(to, problems, longest, settings)
+    given = "".join(f",{name}={value}" for name, value in arguments.items())
+    return (
+        f"{', '.join(map(lm_eval.task_name, problems))} in {to}; run them where lm_eval and this project are: "
+        f"lm_eval --model vllm --model_args pretrained=MODEL,max_model_len={context}{given} --include_path {to} "
+        f"--tasks {lm_eval.TAG} --apply_chat_template --batch_size auto --log_samples --output_path OUT"
     )
-    files = lm_eval.write_tasks(to, problems, longest, settings, text)
-    return f"{', '.join(file.stem for file in files)}: see {to / 'README.md'}"
-
-
-def _places(inputs: Inputs) -> dict[str, str | None]:
-    """The checkpoints that the sweep measures, as --model_args takes them; None where one has not been made yet.
-    Nothing is downloaded."""
-    settings = inputs.run.settings
-    given = settings.sweep.directories
-    if settings.base not in ("shipped", "warm-start"):
-        given["base"] = settings.base
-    return {name: given.get(name) or _made(inputs, name) for name in checkpoint_names(settings.models)}
-
-
-def _made(inputs: Inputs, name: str) -> str | None:
-    try:
-        return str(inputs.base if name == "base" else inputs.trained(name))
-    except UserError:
-        return None
 
 
 def write_cards(inputs: Inputs) -> None:

@@ -20,7 +20,7 @@ from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
 from elastic_core.models.special_tokens import load_markers
 from elastic_core.serving import server
-from elastic_core.serving.configuration import Offer
+from elastic_core.serving.configuration import ServeConfiguration
 from elastic_core.serving.levels import LEVELS, Levels, levels_beside, no_levels
 from elastic_core.strategies.base import Sampling
 from elastic_core.system.accelerators import installed_gpus
@@ -133,14 +133,14 @@ def command(
     if levels is None:
         click.echo(no_levels(name, directory))
     offered = {str(effort): level.budget for effort, level in levels.levels.items()} if levels else {}
-    offer = Offer(stops, default, offered)
-    _check_context(offer, parameters.context(str(directory)), directory)
+    config = ServeConfiguration(stops, default, offered)
+    _check_context(config, parameters.context(str(directory)), directory)
     sampling = _sampling(levels, sweep)
     arguments = server.arguments(directory, name, parameters, sampling, stops, host, port)
     return Command(
         name,
         [sys.executable, "-m", server.__name__, *arguments, "--", *further],
-        server.environment(parameters, offer),
+        server.environment(parameters, config),
     )
 
 
@@ -150,10 +150,10 @@ def _check_gpus(engine: EngineParameters) -> None:
         require(*check_gpus(installed_build(), installed_gpus(), [demand], cuda_version(installed_versions())))
 
 
-def _check_context(offer: Offer, context: int, model: Path) -> None:
+def _check_context(config: ServeConfiguration, context: int, model: Path) -> None:
     """Budgets that no request could have, as a prompt takes a token at least."""
-    levels = {f"{model / LEVELS}: its level {effort}": budget for effort, budget in offer.levels.items()}
-    for what, budget in {"--budget": offer.default, **levels}.items():
+    levels = {f"{model / LEVELS}: its level {effort}": budget for effort, budget in config.levels.items()}
+    for what, budget in {"--budget": config.default, **levels}.items():
         if context and budget and budget.limited + 1 >= context:
             raise UserError(
                 f"{what} is {budget}, which takes {budget.limited + 1} tokens after the prompt, and the context has "

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from elastic_core.sweep.cost import Bound, bound, measured
 from elastic_core.sweep.grid import every_strategy, rows_of, samples_of, samples_text, within
 from elastic_core.sweep.models import Prompts, SweepModel, cells_of
-from elastic_core.sweep.plan import Bound, bound
 from elastic_core.sweep.rows import RowBuilder
 from elastic_core.sweep.sound import whole_samples
 from elastic_core.sweep.stopping import beyond_reach, projection, reach, widest
-from elastic_core.sweep.table import measured
 from elastic_core.trajectory import CELL
 from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun

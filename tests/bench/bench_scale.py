@@ -99,8 +99,7 @@ def resume(table: Path) -> None:
     from elastic_core.budget import Budget
     from elastic_core.data.problems import Problem
     from elastic_core.sweep.grid import Cell
-    from elastic_core.sweep.plan import known_lengths, longest_first, plan_sweep
-    from elastic_core.sweep.resume import StoredRows
+    from elastic_core.sweep.plan import StoredRows, known_lengths, longest_first, plan_sweep
 
     store = TrajectoryStore(table)
     with store.writing(Manifest.load(table / "manifest.json")):

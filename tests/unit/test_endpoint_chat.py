@@ -10,9 +10,8 @@ import pytest
 
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import RequestFailed
-from elastic_core.engines.chat import chat_body, read_reply
 from elastic_core.engines.endpoint import EndpointParameters, parse_address
-from elastic_core.engines.http import http_pool
+from elastic_core.engines.http import chat_body, http_pool, read_reply
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
 from elastic_core.statistics.cost import WORK

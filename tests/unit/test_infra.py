@@ -177,9 +177,9 @@ def test_the_dashboard_shows_metrics_that_vllm_has() -> None:
 def test_the_dashboard_shows_every_counter_of_ours() -> None:
     from prometheus_client import Counter
 
-    from elastic_core.serving import counters
+    from elastic_core.serving import middleware
 
-    ours = [each for each in vars(counters).values() if isinstance(each, Counter)]
+    ours = [each for each in vars(middleware).values() if isinstance(each, Counter)]
     known = {f"{metric.name}_total" for each in ours for metric in each.collect()}
     shown = {name for text in expressions() for name in METRIC.findall(text) if name.startswith("elastic_")}
     assert shown == known

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from elastic_core.engines import latency
-from elastic_core.engines.latency import measure_latency
+from elastic_core.engines import base
+from elastic_core.engines.base import measure_latency
 from elastic_core.strategies.base import Completion, Finish, Generate
 
 
@@ -28,7 +28,7 @@ class Timed:
 @pytest.mark.parametrize("ends_after", [1000, 5])
 def test_each_kind_of_work_is_told_from_the_others(monkeypatch: pytest.MonkeyPatch, ends_after: int) -> None:
     engine = Timed(0.05, 0.0002, 0.03, ends_after)
-    monkeypatch.setattr(latency.time, "perf_counter", lambda: engine.now)
+    monkeypatch.setattr(base.time, "perf_counter", lambda: engine.now)
     prompts = [list(range(i, i + 12 + i)) for i in range(8)]
     found = asyncio.run(measure_latency(engine, prompts, 512))
     assert found == pytest.approx((0.05, 0.0002, 0.03), rel=1e-6)
@@ -39,5 +39,5 @@ def test_each_kind_of_work_is_told_from_the_others(monkeypatch: pytest.MonkeyPat
 def test_no_time_is_negative(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Timed(0.0, 0.0, 0.0)
     ticks = iter(range(1000, 0, -1))
-    monkeypatch.setattr(latency.time, "perf_counter", lambda: 1 / next(ticks))
+    monkeypatch.setattr(base.time, "perf_counter", lambda: 1 / next(ticks))
     assert min(asyncio.run(measure_latency(engine, [[1, 2, 3]], None))) >= 0

@@ -1,17 +1,17 @@
 """Benchmarks as tasks of lm-evaluation-harness: the same prompts, sampling and grades as the sweep's."""
 
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from elastic_core.data import lm_eval
-from elastic_core.data.lm_eval import utils
 from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
 from elastic_core.miniature.tokenizer import build_tokenizer
+from elastic_core.sweep import lm_eval
 
 SETTINGS = lm_eval.TaskSettings(context=32768, samples=16, temperature=0.6, top_p=0.95)
 PROBLEMS = [Problem("aime-2024", "0", "What is 1+1? Put it in \\boxed{}.\u2028{{ x }}", "2", "math")]
@@ -25,9 +25,8 @@ _Loader.add_constructor("!function", lambda loader, node: f"function {node.value
 
 
 def exported(directory: Path, settings: lm_eval.TaskSettings = SETTINGS) -> dict[str, Any]:
-    [file] = lm_eval.write_tasks(directory, {"aime-2024": PROBLEMS}, {"aime-2024": 68}, settings, "# Read me\n")
-    assert file.name == "elastic_aime_2024.yaml"
-    task: dict[str, Any] = yaml.load(file.read_text(), _Loader)
+    lm_eval.write_tasks(directory, {"aime-2024": PROBLEMS}, {"aime-2024": 68}, settings)
+    task: dict[str, Any] = yaml.load((directory / "elastic_aime_2024.yaml").read_text(), _Loader)
     return task
 
 
@@ -55,16 +54,21 @@ def test_problems_are_written_with_the_sweeps_own_prompts(tmp_path: Path) -> Non
     assert json.loads(line) == {
         "id": "0", "question": PROBLEMS[0].question, "truth": "2", "grader": "math",
     }  # fmt: skip
-    assert (tmp_path / "utils.py").read_text() == Path(utils.__file__).read_text()
-    assert sorted(file.name for file in tmp_path.iterdir()) == [
-        "README.md", "aime-2024.jsonl", "elastic_aime_2024.yaml", "utils.py",
-    ]  # fmt: skip
+    names = ["aime-2024.jsonl", "elastic_aime_2024.yaml", "utils.py"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == names
+
+
+def test_the_tasks_functions_are_importable_where_the_tasks_are(tmp_path: Path) -> None:
+    exported(tmp_path)
+    functions = runpy.run_path(str(tmp_path / "utils.py"))
+    assert functions["problems"]("aime-2024", version=1)["test"][0]["question"] == PROBLEMS[0].question
+    assert functions["process_results"] is lm_eval.process_results
 
 
 def test_a_problems_score_is_the_mean_over_its_responses() -> None:
     doc = {"truth": "2", "grader": "math"}
     responses = ["1+1</think>\\boxed{2}", "</think>\\boxed{3}", "\\boxed{2}", "</think>so \\boxed{2}"]
-    assert utils.process_results(doc, [responses]) == {"avg_at_k": 0.5}
+    assert lm_eval.process_results(doc, [responses]) == {"avg_at_k": 0.5}
 
 
 def test_a_think_end_that_the_harness_leaves_out_is_noticed() -> None:
@@ -73,19 +77,6 @@ def test_a_think_end_that_the_harness_leaves_out_is_noticed() -> None:
     assert lm_eval.survives_decoding(tokenizer, end)
     tokenizer.add_special_tokens({"additional_special_tokens": ["</think>"]})
     assert not lm_eval.survives_decoding(tokenizer, end)
-
-
-def test_the_readme_says_what_can_be_checked_and_how() -> None:
-    models = {"base": "/models/base", "trained": None}
-    text = lm_eval.readme("embedded", models, ["miniature-easy"], SETTINGS, ",dtype=float32")
-    for part in (
-        "- base: `/models/base`",
-        "- trained: `not there yet`",
-        "--model_args pretrained=MODEL,max_model_len=32768,dtype=float32",
-        "--tasks elastic_miniature_easy",
-        "| `separate`, `budget_forcing` | no",
-    ):
-        assert part in text
 
 
 def test_tasks_are_not_mixed_with_exports_of_a_model(tmp_path: Path) -> None:

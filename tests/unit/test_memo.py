@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import Engine, RequestFailed, drive
-from elastic_core.engines.draw_order import Turn, Turns
+from elastic_core.engines.draw_order import DrawOrder, Turn
 from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
@@ -110,7 +110,7 @@ async def in_turns(
     memos: Sequence[ContinuationMemo], cells: Sequence[Wanted], delays: random.Random
 ) -> list[Trajectory]:
     """Of thinker and solver, where there are two."""
-    turns = Turns()
+    turns = DrawOrder()
 
     async def run(name: str, budget: Budget, turn: Turn) -> Trajectory:
         with turn:

@@ -25,11 +25,11 @@ from elastic_core.reasonflux.guide import load_script
 from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy
 from elastic_core.strategies.reasonflux_zero import REPLY_TOKENS, TemplateParameters, Templates
+from elastic_core.sweep.cost import bound
 from elastic_core.sweep.executor import SweepResult, run_sweep
 from elastic_core.sweep.grid import Cell, build_cells
 from elastic_core.sweep.models import Prompts, SweepModel, sweep_models
-from elastic_core.sweep.plan import bound, plan_sweep
-from elastic_core.sweep.resume import draws, learn
+from elastic_core.sweep.plan import draws, learn, plan_sweep
 from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import KEY, NAVIGATOR, SCHEMA, TRANSLATED, ThinkFinish, Trajectory

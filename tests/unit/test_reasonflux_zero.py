@@ -23,7 +23,7 @@ from elastic_core.strategies import Sampling
 from elastic_core.strategies.reasonflux_zero import ATTEMPTS, REPLY_TOKENS, TemplateParameters, Templates
 from elastic_core.sweep.grid import Cell, build_cells, checkpoints
 from elastic_core.sweep.models import Prompts
-from elastic_core.sweep.resume import draws, learn
+from elastic_core.sweep.plan import draws, learn
 from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 from tests.exactness import broken_rules

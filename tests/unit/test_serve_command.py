@@ -16,7 +16,7 @@ from elastic_core.budget import Budget
 from elastic_core.engines.budgets.processor import Stops
 from elastic_core.errors import UserError
 from elastic_core.models.special_tokens import load_markers
-from elastic_core.serving.configuration import VARIABLE, Offer
+from elastic_core.serving.configuration import VARIABLE, ServeConfiguration
 from elastic_core.serving.levels import read_levels
 from flows import presets
 from flows.commands.serve import Command, command
@@ -64,14 +64,14 @@ def test_levels_beside_the_model_are_offered(tmp_path: Path) -> None:
     model = model_with_levels(tmp_path / "model")
     started = composed(model, budget="512+unlimited")
     assert started.name == "model"
-    offer = Offer.load(started.environment[VARIABLE])
-    assert offer.default == Budget(512, None)
-    assert offer.levels == {name: Budget(*limits) for name, limits in BUDGETS.items()}
-    assert offer.stops == Stops.of(load_markers(BASE)[1])
+    config = ServeConfiguration.load(started.environment[VARIABLE])
+    assert config.default == Budget(512, None)
+    assert config.levels == {name: Budget(*limits) for name, limits in BUDGETS.items()}
+    assert config.stops == Stops.of(load_markers(BASE)[1])
 
 
 def test_without_levels_the_terminal_says_how_to_get_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not Offer.load(composed().environment[VARIABLE]).levels
+    assert not ServeConfiguration.load(composed().environment[VARIABLE]).levels
     assert "elastic budgets --from runs/PRESET/sweep/KEY/table --output" in capsys.readouterr().out
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
 from elastic_core.engines.budgets.processor import Progress
-from elastic_core.serving.configuration import VARIABLE, Offer
+from elastic_core.serving.configuration import VARIABLE, ServeConfiguration
 from elastic_core.serving.middleware import Budgets
 from elastic_core.serving.requests import Plan, Refused, parse, plan
 from elastic_core.serving.responses import Reply, Tally
@@ -23,12 +23,12 @@ from tests.scripted import ScriptedEngine
 from tests.unit.test_serving_law import END, EOS, MARKERS, OTHER_EOS, PROMPT, START, STOPS, WORD, budgets
 
 LEVELS = {"low": Budget(8, 4), "high": Budget(64, 16)}
-OFFER = Offer(STOPS, None, LEVELS)
-DEFAULT = Offer(STOPS, Budget(16, 8), {})
+FREE = ServeConfiguration(STOPS, None, LEVELS)
+DEFAULT = ServeConfiguration(STOPS, Budget(16, 8), {})
 
 
 def test_a_level_becomes_its_budget() -> None:
-    planned = plan("chat", {"model": "m", "reasoning_effort": "low"}, OFFER)
+    planned = plan("chat", {"model": "m", "reasoning_effort": "low"}, FREE)
     assert planned.level == "low"
     assert planned.body == {
         "model": "m",
@@ -41,7 +41,7 @@ def test_a_level_becomes_its_budget() -> None:
 def test_a_request_that_says_nothing_gets_the_default_and_without_one_none() -> None:
     assert plan("chat", {}, DEFAULT).budget == Budget(16, 8)
     assert plan("chat", {}, DEFAULT).level == "default"
-    planned = plan("chat", {"max_tokens": 5}, OFFER)
+    planned = plan("chat", {"max_tokens": 5}, FREE)
     assert planned.level == "none"
     assert planned.body == {"max_tokens": 5, "return_token_ids": True}
 
@@ -76,21 +76,21 @@ def test_a_limit_of_the_clients_own_holds_beside_the_budget(
 
 
 @pytest.mark.parametrize(
-    ("kind", "body", "offer", "sentence"),
+    ("kind", "body", "config", "sentence"),
     [
-        ("chat", {"vllm_xargs": {"think_budget": -1}}, OFFER, "think_budget is -1; expected a whole number"),
-        ("chat", {"vllm_xargs": {"solution_budget": 0}}, OFFER, "from 1 to"),
-        ("chat", {"vllm_xargs": {"think_budget": 2.0**64}}, OFFER, "expected a whole number of tokens from 0 to"),
-        ("chat", {"vllm_xargs": "abc"}, OFFER, "vllm_xargs is 'abc'; expected an object"),
-        ("chat", {"max_tokens": 20.5}, OFFER, "max_tokens is 20.5; expected a whole number"),
-        ("chat", {"max_completion_tokens": 2.0**64}, OFFER, "expected a whole number"),
-        ("chat", {"include_reasoning": "maybe"}, OFFER, "include_reasoning is 'maybe'; expected true or false"),
-        ("chat", {"reasoning_effort": "hihg"}, OFFER, "'hihg', did you mean \"high\"\\? expected low, high"),
-        ("chat", {"reasoning_effort": "none"}, OFFER, "'none'; expected low, high"),
-        ("chat", {"reasoning_effort": 3}, OFFER, "is 3; expected low, high"),
+        ("chat", {"vllm_xargs": {"think_budget": -1}}, FREE, "think_budget is -1; expected a whole number"),
+        ("chat", {"vllm_xargs": {"solution_budget": 0}}, FREE, "from 1 to"),
+        ("chat", {"vllm_xargs": {"think_budget": 2.0**64}}, FREE, "expected a whole number of tokens from 0 to"),
+        ("chat", {"vllm_xargs": "abc"}, FREE, "vllm_xargs is 'abc'; expected an object"),
+        ("chat", {"max_tokens": 20.5}, FREE, "max_tokens is 20.5; expected a whole number"),
+        ("chat", {"max_completion_tokens": 2.0**64}, FREE, "expected a whole number"),
+        ("chat", {"include_reasoning": "maybe"}, FREE, "include_reasoning is 'maybe'; expected true or false"),
+        ("chat", {"reasoning_effort": "hihg"}, FREE, "'hihg', did you mean \"high\"\\? expected low, high"),
+        ("chat", {"reasoning_effort": "none"}, FREE, "'none'; expected low, high"),
+        ("chat", {"reasoning_effort": 3}, FREE, "is 3; expected low, high"),
         ("chat", {"reasoning_effort": "low"}, DEFAULT, "'low', and no level of this model was measured; give"),
-        ("chat", {"reasoning_effort": "low", "vllm_xargs": {"think_budget": 1}}, OFFER, "together with think_budget"),
-        ("completions", {"vllm_xargs": {"think_budget": 3}}, OFFER, "max_tokens is missing; .* budget 3\\+unlimited"),
+        ("chat", {"reasoning_effort": "low", "vllm_xargs": {"think_budget": 1}}, FREE, "together with think_budget"),
+        ("completions", {"vllm_xargs": {"think_budget": 3}}, FREE, "max_tokens is missing; .* budget 3\\+unlimited"),
         (
             "completions",
             {"echo": True},
@@ -98,12 +98,14 @@ def test_a_limit_of_the_clients_own_holds_beside_the_budget(
             "echo together with the budget 16\\+8; drop it, or lift the budget with",
         ),
         ("chat", {"use_beam_search": "on"}, DEFAULT, "use_beam_search together with the budget 16\\+8; drop it, or"),
-        ("chat", {str(i): i for i in range(1001)}, OFFER, "more than 1000 keys"),
+        ("chat", {str(i): i for i in range(1001)}, FREE, "more than 1000 keys"),
     ],
 )
-def test_a_budget_that_cannot_be_had_is_refused(kind: Any, body: dict[str, Any], offer: Offer, sentence: str) -> None:
+def test_a_budget_that_cannot_be_had_is_refused(
+    kind: Any, body: dict[str, Any], config: ServeConfiguration, sentence: str
+) -> None:
     with pytest.raises(Refused, match=sentence):
-        plan(kind, body, offer)
+        plan(kind, body, config)
 
 
 @pytest.mark.parametrize(
@@ -127,9 +129,9 @@ def test_what_json_does_not_know_is_refused(request_body: bytes, sentence: str) 
 
 
 def test_deep_nesting_is_refused() -> None:
-    assert plan("chat", parse(b'{"z": ' + 250 * b"[" + 250 * b"]" + b"}"), OFFER).dump()
+    assert plan("chat", parse(b'{"z": ' + 250 * b"[" + 250 * b"]" + b"}"), FREE).dump()
     with pytest.raises(Refused, match="nested more than 250 levels deep"):
-        plan("chat", parse(b'{"z": ' + 300 * b"[" + 300 * b"]" + b"}"), OFFER).dump()
+        plan("chat", parse(b'{"z": ' + 300 * b"[" + 300 * b"]" + b"}"), FREE).dump()
 
 
 @pytest.mark.parametrize("no", [False, 0, 0.0, "0", "false", "False", "no", "off", "n", "f"])
@@ -185,11 +187,11 @@ def test_a_budget_that_is_null_is_not_given(asked: object) -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("offer", [OFFER, DEFAULT], ids=["free", "default"])
-def test_a_budget_under_another_name_is_refused(body: dict[str, Any], path: str, offer: Offer) -> None:
+@pytest.mark.parametrize("config", [FREE, DEFAULT], ids=["free", "default"])
+def test_a_budget_under_another_name_is_refused(body: dict[str, Any], path: str, config: ServeConfiguration) -> None:
     sentence = f'{path} sets no budget here; give "think_budget" and "solution_budget" in "vllm_xargs"'
     with pytest.raises(Refused, match=f"^{sentence}"):
-        plan("chat", body, offer)
+        plan("chat", body, config)
 
 
 def test_other_fields_pass() -> None:
@@ -204,18 +206,18 @@ def test_other_fields_pass() -> None:
         "chat_template_kwargs": {"enable_thinking": True, "preserve_thinking": False},
         "x" * 3000: 1,
     }
-    assert plan("chat", body, OFFER).body == body | {"return_token_ids": True}
+    assert plan("chat", body, FREE).body == body | {"return_token_ids": True}
 
 
 def test_the_clients_request_is_not_changed() -> None:
     body = {"vllm_xargs": {"think_budget": 3}, "stop_token_ids": [9]}
-    plan("chat", body, OFFER)
+    plan("chat", body, FREE)
     assert body == {"vllm_xargs": {"think_budget": 3}, "stop_token_ids": [9]}
 
 
 def test_what_a_server_offers_survives_its_environment() -> None:
-    for offer in (OFFER, DEFAULT, Offer(STOPS, Budget(None, 4), {})):
-        assert Offer.load(offer.dump()) == offer
+    for config in (FREE, DEFAULT, ServeConfiguration(STOPS, Budget(None, 4), {})):
+        assert ServeConfiguration.load(config.dump()) == config
 
 
 def engine_output(stream: list[int], budget: Budget) -> list[int]:

@@ -13,8 +13,9 @@ from elastic_core.data.problems import Problem
 from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.strategies import STRATEGIES, Sampling
+from elastic_core.sweep.cost import bound
 from elastic_core.sweep.grid import Cell, build_cells
-from elastic_core.sweep.plan import bound, plan_sweep
+from elastic_core.sweep.plan import plan_sweep
 from elastic_core.trajectory import KEY, SCHEMA
 from tests.scripted import ScriptedEngine
 from tests.unit.test_memo import CELLS, END, EOS, MARKERS, WORD, Wanted, prompt

@@ -15,10 +15,9 @@ from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
-from elastic_core.sweep import resume
+from elastic_core.sweep import plan as planning
 from elastic_core.sweep.grid import Cell
-from elastic_core.sweep.plan import plan_sweep
-from elastic_core.sweep.resume import StoredRows, draws, learn
+from elastic_core.sweep.plan import StoredRows, draws, learn, plan_sweep
 from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import Trajectory
@@ -81,7 +80,7 @@ def test_a_memo_rebuilt_from_the_table_goes_on_as_the_one_that_made_it(
 def test_each_sample_that_is_not_finished_finds_its_own_rows_block_by_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resume, "BLOCK", 2)
+    monkeypatch.setattr(planning, "BLOCK", 2)
     there, missing = (Cell("base", "easy", "vanilla", Budget(think, 2)) for think in (8, 4))
     done = run(ScriptedEngine(token, context=10_000), ("vanilla", there.budget))
     builder = RowBuilder(_Tokenizer(), MARKERS, "m", "e")

@@ -1,27 +1,38 @@
-"""What a logits processor reads of vLLM's configuration, and refuses of a request, whichever runner it serves."""
+"""What a logits processor reads of vLLM's configuration and of a request, and which of vLLM's two runners it serves."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
-from elastic_core.budget import Budget
-from elastic_core.engines.budgets.processor import DROP_ONE, ROOM, Stops, read_budget
+from elastic_core.budget import UNLIMITED, Budget
+from elastic_core.engines.budgets.processor import Stops
+from elastic_core.engines.parameters import vllm_version
+from elastic_core.errors import UserError
 
+THINK, SOLUTION, ROOM = "think_budget", "solution_budget", "elastic_room"
+"""Names in a request's `vllm_xargs`. The third is the middleware's: tokens that the engine must have room for."""
+DROP_ONE = f'drop it, or lift the budget with "vllm_xargs": {{"{THINK}": "{UNLIMITED}", "{SOLUTION}": "{UNLIMITED}"}}'
+"""What to do about a field that goes with no budget, the server's default included."""
+_MOST = 2**31 - 1
 KEY = "elastic"
 """In vLLM's `additional_config`, which every process of an engine gets."""
+OLDEST, V2_FROM, UNKNOWN_FROM = (0, 24), (0, 31), (0, 34)
+"""Versions of vLLM whose interfaces were read; from the second on a GPU's runner is V2."""
 
 
 def additional_config(stops: Stops) -> dict[str, Any]:
-    """vLLM's `additional_config` of an engine that serves budgets."""
+    """vLLM's `additional_config` of an engine that keeps budgets."""
     return {KEY: dataclasses.asdict(stops)}
 
 
 def stops_of(vllm_config: Any) -> Stops:
-    """What `additional_config` put there.
+    """Reads `additional_config` back.
 
     Raises:
-        ValueError: when it is not there, or the engine decodes speculatively.
+        ValueError: when it is missing, or the engine decodes speculatively.
     """
     if vllm_config.speculative_config is not None:
         raise ValueError("budgets are not served with speculative decoding; start without it")
@@ -32,19 +43,41 @@ def stops_of(vllm_config: Any) -> Stops:
 
 
 def budget_of(sampling: Any) -> Budget | None:
-    """The budget in vLLM's sampling parameters, None without one.
-
-    Raises:
-        ValueError: as `read_budget`.
-    """
+    """The budget in vLLM's sampling parameters, as `read_budget`."""
     return read_budget(sampling.extra_args or {})
 
 
-def validate(sampling: Any) -> None:
-    """Before a request enters the engine.
+def read_budget(arguments: Mapping[str, Any], default: Budget | None = None) -> Budget | None:
+    """The budget of a request, completed by the default; None when neither names a limit.
 
     Raises:
-        ValueError: when it is refused; a sentence for the client.
+        ValueError: on a limit that is not a number of tokens; names key, value and what was expected.
+    """
+    think, solution = arguments.get(THINK), arguments.get(SOLUTION)
+    if think is None and solution is None:
+        return default
+    default = default or Budget(None, None)
+    return Budget(
+        default.think if think is None else _tokens(THINK, think, least=0),
+        default.solution if solution is None else _tokens(SOLUTION, solution, least=1),
+    )
+
+
+def _tokens(key: str, value: Any, least: int) -> int | None:
+    if value == UNLIMITED:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
+        raise ValueError(
+            f'{key} is {value!r:.40}; expected a whole number of tokens from {least} to {_MOST}, or "{UNLIMITED}"'
+        )
+    return value
+
+
+def validate(sampling: Any) -> None:
+    """Check a request before it enters the engine.
+
+    Raises:
+        ValueError: with a sentence for the client, when it is refused.
     """
     budget = budget_of(sampling)
     if budget is None:
@@ -65,3 +98,32 @@ def validate(sampling: Any) -> None:
             f"the budget {budget} does not fit the context: it takes {room} tokens after the prompt, which leaves "
             f"{sampling.max_tokens}; ask for a smaller one"
         )
+
+
+class Runner(NamedTuple):
+    """One of vLLM's model runners: its `--logits-processors`, as module:class, and the environment that selects it."""
+
+    processor: str
+    environment: dict[str, str]
+
+
+V1 = Runner("elastic_core.engines.budgets.v1:SeparateBudgets", {"VLLM_USE_V2_MODEL_RUNNER": "0"})
+V2 = Runner("elastic_core.engines.budgets.v2:SeparateBudgets", {"VLLM_USE_V2_MODEL_RUNNER": "1"})
+
+
+def installed_runner(device: Literal["cpu", "cuda"]) -> Runner:
+    """`runner` of the installed vLLM."""
+    return runner(vllm_version().rpartition(" ")[2], device)
+
+
+def runner(version: str, device: Literal["cpu", "cuda"]) -> Runner:
+    """The runner that keeps budgets in this version of vLLM, like "0.29.0".
+
+    Raises:
+        UserError: when that version's interface is not known.
+    """
+    number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if not OLDEST <= number < UNKNOWN_FROM:
+        first, end = (".".join(map(str, bound)) for bound in (OLDEST, UNKNOWN_FROM))
+        raise UserError(f"vLLM {version} is installed; budgets are served with {first} up to, not including, {end}")
+    return V2 if device == "cuda" and number >= V2_FROM else V1

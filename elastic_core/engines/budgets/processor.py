@@ -1,35 +1,26 @@
-"""When a served response gets a token that the model did not choose: the law of strategy `separate`, in one pass.
+"""The budget processor: when a response gets a token that the model did not choose, as strategy `separate` would.
 
-Think-end after t sampled tokens without one, and end-of-text after s tokens of solution. A token is due at a length of
-the output that is known beforehand, up to one thing: where the model ends its thought itself. So a response is looked
-at when something may be due at the earliest, and nobody reads it in between.
+`Progress.look` enforces t and s: think-end after t sampled tokens without one, end-of-text after s tokens of solution.
+A token is due at a length of the output that is known beforehand, except for where the model ends its thought itself.
+So a response is looked at when something may be due at the earliest. `Schedule` finds the rows of a batch to look at: a
+decoding step costs what its due rows cost, however many others there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from elastic_core.budget import UNLIMITED, Budget
+from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
-
-THINK, SOLUTION, ROOM = "think_budget", "solution_budget", "elastic_room"
-"""Names in a request's `vllm_xargs`. The third is the middleware's: tokens that the engine must have room for."""
-DROP_ONE = f'drop it, or lift the budget with "vllm_xargs": {{"{THINK}": "{UNLIMITED}", "{SOLUTION}": "{UNLIMITED}"}}'
-"""What to do about a field that goes with no budget, the server's default included."""
-_MOST = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class Stops:
-    """Token ids that the law knows.
-
-    Attributes:
-        think_start, think_end: as of `Markers`.
-        end_of_text: every id that ends a response; the first is what a solution is cut with.
-    """
+    """Token ids that begin and end phases, as in `Markers`. The first id of `end_of_text` cuts a solution."""
 
     think_start: int
     think_end: int
@@ -41,17 +32,14 @@ class Stops:
 
     @property
     def cut(self) -> int:
-        """What is forced after s tokens of solution. No response has an end-of-text of the model's own there, as the
-        token before it would have been one of s."""
+        """Forced after s tokens of solution. The model's own end-of-text cannot be there: it is one of the s tokens."""
         return self.end_of_text[0]
 
 
 class Look(NamedTuple):
-    """What is to be done now, and when to look again.
-
-    Attributes:
-        token: to be forced now, None when the model may choose.
-        wait: further tokens until something may be due again, at least 1; None when nothing will be.
+    """Attributes:
+    token: to force now; None when the model may choose.
+    wait: further tokens until something may be due again, at least 1; None when nothing will be.
     """
 
     token: int | None
@@ -60,12 +48,8 @@ class Look(NamedTuple):
 
 @dataclass
 class Progress:
-    """One response under a budget.
-
-    Attributes:
-        solution_start: tokens of output before the solution; None while the thought is open.
-        read: tokens of output that are known to hold no think-end.
-    """
+    """One response under a budget: tokens before the solution (None while the thought is open), and tokens that are
+    known to hold no think-end."""
 
     budget: Budget
     stops: Stops
@@ -73,11 +57,7 @@ class Progress:
     read: int = 0
 
     def look(self, output: Sequence[int]) -> Look:
-        """Decide on the next token.
-
-        Args:
-            output: all tokens of the response so far, forced ones included; none was ever taken back.
-        """
+        """Decide on the next token. `output`: all tokens of the response so far, forced ones included."""
         length, think, solution = len(output), self.budget.think, self.budget.solution
         if self.solution_start is None:
             with suppress(ValueError):
@@ -96,8 +76,8 @@ class Progress:
 
 
 def thought_is_closed(prompt: Sequence[int], stops: Stops) -> bool:
-    """Whether a response to the prompt begins with its solution: the last turn has a think-end and no think-start after
-    it, as where a template closes an empty thought. Turns before it, whose thoughts are closed, end in end-of-text."""
+    """Whether a response to the prompt begins with its solution: the last turn has a think-end without a think-start
+    after it, as where a template closes an empty thought. Earlier turns end in end-of-text."""
     ends = {stops.think_start, *stops.end_of_text}
     for token in reversed(prompt):
         if token == stops.think_end:
@@ -107,27 +87,85 @@ def thought_is_closed(prompt: Sequence[int], stops: Stops) -> bool:
     return False
 
 
-def read_budget(arguments: Mapping[str, Any], default: Budget | None = None) -> Budget | None:
-    """The budget of a request; what it leaves open, or null, is the default's. None when neither says anything.
+@dataclass(eq=False)
+class Row:
+    """A response's row of the batch. `output` is the engine's list, which grows; `step` names the bucket that the row
+    waits in, None when nothing will be due any more."""
 
-    Raises:
-        ValueError: on what is no number of tokens; a sentence with key, value and what was expected.
-    """
-    think, solution = arguments.get(THINK), arguments.get(SOLUTION)
-    if think is None and solution is None:
-        return default
-    default = default or Budget(None, None)
-    return Budget(
-        default.think if think is None else _tokens(THINK, think, least=0),
-        default.solution if solution is None else _tokens(SOLUTION, solution, least=1),
-    )
+    index: int
+    progress: Progress
+    output: Sequence[int]
+    step: int | None = None
 
 
-def _tokens(key: str, value: Any, least: int) -> int | None:
-    if value == UNLIMITED:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
-        raise ValueError(
-            f'{key} is {value!r:.40}; expected a whole number of tokens from {least} to {_MOST}, or "{UNLIMITED}"'
-        )
-    return value
+class Schedule:
+    """Rows by index and by step. In one step a row grows by one token at most, and may grow by none."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, Row] = {}
+        self._buckets: defaultdict[int, dict[Row, None]] = defaultdict(dict)
+        self._now = 0
+        self.away: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, index: int, progress: Progress, output: Sequence[int]) -> None:
+        """Look at a row in the next step; replaces the row that had its index."""
+        self.remove(index)
+        self._rows[index] = row = Row(index, progress, output)
+        self._wait(row, self._now)
+
+    def remove(self, index: int) -> None:
+        row = self._rows.pop(index, None)
+        self.away.discard(index)
+        if row is None or row.step is None:
+            return
+        bucket = self._buckets[row.step]
+        del bucket[row]
+        if not bucket:
+            del self._buckets[row.step]
+
+    def wake(self, index: int) -> None:
+        """Look in the next step at a row that was away."""
+        self.away.remove(index)
+        self._wait(self._rows[index], self._now)
+
+    def move(self, source: int, target: int) -> None:
+        """Replaces the row at `target` by that at `source`."""
+        self.remove(target)
+        self._place(self._rows.pop(source, None), target)
+
+    def swap(self, one: int, other: int) -> None:
+        first, second = self._rows.pop(one, None), self._rows.pop(other, None)
+        self._place(first, other)
+        self._place(second, one)
+
+    def step(self, is_present: Callable[[int], bool] = lambda index: True) -> list[tuple[int, int]]:
+        """One decoding step: index and forced token of every due row.
+
+        Args:
+            is_present: whether the row at an index takes part. A due row that does not is `away`, until `wake`.
+        """
+        forced = []
+        for row in self._buckets.pop(self._now, ()):
+            row.step = None
+            if not is_present(row.index):
+                self.away.add(row.index)
+                continue
+            token, wait = row.progress.look(row.output)
+            if token is not None:
+                forced.append((row.index, token))
+            if wait is not None:
+                self._wait(row, self._now + wait)
+        self._now += 1
+        return forced
+
+    def _place(self, row: Row | None, index: int) -> None:
+        if row is not None:
+            row.index = index
+            self._rows[index] = row
+
+    def _wait(self, row: Row, step: int) -> None:
+        row.step = step
+        self._buckets[step][row] = None

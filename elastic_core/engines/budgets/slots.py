@@ -1,7 +1,7 @@
-"""The budgets on a runner that keeps tokens on the device: what is needed of them is read when a row is looked at.
+"""The budget processor on a runner that keeps tokens on the device; a row's tokens are read when the row is looked at.
 
-A runner gives every request a slot, says in each step which slots take part and how long their sequences are, and never
-says that one has left: its slot is given to another.
+The runner gives every request a slot, and says in each step which slots take part and how long their sequences are. It
+does not say when a request leaves: its slot goes to another one.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import numpy as np
 import torch
 
 from elastic_core.budget import Budget
-from elastic_core.engines.budgets.processor import Progress, Stops, thought_is_closed
-from elastic_core.engines.budgets.schedule import Schedule
+from elastic_core.engines.budgets.processor import Progress, Schedule, Stops, thought_is_closed
 
 
 class SlotBudgets:
     """Budgets of the requests in slots.
 
     Args:
-        tokens: [slots, context], a prompt and what came after it, on the device and ever changing.
-        prompt_lengths: [slots], on the host and ever changing.
-        prefill_lengths: as these, with what a request that comes back had been given before.
+        tokens: [slots, context], prompt and response, on the device; the runner changes them.
+        prompt_lengths: [slots], on the host; the runner changes them.
+        prefill_lengths: [slots], as these, with the earlier response of a request that comes back.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class SlotBudgets:
         self._row = np.zeros(len(prompt_lengths), np.int64)
 
     def add(self, slot: int, budget: Budget | None) -> bool:
-        """The request has left its slot. Returns whether there is anything to keep."""
+        """A request comes into a slot. Returns whether it has a budget."""
         self._schedule.remove(slot)
         self._new.pop(slot, None)
         if budget is not None:
@@ -66,7 +65,7 @@ class SlotBudgets:
             slots: [rows], on the host.
             lengths: [rows], tokens of prompt and response so far, on the host.
         """
-        # What is drawn within a prefill is thrown away, and a row there grows by many tokens at once.
+        # Within a prefill samples are discarded, and a row grows by many tokens at once.
         (rows,) = np.nonzero(lengths >= self._prefill_lengths[slots])
         decoding = slots[rows]
         self._lengths[decoding] = lengths[rows] - self._prompt_lengths[decoding]

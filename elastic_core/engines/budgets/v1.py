@@ -1,4 +1,4 @@
-"""The budgets as a logits processor of vLLM's V1 runner."""
+"""The budget processor as a logits processor of vLLM's V1 runner."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
 from elastic_core.engines.budgets.parameters import budget_of, stops_of, validate
-from elastic_core.engines.budgets.processor import Progress, thought_is_closed
-from elastic_core.engines.budgets.schedule import Schedule
+from elastic_core.engines.budgets.processor import Progress, Schedule, thought_is_closed
 from elastic_core.engines.budgets.slots import force
 
 
 class SeparateBudgets(LogitsProcessor):
-    """Rows without a budget are never touched, others when they are due."""
+    """Changes the logits of due rows alone."""
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         self._stops = stops_of(vllm_config)
@@ -23,15 +22,14 @@ class SeparateBudgets(LogitsProcessor):
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
-        """As `validate`."""
         validate(sampling_params)
 
     def is_argmax_invariant(self) -> bool:
-        """A forced token is seldom the likeliest one."""
         return False
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
-        """Where rows are from now on. Nothing is counted here: with asynchronous scheduling outputs still end in -1."""
+        """Follow rows through the batch. Outputs are not read here: with asynchronous scheduling they still end in
+        -1."""
         if batch_update is None:
             return
         schedule = self._schedule

@@ -1,4 +1,4 @@
-"""The budgets as a logits processor of vLLM's V2 runner."""
+"""The budget processor as a logits processor of vLLM's V2 runner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from elastic_core.engines.budgets.slots import SlotBudgets
 
 
 class SeparateBudgets(LogitsProcessor):
-    """Without speculative decoding, which is refused, a logits row is a request and its length is known on the host."""
+    """A logits row is a request, whose length is known on the host: speculative decoding is refused."""
 
     def __init__(self, vllm_config: Any, req_states: Any) -> None:
         lengths = (req_states.prompt_len.np, req_states.prefill_len.np)
@@ -20,7 +20,6 @@ class SeparateBudgets(LogitsProcessor):
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
-        """As `validate`."""
         validate(sampling_params)
 
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:

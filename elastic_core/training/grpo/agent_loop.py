@@ -23,7 +23,7 @@ from verl.utils.profiler import simple_timer
 
 from elastic_core.budget import TrainingBudget
 from elastic_core.engines.base import drive
-from elastic_core.engines.budgets.processor import SOLUTION, THINK
+from elastic_core.engines.budgets.parameters import SOLUTION, THINK
 from elastic_core.models.special_tokens import load_markers
 from elastic_core.rewards import Grade
 from elastic_core.seeds import group_seed, request_seed, rollout_seed

@@ -9,8 +9,9 @@ import polars as pl
 from elastic_core.data.problems import read_manifest
 from elastic_core.errors import UserError
 from elastic_core.models.files import tensors
+from elastic_core.sweep.cost import throughput_file
 from elastic_core.sweep.grid import checkpoints
-from elastic_core.sweep.table import SweepTable, throughput_file
+from elastic_core.sweep.table import SweepTable
 from flows.runtime.settings import Settings
 from tasks.records.stage_directory import BEST, METRICS, MODEL, PAGE, TABLE
 
