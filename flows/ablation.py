@@ -11,63 +11,67 @@ from prefect import flow
 from elastic_core.errors import UserError
 from elastic_core.sweep.grid import seed_name
 from elastic_core.system.ray_cluster import kept_cluster
-from flows.data import prepare_data
-from flows.report import report
-from flows.runtime.inputs import Inputs
+from flows.data import run_prepare_data
+from flows.report import run_report
 from flows.runtime.run import FlowRun
 from flows.runtime.settings import Variant
-from flows.sweep import sweep
-from flows.train import train, warm_start
+from flows.sweep import run_sweep
+from flows.train import run_train, run_warm_start
 
 
-@flow(name="ablation", flow_run_name="{preset} ablation")
-def ablation(preset: str = "ablation-embedded", overrides: dict[str, Any] | None = None) -> Path:
+@flow(name="ablation", flow_run_name="{run.settings.preset} ablation", validate_parameters=False)
+def run_ablation(run: FlowRun) -> Path:
     """Train every variant of the section `ablation`, once with each seed, and measure them beside `sweep.models`, under
-    one MLflow run. After a crash the same call finishes what is missing.
-
-    Args:
-        preset: settings to run with.
-        overrides: settings to replace, by dotted key.
-
-    Returns:
-        Path of the report.
+    one MLflow run; returns the path of the report. After a crash the same call finishes what is missing.
 
     Raises:
         UserError: when the preset has no variants.
     """
-    run = FlowRun.begin(preset, overrides)
-    if not run.settings.ablation:
-        raise UserError(f"preset {preset} has no section ablation; ablation-embedded has one to begin with")
-    # What follows is one variant, or has the trained ones as checkpoints: the section would be checked against that.
-    given = {**(overrides or {}), "ablation": {}, "report.pairs": [], "sweep.strategies_of": {}}
-    with run.recorded("ablation") as parent:
-        prepare_data(preset, overrides, parent)
-        Inputs(run).require_reachable()
-        if run.settings.base == "warm-start":
-            warm_start(preset, overrides, parent)
+    settings = run.settings
+    if not settings.ablation:
+        raise UserError(f"preset {run.preset} has no section ablation; ablation-embedded has one to begin with")
+    with run.recorded("ablation") as run:
+        run_prepare_data(run)
+        run.inputs.require_reachable()
+        if settings.base == "warm-start":
+            run_warm_start(run)
         with kept_cluster():
-            trained = _trained(run, preset, given, parent)
-            settings = {
-                **given,
-                "sweep.checkpoints": {**run.settings.sweep.checkpoints, **trained},
-                "sweep.models": [*run.settings.sweep.models, *trained],
-                "sweep.strategies_of": run.settings.sweep.strategies_of,
-                "report.pairs": run.settings.report.pairs,
-            }
-            sweep(preset, settings, parent)
-        return report(preset, settings, parent)
+            # These three speak of the variants, which are no models of the sweep before they are trained.
+            single = run.with_changes({"ablation": {}, "report.pairs": [], "sweep.strategies_of": {}})
+            trained = _trained(single, settings.ablation)
+            measured = single.with_changes(
+                {
+                    "sweep.checkpoints": {**settings.sweep.checkpoints, **trained},
+                    "sweep.models": [*settings.sweep.models, *trained],
+                    "sweep.strategies_of": settings.sweep.strategies_of,
+                    "report.pairs": settings.report.pairs,
+                }
+            )
+            run_sweep(measured)
+        return run_report(measured)
 
 
-def _trained(run: FlowRun, preset: str, given: Mapping[str, Any], parent: str) -> dict[str, str]:
+@flow(name="ablation", flow_run_name="{preset} ablation")
+def ablation(preset: str = "ablation-embedded", overrides: dict[str, Any] | None = None) -> Path:
+    """As `run_ablation`, for a deployment.
+
+    Args:
+        preset: settings to run with.
+        overrides: settings to replace, by dotted key.
+    """
+    return run_ablation.fn(FlowRun.of_deployment(preset, overrides))
+
+
+def _trained(run: FlowRun, variants: Mapping[str, Variant]) -> dict[str, str]:
     """The checkpoints to measure, by the names that the sweep has for them."""
     seeds = list(run.settings.training.by_seed)
     trained: dict[str, str] = {}
     for seed in seeds:
         of_seed: dict[str, str] = {}
         with_seed = {"train.seeds": [seed]} if len(seeds) > 1 else {}
-        for name, variant in run.settings.ablation.items():
-            of_seed[name] = str(train(preset, {**given, **with_seed, **changes(variant, of_seed)}, parent))
-        measured = {name: of_seed[name] for name in run.settings.measured_variants}
+        for name, variant in variants.items():
+            of_seed[name] = str(run_train(run.with_changes({**with_seed, **changes(variant, of_seed)})))
+        measured = {name: of_seed[name] for name, variant in variants.items() if variant.measure}
         trained |= {seed_name(name, seed) if len(seeds) > 1 else name: path for name, path in measured.items()}
     return trained
 

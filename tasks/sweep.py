@@ -35,10 +35,10 @@ from elastic_core.trajectory import KEY
 from reports.summary import cell_problems, report_rows, summarize_problems
 from reports.verdict import readable, unreadable
 from tasks.records.mlflow_cells import record_cells
-from tasks.records.mlflow_tracker import Tracker, flatten
+from tasks.records.mlflow_tracker import Tracker
 from tasks.records.prefect_artifacts import Progress, progress
 from tasks.records.stage_directory import Stage, seconds_to_queue, worth_retrying
-from tasks.records.sweep_table import sweep_table
+from tasks.records.tables import sweep_table
 from tasks.records.terminal import TOLD
 
 if TYPE_CHECKING:
@@ -71,20 +71,15 @@ def measure(
     # Inside the lock: another flow that waits for the table must not record it at the same time.
     with sweep.store.writing(seconds_to_queue()):
         began = time.monotonic()
-        run_id = tracker.ensure(stage.label, "sweep", parent)
-        with tracker.running(run_id):
-            tracker.log(run_id, params=flatten(stage.inputs))
+        with tracker.stage(stage, parent, stage.inputs) as run_id:
             before = time.monotonic()
             sweep.run(cluster)
             after = time.monotonic()
             rows = report_rows(sweep.store.scan()).collect(engine="streaming")
             means = cell_problems(rows)
-            summary, anytime = summarize_problems(means), anytime_accuracy(means)
-            places: dict[str, Path | str] = {
-                **checkpoints,
-                **{name: str(each.addresses[0]) for name, each in endpoints.items()},
-            }
-            record_cells(tracker, run_id, parent, stage, places, summary, anytime)
+            servers = {name: str(each.addresses[0]) for name, each in endpoints.items()}
+            places: dict[str, Path | str] = {**checkpoints, **servers}
+            record_cells(tracker, run_id, parent, stage, places, summarize_problems(means), anytime_accuracy(means))
             for model in readable(rows):
                 for sentence in unreadable(model):
                     get_run_logger().warning(sentence)
@@ -93,7 +88,9 @@ def measure(
                 counts["first_rows_seconds"] = sweep.first_rows_seconds
             if sweep.results:
                 tracker.log(run_id, metrics=counts)
-            sweep.raise_failures()
+            if sweep.failures:
+                failures = [failure for error in sweep.failures for failure in error.failures]
+                raise SweepIncomplete(failures, sweep.failures[-1].result)
     return {"table": str(sweep.store.directory), "mlflow_run": run_id, "samples": sweep.samples, **counts}
 
 
@@ -102,8 +99,7 @@ class Sweep:
     """What a stage asks for, and how far it is.
 
     Attributes:
-        samples: of each problem and cell, by benchmark where they differ; more, as it runs, where narrow intervals take
-            them.
+        samples: of each problem and cell, by benchmark where they differ; it grows where `until_ci` wants more.
         first_rows_seconds: from the beginning to the first rows in the table, where there were any to come.
     """
 
@@ -139,7 +135,11 @@ class Sweep:
 
     def run(self, cluster: RayCluster | None) -> None:
         """Every model at the same number of samples, as many as are asked for or narrow intervals take. Neither Ray
-        nor an engine is started when nothing is missing, nor for a model behind a server."""
+        nor an engine is started when nothing is missing, nor Ray for a model behind a server.
+
+        Raises:
+            UserError: when a server has gone away for too long; what was finished is stored.
+        """
         with ExitStack() as stack:
             shown: Progress | None = None
             on_ray = False
@@ -150,12 +150,17 @@ class Sweep:
                     stack.enter_context(connected(stack.enter_context(running_cluster(cluster))))
                     on_ray = True
                 for model in behind:
-                    asyncio.run(self.run_model(model, shown))
+                    try:
+                        asyncio.run(self.run_model(model, shown))
+                    except ServerLost as error:
+                        stored = f"{len(self.store.finished()):,} rows are stored"
+                        raise UserError(f"{error}; {stored}, and the same command goes on from there") from None
                 self.first_rows_seconds = shown.first_seconds
                 if self.failures:
                     return
 
     def plan(self, model: SweepModel) -> SweepPlan:
+        """What the table lacks of a model."""
         return plan_sweep(
             model.cells,
             self.problems,
@@ -169,8 +174,7 @@ class Sweep:
         return sum(self.plan(model).num_missing for model in self.models)
 
     def widen(self, models: Sequence[SweepModel]) -> list[SweepModel]:
-        """The models, with more samples to take, when one of their intervals is wider than asked for; none when all
-        are narrow or the cap is reached."""
+        """The models, with more samples to take, when an interval is wider than asked for and the cap not reached."""
         target, cap = self.stage.request["until_ci"], self.stage.request["max_samples"]
         if target is None:
             return []
@@ -192,26 +196,13 @@ class Sweep:
         return list(models)
 
     def scores(self) -> pl.LazyFrame:
-        """Scores of this round's rows. What is beyond it is of a run that asked for more, or was killed: it decides
-        nothing here."""
+        """Scores of this round's rows, without those that a larger or a killed run left beyond it."""
         ids = {name: [problem.id for problem in given] for name, given in self.problems.items()}
         asked = rows_of(ids) & within(self.samples)
         return self.store.scan().filter(asked).select(*KEY, "score")
 
     async def run_model(self, model: SweepModel, shown: Progress) -> None:
-        """One model, with more rounds as long as its own intervals want them: its engines are started once.
-
-        Raises:
-            UserError: when a server has gone away for too long; what was finished is stored.
-        """
-        try:
-            await self._run_model(model, shown)
-        except ServerLost as error:
-            raise UserError(
-                f"{error}; {len(self.store.finished()):,} rows are stored, and the same command goes on from there"
-            ) from None
-
-    async def _run_model(self, model: SweepModel, shown: Progress) -> None:
+        """One model, with more rounds as long as its own intervals want them: its engines are started once."""
         sampling = self.stage.inputs["sampling"]
         async with self.pool(model) as replicas:
             latency = await self.latency(model, replicas[0])
@@ -252,8 +243,8 @@ class Sweep:
         return ray_pool(model.checkpoints, self.engine, keeps_budgets=model.keeps_budgets)
 
     async def latency(self, model: SweepModel, engines: Mapping[str, RayEngine | HttpEngine]) -> Latency | None:
-        """Before anything else is asked of the engine. None of two models that share a response, nor of one that is
-        asked in text, whose server thinks for as long as it likes."""
+        """Of an engine without other load. None of two models that share a response, nor of one that is asked in text,
+        whose server thinks for as long as it likes."""
         if len(engines) > 1 or model.chat:
             return None
         cell = model.cells[0]
@@ -277,14 +268,6 @@ class Sweep:
                 bytes_per_token(self.store),
                 latency,
             ).write(self.stage.directory, model.name)
-
-    def raise_failures(self) -> None:
-        """Raises:
-        SweepIncomplete: listing the samples that failed, of every model.
-        """
-        if self.failures:
-            failures = [failure for error in self.failures for failure in error.failures]
-            raise SweepIncomplete(failures, self.failures[-1].result)
 
     def totals(self) -> dict[str, float]:
         """Counts of all models and rounds together."""

@@ -29,7 +29,7 @@ from elastic_core.training.checkpoints import (
 )
 from elastic_core.training.grpo.parameters import RESOURCES, GrpoParameters
 from elastic_core.training.grpo.step_metrics import WARNING, check_metrics
-from tasks.records.mlflow_tracker import Tracker, flatten
+from tasks.records.mlflow_tracker import Tracker
 from tasks.records.prefect_artifacts import link_run, progress
 from tasks.records.stage_directory import BEST, METRICS, MODEL, Stage, seconds_to_queue, worth_retrying
 
@@ -65,16 +65,11 @@ def train_policy(
         mlflow=True,
     )
     # All inside: two trainings would delete each other's checkpoints, and log to one MLflow run.
-    with _alone(directory):
-        run_id = tracker.ensure(stage.label, "train", parent)
-        result = {"model": str(directory / MODEL), "mlflow_run": run_id}
+    with _alone(directory), tracker.stage(stage, parent, stage.inputs) as run_id:
         link_run(tracker, run_id, "train-mlflow")
-        with tracker.running(run_id):
-            if (directory / METRICS).exists():  # Another flow finished it meanwhile.
-                return result | {"steps": checkpoint_steps(checkpoints)[-1]}
+        if not (directory / METRICS).exists():  # Else another flow finished it meanwhile.
             resources = parameters.model_dump(include=RESOURCES)  # They may change on the way, and are no parameters.
-            tags = {f"train.{name}": value for name, value in resources.items()}
-            tracker.log(run_id, params=flatten(stage.inputs), tags=tags)
+            tracker.log(run_id, tags={f"train.{name}": value for name, value in resources.items()})
             if not is_finished(checkpoints, parameters.steps, parameters.max_generated_tokens):
                 require_processes(checkpoints, parameters.nodes * parameters.gpus_per_node)
                 log_file = directory / "train.log"
@@ -106,7 +101,7 @@ def train_policy(
             publish(stage, tracker, run_id, checkpoints, base, train_files[0].parent)
             with replacing(directory / METRICS) as temporary:
                 tracker.history(run_id).write_parquet(temporary)
-    return result | {"steps": steps}
+    return {"model": str(directory / MODEL), "mlflow_run": run_id, "steps": checkpoint_steps(checkpoints)[-1]}
 
 
 @contextmanager

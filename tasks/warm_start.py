@@ -25,7 +25,7 @@ from elastic_core.system.retry import ProcessLost
 from elastic_core.training.launch import FINISHED_STEP
 from elastic_core.training.sft import is_finished
 from elastic_core.training.sft_parameters import SftParameters, WarmStart
-from tasks.records.mlflow_tracker import Tracker, flatten
+from tasks.records.mlflow_tracker import Tracker
 from tasks.records.prefect_artifacts import progress
 from tasks.records.stage_directory import MODEL, Stage, worth_retrying
 
@@ -56,9 +56,7 @@ def fine_tune(stage: Stage, tracker: Tracker, parent: str | None, imitation: Imi
     """Fine-tune on conversations, or without them on the miniature's corpus, resuming from the last checkpoint; leaves
     MODEL."""
     directory = stage.prepare()
-    run_id = tracker.ensure(stage.label, "warm-start", parent)
-    with tracker.running(run_id):
-        tracker.log(run_id, params=flatten(stage.inputs))
+    with tracker.stage(stage, parent, stage.inputs) as run_id:
         if imitation is None:
             config = warm_start_config(stage.inputs["warm_start"], directory)
             launch = Launch(threads=num_threads(config.model))

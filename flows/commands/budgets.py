@@ -18,8 +18,7 @@ from elastic_core.sweep.table import SweepTable
 from elastic_core.system.fingerprint import hash_files
 from elastic_core.trajectory import BUDGET, KEY
 from reports.wording import with_bounds
-from tasks.records.stage_directory import open_table
-from tasks.records.table_rows import sound_rows
+from tasks.records.tables import open_table, sound_rows
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,10 +8,7 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
-import time
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from typing import Any
 
 import click
 
@@ -24,14 +21,6 @@ from flows.commands.refusals import OneOf, sentence
 from flows.commands.sweeps import budgets, compare, plan, regrade, report, sweep
 from flows.commands.templates import templates
 
-_STAGES = {
-    "prepare-data": (),
-    "report": (),
-    "warm-start": ("warm-start",),
-    "train": ("warm-start", "train"),
-    "sweep": ("sweep",),
-}
-"""Of flows that do not take GPUs for every stage, those that they take them for."""
 _ATTENDED = ("run", "evaluate", "rehearse", "gpu-check", "up")
 """Commands that start servers, clusters and processes, which Ctrl-C is to end in seconds."""
 FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline", "ablation", "nightly")
@@ -57,21 +46,30 @@ def cli() -> None:
 @click.option(
     "--until", metavar="ci=POINTS", help="Add samples until every cell's 95 % interval is within ±POINTS points."
 )
+@click.option("--dry-run", is_flag=True, help="Check, print the resolved settings as a preset, and start nothing.")
 @_verbose
 def run(
-    flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, until: str | None, verbose: bool
+    flow: str,
+    preset: str,
+    overrides: tuple[str, ...],
+    mirror: str | None,
+    until: str | None,
+    dry_run: bool,
+    verbose: bool,
 ) -> None:
     """Run FLOW on this machine, now.
 
     FLOW is prepare-data, warm-start, train, sweep, report, pipeline (all of these), ablation or nightly. The same
     command after a crash finishes what is missing; after success it does nothing and says so.
     """
+    from flows.commands.run import start
+
     changes = changes_of(overrides)
     if mirror is not None:
         changes["data.mirror"] = mirror
     if until is not None:
         changes["sweep.until_ci"] = _points(until)
-    _run(flow, preset, changes, verbose)
+    start(flow, preset, changes, verbose=verbose, dry_run=dry_run)
 
 
 @cli.command()
@@ -121,6 +119,7 @@ def evaluate(
     """
     from elastic_core.system.accelerators import count_gpus
     from flows.commands import evaluate
+    from flows.commands.run import start
 
     changes = evaluate.settings_of(
         model,
@@ -133,44 +132,7 @@ def evaluate(
     )
     if mirror is not None:
         changes["data.mirror"] = mirror
-    _run("pipeline", evaluate.PRESET, changes | changes_of(overrides), verbose)
-
-
-def _run(flow: str, preset: str, changes: dict[str, Any], verbose: bool) -> None:
-    from flows import presets
-    from flows.commands import doctor
-    from flows.runtime import environment, last_run
-
-    settings = presets.resolve(preset, changes)  # Bad input is refused before anything starts.
-    environment.prepare()
-    # They import Prefect, which reads what was just prepared.
-    from flows.report import closing
-    from flows.runtime.finished import finished
-    from flows.runtime.run import DONE_BEFORE, stage_seconds
-    from tasks.records import terminal
-    from tasks.records.stage_directory import REPORT
-
-    if done := finished(flow, preset, changes):
-        last_run.remember(preset, changes)
-        # One line in a terminal, of which the path alone is the command's output.
-        click.echo(f"{flow}: {DONE_BEFORE}: ", nl=bool(done.said), err=True)
-        if done.said:
-            click.echo(done.said)
-        click.echo(done.result)
-        return
-    environment.end_orphaned_servers()
-    doctor.require_machine(settings, _STAGES.get(flow))
-    last_run.remember(preset, changes)
-    started = time.perf_counter()
-    log = environment.runs_directory() / settings.preset / f"{flow}.log"
-    with nullcontext() if verbose else terminal.quiet(log):
-        try:
-            result = _load(flow)(preset=preset, overrides=changes)
-        finally:
-            _mute_farewell()
-    stages = ", ".join(f"{name} {seconds:.0f}" for name, seconds in stage_seconds.items())
-    click.echo(f"{flow} finished in {time.perf_counter() - started:.0f} s{stages and ': '}{stages}", err=True)
-    click.echo(closing(result) if result.name == REPORT else result)
+    start("pipeline", evaluate.PRESET, changes | changes_of(overrides), verbose=verbose)
 
 
 @cli.command()
@@ -301,23 +263,6 @@ def _points(until: str) -> float:
         if name.strip() == "ci":
             return float(points)
     raise UserError(f'--until {until}: expected ci=POINTS, like "ci=2.0"')
-
-
-def _load(flow: str) -> Callable[..., Any]:
-    """The flow function; importing Prefect takes most of a second, so only when it runs."""
-    import importlib
-
-    module = {"prepare-data": "data", "warm-start": "train"}.get(flow, flow)
-    return getattr(importlib.import_module(f"flows.{module}"), flow.replace("-", "_"))
-
-
-def _mute_farewell() -> None:
-    """Without PREFECT_API_URL a flow's temporary server says goodbye at exit, and its events worker that it still has
-    some to send: both after what must be our last line."""
-    import logging
-
-    for name in ("prefect", "EventsWorker"):
-        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def main() -> None:

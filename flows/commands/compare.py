@@ -16,9 +16,9 @@ from elastic_core.sweep.store import ManifestMismatch
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import BUDGET, KEY
 from reports.comparison import metric_name, paired_cells, render_pairs
-from tasks.records.mlflow_tracker import LABEL, Tracker
-from tasks.records.stage_directory import TABLE, nearest_sweep
-from tasks.records.table_rows import sound_rows
+from tasks.records.mlflow_tracker import LABEL, Tracker, run_name
+from tasks.records.stage_directory import TABLE
+from tasks.records.tables import nearest_sweep, sound_rows
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -103,7 +103,7 @@ def log_comparison(
         "stage": "compare",
         **{f"compared.{k}": side.run_id for k, side in zip("ab", sides, strict=True) if side.run_id},
     }
-    name = f"compare {first.name} {second.name}"[:250]
+    name = run_name(f"compare {first.name} {second.name}")
     rows = table.iter_rows(named=True)
     points = [(metric_name("difference", row), round(row["tokens_a"]), row["difference"]) for row in rows]
     run_id = tracker.keep_points(f"{first.preset}/compare/{identity}", name, points, None, tags)

@@ -43,7 +43,7 @@ def export_model(
     Raises:
         UserError: when there is no such model, training has not finished, `to` exists, or the hub refuses.
     """
-    inputs = Inputs(FlowRun.begin(preset, overrides))
+    inputs = FlowRun.begin(preset, overrides).inputs
     directory = exported(inputs, model)
     offered(inputs, directory)
     model_card.write_card(directory, measured(inputs, directory))
@@ -109,7 +109,7 @@ def export_lm_eval(preset: str, overrides: Mapping[str, Any], to: Path) -> str:
     Raises:
         UserError: when no data was built, or the harness could not show the grader where a thought ends.
     """
-    inputs = Inputs(FlowRun.begin(preset, overrides))
+    inputs = FlowRun.begin(preset, overrides).inputs
     inputs.data.require_built()
     directory, engine, sweep = inputs.data.tokenizer, inputs.run.settings.engine, inputs.run.settings.sweep
     tokens, markers = load_markers(directory)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
@@ -14,11 +14,10 @@ from elastic_core.sweep.rows import RowBuilder
 from elastic_core.sweep.sound import whole_samples
 from elastic_core.sweep.stopping import beyond_reach, projection, reach, widest
 from elastic_core.trajectory import CELL
-from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun
 from reports.comparison import render
 from reports.verdict import readable, unreadable
-from tasks.records.sweep_table import sweep_table
+from tasks.records.tables import sweep_table
 
 if TYPE_CHECKING:
     from tasks.sweep import Sweep
@@ -27,14 +26,15 @@ _BYTES_PER_TOKEN = 8.0
 """Of a table whose size has not been measured: four for the token's id, the rest for text and everything else."""
 
 
-def costs(preset: str, overrides: Mapping[str, Any]) -> Iterator[str]:
+def costs(run: FlowRun) -> Iterator[str]:
     """Cells, an upper bound of tokens with and without sharing, time and disk space of what is still missing. What is
     measured comes first: loading the tokenizers, which the rest needs, takes seconds.
 
     Raises:
         UserError: when the sweep could not be run, or its data or models are not there yet.
     """
-    run, inputs = _inputs(preset, overrides)
+    inputs = run.inputs
+    inputs.data.require_built()
     benchmarks = ", ".join(f"{name} ({len(problems)} problems)" for name, problems in inputs.problems.items())
     yield f"{benchmarks} × {samples_text(inputs.sweep.request['samples'])}"
     from tasks.sweep import Sweep
@@ -73,14 +73,15 @@ def costs(preset: str, overrides: Mapping[str, Any]) -> Iterator[str]:
     yield from (render(table), *sorted(remarks), f"next: {run.command('sweep')}")
 
 
-def status(preset: str, overrides: Mapping[str, Any]) -> str:
+def status(run: FlowRun) -> str:
     """Rows per cell, of those asked for. Whether each fits its model's context is not looked at, as loading the
     tokenizers would take longer than all the rest.
 
     Raises:
         UserError: when the sweep's data or models are not there yet.
     """
-    run, inputs = _inputs(preset, overrides)
+    inputs = run.inputs
+    inputs.data.require_built()
     stage, problems = inputs.sweep, {name: [problem.id for problem in given] for name, given in inputs.problems.items()}
     samples, store = stage.request["samples"], sweep_table(stage, run.settings.engine, inputs.endpoints)
     finished = store.finished().filter(rows_of(problems) & within(samples))
@@ -142,13 +143,6 @@ def _cells(asked: Sweep) -> Iterator[str]:
         budgets = [str(cell.budget) for model in running for cell in model.cells if cell.strategy == strategy]
         of = f" of {', '.join(model.name for model in running)}" if own else ""
         yield f"  {strategy}{of}: {', '.join(dict.fromkeys(budgets))}"
-
-
-def _inputs(preset: str, overrides: Mapping[str, Any]) -> tuple[FlowRun, Inputs]:
-    run = FlowRun.begin(preset, overrides)
-    inputs = Inputs(run)
-    inputs.data.require_built()
-    return run, inputs
 
 
 def _time_and_disk(run: FlowRun, model: SweepModel, most: Bound) -> tuple[str, str, list[str]]:

@@ -36,10 +36,9 @@ def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
     Nothing is started. The data must be built: elastic run prepare-data.
     """
     from flows.commands import sweep_status
-    from flows.runtime import environment
+    from flows.runtime.run import FlowRun
 
-    environment.prepare()
-    for part in sweep_status.costs(preset, changes_of(overrides)):
+    for part in sweep_status.costs(FlowRun.begin(preset, changes_of(overrides))):
         click.echo(part)
 
 
@@ -53,10 +52,9 @@ def sweep() -> None:
 def status(preset: str | None, overrides: tuple[str, ...]) -> None:
     """Say how full the sweep's grid is, also while it runs."""
     from flows.commands import sweep_status
-    from flows.runtime import environment
+    from flows.runtime.run import FlowRun
 
-    environment.prepare()
-    click.echo(sweep_status.status(*asked(preset, overrides)))
+    click.echo(sweep_status.status(FlowRun.begin(*asked(preset, overrides))))
 
 
 @click.command()
@@ -111,7 +109,8 @@ def report(
     from flows.runtime.last_run import table_of_last_run
     from reports.build import build_report
     from reports.bundle import add_report, write_index
-    from tasks.records.stage_directory import PAGE, REPORT, open_table
+    from tasks.records.stage_directory import PAGE, REPORT
+    from tasks.records.tables import open_table
     from tasks.report import machine, report_sources
 
     if bundle is None and len(tables) > 1:
@@ -225,7 +224,7 @@ def _report_parameters(table: Path) -> ReportParameters:
     """The section `report` of the preset that a table is of; what it is by default where there is no such preset."""
     from flows import presets
     from reports.parameters import ReportParameters
-    from tasks.records.stage_directory import open_table, preset_directory
+    from tasks.records.tables import open_table, preset_directory
 
     preset = preset_directory(open_table(table)).name
     return presets.resolve(preset).report if preset in presets.names() else ReportParameters()

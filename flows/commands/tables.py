@@ -15,7 +15,8 @@ from elastic_core.rewards.code.sandbox import require_sandbox
 from elastic_core.sweep.rows import regrade
 from elastic_core.sweep.store import MANIFEST
 from elastic_core.sweep.table import SweepTable
-from tasks.records.stage_directory import TABLE, benchmark_files, open_table, preset_directory
+from tasks.records.stage_directory import TABLE
+from tasks.records.tables import benchmark_files, open_table, preset_directory
 
 
 def regrade_table(directory: Path, data: Path | None) -> str:

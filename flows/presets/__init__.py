@@ -1,6 +1,5 @@
-"""Presets: TOML files that fill `flows.runtime.settings.Settings`. Reading them, overriding single keys, and saying
-what is wrong with a key in one sentence. A preset that begins with `extends = "NAME"` is that other one, but for
-what it says itself.
+"""Presets: TOML files that fill `flows.runtime.settings.Settings`. A preset that begins with `extends = "NAME"` is that
+other one, but for what it says itself.
 
 A preset is named, or given as a file: what ends in .toml or holds a slash is a path. The preset is then called like the
 file, and may extend another by name, or a file beside it.
@@ -8,9 +7,10 @@ file, and may extend another by name, or a file beside it.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from flows.runtime.settings import Settings
 
+RESOLVED = "settings.toml"
+"""The file that holds a run's resolved settings. It may name its preset, whose results it goes on with."""
 _DIRECTORY = Path(__file__).resolve().parent
 _TAKEN = {
     "datasets",
@@ -59,20 +61,40 @@ def resolve(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings
         UserError: an unknown preset or key (with the nearest valid name), a file that is no preset, or a value out of
             bounds.
     """
-    from pydantic import ValidationError
-
-    from flows.runtime.settings import Settings
-
     parts = _read(preset)
-    values: dict[str, Any] = {"preset": _name(parts[-1].file)}
+    values: dict[str, Any] = {}
     for part in parts:
         values = _merged(values, part.values)
-    for key, value in (overrides or {}).items():
-        _put(values, key, value)
-    try:
-        return Settings.model_validate(values)
-    except ValidationError as error:
-        raise UserError(_explain(error, Settings, parts, overrides or {})) from None
+    return _validated({**values, "preset": _name(parts[-1])}, parts, overrides or {})
+
+
+def changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """The settings with dotted keys replaced.
+
+    Raises:
+        UserError: when a value is out of bounds.
+    """
+    values = settings.model_dump(exclude_unset=True)
+    return _validated(values, [_Part(_DIRECTORY / f"{settings.preset}.toml", values)], changes)
+
+
+def as_toml(settings: Settings) -> str:
+    """A preset file of these settings; what it does not name has its default."""
+    return toml(settings.model_dump(mode="json", exclude_unset=True, exclude_none=True))
+
+
+def toml(values: Mapping[str, Any]) -> str:
+    """A preset file: one dotted key a line, values as JSON writes them, which TOML reads."""
+    return "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in _leaves(values))
+
+
+def _leaves(values: Mapping[str, Any], *path: str) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        here = (*path, key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key))
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, *here)
+        else:
+            yield ".".join(here), value
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -107,6 +129,19 @@ class _Part(NamedTuple):
                 return False
             values = values[key]
         return True
+
+
+def _validated(values: dict[str, Any], parts: Sequence[_Part], overrides: Mapping[str, Any]) -> Settings:
+    from pydantic import ValidationError
+
+    from flows.runtime.settings import Settings
+
+    for key, value in overrides.items():
+        _put(values, key, value)
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise UserError(_explain(error, Settings, parts, overrides)) from None
 
 
 def _read(preset: str) -> list[_Part]:
@@ -148,17 +183,18 @@ def _parse(file: Path) -> dict[str, Any]:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # Of TOML and of UTF-8 alike.
         raise UserError(f"{file}: not a preset in TOML: {error}") from None
-    if "preset" in values:
+    if "preset" in values and file.name != RESOLVED:
         raise UserError(f"{file}: preset: a preset is called like its file; delete this key")
     return values
 
 
-def _name(file: Path) -> str:
+def _name(part: _Part) -> str:
     """What a preset's runs directory and MLflow experiment are called."""
-    name = file.stem
+    file, resolved = part.file, "preset" in part.values
+    name = str(part.values["preset"]) if resolved else file.stem
     if file.parent == _DIRECTORY:
         return name
-    if name in names():
+    if name in names() and not resolved:
         raise UserError(
             f'{file}: "{name}" is a preset of ours, and results of both would lie together; rename the file'
         )

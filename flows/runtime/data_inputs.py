@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elastic_core.data.build import DataBuild, code_fingerprint
 from elastic_core.data.dataset import Dataset, Form, Generated
@@ -19,9 +19,11 @@ from elastic_core.models import files as model_files
 from elastic_core.reasonflux.sft import file_dataset
 from elastic_core.rewards.code.sandbox import require_sandbox
 from elastic_core.system.fingerprint import tokenizer_fingerprint
-from flows.runtime.run import FlowRun
 from flows.runtime.settings import Settings
 from tasks.records.stage_directory import SOURCES, USER_DATASETS, Stage
+
+if TYPE_CHECKING:
+    from flows.runtime.run import FlowRun
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What each stage of a run is made from, and so whether it is done: its models, its data, and the key of every stage.
 
-A stage is done when its marker exists (`tasks.records.stage_directory`), and the marker's place is a hash of all that
-is named here.
+A stage is done when its marker exists (`tasks.records.stage_directory`). The marker's place is a hash of all that is
+named here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -27,9 +27,11 @@ from elastic_core.system.fingerprint import HashCache, hash_files, model_fingerp
 from elastic_core.training.grpo.parameters import RESOURCES
 from flows.runtime.data_inputs import DataInputs
 from flows.runtime.endpoints import find_endpoints
-from flows.runtime.run import FlowRun
 from flows.runtime.settings import TRAINED
 from tasks.records.stage_directory import BEST, EMBEDDINGS, MODEL, SOURCES, TABLE, USER_TEMPLATES, Stage
+
+if TYPE_CHECKING:
+    from flows.runtime.run import FlowRun
 
 _ASSETS = {".js", ".css", ".j2", ".mplstyle", ".csv"}
 """Of reports, beside their code: scripts, styles, templates and published numbers."""

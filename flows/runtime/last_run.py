@@ -48,7 +48,6 @@ def table_of_last_run() -> Path:
     Raises:
         UserError: when there was no run, or it has no table yet.
     """
-    from flows.runtime.inputs import Inputs
     from flows.runtime.run import FlowRun
     from tasks.records.stage_directory import TABLE
 
@@ -58,7 +57,7 @@ def table_of_last_run() -> Path:
             f"nothing was run yet in {runs_directory()}; expected --from TABLE, or a run first: elastic run"
         )
     run = FlowRun.begin(*last)
-    table = Inputs(run).sweep.directory / TABLE
+    table = run.inputs.sweep.directory / TABLE
     if not table.is_dir():
         raise UserError(f"the last run has no table at {table}; give --from TABLE, or run: {run.command('sweep')}")
     return table

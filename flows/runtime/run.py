@@ -1,25 +1,28 @@
-"""What every flow begins with: its settings, its directory, its MLflow experiment."""
+"""One invocation of a flow: its settings, resolved once at the entrance and handed from flow to flow, its directory and
+its MLflow experiment."""
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from elastic_core.errors import UserError
+from elastic_core.system.files import write_text
 from elastic_core.system.fingerprint import hash_value
 from elastic_core.system.ray_cluster import prepare_process
 from flows import presets
 from flows.runtime import environment
+from flows.runtime.inputs import Inputs
 from flows.runtime.settings import Settings
-from tasks.records.mlflow_tracker import Tracker, flatten
+from tasks.records.mlflow_tracker import Tracker, flatten, run_name
 from tasks.records.stage_directory import Stage, cached_task
 from tasks.records.terminal import TOLD
 
@@ -33,33 +36,67 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
 class FlowRun:
-    """One invocation of a flow.
+    """One invocation of a flow, and of the flows that it calls.
 
     Attributes:
+        settings: what the preset and the overrides come to.
+        runs: directory of all results.
         parent: id of the MLflow run that this flow's stages belong to, if any.
         given: the preset as the user gave it, where that was a file.
-        overrides: settings that the user replaced.
+        overrides: settings that were replaced, by dotted key.
     """
 
-    settings: Settings
-    runs: Path
-    parent: str | None = None
-    given: str | None = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)
+    def __init__(
+        self,
+        settings: Settings,
+        runs: Path,
+        parent: str | None = None,
+        given: str | None = None,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.settings, self.runs, self.parent, self.given = settings, runs, parent, given
+        self.overrides = dict(overrides or {})
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """What Prefect's pages show of a flow that takes this as a parameter."""
+        yield from {"preset": self.preset, "overrides": self.overrides}.items()
 
     @classmethod
-    def begin(cls, preset: str, overrides: Mapping[str, Any] | None, parent: str | None = None) -> FlowRun:
-        """Raises:
-        UserError: when preset or overrides are wrong.
+    def begin(cls, preset: str, overrides: Mapping[str, Any] | None = None) -> FlowRun:
+        """Resolve the settings and prepare the process.
+
+        Raises:
+            UserError: when preset or overrides are wrong; nothing has been written then.
         """
+        settings = presets.resolve(preset, overrides)
         environment.prepare()
         _show_user_errors_as_sentences()
-        settings = presets.resolve(preset, overrides)
         if settings.ray.running is None:
             prepare_process()
-        return cls(settings, environment.runs_directory(), parent, preset, overrides or {})
+        return cls(settings, environment.runs_directory(), None, preset, overrides)
+
+    @classmethod
+    def of_deployment(cls, preset: str, overrides: Mapping[str, Any] | None) -> FlowRun:
+        """As `begin`, with the settings written beside the results."""
+        run = cls.begin(preset, overrides)
+        run.write_settings()
+        return run
+
+    def with_changes(self, changes: Mapping[str, Any]) -> FlowRun:
+        """The run with other settings, by dotted key.
+
+        Raises:
+            UserError: when they do not go together with the rest.
+        """
+        settings = presets.changed(self.settings, changes)
+        return FlowRun(settings, self.runs, self.parent, self.given, {**self.overrides, **changes})
+
+    def write_settings(self) -> None:
+        """Leave `settings.toml` in the preset's directory, a preset of this run's settings."""
+        file, text = self.runs / self.settings.preset / presets.RESOLVED, presets.as_toml(self.settings)
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            write_text(file, text)
 
     @property
     def preset(self) -> str:
@@ -76,14 +113,29 @@ class FlowRun:
     def tracker(self) -> Tracker:
         return Tracker(self.settings.preset, self.runs, self.settings.mlflow.tracking_uri)
 
+    @cached_property
+    def inputs(self) -> Inputs:
+        """What the stages are made from. What is missing is looked for again; what was found is kept."""
+        return Inputs(self)
+
+    def forget_inputs(self) -> None:
+        """Source files were fetched, which are an input of all that follows."""
+        self.__dict__.pop("inputs", None)
+
     @contextmanager
-    def recorded(self, flow: str) -> Iterator[str]:
-        """The MLflow run of a flow of several stages, the same for the same settings; its id is their parent."""
+    def recorded(self, flow: str) -> Iterator[FlowRun]:
+        """The run with the MLflow run of a flow of several stages as its parent, the same for the same settings."""
         settings = self.settings.model_dump(mode="json")
-        run_id = self.tracker.ensure(f"{self.settings.preset}/{flow}/{hash_value(settings)[:12]}", flow)
+        run_id = self.tracker.ensure(f"{self.settings.preset}/{flow}/{hash_value(settings)[:12]}", run_name(flow))
         with self.tracker.running(run_id):
             self.tracker.log(run_id, params=flatten(settings))
-            yield run_id
+            yield self.below(run_id)
+
+    def below(self, parent: str) -> FlowRun:
+        """The run with its stages in another MLflow run."""
+        child = copy.copy(self)
+        child.parent = parent
+        return child
 
     def stage(self, name: str, inputs: Mapping[str, Any], request: Mapping[str, Any] | None = None) -> Stage:
         return Stage(self.runs, self.settings.preset, name, dict(inputs), dict(request or {}))

@@ -60,18 +60,17 @@ class DataSettings(Section):
     benchmarks: Names = Field(min_length=1)
     """Data sets that the sweep measures."""
     datasets: list[str] | None = None
-    """Further data sets to build; none is every one that lies in the mirror, if there is a mirror."""
+    """Further data sets to build; none is all that lie in the mirror."""
     mirror: Path | None = None
-    """Local tree of source files, laid out as OWNER/REPOSITORY/PATH, where files are looked for first; none takes
+    """Local tree of source files, OWNER/REPOSITORY/PATH, where files are looked for first; none takes
     ELASTIC_DATA_MIRROR."""
     common_ngrams: int | None = Field(None, ge=1)
-    """Training rows that a 13-gram may occur in before it counts as a common phrase and no longer as overlap with an
-    evaluation set (GPT-3 used 10); none counts every 13-gram."""
+    """Training rows that a 13-gram may occur in before it is a common phrase and no overlap with an evaluation set
+    (GPT-3 used 10); none counts every 13-gram."""
     decontaminate: bool = Field(True, exclude_if=operator.truth)
     """Leave out training rows that overlap with an evaluation set; false only counts them."""
     max_tests: int | None = Field(None, ge=1)
-    """Tests of a program that training rewards, the longest inputs first, of the sets of which DeepCoder takes 15; none
-    is all of them."""
+    """Tests of a program that training rewards, the longest inputs first (DeepCoder takes 15); none is all."""
     miniature: MiniatureParameters | None = None
     """Sizes and seeds of the miniature's data sets."""
 
@@ -80,16 +79,16 @@ class WarmStartSettings(Section):
     """Supervised fine-tuning of a base model: the miniature on its warm-start corpus, or any model on conversations."""
 
     initial: str = "random"
-    """What to start from: "random" weights of the miniature, the "shipped" base, a Hugging Face checkpoint directory,
-    or with `sft` also OWNER/NAME on the hub."""
+    """"random" weights of the miniature, the "shipped" base, a checkpoint directory, or with `sft` also OWNER/NAME on
+    the hub."""
     sft: SftParameters | None = None
     """Fine-tune on conversations; none makes the miniature, by the settings that follow."""
     recipe: Literal["curriculum", "consolidation"] = "curriculum"
-    """Which part of the miniature's corpus to train on; the shipped base saw both, one after the other."""
+    """Part of the miniature's corpus; the shipped base saw both, one after the other."""
     seed: int = 0
     """Seed of the miniature's corpus and initial weights."""
     steps: int | None = Field(None, gt=0)
-    """Optimiser steps, a shortened curriculum; none is the whole recipe."""
+    """Optimiser steps; none is the whole recipe."""
     learning_rate: float | None = Field(None, gt=0)
     """Peak learning rate; none is the recipe's."""
     save_every: int = Field(500, gt=0)
@@ -113,7 +112,7 @@ class TrainSettings(GrpoParameters):
 
     seeds: tuple[int, ...] = Field(
         (),
-        description="Train with each of these in the place of `seed`, 0 or more each. The sweep measures every one: "
+        description="Train with each of these in place of `seed`, 0 or more each. The sweep measures every one: "
         "trained@1, trained@2 and so on, which are one model in a report.",
     )
 
@@ -137,32 +136,31 @@ class SweepSettings(Section):
     """The grid: strategies × budgets × benchmarks × models."""
 
     models: Names = Field(["base", "trained"], min_length=1)
-    """Which models to measure: "base", "trained" (the last checkpoint), "best" (the one with the highest validation
-    accuracy), a name of `checkpoints`, or a pair "A>B", where A thinks and B solves."""
+    """Models to measure: "base", "trained" (the last checkpoint), "best" (by validation accuracy), a name of
+    `checkpoints`, or a pair "A>B", where A thinks and B solves."""
     checkpoints: dict[str, str | list[str]] = {}
-    """Further models by name: directories of Hugging Face checkpoints, OWNER/NAME on the hub, or a server's address and
-    the model that it serves, "http://host:8000/v1#model"; a list of these are replicas. Names that differ in @NUMBER at
-    their end, "mine@1" and "mine@2", are seeds of one training, and one model in a report."""
+    """Further models by name: checkpoint directories, OWNER/NAME on the hub, or a server's address and model,
+    "http://host:8000/v1#model"; a list of these are replicas. "mine@1" and "mine@2" are seeds of one training, and one
+    model in a report."""
     tokenizers: dict[str, str] = Field({}, exclude_if=operator.not_)
     """The tokenizer of each model behind a server, by its name in `checkpoints`: a directory, or OWNER/NAME on the hub.
     The server must have the same one."""
     strategies: Names = Field(min_length=1)
-    """Decoding strategies by name; `unconstrained` gives one cell, the others one per budget. "effort", of models
-    behind a chat API, is its four levels, one cell each."""
+    """Decoding strategies by name; `unconstrained` gives one cell, the others one per budget. "effort", for models
+    behind a chat API, stands for its four levels."""
     strategies_of: dict[str, Names] = Field({}, exclude_if=operator.not_)
-    """Strategies of single models, by a name in `models` (or of the ablation), where they are not `strategies`: so that
-    models are compared which keep to a budget in ways of their own."""
+    """Strategies of single models, by a name in `models` or of the ablation, where they are not `strategies`."""
     budgets: Names = Field(min_length=1)
     """THINK+SOLUTION in tokens, like "48+32" or "1k+1k"."""
     samples: int | dict[str, int]
     """Samples per problem and cell, the k of avg@k: a number, or one for each benchmark, like { codeforces = 8,
-    default = 16 }, where those that are not named take `default`."""
+    default = 16 }, where `default` is for all others."""
     problems: int | None = Field(None, gt=0)
-    """Problems of each benchmark to measure, drawn by a hash of their names: a smaller number is a subset of a larger
-    one. None is all of them."""
+    """Problems of each benchmark to measure, drawn by a hash of their names, so that a smaller number is a subset of a
+    larger one; none is all."""
     max_response_tokens: int | None = Field(None, ge=1)
-    """Where a response without a budget, or a phase without one, ends: so many tokens after a prompt of any length.
-    None is where the context ends (`engine.max_model_len`, prompt included)."""
+    """Tokens after which a response or a phase without a budget ends; none is where the context ends
+    (`engine.max_model_len`, prompt included)."""
     temperature: float = Field(0.6, ge=0, le=2)
     """Sampling temperature."""
     top_p: float = Field(0.95, gt=0, le=1)
@@ -175,7 +173,7 @@ class SweepSettings(Section):
     """What the strategy `reasonflux_zero` searches, and in which words it asks."""
     until_ci: float | None = Field(None, gt=0, le=50)
     """Go on sampling until the 95 % interval of every cell's accuracy is at most this wide to either side, in points
-    (percent). What the benchmarks' problems are too few for is refused (`elastic_core.sweep.stopping`)."""
+    (percent); refused where the problems are too few (`elastic_core.sweep.stopping`)."""
     max_samples: int = Field(256, gt=0)
     """Most samples per problem and cell that `until_ci` leads to."""
 
@@ -307,15 +305,14 @@ class Settings(Section):
     preset: str
     """Name of the preset; also of the MLflow experiment and the directory below the runs directory."""
     base: str
-    """The model to start from: "shipped" (the embedded miniature), "warm-start" (train it in the warm-start flow), a
-    Hugging Face checkpoint directory, or OWNER/NAME on the hub."""
+    """The model to start from: "shipped" (the embedded miniature), "warm-start" (what that flow leaves), a Hugging Face
+    checkpoint directory, or OWNER/NAME on the hub."""
     data: DataSettings
     warm_start: WarmStartSettings = WarmStartSettings()
     train: TrainSettings | None = None
     """GRPO under a budget; without it there is no training, and the sweep measures what others trained."""
     ablation: dict[str, Variant] = {}
-    """Trainings that differ in a setting, by name: `elastic run ablation` trains them one after the other, and measures
-    them side by side."""
+    """Trainings that differ in a setting, by name: `elastic run ablation` trains and measures them all."""
     engine: EngineParameters
     endpoint: EndpointParameters = Field(EndpointParameters(), exclude_if=lambda given: given == EndpointParameters())
     """How servers of models that are not run here are asked."""

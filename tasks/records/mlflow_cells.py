@@ -18,7 +18,7 @@ from elastic_core.training import model_card
 from elastic_core.trajectory import CELL
 from reports.headline import anytime_metrics
 from reports.wording import plain, with_bounds
-from tasks.records.mlflow_tracker import Point, Result, Tracker
+from tasks.records.mlflow_tracker import Point, Result, Tracker, chart, run_name
 from tasks.records.prefect_artifacts import link_run
 from tasks.records.stage_directory import Stage
 
@@ -98,7 +98,7 @@ def _result(stage: Stage, cell: dict[str, Any], model: Mapping[str, Any]) -> Res
     sampling = {name: stage.inputs["sampling"][name] for name in ("temperature", "top_p")}
     params = {**key, **{name: value for name, value in model.items() if name not in tags}, **sampling}
     params = {name: value for name, value in params.items() if value is not None} | {"sweep": stage.key}
-    name = f"{cell['model']} · {cell['benchmark']} · {shown}"
+    name = run_name(cell["model"], cell["benchmark"], shown)
     return Result(f"{stage.label}/{label}", name, tags, params, metrics)
 
 
@@ -115,7 +115,7 @@ def _curve(
     ours = [cell for cell in cells if cell["model"] == model]
     points: list[Point] = [(_metric(cell), round(cell["tokens_mean"]), cell["avg_at_k"]) for cell in ours]
     tags = {"stage": "curve", "model": model, "k": min(cell["num_samples"] for cell in ours), **facts}
-    return tracker.keep_points(f"{stage.label}/accuracy/{model}", f"{model} · over tokens", points, run_id, tags)
+    return tracker.keep_points(f"{stage.label}/accuracy/{model}", run_name(model, "over tokens"), points, run_id, tags)
 
 
 def _metric(cell: Mapping[str, Any]) -> str:
@@ -128,7 +128,9 @@ def _charts(tracker: Tracker, curves: Sequence[str], cells: Sequence[Mapping[str
         (cell["strategy"], cell["benchmark"]): _metric(cell) for cell in cells if cell["think_budget"] is not None
     }
     first = sorted(limited, key=lambda place: (place[0] != "separate", place))
-    return [f"[{place[1]}, {plain(place[0])}]({tracker.chart(curves, limited[place])})" for place in first]
+    return [
+        f"[{place[1]}, {plain(place[0])}]({chart(tracker.experiment_id, curves, limited[place])})" for place in first
+    ]
 
 
 def _line(cell: dict[str, Any]) -> dict[str, Any]:

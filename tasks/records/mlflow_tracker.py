@@ -1,7 +1,5 @@
-"""MLflow: one experiment per preset, a run per pipeline, nested runs per stage and per cell.
-
-A run is found again by its label, so an interrupted stage goes on in the run it began.
-"""
+"""MLflow: one experiment per preset, a run per pipeline, nested runs per stage and per cell. A run is found again by
+its label, so an interrupted stage goes on in the run it began; its name (`run_name`) tells a person what it is."""
 
 from __future__ import annotations
 
@@ -27,6 +25,8 @@ from elastic_core.system.fingerprint import model_fingerprint
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
+    from tasks.records.stage_directory import Stage
+
 _log = logging.getLogger(__name__)
 
 LABEL = "elastic.label"
@@ -45,12 +45,7 @@ _CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_
 
 
 class Result(NamedTuple):
-    """What a run that is only recorded consists of.
-
-    Attributes:
-        tags: may change from one record to the next.
-        params: are those of the first record, as MLflow changes none.
-    """
+    """A run that is only recorded. Its tags may change from one record to the next; MLflow keeps its first params."""
 
     label: str
     name: str
@@ -83,9 +78,17 @@ class Tracker:
         runs = self.client.search_runs([self.experiment_id], f"tags.`{LABEL}` = '{label}'", max_results=1)
         return runs[0].info.run_id if runs else None
 
+    @contextmanager
+    def stage(self, stage: Stage, parent: str | None, params: Mapping[str, Any] | None = None) -> Iterator[str]:
+        """The run of a stage, RUNNING inside; its id."""
+        run_id = self.ensure(stage.label, run_name(stage.name), parent)
+        with self.running(run_id):
+            self.log(run_id, params=flatten(params or {}))
+            yield run_id
+
     def ensure(self, label: str, name: str, parent: str | None = None, tags: Mapping[str, Any] | None = None) -> str:
-        """Id of the run with this label, created when there is none; (re)attached to `parent`. Its tag `stage` is its
-        name unless `tags` say otherwise: what the runs of an experiment are filtered by."""
+        """Id of the run with this label, created when there is none; (re)attached to `parent`. Its tag `stage`, by
+        which runs are filtered, is its name unless `tags` say otherwise."""
         tags = {"stage": name, **(tags or {}), **({_PARENT: parent} if parent else {})}
         run_id = self.find(label)
         if run_id is None:
@@ -119,13 +122,8 @@ class Tracker:
         self.client.set_terminated(run_id, "FINISHED")
         return run_id
 
-    def chart(self, run_ids: Sequence[str], metric: str, over: str = "step") -> str:
-        """As the function of this name."""
-        return chart(self.experiment_id, run_ids, metric, over)
-
     def describe(self, run_id: str, text: str, charts: Sequence[str]) -> None:
-        """The run's description, in Markdown: `text` with the charts in the place of {charts}, as many as MLflow has
-        room for. Its page shows two lines of a long description and hides the rest behind a click."""
+        """The run's description, in Markdown: `text` with the charts in the place of {charts}, as many as fit."""
         room = _LONGEST_TAG - len(text)
         lengths = accumulate(len(chart) + 3 for chart in charts)
         fitting = [chart for chart, length in zip(charts, lengths, strict=True) if length <= room]
@@ -206,7 +204,7 @@ class Tracker:
         self.client.set_tag(run_id, _TABLES, json.dumps([{"path": name, "type": "table"}]))
 
     def log_datasets(self, run_id: str, manifest: Manifest, directory: Path) -> None:
-        """Every built data set as an input of the run, with its digest, source and size."""
+        """Every built data set as an input of the run."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         inputs = [
@@ -294,6 +292,12 @@ class Tracker:
         ]
         schema = {"step": pl.Int64, "name": pl.String, "value": pl.Float64}
         return pl.DataFrame(rows, schema, orient="row").sort("name", "step")
+
+
+def run_name(what: str, *details: str) -> str:
+    """What MLflow calls a run: the name of a stage or flow ("sweep"), and of what lies below a stage the model and what
+    is recorded of it ("trained · math500 · separate 1024+1024", "trained · over tokens", "trained · by date")."""
+    return " · ".join([what, *details])[:250]
 
 
 def chart(experiment_id: str, run_ids: Sequence[str], metric: str, over: str = "step") -> str:

@@ -14,15 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elastic_core.errors import UserError, nearest
 from elastic_core.system.files import write_text
-from elastic_core.system.fingerprint import hash_files, hash_value
+from elastic_core.system.fingerprint import hash_value
 from elastic_core.system.retry import is_transient
 
 if TYPE_CHECKING:
     from prefect import Task
-
-    from elastic_core.sweep.table import SweepTable
 
 MODEL = "model"
 """Directory of the Hugging Face checkpoint that a training stage leaves."""
@@ -34,6 +31,8 @@ TABLE = "table"
 """Directory of a sweep's trajectory table, in the stage's."""
 REPORT, PAGE = "report.md", "report.html"
 """The report's text and its page, in its stage's directory."""
+INPUTS = "inputs.json"
+"""What a stage was made from and asked for, in its directory."""
 STORES = "tables"
 """Directory of the stores that the tables of a preset share, beside its stages."""
 
@@ -90,7 +89,7 @@ class Stage:
     def prepare(self) -> Path:
         """The directory, made if missing, with what is asked of it in `inputs.json`."""
         asked = {"inputs": self.inputs, "request": self.request}
-        write_text(self.directory / "inputs.json", json.dumps(asked, indent=2) + "\n")
+        write_text(self.directory / INPUTS, json.dumps(asked, indent=2) + "\n")
         return self.directory
 
 
@@ -118,47 +117,3 @@ def seconds_to_queue() -> float:
 def worth_retrying(task: Any, run: Any, state: Any) -> bool:
     """Whether a failed task may succeed when run again, see `is_transient`."""
     return is_transient(state.result(raise_on_failure=False))
-
-
-def open_table(directory: Path) -> SweepTable:
-    """The trajectory table in its own directory, or in that of the sweep that holds it.
-
-    Raises:
-        UserError: when there is none.
-    """
-    from elastic_core.sweep.store import ManifestMismatch
-    from elastic_core.sweep.table import SweepTable
-
-    try:
-        return SweepTable(directory / TABLE if (directory / TABLE).is_dir() else directory)
-    except (OSError, ManifestMismatch) as error:
-        hint = nearest_sweep(directory)
-        raise UserError(
-            f"{directory} is no trajectory table ({error}){hint}; expected runs/PRESET/sweep/KEY/table"
-        ) from None
-
-
-def nearest_sweep(directory: Path) -> str:
-    """The hint at the sweep, or the table, whose path is most like one that does not exist; or nothing."""
-    path = directory.absolute()
-    if path.exists():
-        return ""
-    # Of runs/PRESET/sweep/KEY, or of runs/PRESET/sweep/KEY/table.
-    places = zip(path.parents[2:4], ("*/sweep/*", f"*/sweep/*/{TABLE}"), strict=False)
-    return nearest(str(path), [str(found) for runs, sweeps in places for found in runs.glob(sweeps)])
-
-
-def benchmark_files(table: SweepTable) -> dict[str, Path]:
-    """The built data sets that a table was made with, by benchmark, as far as they are still there."""
-    found = {}
-    for name, sha256 in table.manifest.benchmarks.items():
-        for file in sorted(preset_directory(table).glob(f"data/*/{name}.parquet")):
-            if hash_files([file]) == sha256:
-                found[name] = file
-                break
-    return found
-
-
-def preset_directory(table: SweepTable) -> Path:
-    """runs/PRESET of runs/PRESET/sweep/KEY/table."""
-    return (table.directory / "../../..").resolve()

@@ -2,8 +2,6 @@
 
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import yaml
@@ -13,6 +11,9 @@ from elastic_core.errors import UserError
 from flows import ablation, presets
 from flows.ablation import changes
 from flows.commands.cli import cli
+from flows.runtime.inputs import Inputs
+from flows.runtime.run import FlowRun
+from flows.runtime.settings import Settings
 
 
 def test_a_variant_replaces_settings_of_training_and_starts_where_another_ended() -> None:
@@ -32,29 +33,28 @@ def test_every_variant_is_a_training_of_its_own() -> None:
 def test_every_variant_is_trained_with_every_seed_from_the_same_seed_of_what_it_follows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    trained: list[dict[str, Any]] = []
-    measured: dict[str, Any] = {}
+    trained: list[Settings] = []
+    measured: list[Settings] = []
 
-    def train(preset: str, overrides: dict[str, Any], parent: str) -> str:
-        trained.append(overrides)
+    def run_train(run: FlowRun) -> str:
+        trained.append(run.settings)
         return f"/runs/{len(trained)}"
 
-    def sweep(preset: str, overrides: dict[str, Any], parent: str) -> None:
-        measured.update(overrides)
+    def nothing(run: FlowRun) -> None:
+        pass
 
-    settings = presets.resolve("ablation-embedded", {"train.seeds": [1, 2]})
-    run = SimpleNamespace(settings=settings, recorded=lambda flow: nullcontext("run"))
-    monkeypatch.setattr(ablation.FlowRun, "begin", lambda *given: run)
-    for name, stand_in in {"train": train, "sweep": sweep}.items():
-        monkeypatch.setattr(ablation, name, stand_in)
-    for name in ("prepare_data", "report"):
-        monkeypatch.setattr(ablation, name, lambda *given: None)
-    ablation.ablation.fn("ablation-embedded", {"train.seeds": [1, 2]})
-    assert [each["train.seeds"] for each in trained] == [[1]] * 8 + [[2]] * 8
-    places = measured["sweep.checkpoints"]
-    assert measured["sweep.models"] == ["base", *places] and len(places) == 16
-    followers = [each["base"] for each in trained if each["train.budget"] == "144+32" and "base" in each]
-    assert followers == [places["t48@1"], places["t48@2"]]
+    monkeypatch.setattr(FlowRun, "recorded", lambda run, flow: nullcontext(run))
+    monkeypatch.setattr(Inputs, "require_reachable", nothing)
+    for stand_in in ("run_prepare_data", "run_report"):
+        monkeypatch.setattr(ablation, stand_in, nothing)
+    monkeypatch.setattr(ablation, "run_train", run_train)
+    monkeypatch.setattr(ablation, "run_sweep", lambda run: measured.append(run.settings))
+    ablation.run_ablation.fn(FlowRun(presets.resolve("ablation-embedded", {"train.seeds": [1, 2]}), Path("runs")))
+    assert [each.training.seeds for each in trained] == [(1,)] * 8 + [(2,)] * 8
+    (sweep,) = [each.sweep for each in measured]
+    assert sweep.models == ["base", *sweep.checkpoints] and len(sweep.checkpoints) == 16
+    followers = [each.base for each in trained if str(each.training.budget) == "144+32" and each.base != "shipped"]
+    assert followers == [sweep.checkpoints["t48@1"], sweep.checkpoints["t48@2"]]
 
 
 def test_a_dry_run_prints_verls_configuration_and_nothing_else() -> None:

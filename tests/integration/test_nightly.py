@@ -4,7 +4,6 @@ import logging
 import shutil
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -114,26 +113,22 @@ def measured(tracker: Tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """What was measured by nights in an empty directory, with everything but engines."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", tracker.tracking_uri)
 
-    def begin(preset: str, overrides: dict[str, Any], parent: str | None = None) -> FlowRun:
-        return FlowRun(presets.resolve(preset, overrides), tmp_path, parent, preset)
-
-    def build_data(run: FlowRun, preset: str, overrides: dict[str, Any]) -> None:
-        inputs = Inputs(run)
-        if not inputs.data.is_built:
-            build(inputs.data.build, inputs.data.stage.directory)
-            inputs.data.stage.marker.touch()
+    def build_data(run: FlowRun) -> None:
+        data = run.inputs.data
+        if not data.is_built:
+            build(data.build, data.stage.directory)
+            data.stage.marker.touch()
 
     runs: list[FlowRun] = []
 
-    def measure_grid(run: FlowRun, preset: str, overrides: dict[str, Any]) -> Inputs:
-        assert presets.resolve(preset, overrides) == run.settings
+    def measure_grid(run: FlowRun) -> Inputs:
+        assert presets.resolve(run.preset, run.overrides) == run.settings
         runs.append(run)
-        return Inputs(run)
+        return run.inputs
 
     def measured_cells(inputs: Inputs) -> pl.DataFrame:
         return night([16, 48], ("base", "trained")).filter(pl.col("model").is_in(inputs.run.settings.models))
 
-    monkeypatch.setattr(FlowRun, "begin", begin)
     for stand_in in (measure_grid, measured_cells):
         monkeypatch.setattr(nightly, stand_in.__name__, stand_in)
     monkeypatch.setattr(nightly, "build_if_missing", build_data)
@@ -145,12 +140,13 @@ def test_nights_before_and_after_a_training_are_one_history(
     tracker: Tracker, tmp_path: Path, measured: list[FlowRun]
 ) -> None:
     small = {"base": "shipped", "data.miniature.num_train": 64, "data.miniature.problems_per_benchmark": 4}
-    tables = [nightly.nightly.fn("smoke", small, str(FIRST))]
+    run = FlowRun(presets.resolve("smoke", small), tmp_path, overrides=small)
+    tables = [nightly.run_nightly.fn(run, str(FIRST))]
     left = tmp_path / "smoke" / "train" / "k" / "model"
     shutil.copytree(BASE, left)
     training = tracker.ensure("smoke/train/k", "train")
     tracker.register("elastic-smoke", "last", left, training, {"stage": "smoke/train/k"})
-    tables += [nightly.nightly.fn("smoke", small, str(SECOND))]
+    tables += [nightly.run_nightly.fn(run, str(SECOND))]
     assert [run.settings.sweep.models for run in measured] == [["base"], ["base", NEWEST]]
     assert measured[1].settings.sweep.checkpoints[NEWEST] == str(left)
     assert len({table.parent for table in tables}) == 2, "other samples lie in another table"

@@ -30,7 +30,8 @@ from flows.commands.gpu_check.training import (
     preset_values,
     read_steps,
 )
-from flows.commands.rehearsal.preset import Inputs, toml
+from flows.commands.rehearsal.preset import Inputs
+from flows.presets import toml
 from flows.runtime import subprocesses as children
 from flows.runtime.settings import Settings
 

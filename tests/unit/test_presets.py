@@ -3,11 +3,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from fastapi.encoders import jsonable_encoder
 
 from elastic_core.errors import UserError
 from elastic_core.sweep.grid import build_cells
 from flows import presets
 from flows.commands import doctor
+from flows.commands.cli import cli
 from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun
 from reports.parameters import Expectations
@@ -276,3 +279,34 @@ def test_a_command_that_is_advised_keeps_the_user_s_settings(tmp_path: Path, mon
         "base": "a b/c",
         "sweep.checkpoints.mine": "x/y",
     }
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_resolved_settings_are_a_preset_of_the_same_name_again(name: str, tmp_path: Path) -> None:
+    settings = presets.resolve(name, {"sweep.samples": 3})
+    file = tmp_path / presets.RESOLVED
+    file.write_text(presets.as_toml(settings))
+    assert presets.resolve(str(file)) == presets.changed(settings, {}) == settings
+    assert (
+        presets.resolve(str(file), {"sweep.samples": 4}) == presets.changed(settings, {"sweep.samples": 4}) != settings
+    )
+
+
+def test_a_change_that_does_not_fit_names_its_key() -> None:
+    with pytest.raises(UserError, match=r"--set sweep\.samples: input should be greater than 0"):
+        presets.changed(presets.resolve("smoke"), {"sweep.samples": 0})
+
+
+def test_prefect_shows_of_a_run_its_preset_and_what_was_replaced(tmp_path: Path) -> None:
+    run = FlowRun(presets.resolve("smoke"), tmp_path, overrides={"sweep.samples": 3})
+    assert jsonable_encoder(run) == {"preset": "smoke", "overrides": {"sweep.samples": 3}}
+
+
+def test_a_dry_run_prints_settings_that_repeat_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path / "runs"))
+    given = ["run", "sweep", "--preset", "smoke", "--set", "sweep.samples=3", "--dry-run"]
+    result = CliRunner().invoke(cli, given, catch_exceptions=False)
+    file = tmp_path / presets.RESOLVED
+    file.write_text(result.stdout)
+    assert presets.resolve(str(file)) == presets.resolve("smoke", {"sweep.samples": 3})
+    assert not list((tmp_path / "runs").glob("smoke/**/*")), "nothing was started"

@@ -10,7 +10,7 @@ from elastic_core.data.build import build
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.system import fingerprint
 from flows import presets
-from flows.runtime.finished import finished
+from flows.commands.run import finished
 from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun
 from tasks.records.stage_directory import TABLE
@@ -120,9 +120,7 @@ def test_a_file_of_the_project(
 def test_a_flow_is_finished_when_all_its_stages_are(runs: Path, monkeypatch: pytest.MonkeyPatch, flow: str) -> None:
     """It is then known what it returns, and no server is started."""
     monkeypatch.setenv("ELASTIC_RUNS", str(runs))
-    monkeypatch.setattr(
-        "flows.runtime.finished.conclusion", lambda inputs: "separate beats vanilla"
-    )  # Of a table without rows.
+    monkeypatch.setattr("flows.sweep.conclusion", lambda inputs: "separate beats vanilla")  # Of a table without rows.
     changes = SMALL | {"warm_start.learning_rate": 3e-4}
     markers = stages(runs, changes)
     names = {
@@ -131,11 +129,12 @@ def test_a_flow_is_finished_when_all_its_stages_are(runs: Path, monkeypatch: pyt
     }[flow]  # fmt: skip
     for name in names:
         markers[name].unlink(missing_ok=True)
+    run = FlowRun(presets.resolve("smoke", changes), runs)
     for name in names:
-        assert finished(flow, "smoke", changes) is None
+        assert finished(flow, run) is None
         markers[name].parent.mkdir(parents=True, exist_ok=True)
         markers[name].touch()
-    done = finished(flow, "smoke", changes)
+    done = finished(flow, run)
     last = markers[names[-1]].parent
     result = {"prepare-data": last, "train": last / "model", "sweep": last / "table"}.get(flow, last / "report.html")
     assert done == (result, "separate beats vanilla" if flow == "sweep" else "")
@@ -146,5 +145,6 @@ def test_what_does_more_than_its_stages_leave_is_never_finished(runs: Path, monk
     for marker in stages(runs, SMALL).values():
         marker.parent.mkdir(parents=True, exist_ok=True)
         marker.touch()
-    assert finished("pipeline", "smoke", SMALL) is not None
-    assert not any(finished(flow, "smoke", SMALL) for flow in ("nightly", "ablation"))
+    run = FlowRun(presets.resolve("smoke", SMALL), runs)
+    assert finished("pipeline", run) is not None
+    assert not any(finished(flow, run) for flow in ("nightly", "ablation"))

@@ -50,7 +50,8 @@ from flows.commands.gpu_check.training import (
     read_steps,
     shortened,
 )
-from flows.commands.rehearsal.preset import prepare_rows, toml
+from flows.commands.rehearsal.preset import prepare_rows
+from flows.presets import toml
 from flows.runtime import subprocesses as children
 from flows.runtime.environment import runs_directory
 from tasks.records.stage_directory import METRICS, TABLE

@@ -154,7 +154,8 @@ class Rehearsal:
 
     def _prepare(self) -> None:
         """Twins, rows, and the preset file that names them."""
-        from flows.commands.rehearsal.preset import make_twins, prepare_rows, rehearsal_values, toml
+        from flows.commands.rehearsal.preset import make_twins, prepare_rows, rehearsal_values
+        from flows.presets import toml
 
         started = time.monotonic()
         twins, told = make_twins(self.settings, self.directory / "twins")

@@ -3,7 +3,6 @@ and short rollouts, two processes in place of a node's GPUs. What is not named h
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping, Set
 from pathlib import Path
@@ -268,16 +267,3 @@ def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path]
         # Two problems cannot reach what the preset's can.
         **({} if sweep.until_ci is None else {"until_ci": 50}),
     }
-
-
-def toml(values: Mapping[str, Any]) -> str:
-    """A preset file: one dotted key a line, values as JSON writes them, which TOML reads."""
-    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in _leaves(values, ()))
-
-
-def _leaves(values: Mapping[str, Any], path: tuple[str, ...]) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        here = (*path, json.dumps(key))
-        found += _leaves(value, here) if isinstance(value, dict) else [(".".join(here), value)]
-    return found

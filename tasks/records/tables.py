@@ -1,4 +1,5 @@
-"""What a sweep's trajectory table holds of what was asked for: its rows, its problems, each question once."""
+"""Trajectory tables: found by their place, `runs/PRESET/sweep/KEY/table`, or made for a sweep's stage; and which of the
+requested rows they hold. Prefect is not imported, so that `elastic sweep status` answers at once."""
 
 from __future__ import annotations
 
@@ -12,14 +13,85 @@ import polars as pl
 
 from elastic_core.budget import parse_grid
 from elastic_core.data.problems import Problem, read_problems
+from elastic_core.engines.endpoint import Endpoint
+from elastic_core.engines.parameters import EngineParameters, vllm_version
+from elastic_core.errors import UserError, nearest
 from elastic_core.sweep.grid import build_cells, first_ids, rows_of
 from elastic_core.sweep.sound import check_rows, repeated_texts, whole_samples
-from elastic_core.sweep.table import SweepTable
+from elastic_core.sweep.store import Manifest, ManifestMismatch
+from elastic_core.sweep.table import SweepTable, with_stores
+from elastic_core.system.fingerprint import hash_files
 from reports.content import Asked
-from tasks.records.stage_directory import benchmark_files
+from tasks.records.stage_directory import INPUTS, STORES, TABLE, Stage
 
 Problems = Mapping[tuple[str, str], Problem]
 """By benchmark and id."""
+
+
+def open_table(directory: Path) -> SweepTable:
+    """The trajectory table in its own directory, or in that of the sweep that holds it.
+
+    Raises:
+        UserError: when there is none.
+    """
+    try:
+        return SweepTable(directory / TABLE if (directory / TABLE).is_dir() else directory)
+    except (OSError, ManifestMismatch) as error:
+        hint = nearest_sweep(directory)
+        raise UserError(
+            f"{directory} is no trajectory table ({error}){hint}; expected runs/PRESET/sweep/KEY/table"
+        ) from None
+
+
+def nearest_sweep(directory: Path) -> str:
+    """The hint at the sweep, or the table, whose path is most like one that does not exist; or nothing."""
+    path = directory.absolute()
+    if path.exists():
+        return ""
+    # Of runs/PRESET/sweep/KEY, or of runs/PRESET/sweep/KEY/table.
+    places = zip(path.parents[2:4], ("*/sweep/*", f"*/sweep/*/{TABLE}"), strict=False)
+    return nearest(str(path), [str(found) for runs, sweeps in places for found in runs.glob(sweeps)])
+
+
+def benchmark_files(table: SweepTable) -> dict[str, Path]:
+    """The built data sets that a table was made with, by benchmark, as far as they are still there."""
+    found = {}
+    for name, sha256 in table.manifest.benchmarks.items():
+        for file in sorted(preset_directory(table).glob(f"data/*/{name}.parquet")):
+            if hash_files([file]) == sha256:
+                found[name] = file
+                break
+    return found
+
+
+def preset_directory(table: SweepTable) -> Path:
+    """runs/PRESET of runs/PRESET/sweep/KEY/table."""
+    return (table.directory / "../../..").resolve()
+
+
+def sweep_table(stage: Stage, engine: EngineParameters, endpoints: Mapping[str, Endpoint]) -> SweepTable:
+    """The table of a sweep's stage, with what it asks for; stores are those of its preset.
+
+    Raises:
+        UserError: when rows were made by another version of vLLM.
+    """
+    models = stage.inputs["models"]
+    ours = {"vllm": vllm_version()} if models.keys() - endpoints.keys() else {}
+    manifest = Manifest(
+        models=models,
+        engines={
+            name: endpoints[name].engine_fingerprint if name in endpoints else engine.fingerprint for name in models
+        },
+        benchmarks=stage.inputs["benchmarks"],
+        settings={"preset": stage.preset, **ours, **stage.inputs["sampling"]},
+        templates=stage.inputs.get("templates", {}),
+        servers=stage.inputs.get("servers", {}),
+    )
+    directory = stage.directory / TABLE
+    stores = stage.runs / stage.preset / STORES
+    table = SweepTable(directory, with_stores(manifest, stage.request["models"], directory, stores))
+    table.check()
+    return table
 
 
 class Measured(NamedTuple):
@@ -84,14 +156,11 @@ def asked_for(sweep: Mapping[str, Any], rows: pl.LazyFrame, problems: Problems) 
 
 def stage_inputs(stage: Path) -> Any:
     """What a stage was made from and asked for; None where that is not recorded."""
-    return read_json(stage / _INPUTS) if (stage / _INPUTS).exists() else None
+    return read_json(stage / INPUTS) if (stage / INPUTS).exists() else None
 
 
 def read_json(file: Path) -> Any:
     return json.loads(file.read_text(encoding="utf-8"))
-
-
-_INPUTS = "inputs.json"
 
 
 def _known(rows: pl.LazyFrame, problems: Collection[tuple[str, str]], benchmark: str) -> list[str]:
