@@ -19,12 +19,13 @@ MOMENTS = {
     "sweep": "smoke/tables/*/*.parquet",
 }
 """What exists once the stage is in the middle of its work."""
+COMMAND = ("run", "pipeline", "--preset", "smoke", "--set", "base=warm-start")
 
 
 @pytest.mark.parametrize("stage", MOMENTS)
 def test_a_killed_pipeline_goes_on_where_it_was(stage: str, tmp_path: Path) -> None:
     with subprocess.Popen(
-        [ELASTIC, "run", "pipeline", "--preset", "smoke"],
+        [ELASTIC, *COMMAND],
         env=environment(tmp_path),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -38,7 +39,7 @@ def test_a_killed_pipeline_goes_on_where_it_was(stage: str, tmp_path: Path) -> N
     assert not alive, f"left behind: {[p.cmdline() for p in alive]}"
     before = _shards(tmp_path)
 
-    again = elastic("run", "pipeline", "--preset", "smoke", runs=tmp_path)
+    again = elastic(*COMMAND, runs=tmp_path)
 
     assert again.returncode == 0, again.stdout[-6000:]
     assert not any(server.is_running() for server in servers)
@@ -47,7 +48,7 @@ def test_a_killed_pipeline_goes_on_where_it_was(stage: str, tmp_path: Path) -> N
     table = pl.read_parquet(list(_shards(tmp_path)))
     assert table.height == table.n_unique(KEY)
     assert before.items() <= _shards(tmp_path).items(), "finished shards are never written again"
-    assert "pipeline: done before" in elastic("run", "pipeline", "--preset", "smoke", runs=tmp_path).stdout
+    assert "pipeline: done before" in elastic(*COMMAND, runs=tmp_path).stdout
 
 
 def _wait_for(process: "subprocess.Popen[bytes]", runs: Path, pattern: str, seconds: float = 600) -> None:

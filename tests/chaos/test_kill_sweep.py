@@ -23,7 +23,7 @@ LATE = 0.3
 """Share of kills that come only when this attempt has stored rows, up to ten seconds after."""
 
 SWEEP = (
-    *("run", "sweep", "--preset", "smoke", "--set", "base=shipped", "--set", 'sweep.models=["base"]'),
+    *("run", "sweep", "--preset", "smoke", "--set", 'sweep.models=["base"]'),
     *("--set", "sweep.samples=600", "--set", "data.miniature.problems_per_benchmark=8"),
     *("--set", 'sweep.strategies=["separate","budget_forcing","budget_forcing_wait1","vanilla","unconstrained"]'),
 )

@@ -22,7 +22,7 @@ MOST_STEPS = 8
 """That one life of the training takes before its kill; 0 is a kill while it starts."""
 
 TRAINING = (
-    *("run", "train", "--preset", "smoke", "--set", "base=shipped", "--set", f"train.steps={STEPS}"),
+    *("run", "train", "--preset", "smoke", "--set", f"train.steps={STEPS}"),
     *("--set", f"train.save_every={SAVE_EVERY}", "--set", f"train.validate_every={VALIDATE_EVERY}"),
 )
 TRAINER = "ray::ElasticTaskRunner"

@@ -32,7 +32,7 @@ FINISHED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 def runs_with_models(table: pl.DataFrame, runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A runs directory in which everything before the sweep has been done."""
     tmp_path = tmp_path_factory.mktemp("deployed")
-    for stage in ("data", "warm-start", "train"):
+    for stage in ("data", "train"):
         shutil.copytree(runs / "smoke" / stage, tmp_path / "smoke" / stage)
     return tmp_path
 

@@ -31,7 +31,7 @@ def test_the_last_line_is_the_report(first: subprocess.CompletedProcess[str], ru
 
 
 def test_every_stage_tells_its_time_and_little_else_is_told(first: subprocess.CompletedProcess[str]) -> None:
-    stages = ("data", "warm-start", "train", "sweep", "report")
+    stages = ("data", "train", "sweep", "report")
     for stage in stages:
         assert f"{stage}: finished in" in first.stdout
     last = next(line for line in first.stdout.splitlines() if line.startswith("pipeline finished in"))
@@ -41,10 +41,10 @@ def test_every_stage_tells_its_time_and_little_else_is_told(first: subprocess.Co
 
 
 def test_nothing_listens_where_another_machine_could_call(watched_run: WatchedRun) -> None:
-    """Prefect's server, Ray, torch.distributed in warm start and training, vLLM, TransferQueue."""
+    """Prefect's server, Ray, torch.distributed in training, vLLM, TransferQueue."""
     finished, places, _ = watched_run
     assert finished.returncode == 0, finished.stdout[-6000:]
-    for part in ("prefect.server", "gcs_server", "raylet", "elastic_core.training.sft"):
+    for part in ("prefect.server", "gcs_server", "raylet", "WorkerDict"):
         assert any(part in place.command for place in places), f"{part} was not seen: {places}"
     assert not [place for place in places if not place.is_loopback]
 
@@ -84,7 +84,7 @@ def test_mlflow_holds_pipeline_stages_and_cells(table: pl.DataFrame, runs: Path)
     everything = client.search_runs([experiment.experiment_id], max_results=1000)
     runs_by_name = {run.info.run_name: run for run in everything}
     parent = runs_by_name["pipeline"]
-    for stage in ("warm-start", "train", "sweep", "report"):
+    for stage in ("train", "sweep", "report"):
         assert runs_by_name[stage].data.tags["mlflow.parentRunId"] == parent.info.run_id
         assert runs_by_name[stage].info.status == "FINISHED"
     # verl goes on in silence when MLflow fails, so its metrics are looked for here.

@@ -12,7 +12,7 @@ from tests.elastic_command import elastic
 MOST = 30_000
 """Of about 13,000 a step."""
 TRAINING = (
-    *("run", "train", "--preset", "smoke", "--set", "base=shipped", "--set", "train.algorithm=anytime"),
+    *("run", "train", "--preset", "smoke", "--set", "train.algorithm=anytime"),
     *("--set", "train.steps=50", "--set", f"train.max_generated_tokens={MOST}", "--set", "train.save_every=50"),
 )
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.elastic_command import elastic
 
-TRAINING = ("run", "train", "--preset", "smoke", "--set", "base=shipped", "--set", "train.steps=2")
+TRAINING = ("run", "train", "--preset", "smoke", "--set", "train.steps=2")
 GREEDY = ("--set", "train.validation_temperature=0", "--set", "train.validate_every=1")
 
 

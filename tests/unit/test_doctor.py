@@ -153,7 +153,7 @@ def test_a_cluster_is_held_against_engines_too() -> None:
 
 def test_every_model_of_a_preset_is_looked_at_for_what_it_is_used_for() -> None:
     assert models.models_in_use(presets.resolve("embedded")) == [models.Use("base", "shipped", "cpu", trained=True)]
-    assert models.models_in_use(presets.resolve("smoke")) == [
+    assert models.models_in_use(presets.resolve("smoke", {"base": "warm-start"})) == [
         models.Use("warm_start.initial", "shipped", "cpu", trained=True)
     ]
     evaluated = models.models_in_use(presets.resolve("evaluate-e1-math-1.5b"))

@@ -62,7 +62,7 @@ def test_raising_the_number_adds_problems_and_generates_none_again() -> None:
 
 def run(tmp_path: Path, **sweep: Any) -> FlowRun:
     dotted = {f"sweep.{name}": value for name, value in sweep.items()}
-    return FlowRun(presets.resolve("smoke", {"base": "shipped", "sweep.models": ["base"], **dotted}), tmp_path)
+    return FlowRun(presets.resolve("smoke", {"sweep.models": ["base"], **dotted}), tmp_path)
 
 
 def test_the_number_asks_for_more_or_less_of_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
