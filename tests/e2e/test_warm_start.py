@@ -1,4 +1,4 @@
-"""Four steps, one for each stage of the corpus, of supervised fine-tuning with the real verl, as a user runs it; a kill and a resume are `make chaos`'s."""
+"""Supervised fine-tuning in four steps with the real verl, as a user runs it. `make chaos` kills and resumes it."""
 
 from pathlib import Path
 
