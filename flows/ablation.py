@@ -13,7 +13,7 @@ from elastic_core.sweep.grid import seed_name
 from elastic_core.system.ray_cluster import kept_cluster
 from flows.data import run_prepare_data
 from flows.report import run_report
-from flows.runtime.run import FlowRun
+from flows.runtime.run import FlowRun, for_deployments
 from flows.runtime.settings import Variant
 from flows.sweep import run_sweep
 from flows.train import run_train, run_warm_start
@@ -51,15 +51,7 @@ def run_ablation(run: FlowRun) -> Path:
         return run_report(measured)
 
 
-@flow(name="ablation", flow_run_name="{preset} ablation")
-def ablation(preset: str = "ablation-embedded", overrides: dict[str, Any] | None = None) -> Path:
-    """As `run_ablation`, for a deployment.
-
-    Args:
-        preset: settings to run with.
-        overrides: settings to replace, by dotted key.
-    """
-    return run_ablation.fn(FlowRun.of_deployment(preset, overrides))
+ablation = for_deployments(run_ablation, "ablation-embedded")
 
 
 def _trained(run: FlowRun, variants: Mapping[str, Variant]) -> dict[str, str]:

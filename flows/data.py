@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from prefect import flow
 
-from flows.runtime.run import FlowRun
+from flows.runtime.run import FlowRun, for_deployments
 from tasks.data import build_data, fetch_data
 from tasks.records.stage_directory import SOURCES
 
@@ -23,10 +22,7 @@ def run_prepare_data(run: FlowRun) -> Path:
     return data.stage.directory
 
 
-@flow(name="prepare-data", flow_run_name="{preset} prepare-data")
-def prepare_data(preset: str = "embedded", overrides: dict[str, Any] | None = None) -> Path:
-    """As `run_prepare_data`, for a deployment."""
-    return run_prepare_data.fn(FlowRun.of_deployment(preset, overrides))
+prepare_data = for_deployments(run_prepare_data)
 
 
 def build_if_missing(run: FlowRun) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from prefect import flow
 
 from elastic_core.system.ray_cluster import kept_cluster
 from flows.data import run_prepare_data
 from flows.report import run_report
-from flows.runtime.run import FlowRun
+from flows.runtime.run import FlowRun, for_deployments
 from flows.sweep import run_sweep
 from flows.train import require_chat_template, run_train, run_warm_start
 
@@ -32,12 +31,4 @@ def run_pipeline(run: FlowRun) -> Path:
         return run_report(run)
 
 
-@flow(name="pipeline", flow_run_name="{preset} pipeline")
-def pipeline(preset: str = "embedded", overrides: dict[str, Any] | None = None) -> Path:
-    """As `run_pipeline`, for a deployment.
-
-    Args:
-        preset: settings to run with.
-        overrides: settings to replace, by dotted key.
-    """
-    return run_pipeline.fn(FlowRun.of_deployment(preset, overrides))
+pipeline = for_deployments(run_pipeline)

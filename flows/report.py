@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from prefect import flow, get_run_logger
 
@@ -12,7 +11,7 @@ from elastic_core.errors import UserError
 from elastic_core.rewards.codeforces.rating import split_id
 from elastic_core.system.fingerprint import hash_files
 from flows.runtime.inputs import Inputs
-from flows.runtime.run import FlowRun
+from flows.runtime.run import FlowRun, for_deployments
 from reports.codeforces import BENCHMARK
 from tasks.records.stage_directory import PAGE, STANDINGS
 from tasks.report import fetch_standings, write_report
@@ -29,10 +28,7 @@ def run_report(run: FlowRun) -> Path:
     return Path(run.perform(write_report, stage))
 
 
-@flow(name="report", flow_run_name="{preset} report")
-def report(preset: str = "embedded", overrides: dict[str, Any] | None = None) -> Path:
-    """As `run_report`, for a deployment."""
-    return run_report.fn(FlowRun.of_deployment(preset, overrides))
+report = for_deployments(run_report)
 
 
 def closing(report: Path) -> str:
@@ -46,8 +42,8 @@ def closing(report: Path) -> str:
 
 
 def codeforces_standings(inputs: Inputs) -> str:
-    """Fetch the standings that ratings are computed from, as far as they can be: the report names the contests that it
-    has to do without. Returns a hash of those that are there, so that with more of them it is made again."""
+    """Fetch the standings that ratings are computed from; the report names the contests without any. Returns a hash of
+    those that are there: with more of them the report is made again."""
     directory = inputs.run.runs / STANDINGS
     (problems,) = inputs.data.files([BENCHMARK])
     contests = {split_id(problem.id)[0] for problem in read_problems(problems)}

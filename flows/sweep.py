@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 from prefect import flow
@@ -13,7 +12,7 @@ from elastic_core.sweep.table import SweepTable
 from flows.commands.export import write_cards
 from flows.data import build_if_missing
 from flows.runtime.inputs import Inputs
-from flows.runtime.run import FlowRun
+from flows.runtime.run import FlowRun, for_deployments
 from reports.comparison import render_comparison
 from reports.summary import report_rows
 from tasks.records.stage_directory import TABLE
@@ -31,15 +30,7 @@ def run_sweep(run: FlowRun) -> Path:
     return inputs.sweep.directory / TABLE
 
 
-@flow(name="sweep", flow_run_name="{preset} sweep")
-def sweep(preset: str = "embedded", overrides: dict[str, Any] | None = None) -> Path:
-    """As `run_sweep`, for a deployment.
-
-    Args:
-        preset: settings to run with.
-        overrides: settings to replace, by dotted key.
-    """
-    return run_sweep.fn(FlowRun.of_deployment(preset, overrides))
+sweep = for_deployments(run_sweep)
 
 
 def conclusion(inputs: Inputs) -> str:

@@ -1,12 +1,12 @@
 """warm-start: supervised fine-tuning with verl, which makes the base that training starts from. train: GRPO under a
-budget, as a Ray job. And what both will be, before there is data or a cluster: verl's configuration."""
+budget, in a Ray job. `composed` shows verl's configuration of either before there is data or a cluster."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prefect import flow
 
@@ -16,7 +16,7 @@ from elastic_core.models import files as model_files
 from elastic_core.training.grpo.config import compose
 from elastic_core.training.sft import compose_config
 from flows.data import build_if_missing
-from flows.runtime.run import FlowRun
+from flows.runtime.run import FlowRun, for_deployments
 from flows.runtime.settings import Settings
 from tasks.records.stage_directory import MODEL
 from tasks.train import train_policy
@@ -40,10 +40,7 @@ def run_warm_start(run: FlowRun) -> Path:
     return stage.directory / MODEL
 
 
-@flow(name="warm-start", flow_run_name="{preset} warm-start")
-def warm_start(preset: str = "embedded", overrides: dict[str, Any] | None = None) -> Path:
-    """As `run_warm_start`, for a deployment."""
-    return run_warm_start.fn(FlowRun.of_deployment(preset, overrides))
+warm_start = for_deployments(run_warm_start)
 
 
 @flow(name="train", flow_run_name="{run.settings.preset} train", validate_parameters=False)
@@ -62,15 +59,12 @@ def run_train(run: FlowRun) -> Path:
     return next(iter(inputs.trainings.values())).directory / MODEL
 
 
-@flow(name="train", flow_run_name="{preset} train")
-def train(preset: str = "embedded", overrides: dict[str, Any] | None = None) -> Path:
-    """As `run_train`, for a deployment."""
-    return run_train.fn(FlowRun.of_deployment(preset, overrides))
+train = for_deployments(run_train)
 
 
 def composed(settings: Settings) -> str:
-    """As YAML: GRPO's, or where there is none that of fine-tuning. Paths that are known only once data is built and the
-    stage has its key have KEY in them.
+    """verl's configuration in YAML: GRPO's, or that of fine-tuning where a preset has only this. In paths, KEY stands
+    for the hash that is known once data is built.
 
     Raises:
         UserError: when the preset trains nothing, or fine-tunes under a chat template that is not the model's.
@@ -118,13 +112,11 @@ def _fine_tuning(settings: Settings) -> DictConfig:
 
 
 def require_chat_template(settings: Settings, *, fetch: bool = True) -> None:
-    """Nothing, when fine-tuning under the settings can tell responses from prompts, or there is none.
+    """Raise UserError when fine-tuning could not tell responses from prompts: the chat template is not the model's, or
+    the model does not exist.
 
     Args:
-        fetch: have the tokenizer of a model on the hub; False looks at models that are directories only.
-
-    Raises:
-        UserError: when the template is not the model's, or there is no such model.
+        fetch: get the tokenizer of a model on the hub; False checks only models that are directories.
     """
     sft, initial = settings.warm_start.sft, settings.warm_start.initial
     if sft is None or settings.base != "warm-start":

@@ -132,8 +132,8 @@ def _steps(launch: Launch, config: Path, log_file: Path, environment: Mapping[st
     """Run the trainer and yield each finished step.
 
     Raises:
-        ProcessLost: when it, or one of its processes, was killed.
-        RuntimeError: when it fails otherwise. Each with the end of its log.
+        ProcessLost: when one of its processes was killed, with the end of its log.
+        RuntimeError: when it fails otherwise, likewise.
     """
     last: deque[str] = deque(maxlen=30)
     process = subprocess.Popen(

@@ -16,8 +16,7 @@ from elastic_core.errors import UserError
 from elastic_core.system.processes import attended
 from flows.commands.data import data
 from flows.commands.models import ask, export, model, playground, serve, train
-from flows.commands.options import PORT, changes_of, settings_options
-from flows.commands.refusals import OneOf, sentence
+from flows.commands.options import PORT, OneOf, changes_of, sentence, settings_options
 from flows.commands.sweeps import budgets, compare, plan, regrade, report, sweep
 from flows.commands.templates import templates
 

@@ -11,8 +11,7 @@ import click
 
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
-from flows.commands.options import PATH, PRESET_FORMS, built_data, mirror_option
-from flows.commands.refusals import OneOf
+from flows.commands.options import PATH, PRESET_FORMS, OneOf, built_data, mirror_option
 
 if TYPE_CHECKING:
     import polars as pl

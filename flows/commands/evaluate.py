@@ -28,16 +28,15 @@ def settings_of(
     gpus: int,
     tokenizer: str | None,
 ) -> dict[str, Any]:
-    """Settings to replace in the preset.
+    """Settings to replace in the preset, which has a value for all that is not given.
 
     Args:
         model: a checkpoint directory, OWNER/NAME on the hub, or a server's address.
-        benchmarks, budgets, samples, problems: the preset's where there are none.
         gpus: of this machine, one engine each; 0 takes its CPU.
-        tokenizer: of a model behind a server that takes token ids.
+        tokenizer: of a model behind a server that takes token ids, and of no other.
 
     Raises:
-        UserError: when there is no such model, a server's tokenizer is not named, or one is named for anything else.
+        UserError: when there is no such model, or `tokenizer` is missing or needless.
     """
     if not is_endpoint(model) and is_local(model) and not Path(model).exists():
         beside = [file.name for file in Path(model).absolute().parent.glob("*")]
@@ -65,16 +64,13 @@ def settings_of(
         return changes | {"base": tokenizer, "sweep.tokenizers": {name: tokenizer}}
     if is_endpoint(model):
         return changes | {"sweep.strategies": _IN_TEXT}
-    return changes | {"base": model} | _engine(gpus)
+    on_cpu = {"engine.device": "cpu", "engine.dtype": "float32", "engine.enforce_eager": True}
+    return changes | {"base": model} | ({"engine.data_parallel_size": gpus} if gpus else on_cpu)
 
 
 def name_of(model: str) -> str:
-    """What the model is called in tables and figures: its last name, and the one before where a preset's own models
-    have that name. Before the name of a model behind a server is the server's.
-
-    Raises:
-        UserError: when an address cannot be read.
-    """
+    """What the model is called in tables and figures: its last name, after the one before it where a preset's own
+    models have that name. Raises UserError when an address cannot be read."""
     if is_endpoint(model):
         try:
             address = parse_address(model)
@@ -84,9 +80,3 @@ def name_of(model: str) -> str:
     parts = Path(model).resolve().parts if Path(model).is_dir() else model.rstrip("/").split("/")
     taken = parts[-1] in ("base", *TRAINED)
     return re.sub(r"[^A-Za-z0-9._-]", "-", "-".join(parts[-2:] if taken else parts[-1:]))
-
-
-def _engine(gpus: int) -> dict[str, Any]:
-    if gpus:
-        return {"engine.data_parallel_size": gpus}
-    return {"engine.device": "cpu", "engine.dtype": "float32", "engine.enforce_eager": True}

@@ -1,12 +1,16 @@
-"""Options that several commands share."""
+"""Options that several commands share, and what is wrong with a command line, in one sentence."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
+
+from elastic_core.errors import nearest
+from flows import presets
 
 Command = Callable[..., Any]
 
@@ -16,6 +20,7 @@ PRESET_FORMS = "A name (`elastic presets`), or FILE.toml."
 PATH = click.Path(path_type=Path)
 built_data = click.option("--data", type=PATH, help="Built data sets. Without it those that the table was made with.")
 
+_EXTRA = re.compile(r"got unexpected extra arguments? \((?P<words>.*)\)")
 
 mirror_option: Callable[[Command], Command] = click.option(
     "--mirror",
@@ -27,7 +32,7 @@ mirror_option: Callable[[Command], Command] = click.option(
 )
 
 
-def settings_options(preset_help: str) -> Callable[[Command], Command]:
+def settings_options(preset_help: str, default: str | None = "embedded") -> Callable[[Command], Command]:
     """--preset PRESET and --set KEY=VALUE, passed on as `preset` and `overrides`, see `changes_of`."""
 
     def decorate(command: Command) -> Command:
@@ -35,24 +40,15 @@ def settings_options(preset_help: str) -> Callable[[Command], Command]:
             "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting, e.g. sweep.samples=16."
         )
         preset = click.option(
-            "--preset",
-            default="embedded",
-            show_default=True,
-            metavar="PRESET",
-            help=f"{preset_help} {PRESET_FORMS}",
+            "--preset", default=default, show_default=True, metavar="PRESET", help=f"{preset_help} {PRESET_FORMS}"
         )
         return preset(overriding(command))
 
     return decorate
 
 
-def last_run_options(command: Command) -> Command:
-    """As `settings_options`, but what is not given is the last run's: to be read by `asked`."""
-    overriding = click.option(
-        "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting, e.g. sweep.samples=16."
-    )
-    preset = click.option("--preset", metavar="PRESET", help=f"{PRESET_FORMS} Without it the last run's settings.")
-    return preset(overriding(command))
+last_run_options = settings_options("Without it the settings of the last run.", None)
+"""As `settings_options`, but what is not given is the last run's: to be read by `asked`."""
 
 
 def asked(preset: str | None, overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
@@ -65,6 +61,32 @@ def asked(preset: str | None, overrides: tuple[str, ...]) -> tuple[str, dict[str
 
 def changes_of(overrides: tuple[str, ...]) -> dict[str, Any]:
     """Settings to replace, by dotted key. Raises UserError when one is not KEY=VALUE."""
-    from flows import presets
-
     return dict(presets.parse_override(text) for text in overrides)
+
+
+class OneOf(click.Choice[str]):
+    """A choice whose refusal names the nearest valid one."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        return f'"{value}"{nearest(str(value), self.choices)}; expected one of {", ".join(self.choices)}'
+
+
+def sentence(error: click.UsageError) -> str:
+    """What is wrong, with the command that was asked for and where its help is."""
+    message = " ".join(error.format_message().split()).removesuffix(".")
+    message = message[:1].lower() + message[1:]
+    if error.ctx is None:
+        return message
+    command, path = error.ctx.command, error.ctx.command_path
+    if isinstance(error, click.NoSuchCommand) and isinstance(command, click.Group):
+        known = command.list_commands(error.ctx)
+        # Who asks for help means the option.
+        hint = nearest(error.command_name, [*known, "--help"])
+        return f'unknown command "{path} {error.command_name}"{hint}; there are: {", ".join(known)}'
+    options = [name for parameter in command.get_params(error.ctx) for name in parameter.opts]
+    if (extra := _EXTRA.fullmatch(message)) and "--preset" in options:
+        meant = next((word for word in extra["words"].split() if word in presets.names()), None)
+        message += f', did you mean "--preset {meant}"?' if meant else ""
+    if isinstance(error, click.NoSuchOption):
+        message = f"unknown option {error.option_name}{nearest(error.option_name, options)}"
+    return f"{path}: {message}; see `{path} --help`"

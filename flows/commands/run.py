@@ -126,7 +126,7 @@ def _stages(flow: str, run: FlowRun) -> Iterator[Stage]:
 
 
 def _load(flow: str) -> Callable[[FlowRun], Path]:
-    """The flow as a function of a run. It is imported here, as Prefect reads what was just prepared."""
+    """The flow as a function of a run, imported late: it imports Prefect, which reads the prepared environment."""
     module = {"prepare-data": "data", "warm-start": "train"}.get(flow, flow)
     function: Callable[[FlowRun], Path] = getattr(
         importlib.import_module(f"flows.{module}"), f"run_{flow.replace('-', '_')}"

@@ -74,8 +74,8 @@ def costs(run: FlowRun) -> Iterator[str]:
 
 
 def status(run: FlowRun) -> str:
-    """Rows per cell, of those asked for. Whether each fits its model's context is not looked at, as loading the
-    tokenizers would take longer than all the rest.
+    """Rows per cell, of those asked for. It does not check which fit their model's context: loading the tokenizers
+    would take longer than all the rest.
 
     Raises:
         UserError: when the sweep's data or models are not there yet.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DataInputs:
-    """The data of a run. Each property is found out once: after files were fetched, ask a new one."""
+    """The data of a run. Each property is found out once: `FlowRun.forget_inputs`, after files were fetched."""
 
     run: FlowRun
 
@@ -99,9 +99,7 @@ class DataInputs:
         return self.stage.marker.exists()
 
     def require_built(self, flow: str = "prepare-data") -> None:
-        """Raises:
-        UserError: when nothing was built with these settings; the flow is the one to run first.
-        """
+        """Raise UserError when nothing was built with these settings; the flow is the one to run first."""
         if not self.is_built:
             raise UserError(f"no data was built with these settings; run first: {self.run.command(flow)}")
 
@@ -125,11 +123,7 @@ class DataInputs:
         return [self.stage.directory / f"{name}.parquet" for name in names]
 
     def require_graders(self, names: Iterable[str]) -> None:
-        """Refuse to start what could not be graded on this machine.
-
-        Raises:
-            UserError: when programs would have to be run and there is no sandbox.
-        """
+        """Raise UserError when programs would have to be run and there is no sandbox."""
         if any(self.known[name].grader == "code" for name in names):
             require_sandbox()
 

@@ -45,7 +45,7 @@ _TRAINING = ("elastic_core.training.sft",)
 
 @dataclass(frozen=True)
 class Inputs:
-    """Models, data and stages of a run. Each property is found out once: after a stage has run, ask a new one."""
+    """Models, data and stages of a run. What is found is kept; what is missing is looked for again when it is read."""
 
     run: FlowRun
 
@@ -55,11 +55,7 @@ class Inputs:
 
     @cached_property
     def initial(self) -> Path:
-        """The checkpoint that fine-tuning goes on from.
-
-        Raises:
-            UserError: when it is not there.
-        """
+        """The checkpoint that fine-tuning goes on from. Raises UserError when it is not there."""
         advice = 'warm_start.initial names it: give a directory, OWNER/NAME on the hub, or "shipped"'
         return self._present(self.data.initial_checkpoint(), advice)
 
@@ -83,11 +79,7 @@ class Inputs:
 
     @cached_property
     def base(self) -> Path:
-        """The checkpoint that training starts from.
-
-        Raises:
-            UserError: when it is not there.
-        """
+        """The checkpoint that training starts from. Raises UserError when it is not there."""
         base = self.run.settings.base
         if base == "warm-start":
             advice = f"run first: {self.run.command('warm-start')}"
@@ -135,11 +127,8 @@ class Inputs:
 
     @cached_property
     def checkpoints(self) -> dict[str, Path]:
-        """Checkpoints that the sweep measures, by name; of models behind servers there are none.
-
-        Raises:
-            UserError: when one is not there.
-        """
+        """Checkpoints that the sweep measures, by name, without models behind servers. Raises UserError when one is
+        not there."""
         behind = self.run.settings.sweep.endpoints
         return {
             name: self._checkpoint(name) for name in checkpoint_names(self.run.settings.models) if name not in behind
@@ -147,18 +136,9 @@ class Inputs:
 
     @cached_property
     def endpoints(self) -> dict[str, Endpoint]:
-        """Models behind servers that the sweep measures, by name.
-
-        Raises:
-            UserError: when a server does not answer and is not known from before, or has not the model, or a tokenizer
-                is not there.
-        """
-        settings = self.run.settings
-        behind = {
-            name: settings.sweep.endpoints[name]
-            for name in checkpoint_names(settings.models)
-            if name in settings.sweep.endpoints
-        }
+        """Models behind servers that the sweep measures, by name. Raises UserError as `find_endpoints` does."""
+        settings, served = self.run.settings, self.run.settings.sweep.endpoints
+        behind = {name: served[name] for name in checkpoint_names(settings.models) if name in served}
         return find_endpoints(behind, settings.sweep.tokenizers, settings.endpoint, self.run.runs) if behind else {}
 
     @cached_property
@@ -173,10 +153,8 @@ class Inputs:
         return first_problems(built, self.run.settings.sweep.problems)
 
     def require_reachable(self) -> None:
-        """Raises:
-        UserError: when `sweep.until_ci` is narrower than the intervals of so few problems can become. To be called
-            before anything that takes long; the problems must have been built.
-        """
+        """Raise UserError when `sweep.until_ci` is narrower than the intervals of so few problems can become. To be
+        called before anything that takes long; the problems must have been built."""
         settings = self.run.settings.sweep
         if settings.until_ci is None:
             return
@@ -193,11 +171,7 @@ class Inputs:
 
     @cached_property
     def templates(self) -> Templates | None:
-        """The thought templates of a sweep that uses any.
-
-        Raises:
-            UserError: when the library is not there, or broken.
-        """
+        """The thought templates of a sweep that uses any. Raises UserError as `load_templates` does."""
         settings = self.run.settings.sweep
         if REASONFLUX_ZERO not in settings.every_strategy:
             return None
@@ -206,8 +180,7 @@ class Inputs:
     @cached_property
     def sweep(self) -> Stage:
         """One trajectory table per set of models, benchmarks and sampling settings; cells, samples and problems may be
-        added to it. What it shares with another one is drawn once (`elastic_core.sweep.table`).
-        """
+        added to it. What it shares with another one is drawn once (`elastic_core.sweep.table`)."""
         settings, templates, endpoints = self.run.settings.sweep, self.templates, self.endpoints
         models = {name: self.fingerprint(path) for name, path in self.checkpoints.items()}
         return self.run.stage(
@@ -228,11 +201,7 @@ class Inputs:
         )
 
     def report(self, standings: str | None = None) -> Stage:
-        """The latest report of the sweep.
-
-        Args:
-            standings: hash of those that ratings are computed from, where there are any.
-        """
+        """The latest report of the sweep; `standings` is a hash of those that ratings are computed from, if any."""
         table, assets = SweepTable(self.sweep.directory / TABLE), Path(reports.__file__).parent
         return self.run.stage(
             "report",
@@ -241,7 +210,7 @@ class Inputs:
                 "table": str(table.directory),
                 "contents": hash_files(table.shards()),
                 "codeforces": standings,
-                "provenance": {"preset": self.run.preset, **self.sweep.inputs},
+                "provenance": {"preset": self.run.origin, **self.sweep.inputs},
                 "settings": self.run.settings.model_dump(mode="json"),
                 "code": source_fingerprint("reports.build", "tasks.report", without=_NOT_WRITING),
                 "assets": hash_files(file for file in assets.rglob("*") if file.suffix in _ASSETS),

@@ -43,16 +43,11 @@ def recall() -> LastRun | None:
 
 
 def table_of_last_run() -> Path:
-    """The trajectory table of its sweep.
-
-    Raises:
-        UserError: when there was no run, or it has no table yet.
-    """
+    """The trajectory table of its sweep. Raises UserError when there was no run, or it has no table yet."""
     from flows.runtime.run import FlowRun
     from tasks.records.stage_directory import TABLE
 
-    last = recall()
-    if last is None:
+    if (last := recall()) is None:
         raise UserError(
             f"nothing was run yet in {runs_directory()}; expected --from TABLE, or a run first: elastic run"
         )

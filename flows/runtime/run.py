@@ -27,7 +27,7 @@ from tasks.records.stage_directory import Stage, cached_task
 from tasks.records.terminal import TOLD
 
 if TYPE_CHECKING:
-    from prefect import State, Task
+    from prefect import Flow, State, Task
 
 DONE_BEFORE = "done before, nothing to do"
 stage_seconds: dict[str, float] = {}
@@ -103,6 +103,11 @@ class FlowRun:
         """What --preset takes to have this run's settings."""
         return self.given or self.settings.preset
 
+    @property
+    def origin(self) -> str:
+        """The preset that a report names: that of the run which resolved settings repeat."""
+        return self.settings.preset if Path(self.preset).name == presets.RESOLVED else self.preset
+
     def command(self, flow: str) -> str:
         """What runs a flow with the same settings."""
         replaced = (f"{key}={json.dumps(value)}" for key, value in flatten(self.overrides).items())
@@ -169,6 +174,23 @@ class FlowRun:
             self.tracker.log(run_id, metrics={"seconds": seconds})
         if self.parent is not None:
             self.tracker.log(self.parent, metrics={f"seconds/{stage.name}": stage_seconds[stage.name]})
+
+
+def for_deployments(inner: Flow[[FlowRun], Path], default: str = "embedded") -> Flow[..., Path]:
+    """The same flow as a deployment starts it: its settings are resolved here."""
+    from prefect import flow
+
+    @flow(name=inner.name, description=inner.description, flow_run_name=f"{{preset}} {inner.name}")
+    def entrance(preset: str = default, overrides: dict[str, Any] | None = None) -> Path:
+        """Resolve the settings and run the flow.
+
+        Args:
+            preset: settings to run with.
+            overrides: settings to replace, by dotted key.
+        """
+        return inner.fn(FlowRun.of_deployment(preset, overrides))
+
+    return entrance
 
 
 class _SentenceFilter(logging.Filter):

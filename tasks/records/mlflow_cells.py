@@ -66,8 +66,7 @@ def record_cells(
 
 
 def _model(model: str, stage: Stage, places: Mapping[str, Path | str]) -> dict[str, Any]:
-    """What tells a model apart: its weights and, as far as its checkpoints have a record of it, its training. Of two
-    models that answer together, both."""
+    """What tells a model apart: its weights and, where its checkpoint has a record, its training; of a pair, both."""
     names = split_model(model)
     directories = [place for name in names if isinstance(place := places[name], Path)]
     records = [file for directory in directories if (file := directory / model_card.RECORD).exists()]

@@ -97,7 +97,7 @@ class Tracker:
         return run_id
 
     def record(self, parent: str, results: Sequence[Result]) -> None:
-        """A finished run below `parent` for each result, made when there is none: few requests, as there are many."""
+        """A finished run below `parent` for each result, in few requests; a known label keeps its run."""
         known = self._below(parent)
         for result in results:
             tags, run = {**result.tags, _PARENT: parent}, known.get(result.label)

@@ -1,9 +1,9 @@
-"""What lies where below the runs directory. A stage is a task whose result lies in the stage's own directory,
-`runs/<preset>/<stage>/<key>/`; what presets share lies beside these.
+"""What lies where below the runs directory. A stage is a task with a directory, `runs/<preset>/<stage>/<key>/`; what
+presets share lies beside these.
 
 The key is a hash of everything the stage's output depends on (contents, settings, model fingerprints; never a run id),
-so another setting is another directory, nothing is ever mixed, and nothing finished runs again. Prefect's own cache
-holds the marker of success, a JSON file in that directory: deleting the directory is all it takes to run it again.
+so another setting is another directory and nothing finished runs again. The marker of success is Prefect's cached
+result, a JSON file in that directory: delete the directory to run the stage again.
 """
 
 from __future__ import annotations

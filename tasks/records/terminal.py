@@ -1,5 +1,5 @@
-"""The user's terminal: what is told there. What else this process and its children print can go to a log instead, as
-Prefect, Ray, vLLM and MLflow have more to say than anybody reads who is not looking for an error."""
+"""The user's terminal. What Prefect, Ray, vLLM and MLflow print goes to a log instead; warnings, and lines marked TOLD,
+go to both."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
 
 _output: TextIO | None = None
 _console: Console | None = None
-"""Both lead to the terminal while the standard descriptors lead elsewhere. There is one console, as what it prints must
-not tear the bar that it draws."""
+"""Both lead to the terminal while the standard descriptors lead elsewhere. One console prints and draws the progress
+bar, so that lines do not tear the bar."""
 
 
 def console() -> Console:

@@ -108,10 +108,11 @@ def test_mlflow_holds_pipeline_stages_and_cells(table: pl.DataFrame, runs: Path)
 
 def test_running_it_again_does_nothing_and_says_so(table: pl.DataFrame, runs: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in runs.glob("smoke/**/*") if file.is_file()}
-    again = elastic("run", "pipeline", "--preset", "smoke", runs=runs)
-    assert again.returncode == 0, again.stdout[-6000:]
-    (line,) = again.stdout.splitlines()
-    assert line.startswith("pipeline: done before, nothing to do: /") and line.endswith("/report.html")
+    for preset in ("smoke", str(runs / "smoke" / "settings.toml")):
+        again = elastic("run", "pipeline", "--preset", preset, runs=runs)
+        assert again.returncode == 0, again.stdout[-6000:]
+        (line,) = again.stdout.splitlines()
+        assert line.startswith("pipeline: done before, nothing to do: /") and line.endswith("/report.html")
     assert {file: file.stat().st_mtime_ns for file in runs.glob("smoke/**/*") if file.is_file()} == before
 
 

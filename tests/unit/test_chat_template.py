@@ -37,7 +37,7 @@ def test_a_template_that_drops_thoughts_is_refused_before_data_is_built(
     source = checkpoint(tmp_path / "m", template=DROPS)
     with pytest.raises(UserError, match="with its thought"):
         flow.fn("smollm2-135m", {"warm_start.initial": str(source)})  # type: ignore[attr-defined]
-    assert not list((tmp_path / "runs").glob("smollm2-135m/*"))
+    assert [file.name for file in (tmp_path / "runs").glob("smollm2-135m/*")] == ["settings.toml"]
 
 
 def test_a_dry_run_and_doctor_refuse_it_too(tmp_path: Path) -> None:
