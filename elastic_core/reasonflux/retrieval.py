@@ -1,13 +1,11 @@
 """Which template fits a problem: ReasonFlux's search from chapter to section to template.
 
-Every level is compared by its names alone. The chapter nearest to the query is chosen, of its sections the nearest two,
-and a template of these scores 0.9 times its own similarity plus 0.1 times its section's. Similarity is the cosine. The
-first match is the one that is published; further ones are the runners-up of the same two sections.
+Names alone are compared, by the cosine of their vectors. The chapter nearest to the query is chosen, then the nearest
+two of its sections; a template of these scores 0.9 times its own similarity plus 0.1 times its section's. The first
+match is the published method's; further ones are the runners-up of the same two sections.
 
-Where a level cannot decide, which is frequent under TF-IDF, as a query may share no word with any chapter, the level
-below decides, and in the end the order of names. The order of the library's file never does.
-
-Names and queries become vectors by TF-IDF, which needs nothing, or by a sentence-transformers model by name.
+Where a level cannot decide, as under TF-IDF when a query shares no word with any chapter, the level below decides, and
+in the end the order of names; the order of the library's file never does.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ class Embedder(Protocol):
 
 
 class TfidfEmbedder:
-    """Words of a library's names, weighted by how rare they are in it. Knows nothing of words that are not in it.
+    """Words of a library's names, weighted by how rare they are in it; it ignores all other words.
 
     Raises:
         UserError: when there is no word in the texts.
@@ -76,9 +74,6 @@ class TfidfEmbedder:
 
 class SentenceTransformerEmbedder:
     """A sentence-transformers model, by its name on the hub or its directory.
-
-    Args:
-        trust_remote_code: run the code that comes with the model, which some (jina-embeddings-v3) need.
 
     Raises:
         UserError: when sentence-transformers is not installed or the model cannot be loaded.

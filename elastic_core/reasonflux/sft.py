@@ -1,12 +1,11 @@
-"""ReasonFlux-F1: a reasoning model fine-tuned on trajectories that were written with thought templates at hand.
+"""ReasonFlux-F1: a reasoning model fine-tuned on trajectories that were written with thought templates.
 
-Data in the alpaca form (instruction, input, output) are built like every data set, into conversations; here they become
-rows of token ids with a loss mask, which `elastic_core.training.sft` trains on. The loss falls on the response and its
-end-of-text, and on nothing else.
+Data in the alpaca form (instruction, input, output) are built into conversations like every data set. Here they become
+rows of token ids with a loss mask for `elastic_core.training.sft`; the loss falls on the response and its end-of-text.
 
-Our own correct trajectories become such data too (`alpaca_rows`), as F1 was made from those of Zero: a conversation of
-navigator and solver becomes one thought, their replies without the requests that led them. The model learns to think so
-by itself, from the bare question.
+Our own correct trajectories become such data too (`alpaca_rows`), as F1 was made from Zero's: a conversation of
+navigator and solver becomes one thought, their replies without the requests. The model learns to think so from the bare
+question.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from elastic_core.system.files import replacing, write_text
 from elastic_core.system.fingerprint import sha256_file
 
 FILE_DATASET = "alpaca-file"
-"""What a user's own file is called among the data sets of a run."""
+"""Name of a user's own file among the data sets of a run."""
 _SUFFIXES = (".json", ".jsonl", ".parquet")
 _PIECE_ROWS = 512
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
@@ -86,8 +85,7 @@ class RowsReport:
         return (
             f"{self.num_rows} rows, {self.num_tokens} tokens, {self.num_trained_tokens} of them trained on; "
             f"{self.num_truncated} cut at the cutoff, {self.num_unopened} without a thought, {self.num_unsaid} without "
-            "their system prompt; "
-            f"{self.num_marked} left out for a marker of the chat template in their text"
+            f"their system prompt; {self.num_marked} left out for a marker of the chat template in their text"
         )
 
 
@@ -142,8 +140,8 @@ def _objects(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def kept_lengths(prompt: int, response: int, cutoff: int) -> tuple[int, int]:
-    """Tokens that are kept of a prompt and its response, at most `cutoff` together: whichever is short stays whole, and
-    of two long ones each loses in proportion. LLaMA-Factory's rule, which F1 was trained under."""
+    """Tokens that are kept of a prompt and its response, at most `cutoff` together: a short one stays complete, and two
+    long ones are cut in proportion. LLaMA-Factory's rule, which F1 was trained under."""
     if 2 * response < cutoff:
         room = cutoff
     elif 2 * prompt < cutoff:
@@ -182,14 +180,11 @@ def _ids(tokenizer: Any, texts: list[str]) -> list[list[int]]:
 
 
 def write_rows(conversations: Path, tokenizer: Any, template: Template, cutoff: int, target: Path) -> RowsReport:
-    """Write rows for `elastic_core.training.sft` from built conversations, and their report beside them; what is there
-    already is kept.
+    """Write rows for `elastic_core.training.sft` and their report beside them, unless both are there.
 
     Args:
-        conversations: parquet with a column `messages`: a question and a response each, a system prompt before them or
-            none.
-        tokenizer: the model's, from transformers.
-        template: as `fitting_template` gives it.
+        conversations: parquet with a column `messages`: a question and a response each, perhaps after a system prompt.
+        template: as of `fitting_template`.
 
     Raises:
         UserError: when no row is left, or a conversation that the template refuses.
@@ -262,11 +257,11 @@ def alpaca_rows(
 
 
 def distilled(thinking: str, solution: str, template: ChatTemplate) -> str:
-    """What the model should have written without anybody's requests.
+    """What the model should have written without the requests.
 
     Args:
-        thinking: of a row: a thought, or a conversation in the template's markers, each of whose replies follows a
-            thought that was closed at once.
+        thinking: of a row: a thought, or a conversation in the template's markers, in which a thought that is closed at
+            once precedes every reply.
     """
     turns = [turn.rpartition(THINK_END)[2].strip() for turn in thinking.split(template.end) if THINK_END in turn]
     if not turns:

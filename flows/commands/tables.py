@@ -1,5 +1,5 @@
-"""Trajectory tables put to further use. `elastic regrade TABLE`: graded once more, by the grader as it is now.
-`elastic data distil TABLE`: the correct responses of a strategy as fine-tuning data."""
+"""`elastic regrade TABLE` grades a trajectory table again; `elastic data distil TABLE` makes fine-tuning data of its
+correct responses."""
 
 from __future__ import annotations
 

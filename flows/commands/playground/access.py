@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import secrets
-import socket
 import time
 from collections import deque
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elastic_core.errors import UserError
+from elastic_core.system.network import is_loopback
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -53,15 +53,6 @@ def read_password(file: Path | None) -> str | None:
         where = PASSWORD_VARIABLE if file is None else f"--password-file {file}"
         raise UserError(f"{where}: a password of {len(password)} characters; expected {MIN_PASSWORD} or more")
     return password
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there. Raises UserError when this machine has no such address."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise UserError(f"no address {host!r} on this machine ({error.strerror}); use 127.0.0.1") from None
-    return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
 
 
 def require_password(host: str, password: str | None) -> None:
