@@ -115,9 +115,8 @@ def _concise_steps(problem: Problem, start: int = 0) -> list[str]:
 def solution(problem: Problem, kind: SolutionKind, operations_mentioned: int) -> str:
     """The text after `</think>`, without the end-of-text token.
 
-    Args:
-        operations_mentioned: operations written in the thought's current pass, the last possibly without its result.
-            A continued solution restates that last one; where none was mentioned it derives everything.
+    A continued solution restates the last of the `operations_mentioned` in the thought's current pass, which may lack
+    its result; where none was mentioned it derives everything.
     """
     body = ""
     if kind == "derived" or (kind == "continued" and operations_mentioned == 0):

@@ -1,7 +1,7 @@
 """The miniature task: chains of additions and subtractions, at two levels of difficulty.
 
-A problem is `36+6-4+8=?`, its answer `46`. What makes a chain a good miniature of mathematical reasoning: it cannot
-be answered in one look, every step is easy, and a thought cut anywhere still says exactly how far it came.
+A problem is `36+6-4+8=?`, its answer `46`. A chain is a good miniature of mathematical reasoning: it cannot be answered
+in one look, every step is easy, and a thought cut anywhere still says exactly how far it came.
 
 - The first operand is 10 to 60, every other a single digit; running totals stay within 10..99 (two tokens each).
 - No signed operand occurs twice in a problem, so "the operation after +8" is an unambiguous look-up.
@@ -78,15 +78,7 @@ def _draw_chain(rng: random.Random, num_operands: int) -> Problem | None:
 
 def generate(level: Level, num: int, seed: int, split: Split = "train") -> list[Problem]:
     """Distinct problems of a level, in an order that depends on level, seed and split only: a larger `num` extends the
-    same list. Use "tune" wherever a result decides about the recipe; "evaluation" is for reported numbers only.
-
-    Raises:
-        ValueError: an unknown level or split.
-    """
-    if level not in OPERANDS:
-        raise ValueError(f"unknown miniature level {level!r}: expected one of {', '.join(LEVELS)}")
-    if split not in SPLITS:
-        raise ValueError(f"unknown miniature split {split!r}: expected one of {', '.join(SPLITS)}")
+    same list. Use "tune" wherever a result decides about the recipe; "evaluation" is for reported numbers only."""
     rng = random.Random(f"{DATA_SOURCE}/{split}/{level}/{seed}")
     found: dict[str, Problem] = {}
     while len(found) < num:

@@ -98,11 +98,9 @@ class Guide:
         return (*start, self.markers.think_end)
 
     def has_plan(self, reply: Ids) -> bool:
-        """Whether a plan can be read from the reply."""
         return parse_plan(self.text(reply)) is not None
 
     def num_steps(self, reply: Ids) -> int:
-        """Steps that can be read from the reply."""
         return len(parse_steps(self.text(reply)))
 
     def template(self, prompt: Ids, reply: Ids) -> Template:
@@ -120,11 +118,7 @@ class Guide:
         return _rendered(getattr(self._script, name), step=step, num_steps=num_steps, max_steps=MAX_STEPS)
 
     def turn(self, request: str, ended: bool = False) -> Ids:
-        """A request as it follows the conversation so far, up to where the next reply begins.
-
-        Args:
-            ended: whether the reply before it has its end-of-text.
-        """
+        """A request up to where the next reply begins; `ended` says that the reply before it has its end-of-text."""
         ids = self._turn(request)
         return ids[1:] if ended and ids[0] in self.markers.end_of_text else ids
 
@@ -135,7 +129,6 @@ class Guide:
         return tuple(i for i in ids if i not in self.control)
 
     def text(self, ids: Ids) -> str:
-        """What tokens say."""
         text: str = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
@@ -149,7 +142,7 @@ class Guide:
 
     @cached_property
     def max_forced_tokens(self) -> int:
-        """Most tokens that all requests of one conversation together can have."""
+        """Most tokens of all requests of one conversation together."""
         steps = sum(len(self.turn(self.request(name, MAX_STEPS, MAX_STEPS))) for name in ("instruct", "solve"))
         others = sum(len(self.turn(self.request(name))) for name in ("plan_again", "extract", "extract_again", "final"))
         longest = max(len(self.turn(self.adjust(template))) for template in self._library.values())

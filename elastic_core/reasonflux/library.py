@@ -30,7 +30,6 @@ DATASET = "reasonflux-templates"
 """The published library's name among the data sets."""
 
 SLUG_LENGTH = 48
-"""Most characters of a name that its id repeats."""
 
 FIELDS = {
     "chapter": "chapter",
@@ -120,10 +119,7 @@ def load_own(own: Path) -> dict[str, Template]:
 
 
 def add_own(file: Path, own: Path) -> tuple[int, int]:
-    """Keep the templates of a file among the user's, in JSONL; those of the same id are replaced.
-
-    Returns:
-        How many were added, and how many replaced.
+    """Keep the templates of a file among the user's, in JSONL, and count those that were added and replaced.
 
     Raises:
         UserError: when the file is broken, or two of its templates share chapter, section and name.
@@ -181,7 +177,6 @@ def _lines(file: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _document(file: Path) -> Iterator[tuple[str, Any]]:
-    """Position and content of every template, chapter and section included."""
     document = _parse(_decoded(file), str(file))
     if isinstance(document, list):
         for position, fields in enumerate(document, 1):

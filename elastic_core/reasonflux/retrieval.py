@@ -53,11 +53,7 @@ class Embedder(Protocol):
 
 
 class TfidfEmbedder:
-    """Words of a library's names, weighted by how rare they are in it; it ignores all other words.
-
-    Raises:
-        UserError: when there is no word in the texts.
-    """
+    """Words of a library's names, weighted by how rare they are in it. Raises UserError when the names have no word."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -73,11 +69,7 @@ class TfidfEmbedder:
 
 
 class SentenceTransformerEmbedder:
-    """A sentence-transformers model, by its name on the hub or its directory.
-
-    Raises:
-        UserError: when sentence-transformers is not installed or the model cannot be loaded.
-    """
+    """A sentence-transformers model, by its name on the hub or its directory. Raises UserError when it is not there."""
 
     def __init__(self, model: str, trust_remote_code: bool = False) -> None:
         try:
@@ -114,7 +106,7 @@ def versioned(model: str) -> str:
 
 
 class Match(NamedTuple):
-    """A template found, with the similarities (cosines) that its score is made of."""
+    """A template found; its score is made of the similarities (cosines)."""
 
     template: Template
     score: float
@@ -123,12 +115,7 @@ class Match(NamedTuple):
 
 
 class Retriever:
-    """Searches one library.
-
-    Args:
-        library: templates by id, at least one.
-        cache: where embeddings of the library's names are kept; None embeds them each time.
-    """
+    """Searches one library. Embeddings of its names are kept in `cache`; None embeds them each time."""
 
     def __init__(self, library: Mapping[str, Template], embedder: Embedder, cache: Path | None = None) -> None:
         self._embedder = embedder
@@ -175,7 +162,6 @@ class Retriever:
 
 
 def score(template_similarity: float, section_similarity: float) -> float:
-    """What a template of the chosen sections is ranked by."""
     return round(TEMPLATE_WEIGHT * template_similarity + SECTION_WEIGHT * section_similarity, DECIMALS)
 
 
@@ -188,11 +174,7 @@ def level_names(library: Mapping[str, Template]) -> list[str]:
 def build_retriever(
     library: Mapping[str, Template], embedder: str, *, cache: Path, trust_remote_code: bool = False
 ) -> Retriever:
-    """A retriever by the name of its embedder, "tfidf" or that of a sentence-transformers model.
-
-    Raises:
-        UserError: when the embedder cannot be had.
-    """
+    """A retriever by its embedder's name, "tfidf" or a sentence-transformers model's. Raises UserError without it."""
     if embedder == TFIDF:
         # Made of the library's names within milliseconds; nothing to keep.
         return Retriever(library, TfidfEmbedder(level_names(library)))

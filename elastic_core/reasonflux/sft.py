@@ -38,7 +38,6 @@ _PIECE_ROWS = 512
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 """How alpaca files say that a row has no value."""
 ROWS = pl.Schema({"input_ids": pl.List(pl.Int32), "loss_mask": pl.List(pl.Int8)})
-"""What `elastic_core.training.sft.TokenRows` reads."""
 _BETWEEN_REPLIES = "\n\n"
 TABLE_COLUMNS = ("benchmark", "problem", "strategy", "grade_status", "thinking", "solution")
 """Of the trajectory table that is distilled."""
@@ -65,11 +64,10 @@ class RowsReport:
     """What became of the conversations.
 
     Attributes:
-        num_rows: written.
-        num_truncated: of these, longer than the cutoff, and therefore without end-of-text.
-        num_unopened: of these, without the thought that the template's generation prompt opens.
-        num_marked: left out, as their text holds a marker of the template.
-        num_tokens, num_trained_tokens: of the rows written, and of these those that the loss falls on.
+        num_truncated: rows longer than the cutoff, and therefore without end-of-text.
+        num_unopened: rows without the thought that the template's generation prompt opens.
+        num_marked: conversations left out, as their text holds a marker of the template.
+        num_trained_tokens: tokens that the loss falls on.
         num_unsaid: rows without their system prompt, for which the template has no place.
     """
 
@@ -90,11 +88,10 @@ class RowsReport:
 
 
 def file_dataset(file: Path) -> Dataset:
-    """A user's own file in the alpaca form, as a data set that is built like those of the registry: rows that overlap
-    with a benchmark are left out of it, too.
+    """A user's own file in the alpaca form, as a data set that is built like those of the registry.
 
     Raises:
-        UserError: when there is no such file, or none of a format that is read.
+        UserError: when there is no such file, or its format is unknown.
     """
     if not file.is_file():
         raise UserError(
@@ -153,11 +150,7 @@ def kept_lengths(prompt: int, response: int, cutoff: int) -> tuple[int, int]:
 
 
 def encode(tokenizer: Any, template: Template, exchanges: Sequence[Exchange], cutoff: int) -> list[Row]:
-    """Rows of questions with their responses. What is too long loses its end.
-
-    Args:
-        cutoff: tokens of a row at most.
-    """
+    """Rows of at most `cutoff` tokens. Questions and responses that are too long lose their end."""
     given, learnt = zip(*(template.exchange(*each) for each in exchanges), strict=True)
     prompts, responses = _ids(tokenizer, list(given)), _ids(tokenizer, list(learnt))
     rows = []
@@ -224,15 +217,12 @@ def _exchange(conversation: list[dict[str, str]]) -> Exchange:
 def alpaca_rows(
     rows: pl.DataFrame, questions: Mapping[tuple[str, str], str], template: ChatTemplate, strategy: str
 ) -> list[dict[str, str]]:
-    """An alpaca row for every distinct correct response.
+    """An alpaca row (instruction: the question, input: empty, output) for every distinct correct response.
 
     Args:
         rows: `TABLE_COLUMNS` of a trajectory table.
         questions: the whole prompt of each (benchmark, problem).
-        template: of the model that wrote them, and is to be fine-tuned.
-
-    Returns:
-        instruction (the question), input (empty) and output (thought and solution).
+        template: of the model that wrote the responses.
 
     Raises:
         UserError: when no row is correct.

@@ -53,17 +53,8 @@ def serve(
     port: int,
     further: Sequence[str],
 ) -> int:
-    """Run vLLM's server until SIGINT or SIGTERM: then responses under way end, and a second signal ends them at once.
-
-    Args:
-        model, budget, host, port, further: as of `command`.
-
-    Returns:
-        Its exit status; never 0 when it ended without a signal.
-
-    Raises:
-        UserError: on wrong input.
-    """
+    """Run the server of `command` until SIGINT or SIGTERM: then responses under way end, and a second signal ends them
+    at once. Return its exit status, never 0 when it ended without a signal."""
     require_free_port(host, port, "server", "--port")
     started = command(preset, overrides, model, budget=budget, host=host, port=port, further=further)
     click.echo(f"serving {started.name} at http://{reachable(host)}:{port}/v1; Ctrl-C stops it")
@@ -103,7 +94,7 @@ def command(
     port: int,
     further: Sequence[str],
 ) -> Command:
-    """What is to run.
+    """The command that serves a model.
 
     Args:
         model: as `choose_model`.

@@ -25,7 +25,6 @@ def regrade_table(directory: Path, data: Path | None) -> str:
     generates nothing and records them in MLflow.
 
     Args:
-        directory: of a trajectory table.
         data: directory of built data sets; None looks for those that the table was made with, below its runs directory.
 
     Raises:
@@ -71,14 +70,7 @@ def _next(table: SweepTable) -> str:
 
 
 def problems_of(table: SweepTable, data: Path | None) -> dict[str, dict[str, Problem]]:
-    """The problems of a table's benchmarks, by id.
-
-    Args:
-        data: as in `regrade_table`.
-
-    Raises:
-        UserError: when they are not there.
-    """
+    """The problems of a table's benchmarks, by id; `data` as in `regrade_table`. Raises UserError without them."""
     names = list(table.manifest.benchmarks)
     there = {name: data / f"{name}.parquet" for name in names} if data else benchmark_files(table)
     for name in names:
@@ -99,9 +91,8 @@ def distil(directory: Path, strategy: str, chat_template: str, to: Path, data: P
     """Write an alpaca file from the table's correct rows of a strategy, and say what is in it.
 
     Args:
-        directory: of a trajectory table.
         chat_template: of the model that wrote them.
-        data: directory of built data sets; None looks for those that the table was made with.
+        data: as in `regrade_table`.
 
     Raises:
         UserError: when the table or its problems are not there, no row is correct, or `to` exists.
