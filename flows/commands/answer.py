@@ -51,12 +51,7 @@ State = Literal["waiting", "running", "done", "failed"]
 
 @dataclass
 class Loaded:
-    """A model that answers.
-
-    Attributes:
-        resources: what ends with it.
-        users: runs of the playground that need it.
-    """
+    """A model that answers; `users` are runs of the playground that need it."""
 
     name: str
     engine: VllmEngine | HttpEngine
@@ -81,14 +76,8 @@ class Loaded:
 
 
 async def load(models: Models, name: str, share: float = 1.0) -> Loaded:
-    """Start the model's engine, or connect to its server.
-
-    Args:
-        share: of the GPU memory that the preset gives to engines.
-
-    Raises:
-        UserError: in one sentence, whatever failed.
-    """
+    """Start the model's engine, with a share of the GPU memory that the preset gives to engines, or connect to its
+    server. Raises UserError when it cannot be loaded."""
     directory = str(models.directories[name])
     async with AsyncExitStack() as resources:
         try:
@@ -226,11 +215,8 @@ class Attempt:
             self.trajectory = self.follower.so_far()
 
     async def answer(self, problem: Problem, sample: int, loaded: Loaded, thought: Thought, models: Models) -> None:
-        """Draw the response, and grade it if the problem has a truth. What fails is told in `sentence`.
-
-        Raises:
-            EngineLost: when the engine answers no more.
-        """
+        """Draw the response, and grade it if the problem has a truth. A failure is told in `sentence`; only EngineLost
+        is raised."""
         settings = models.settings.sweep
         try:
             strategy = await loaded.strategy(self.strategy, models)

@@ -45,11 +45,7 @@ class Ready(NamedTuple):
 
 
 class Engines:
-    """The engines, each started when it is needed.
-
-    Attributes:
-        at_once: how many there may be; a model behind a server needs none.
-    """
+    """The engines, each started when it is needed, `at_once` at most; a model behind a server needs none."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
@@ -119,7 +115,7 @@ class Engines:
                 await self._idle.wait()
 
     async def _load(self, model: str) -> Loaded:
-        return await load(self._models, model, share=1 / self.at_once)
+        return await load(self._models, model, 1 / self.at_once)
 
 
 def memory_needed(parameters: EngineParameters, model: Path) -> float:
@@ -146,22 +142,17 @@ def memory_for_engines(parameters: EngineParameters) -> float:
 
 
 def num_engines(needed: Sequence[float], room: float) -> int:
-    """As many at once as always fit, each with the same share.
-
-    Args:
-        needed: bytes, of every model that may be chosen.
-        room: bytes.
-    """
+    """How many always fit, each with the same share: `needed` and `room` are bytes."""
     return max(1, min(_MOST_ENGINES, int(room // max(needed))))
 
 
 @dataclass
 class Run:
-    """A request and its answers: tokens that engines drew for it, and tokens answered from an earlier thought.
+    """A request and its answers, strategy by strategy in the order of the models.
 
     Attributes:
-        attempts: those of a strategy follow each other, in the order of the models.
         loaded: models that answer, or did, by name.
+        generated, reused: tokens that engines drew, and tokens that an earlier thought answered.
     """
 
     asked: PageRequest
@@ -215,7 +206,6 @@ class Session:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def begin(self, asked: PageRequest) -> Run:
-        """A run to `perform`."""
         attempts = [
             Attempt(model, strategy, UNLIMITED_BUDGET if strategy == "unconstrained" else asked.budget)
             for strategy in asked.strategies
@@ -224,11 +214,7 @@ class Session:
         return Run(asked, attempts)
 
     async def perform(self, run: Run) -> None:
-        """Answer and grade, to the end.
-
-        Raises:
-            UserError: when the run came to nothing: no engine, too long a wait.
-        """
+        """Answer and grade, to the end. Raises UserError when the run came to nothing."""
         try:
             async with asyncio.timeout(self.parameters.run_seconds):
                 for batch in self.engines.batches(run.asked.models):
@@ -241,12 +227,8 @@ class Session:
             raise UserError(f"stopped after {self.parameters.run_seconds:g} s; ask for smaller budgets") from None
 
     async def follow(self, run: Run) -> AsyncIterator[bool]:
-        """Perform the run, for another thread's loop: again and again False, when the run's attempts tell how far they
-        are, and True at the end. It is cancelled when its caller is.
-
-        Raises:
-            UserError: as `perform`.
-        """
+        """Perform the run, from another thread's loop, and yield False whenever its attempts were brought up to date,
+        True at the end. It is cancelled when its caller is, and raises as `perform`."""
         work = asyncio.ensure_future(self.call(self.perform(run)))
         try:
             while not (await asyncio.wait({work}, timeout=UPDATE_SECONDS))[0]:
