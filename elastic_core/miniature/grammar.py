@@ -146,8 +146,12 @@ def _guided() -> tuple[Any, Markers, Strategy, set[int]]:
 
 
 def guided_chain(problem: Problem, think: int | None, solution: Callable[[int], str]) -> Trajectory:
-    """An ideal conversation of ReasonFlux-Zero about a problem, cut after `think` tokens. `solution` gives the last text
-    from the number of operations that the solver has written."""
+    """An ideal conversation of ReasonFlux-Zero about a problem.
+
+    Args:
+        think: tokens after which navigator and solver are cut; None lets them finish.
+        solution: the last text, from the number of operations that the solver has written.
+    """
     tokenizer, markers, strategy, operations = _guided()
     budget = Budget(think, None)
     prompt = chat_prompt(tokenizer, strategy.prompt(problem.question, budget))

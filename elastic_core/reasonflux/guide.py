@@ -134,7 +134,7 @@ class Guide:
 
     @cached_property
     def control(self) -> frozenset[int]:
-        """Tokens that are no text."""
+        """Tokens that control and say nothing."""
         markers = self.markers
         return frozenset(
             (*self.tokenizer.all_special_ids, markers.think_start, markers.think_end, *markers.end_of_text)
@@ -220,7 +220,7 @@ def question_of(guide: Guide, prompt: Ids) -> str:
     if not text.startswith(before) or not text.endswith(after):
         raise ValueError(
             f"{guide.tokenizer.name_or_path}: a prompt is {text!r} when it is decoded; expected {before!r} before the "
-            f"question and {after!r} after it, or a navigator with another tokenizer cannot be told it"
+            f"question and {after!r} after it, or a navigator with another tokenizer cannot read it"
         )
     return text[len(before) : len(text) - len(after)]
 

@@ -46,7 +46,7 @@ FIELDS = {
 flow are required."""
 
 # "\frac" written into JSON as it is is a form feed and "rac". A backslash and an "n" that begin no LaTeX command are a
-# line break that was escaped twice. Half of a surrogate pair is no character and could not be written again.
+# line break that was escaped twice. Half of a surrogate pair could not be written again.
 _MISWRITTEN = re.compile(r"[\a\b\f\ud800-\udfff]|\t(?=imes|heta|herefore|ext\{)|\\[nt](?![a-z])")
 _MEANT = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\t": "\\t", "\\n": "\n", "\\t": "\t"}
 
@@ -142,7 +142,7 @@ def read_library(file: Path) -> dict[str, Template]:
     """Templates of a file by id, in the order of the file, those of one name together.
 
     A name that repeats within a section gets an ordinal behind its id, by content, so that the order of a file decides
-    no id. An exact copy is no second template.
+    no id. An exact copy is dropped.
 
     Raises:
         UserError: the first entry that is broken, with its position and the reason.

@@ -215,8 +215,8 @@ class Attempt:
             self.trajectory = self.follower.so_far()
 
     async def answer(self, problem: Problem, sample: int, loaded: Loaded, thought: Thought, models: Models) -> None:
-        """Draw the response, and grade it if the problem has a truth. A failure is told in `sentence`; only EngineLost
-        is raised."""
+        """Draw the response, and grade it if the problem has a truth. `sentence` says what failed; only EngineLost is
+        raised."""
         settings = models.settings.sweep
         try:
             strategy = await loaded.strategy(self.strategy, models)

@@ -198,8 +198,8 @@ def finish(attempt: Attempt, trajectory: Trajectory) -> str:
         return attempt.sentence or "drawing"
     think, solution = trajectory.think_tokens, trajectory.solution_tokens
     finishes = (_THINKING.get(trajectory.think_finish, ""), _SOLUTION[trajectory.solution_finish])
-    told = (text.format(think=think, solution=solution, total=think + solution) for text in finishes)
-    return "; ".join(part for part in (*told, attempt.sentence) if part)
+    finished = (text.format(think=think, solution=solution, total=think + solution) for text in finishes)
+    return "; ".join(part for part in (*finished, attempt.sentence) if part)
 
 
 def pieces(tokenizer: Any, markers: Markers, trajectory: Trajectory) -> list[Piece]:

@@ -1,4 +1,4 @@
-"""`elastic data`: look at data sets, fetch them, add one's own. Only click is imported here, see `flows.commands`."""
+"""`elastic data`: look at data sets, fetch them, add your own. Imports at the top are light, see `flows.commands.cli`."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tasks.records.stage_directory import TABLE, benchmark_files, open_table, pr
 def regrade_table(directory: Path, data: Path | None) -> str:
     """Grade a table again and say what changed.
 
-    A sweep whose grades change is no longer finished, nor is another one that has these rows: running it again
+    A changed grade makes this sweep, and others with these rows, unfinished: running it again
     generates nothing and records them in MLflow.
 
     Args:

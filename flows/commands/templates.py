@@ -1,5 +1,5 @@
 """`elastic templates`: look into a library of thought templates, search it, add your own. Imports at the top are light,
-see `flows.commands`."""
+see `flows.commands.cli`."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """`elastic playground`: a page to try models under token budgets, models and strategies side by side.
 
-The strategies, the engine and the grader are those of training and sweeps. What is drawn of a sample is remembered, so
-that another budget cuts the same thought.
+It runs the strategies, engine and grader of training and sweeps. It remembers what it drew of a sample, so that another
+budget cuts the same thought.
 
 Promised: loopback only unless there is a password; without one a token in the address, as Jupyter has it; logins no
 faster than a person's; no file of this machine leaves it; bounded input, concurrency and time; model text is shown as
-text; nothing is asked of any other host. Not promised: encryption (put a proxy in front that adds TLS), and protection
-of the engine against those who know the password.
+text; no request goes to another host. Not promised: encryption (put a proxy with TLS in front), and protection of the
+engine against those who know the password.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class PlaygroundParameters:
 
 
 _FAREWELL_SECONDS = 2
-"""What open pages, which hold a connection for ever, and an engine that holds its thread while it starts get each."""
+"""To close, for open pages, each of which holds a connection, and for an engine that holds its thread."""
 
 
 def run(

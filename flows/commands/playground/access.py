@@ -39,7 +39,7 @@ def read_password(file: Path | None) -> str | None:
     """The first line of the file, or without a file what the environment says; None without either.
 
     Raises:
-        UserError: when it cannot be read or is too short to keep anybody out.
+        UserError: when it cannot be read or is too short.
     """
     try:
         password = os.environ.get(PASSWORD_VARIABLE, "") if file is None else file.read_text().partition("\n")[0]
@@ -87,8 +87,8 @@ class Logins:
 
 
 class Guard:
-    """Refuses, before anybody reads them: requests without the token, with too large a body, for files, and logins too
-    fast to be a person's; adds security headers.
+    """Refuses, before the application reads them, requests without the token, with too large a body, or for files, and
+    logins too fast for a person; adds security headers.
 
     Args:
         max_body: bytes.
