@@ -1,4 +1,4 @@
-"""`elastic data`: look at data sets, fetch them, add your own. Imports at the top are light, see `flows.commands.cli`."""
+"""`elastic data`: look at data sets, fetch them, add your own. Imports on top are light, see `flows.commands.cli`."""
 
 from __future__ import annotations
 
