@@ -62,9 +62,8 @@ def test_models_have_names_for_people(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_names_are_in_the_order_of_the_page_and_at_least_one() -> None:
     assert choices.read_names(["trained", "base"], {"base": 1, "trained": 2}, "model") == ("base", "trained")
-    for none in ([], None):
-        with pytest.raises(UserError, match="no strategy is chosen"):
-            choices.read_names(none, STRATEGY_NAMES, "strategy")
+    with pytest.raises(UserError, match="no strategy is chosen"):
+        choices.read_names([], STRATEGY_NAMES, "strategy")
 
 
 def test_an_effort_level_is_the_budget_that_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
