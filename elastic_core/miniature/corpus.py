@@ -1,34 +1,20 @@
 """The warm-start corpus: a curriculum of solved problems, in the order in which they must be trained on.
 
-What the base has to learn, besides arithmetic: to think at length and never to stop early, and yet to make the best of
-a thought that was cut. So many examples have their thought cut at a random point, with **no loss on the tokens that end
-a cut thought**. Stages follow one another; within a stage examples are drawn independently, so corpus order is training
-order and nothing is shuffled or bucketed by length afterwards.
+The base has to learn, besides arithmetic, to think at length and never to stop early, and yet to make the best of a
+thought that was cut. So many examples have their thought cut at a random point, with **no loss on the tokens that end a
+cut thought**. Corpus order is training order: nothing is shuffled or bucketed by length afterwards.
 """
 
 import random
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from elastic_core.miniature import grammar
-from elastic_core.miniature.grammar import GuidedChains, SolutionKind, Style
+from elastic_core.miniature.grammar import SolutionKind, Style
 from elastic_core.miniature.problems import Problem, draw_problem
-from elastic_core.miniature.tokenizer import (
-    ASSISTANT,
-    BOS,
-    END_THINK,
-    EOS,
-    NEWLINE,
-    OPERATIONS,
-    THINK,
-    USER,
-    pieces_pattern,
-    vocabulary,
-)
+from elastic_core.miniature.tokenizer import END_THINK, EOS, NEWLINE, OPERATIONS, encode, prompt_ids, vocabulary
 from elastic_core.system.files import replacing
 
 STYLES: tuple[Style, ...] = ("verbose", "medium", "concise")
@@ -134,21 +120,6 @@ class Example(NamedTuple):
     guided: bool = False
 
 
-_PIECES = re.compile(pieces_pattern())
-
-
-def encode(text: str) -> list[int]:
-    """Token ids of a text, as the tokenizer gives them, some fifty times faster."""
-    ids = vocabulary()
-    return [ids[piece] for piece in _PIECES.findall(text)]
-
-
-def prompt_ids(question: str) -> list[int]:
-    """The chat template applied to a question, generation prompt included: ends in `<think>`."""
-    ids = vocabulary()
-    return [ids[BOS], ids[USER], *encode(question), ids[ASSISTANT], ids[THINK]]
-
-
 def examples(recipe: Recipe) -> Iterator[Example]:
     """The corpus in training order."""
     rng = random.Random(f"miniature/corpus/{recipe.seed}")
@@ -188,16 +159,16 @@ def _example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem)
 
 def _guided_example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem) -> Example:
     """A conversation, cut anywhere at the stage's rate; all that was forced bears no loss."""
-    chains, num_operations = _guided_chains(), len(problem.operations)
+    num_operations = len(problem.operations)
     kinds: list[SolutionKind] = []
 
     def solution(num_solved: int) -> str:
         kinds.append(_draw_kind(rng, recipe, stage, problem, finished=num_solved == num_operations))
         return grammar.solution(problem, kinds[-1], num_solved)
 
-    whole = chains.run(problem, None, lambda num_solved: grammar.solution(problem, "direct", num_solved))
+    whole = grammar.guided_chain(problem, None, lambda num_solved: grammar.solution(problem, "direct", num_solved))
     cut = rng.random() < stage.cut
-    run = chains.run(problem, rng.randrange(whole.think_tokens) if cut else None, solution)
+    run = grammar.guided_chain(problem, rng.randrange(whole.think_tokens) if cut else None, solution)
     return Example(
         input_ids=[*run.prompt_ids, *run.response_ids],
         loss_mask=[0] * len(run.prompt_ids) + [int(not forced) for forced in run.forced],
@@ -207,11 +178,6 @@ def _guided_example(rng: random.Random, recipe: Recipe, stage: Stage, problem: P
         cut=cut,
         guided=True,
     )
-
-
-@cache
-def _guided_chains() -> GuidedChains:
-    return GuidedChains(encode)
 
 
 def _draw_operands(rng: random.Random, stage: Stage, progress: float) -> int:

@@ -20,8 +20,8 @@ Under ReasonFlux-Zero it is navigator and solver, whose ideal replies about `36+
     instructed  +2-4+7-1                    then    +1
     solved      36+2=38-4=34+7=41-1=40.     then    40+1=41.
 
-The conversation around them is the strategy's own, so that training data are what the strategy will show the model. A
-plan's words are those of the names in the miniature's library, which are searched by them.
+The strategy itself writes the conversation around them, so that training data are what it will show the model. A plan's
+words are those of the names in the miniature's library, which they are searched by.
 
 Everything is text whose pieces are tokens (see `tokenizer.py`), so lengths here are lengths in tokens.
 """
@@ -32,16 +32,26 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from elastic_core.budget import Budget
 from elastic_core.miniature.problems import Problem
-from elastic_core.miniature.tokenizer import BOXED, END_BOXED, EOS, FINAL_ANSWER, NEWLINE, OPERATIONS, build_tokenizer
-from elastic_core.models.special_tokens import chat_prompt, resolve_markers
+from elastic_core.miniature.tokenizer import (
+    BOXED,
+    END_BOXED,
+    EOS,
+    FINAL_ANSWER,
+    NEWLINE,
+    OPERATIONS,
+    build_tokenizer,
+    encode,
+)
+from elastic_core.models.special_tokens import Markers, chat_prompt, resolve_markers
 from elastic_core.reasonflux.guide import Plan
 from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
-from elastic_core.strategies.base import Completion, Finish, Sampling
+from elastic_core.strategies.base import Completion, Finish, Sampling, Strategy
 from elastic_core.strategies.reasonflux_zero import SOLVER, TemplateParameters, Templates
 from elastic_core.trajectory import Trajectory
 
@@ -105,9 +115,8 @@ def _concise_steps(problem: Problem, start: int = 0) -> list[str]:
 def solution(problem: Problem, kind: SolutionKind, operations_mentioned: int) -> str:
     """The text after `</think>`, without the end-of-text token.
 
-    Args:
-        operations_mentioned: operations written in the thought's current pass, the last possibly without its result.
-            A continued solution restates that last one; where none was mentioned it derives everything.
+    A continued solution restates the last of the `operations_mentioned` in the thought's current pass, which may lack
+    its result; where none was mentioned it derives everything.
     """
     body = ""
     if kind == "derived" or (kind == "continued" and operations_mentioned == 0):
@@ -125,47 +134,42 @@ def draw_rechecks(rng: random.Random, style: Style, weights: tuple[float, float,
     return int(style == "medium" and rng.random() < 0.3)
 
 
-class GuidedChains:
-    """Ideal runs of ReasonFlux-Zero on the miniature's problems, cut wherever one likes.
+@cache
+def _guided() -> tuple[Any, Markers, Strategy, set[int]]:
+    """Tokenizer, its markers, ReasonFlux-Zero with the miniature's library, and the tokens of operations."""
+    tokenizer = build_tokenizer()
+    markers = resolve_markers(tokenizer)
+    parameters = TemplateParameters(library="miniature", wording="miniature")
+    # TF-IDF keeps nothing in a cache.
+    strategy = Templates(read_library(MINIATURE_FILE), parameters, cache=Path()).strategy(tokenizer, markers)
+    return tokenizer, markers, strategy, {token for operation in OPERATIONS for token in encode(operation)}
+
+
+def guided_chain(problem: Problem, think: int | None, solution: Callable[[int], str]) -> Trajectory:
+    """An ideal conversation of ReasonFlux-Zero about a problem.
 
     Args:
-        encode: token ids of a text.
+        think: tokens after which navigator and solver are cut; None lets them finish.
+        solution: the last text, from the number of operations that the solver has written.
     """
-
-    def __init__(self, encode: Callable[[str], list[int]]) -> None:
-        self._encode = encode
-        self._tokenizer = build_tokenizer()
-        self._markers = resolve_markers(self._tokenizer)
-        parameters = TemplateParameters(library="miniature", wording="miniature")
-        # TF-IDF keeps nothing in a cache.
-        templates = Templates(read_library(MINIATURE_FILE), parameters, cache=Path())
-        self._strategy = templates.strategy(self._tokenizer, self._markers)
-        self._operations = {token for operation in OPERATIONS for token in encode(operation)}
-
-    def run(self, problem: Problem, think: int | None, solution: Callable[[int], str]) -> Trajectory:
-        """The conversation about a problem.
-
-        Args:
-            think: tokens after which navigator and solver are cut; None lets them finish.
-            solution: the final text, from the number of operations that the solver has written.
-        """
-        budget = Budget(think, None)
-        prompt = chat_prompt(self._tokenizer, self._strategy.prompt(problem.question, budget))
-        rollout = self._strategy.decode(prompt, budget, self._markers, Sampling())
-        replies = _replies(problem)
-        request = next(rollout)
-        solved = 0
-        while True:
-            # Only the final answer is without a limit.
-            text = solution(solved) if request.max_tokens is None else next(replies)
-            tokens = tuple(self._encode(text + EOS)[: request.max_tokens])
-            if request.role == SOLVER:
-                solved += sum(token in self._operations for token in tokens)
-            try:
-                request = rollout.send(Completion(tokens, Finish.STOP))
-            except StopIteration as stop:
-                trajectory: Trajectory = stop.value
-                return trajectory
+    tokenizer, markers, strategy, operations = _guided()
+    budget = Budget(think, None)
+    prompt = chat_prompt(tokenizer, strategy.prompt(problem.question, budget))
+    rollout = strategy.decode(prompt, budget, markers, Sampling())
+    replies = _replies(problem)
+    request = next(rollout)
+    solved = 0
+    while True:
+        # Only the final answer is without a limit.
+        text = solution(solved) if request.max_tokens is None else next(replies)
+        tokens = tuple(encode(text + EOS)[: request.max_tokens])
+        if request.role == SOLVER:
+            solved += sum(token in operations for token in tokens)
+        try:
+            request = rollout.send(Completion(tokens, Finish.STOP))
+        except StopIteration as stop:
+            trajectory: Trajectory = stop.value
+            return trajectory
 
 
 def _replies(problem: Problem) -> Iterator[str]:

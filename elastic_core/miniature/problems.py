@@ -1,7 +1,7 @@
 """The miniature task: chains of additions and subtractions, at two levels of difficulty.
 
-A problem is `36+6-4+8=?`, its answer `46`. What makes a chain a good miniature of mathematical reasoning: it cannot
-be answered in one look, every step is easy, and a thought cut anywhere still says exactly how far it came.
+A problem is `36+6-4+8=?`, its answer `46`. A chain is a good miniature of mathematical reasoning: it cannot be answered
+in one look, every step is easy, and a thought cut anywhere still says exactly how far it came.
 
 - The first operand is 10 to 60, every other a single digit; running totals stay within 10..99 (two tokens each).
 - No signed operand occurs twice in a problem, so "the operation after +8" is an unambiguous look-up.

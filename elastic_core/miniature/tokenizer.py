@@ -1,8 +1,8 @@
 """The miniature's tokenizer: one token per word, per digit, per signed operand, per marker.
 
-Every token is a literal piece of text, and a text is read greedily, longest piece first, so decoding is plain
-concatenation and encoding what the corpus decodes to gives the same ids back. Besides the words of the warm-start
-corpus the vocabulary holds every printable ASCII character: no prompt has an unknown token, an untrained one at worst.
+Every token is a literal piece of text, and a text is read greedily, longest piece first, so decoding concatenates, and
+encoding what the corpus decodes to gives the same ids. Besides the words of the warm-start corpus the vocabulary holds
+every printable ASCII character: a prompt has untrained tokens at worst, never an unknown one.
 
 `<think>` and `</think>` are not "special" in Hugging Face's sense, so they survive `skip_special_tokens`.
 """
@@ -32,18 +32,8 @@ WORDS = (
     # Prompts: L1's length requests, and the request for a boxed answer.
     *(" Think", " for", " maximum", " tokens", " and", " output", " final", " within"),
     # Thought templates: a navigator's plan, and what navigator and solver are asked for.
-    *(
-        "category: ",
-        "direction: ",
-        "method: ",
-        "knowledge: ",
-        "flow: ",
-        "template: ",
-        "plan",
-        "solve",
-        "steps",
-        " steps",
-    ),
+    *("category: ", "direction: ", "method: ", "knowledge: ", "flow: ", "template: "),
+    *("plan", "solve", "steps", " steps"),
     *("Easy chain", "Hard chain", "more plus", "more minus", "output", " at once"),
     *("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"),
 )
@@ -75,6 +65,23 @@ def pieces_pattern() -> str:
 def _escape(piece: str) -> str:
     # re.escape writes "\ " and "\<newline>", which Oniguruma, the engine inside `tokenizers`, reads literally too.
     return re.escape(piece).replace("\\\n", "\\n")
+
+
+@cache
+def _pieces() -> re.Pattern[str]:
+    return re.compile(pieces_pattern())
+
+
+def encode(text: str) -> list[int]:
+    """Token ids of a text, as the tokenizer gives them, some fifty times faster."""
+    ids = vocabulary()
+    return [ids[piece] for piece in _pieces().findall(text)]
+
+
+def prompt_ids(question: str) -> list[int]:
+    """The chat template applied to a question, generation prompt included: ends in `<think>`."""
+    ids = vocabulary()
+    return [ids[BOS], ids[USER], *encode(question), ids[ASSISTANT], ids[THINK]]
 
 
 def build_tokenizer() -> "PreTrainedTokenizerFast":

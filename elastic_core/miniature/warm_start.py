@@ -26,16 +26,11 @@ MICRO_BATCH_TOKENS = 400
 def prepare(
     work_dir: Path, output_dir: Path, recipe: Recipe | None = None, num_batches: int | None = None
 ) -> "WarmStart":
-    """Write the initial model and the corpus under `work_dir`, and describe the training run that makes the base.
-
-    What is there already is kept: both are functions of the recipe, and a different one is refused by the run's record.
+    """Write the initial model and the corpus under `work_dir` unless they are there, and describe the training run.
 
     Args:
         recipe: defaults to that of the shipped base; its seed also initialises the model.
         num_batches: shorten every stage in proportion to this many steps in all, for tests.
-
-    Raises:
-        ValueError: `num_batches` leaves a stage without a step.
     """
     from elastic_core.training.sft_parameters import WarmStart
 

@@ -1,12 +1,12 @@
 """A question and its response as the text that a model is fine-tuned on, by a template that is chosen by name.
 
-Fine-tuning under one template and asking under another is the known cause of failed reproductions of ReasonFlux-F1 (its
-published command says `qwen` where the model's own form is `deepseekr1`), so a template is held against the model's
-tokenizer before anything is trained.
+Fine-tuning under one template and generating under another is the known cause of failed reproductions of ReasonFlux-F1
+(its published command says `qwen` where the model's own form is `deepseekr1`), so a template is checked against the
+model's tokenizer before a training.
 
-The rendering is that of the model's official chat template with one difference: the response is kept whole. Official
-templates of reasoning models drop the thought of a finished turn, as the next turn does without; here it is the target.
-Where the official template keeps it, it can be taken as it is (`OwnTemplate`), system prompts included.
+The rendering is the official chat template's with one difference: the response keeps its thought, which official
+templates of reasoning models drop. Where the official one keeps it, it can be used directly (`OwnTemplate`), system
+prompts included.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from elastic_core.errors import UserError
 from elastic_core.models.special_tokens import chat_text
 
 OWN = "own"
-"""What this template is called beside those of CHAT_TEMPLATES."""
+"""Name of the tokenizer's own template, beside those of CHAT_TEMPLATES."""
 _THOUGHT = "<think>\nOne and one.\n</think>\n\n"
 _RESPONSE = f"{_THOUGHT}It is two."
 """Stands for any response: in a rendering, what precedes it is the prompt."""
@@ -31,8 +31,8 @@ class ChatTemplate:
     Attributes:
         end: the end-of-text token, part of the target.
         markers: pieces that must be single tokens; a text that holds one of them would be read as another exchange.
-        opening, closing: around the thought, as the model writes them. The official generation prompt may hold the
-            opening beyond ours; a response that has a thought begins with it.
+        opening, closing: around the thought, as the model writes them. The official generation prompt may end in the
+            opening; a response with a thought begins with it.
     """
 
     name: str
@@ -86,14 +86,7 @@ CHAT_TEMPLATES = {
 
 
 def require_fit(template: ChatTemplate, tokenizer: Any) -> None:
-    """Nothing, when the tokenizer's model reads the template as its own.
-
-    Args:
-        tokenizer: a transformers tokenizer with a chat template.
-
-    Raises:
-        UserError: a marker that is not one token, another end-of-text, or another rendering of a question.
-    """
+    """Raises UserError on a marker that is not one token, another end-of-text, or another rendering of a question."""
     misfit = f'the chat template "{template.name}" is not that of {tokenizer.name_or_path}'
     advice = f"choose the model's own among {', '.join(CHAT_TEMPLATES)}, or own"
     for marker in template.markers:
@@ -115,7 +108,6 @@ class OwnTemplate:
     """As `ChatTemplate`, written by the tokenizer.
 
     Attributes:
-        end: the end-of-text token, part of the target.
         markers: special tokens of the rendering; a text that holds one of them would be read as another exchange.
         opening: what the generation prompt holds beyond the prompt of a finished exchange, as in templates that open
             the thought; a response that has a thought begins with it.
@@ -128,20 +120,12 @@ class OwnTemplate:
     takes_system: ClassVar[bool] = True
 
     def prompt(self, question: str, system: str = "") -> str:
-        """Everything before the response.
-
-        Raises:
-            UserError: when the template has no place for a system prompt, or refuses the question.
-        """
+        """Everything before the response. Raises UserError when the template refuses the conversation."""
         return _rendered(self.tokenizer, question, system).rpartition(_RESPONSE)[0]
 
     def exchange(self, question: str, response: str, system: str = "") -> tuple[str, str]:
-        """What is given, and what is learnt. The opening of a generation prompt is given here too: it is never the
-        model's to write.
-
-        Raises:
-            UserError: as `prompt`.
-        """
+        """As `ChatTemplate.exchange`, raising as `prompt`. The opening of a generation prompt is given too: the model
+        never writes it."""
         given = self.opening if response.startswith(self.opening) else ""
         return self.prompt(question, system) + given, response.removeprefix(given) + self.end
 
@@ -150,14 +134,10 @@ Template = ChatTemplate | OwnTemplate
 
 
 def fitting_template(name: str, tokenizer: Any) -> Template:
-    """The chat template of a name, which the tokenizer's model reads as its own.
-
-    Args:
-        name: one of CHAT_TEMPLATES, or "own".
-        tokenizer: a transformers tokenizer with a chat template.
+    """The chat template of a name: one of CHAT_TEMPLATES, or "own".
 
     Raises:
-        UserError: when it is not the model's, or does not tell response from prompt.
+        UserError: when it is not the model's, or does not separate response and prompt.
     """
     if name == OWN:
         return own_template(tokenizer)
@@ -169,8 +149,7 @@ def own_template(tokenizer: Any) -> OwnTemplate:
     """The tokenizer's chat template, after trying it on an exchange whose response has a thought.
 
     Raises:
-        UserError: when the response cannot be separated from the prompt: it is not in the rendering as it was given, it
-            does not follow what generation starts from, or no end-of-text follows it.
+        UserError: when the rendering changes the response, generation starts elsewhere, or no end-of-text follows.
     """
     misfit = f"{tokenizer.name_or_path}: its own chat template cannot be fine-tuned on"
     if not tokenizer.chat_template:

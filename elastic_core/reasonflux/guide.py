@@ -1,13 +1,12 @@
 """The text side of ReasonFlux-Zero: what the strategy asks in token ids is written, searched for and read here.
 
 Navigator and solver share one conversation. A request is a user turn through the model's own chat template, whose
-thought is closed at once, so that the reply says what was asked. Nothing that a model wrote is ever encoded again: its
-tokens stay in the conversation as they are. Only a navigator with other tokens than the solver's has text in between
-(`elastic_core.reasonflux.interpreter`).
+thought is closed at once, so that the reply is the answer alone. Replies are never encoded again: their tokens stay in
+the conversation as they are. Only to a navigator with another tokenizer than the solver's does text pass
+(`Interpreter`).
 
-Replies are read as leniently as their meaning allows. Models are asked for JSON or for "name: value" lines, and write
-either with fences, comments, single quotes, trailing commas, other capitals, missing ends or prose around it. Whatever
-names a field of a plan is taken; nothing here raises.
+Replies are read leniently. Models are asked for JSON or for "name: value" lines, and write either with fences,
+comments, single quotes, trailing commas, other capitals, missing ends or prose around it. Nothing here raises.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elastic_core.models.special_tokens import Markers
+from elastic_core.models.special_tokens import Markers, chat_prompt, chat_text
 from elastic_core.reasonflux.library import Template
 
 if TYPE_CHECKING:
@@ -33,13 +32,13 @@ SCRIPTS = Path(__file__).with_name("scripts")
 
 Ids = tuple[int, ...]
 
-# Stand for the texts of two turns in a rendered conversation.
-_REPLY, _REQUEST = "ELASTIC-REPLY", "ELASTIC-REQUEST"
+# Stand for texts in a rendered conversation.
+_QUESTION, _REPLY, _REQUEST = "ELASTIC-QUESTION", "ELASTIC-REPLY", "ELASTIC-REQUEST"
 
 FIELDS = ("category", "direction", "method", "knowledge", "flow")
 
 MAX_CHARACTERS = 50_000
-"""Of a reply that are read: patterns and parsers must not be slow on whatever a model repeats to its limit."""
+"""Of a reply that are read: a model may repeat text to its limit, and patterns and parsers must stay fast."""
 MAX_STEPS = 16
 """Most steps that a problem is solved in; a longer list is cut off."""
 
@@ -68,27 +67,20 @@ def load_script(name: str) -> Script:
 
 
 class Guide:
-    """Answers what the strategy asks between two replies.
+    """Writes the requests of a conversation and reads its replies.
 
     Args:
-        tokenizer: of the conversation: the solver's, and most often the navigator's too.
+        tokenizer: the solver's, and most often the navigator's too.
         library: the templates that `retriever` searches.
     """
 
     def __init__(
-        self,
-        tokenizer: Any,
-        markers: Markers,
-        library: Mapping[str, Template],
-        retriever: Retriever,
-        script: Script,
+        self, tokenizer: Any, markers: Markers, library: Mapping[str, Template], retriever: Retriever, script: Script
     ) -> None:
         # A copy: one tokenizer must not encode here while another thread decodes with it.
         self.tokenizer = copy.deepcopy(tokenizer)
         self.markers = markers
-        self._library = library
-        self._retriever = retriever
-        self._script = script
+        self._library, self._retriever, self._script = library, retriever, script
         self._retrieved = lru_cache(maxsize=65_536)(self._retrieve)
         self._turn = lru_cache(maxsize=None)(self._encoded_turn)
 
@@ -99,19 +91,16 @@ class Guide:
 
     @cached_property
     def opening(self) -> Ids:
-        """After the first turn: the thought that its generation prompt opens is closed; nothing of a model that has
-        no think markers."""
+        """After the first turn: it closes the thought that the generation prompt opens. Empty without think markers."""
         if not self.markers.thinks:
             return ()
         start = () if self.markers.template_opens_thinking else (self.markers.think_start,)
         return (*start, self.markers.think_end)
 
     def has_plan(self, reply: Ids) -> bool:
-        """Whether a plan can be read from the reply."""
         return parse_plan(self.text(reply)) is not None
 
     def num_steps(self, reply: Ids) -> int:
-        """Steps that can be read from the reply."""
         return len(parse_steps(self.text(reply)))
 
     def template(self, prompt: Ids, reply: Ids) -> Template:
@@ -129,28 +118,23 @@ class Guide:
         return _rendered(getattr(self._script, name), step=step, num_steps=num_steps, max_steps=MAX_STEPS)
 
     def turn(self, request: str, ended: bool = False) -> Ids:
-        """A request as it follows the conversation so far, up to where the next reply begins.
-
-        Args:
-            ended: whether the reply before it has its end-of-text.
-        """
+        """A request up to where the next reply begins; `ended` says that the reply before it has its end-of-text."""
         ids = self._turn(request)
         return ids[1:] if ended and ids[0] in self.markers.end_of_text else ids
 
     def encoded(self, text: str) -> Ids:
-        """A text that no model wrote in these tokens, such as a request, which may come from somebody's library: a
-        control token spelled out in it is left out."""
+        """The tokens of a text from elsewhere, such as a request made of a user's library, without control tokens that
+        it spells out."""
         ids = self.tokenizer.encode(text, add_special_tokens=False)
         return tuple(i for i in ids if i not in self.control)
 
     def text(self, ids: Ids) -> str:
-        """What tokens say."""
         text: str = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
     @cached_property
     def control(self) -> frozenset[int]:
-        """Tokens that are no text."""
+        """Tokens that control and say nothing."""
         markers = self.markers
         return frozenset(
             (*self.tokenizer.all_special_ids, markers.think_start, markers.think_end, *markers.end_of_text)
@@ -158,7 +142,7 @@ class Guide:
 
     @cached_property
     def max_forced_tokens(self) -> int:
-        """Most tokens that all requests of one conversation together can have."""
+        """Most tokens of all requests of one conversation together."""
         steps = sum(len(self.turn(self.request(name, MAX_STEPS, MAX_STEPS))) for name in ("instruct", "solve"))
         others = sum(len(self.turn(self.request(name))) for name in ("plan_again", "extract", "extract_again", "final"))
         longest = max(len(self.turn(self.adjust(template))) for template in self._library.values())
@@ -187,6 +171,62 @@ class Guide:
         before, _, after = rendered.partition(_REPLY)[2].partition(_REQUEST)
         encode = self.tokenizer.encode
         return tuple(encode(before, add_special_tokens=False)), tuple(encode(after, add_special_tokens=False))
+
+
+class Interpreter:
+    """Between a solver and a navigator whose tokenizers differ: text passes from one to the other, as in the published
+    program. Control tokens do not pass: what a navigator thinks becomes plain words.
+
+    The conversation's tokens are the solver's, and with them the row, its budgets and its counts. The navigator reads
+    their text, its own replies too, through its own chat template and tokenizer: both know exactly what the row holds.
+
+    Args:
+        prompt: of the solver.
+
+    Attributes:
+        prefix: the conversation so far in the navigator's tokens.
+
+    Raises:
+        ValueError: as `question_of`.
+    """
+
+    def __init__(self, navigator: Guide, solver: Guide, prompt: Ids) -> None:
+        self.end_of_text = navigator.markers.end_of_text
+        self.prefix: Ids = (*chat_prompt(navigator.tokenizer, question_of(solver, prompt)), *navigator.opening)
+        self._navigator, self._solver = navigator, solver
+
+    def ask(self, request: str) -> None:
+        """Pass a request of the conversation on to the navigator."""
+        self.prefix += self._navigator.turn(request)
+
+    def hear(self, reply: Ids) -> None:
+        """Pass a reply of the conversation on to the navigator."""
+        self.prefix += self._navigator.encoded(_words(self._solver, reply))
+
+    def say(self, reply: Ids) -> Ids:
+        """A navigator's reply in the solver's tokens, with end-of-text where it wrote its own."""
+        end = self._solver.markers.end_of_text[:1] if reply[-1:] and reply[-1] in self.end_of_text else ()
+        return self._solver.encoded(_words(self._navigator, reply)) + end
+
+
+def question_of(guide: Guide, prompt: Ids) -> str:
+    """The user's message in a prompt of the guide's chat template.
+
+    Raises:
+        ValueError: when the tokenizer does not give back what the template writes around it.
+    """
+    before, _, after = chat_text(guide.tokenizer, _QUESTION).partition(_QUESTION)
+    text: str = guide.tokenizer.decode(prompt, clean_up_tokenization_spaces=False)
+    if not text.startswith(before) or not text.endswith(after):
+        raise ValueError(
+            f"{guide.tokenizer.name_or_path}: a prompt is {text!r} when it is decoded; expected {before!r} before the "
+            f"question and {after!r} after it, or a navigator with another tokenizer cannot read it"
+        )
+    return text[len(before) : len(text) - len(after)]
+
+
+def _words(guide: Guide, ids: Ids) -> str:
+    return guide.text(tuple(i for i in ids if i not in guide.control))
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,10 @@
-"""A library of thought templates: what one is, and reading and checking a file of them.
+"""Libraries of thought templates: the published one or the miniature's, joined by the user's own, or just a file.
 
 A template says how problems of one kind are solved, as steps that a navigator can hand out one by one.
 
-Two forms are read. The published one, JSON of {chapter: {section: [template]}}; and a flat one, a JSON list or JSONL of
-templates that name their chapter and section themselves. The published file is irregular: a text may be a list of
-texts, an example an object with keys of its own, names repeat within a section, and some texts went through one
-escaping too many or too few. All of that ends here; see `Template` for what comes out.
+Two forms are read: the published one, JSON of {chapter: {section: [template]}}, and a flat one, a JSON list or JSONL of
+templates that name their chapter and section. The published file is irregular: a text may be a list of texts, an
+example an object, names repeat within a section, and some texts were escaped too often or not at all.
 """
 
 from __future__ import annotations
@@ -19,13 +18,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from elastic_core.errors import UserError, kind_of, nearest
+from elastic_core.system.files import write_text
 
 MINIATURE_FILE = Path(__file__).with_name("miniature.json")
 """The library of the embedded miniature."""
+PUBLISHED, MINIATURE = "reasonflux", "miniature"
+DATASET = "reasonflux-templates"
+"""The published library's name among the data sets."""
 
 SLUG_LENGTH = 48
-"""Most characters of a name that its id repeats."""
 
 FIELDS = {
     "chapter": "chapter",
@@ -38,11 +42,11 @@ FIELDS = {
     "reason_flow": "reason_flow",
     "example_application": "example",
 }
-"""All that a template may have in a file, with the attribute of `Template`. Chapter, section, name, description and
-reason flow it must have."""
+"""Fields of a template in a file, each with its attribute of `Template`. Chapter, section, name, description and reason
+flow are required."""
 
 # "\frac" written into JSON as it is is a form feed and "rac". A backslash and an "n" that begin no LaTeX command are a
-# line break that was escaped twice. Half of a surrogate pair is no character and could not be written again.
+# line break that was escaped twice. Half of a surrogate pair could not be written again.
 _MISWRITTEN = re.compile(r"[\a\b\f\ud800-\udfff]|\t(?=imes|heta|herefore|ext\{)|\\[nt](?![a-z])")
 _MEANT = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\t": "\\t", "\\n": "\n", "\\t": "\t"}
 
@@ -72,7 +76,7 @@ class Template:
 
 
 def stable_id(chapter: str, section: str, name: str) -> str:
-    """What a template is called wherever it stands in its file and whatever its texts say: its name, and a hash."""
+    """A template's id, its name and a hash: independent of its place in a file and of its other texts."""
     slug = re.sub(r"[\W_]+", "-", name.lower())[:SLUG_LENGTH].strip("-")
     digest = hashlib.sha256("\0".join((chapter, section, name)).encode()).hexdigest()[:8]
     return f"{slug}-{digest}" if slug else digest
@@ -83,11 +87,62 @@ def entry(template: Template) -> dict[str, Any]:
     return {field: getattr(template, attribute) for field, attribute in FIELDS.items()}
 
 
+def load_library(name: str, *, own: Path, sources: Path, mirror: Path | None = None) -> dict[str, Template]:
+    """Templates by id.
+
+    Args:
+        name: "reasonflux" (fetched if need be), "miniature", or a file, which is read as it is.
+        own: the file of `add_own`; its templates join a library by name, and replace those of the same id.
+        sources, mirror: as `elastic_core.data.fetch.fetch` takes them.
+
+    Raises:
+        UserError: when there is no such library, or it is broken, or cannot be fetched.
+    """
+    from elastic_core.data.fetch import fetch
+    from elastic_core.data.registry import REGISTRY
+
+    if name == PUBLISHED:
+        published = fetch([REGISTRY[DATASET]], sources=sources, mirror=mirror)[DATASET]
+        return read_library(published.files[0].path) | load_own(own)
+    if name == MINIATURE:
+        return read_library(MINIATURE_FILE) | load_own(own)
+    file = Path(name)
+    if not file.is_file():
+        hint = nearest(name, (PUBLISHED, MINIATURE))
+        raise UserError(f'no library "{name}"{hint}; expected {PUBLISHED}, {MINIATURE} or a JSON or JSONL file')
+    return read_library(file)
+
+
+def load_own(own: Path) -> dict[str, Template]:
+    """The templates that `add_own` has kept, by id."""
+    return read_library(own) if own.is_file() and own.read_bytes().strip() else {}
+
+
+def add_own(file: Path, own: Path) -> tuple[int, int]:
+    """Keep the templates of a file among the user's, in JSONL, and count those that were added and replaced.
+
+    Raises:
+        UserError: when the file is broken, or two of its templates share chapter, section and name.
+    """
+    new = read_library(file)
+    for template in new.values():
+        if template.id != stable_id(template.chapter, template.section, template.name):
+            place = f'chapter "{template.chapter}", section "{template.section}"'
+            raise UserError(f'{file}: {place}: two templates named "{template.name}"; expected different names')
+    own.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(own.with_name(f".{own.name}.lock")):
+        before = load_own(own)
+        lines = (json.dumps(entry(template), ensure_ascii=False) for template in (before | new).values())
+        write_text(own, "".join(f"{line}\n" for line in lines))
+    replaced = len(before.keys() & new.keys())
+    return len(new) - replaced, replaced
+
+
 def read_library(file: Path) -> dict[str, Template]:
     """Templates of a file by id, in the order of the file, those of one name together.
 
     A name that repeats within a section gets an ordinal behind its id, by content, so that the order of a file decides
-    no id. An exact copy is no second template.
+    no id. An exact copy is dropped.
 
     Raises:
         UserError: the first entry that is broken, with its position and the reason.
@@ -122,7 +177,6 @@ def _lines(file: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _document(file: Path) -> Iterator[tuple[str, Any]]:
-    """Position and content of every template, chapter and section included."""
     document = _parse(_decoded(file), str(file))
     if isinstance(document, list):
         for position, fields in enumerate(document, 1):

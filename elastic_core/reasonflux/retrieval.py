@@ -1,13 +1,11 @@
 """Which template fits a problem: ReasonFlux's search from chapter to section to template.
 
-Every level is compared by its names alone. The chapter nearest to the query is chosen, of its sections the nearest two,
-and a template of these scores 0.9 times its own similarity plus 0.1 times its section's. Similarity is the cosine. The
-first match is the one that is published; further ones are the runners-up of the same two sections.
+Names alone are compared, by the cosine of their vectors. The chapter nearest to the query is chosen, then the nearest
+two of its sections; a template of these scores 0.9 times its own similarity plus 0.1 times its section's. The first
+match is the published method's; further ones are the runners-up of the same two sections.
 
-Where a level cannot decide, which is frequent under TF-IDF, as a query may share no word with any chapter, the level
-below decides, and in the end the order of names. The order of the library's file never does.
-
-Names and queries become vectors by TF-IDF, which needs nothing, or by a sentence-transformers model by name.
+Where a level cannot decide, as under TF-IDF when a query shares no word with any chapter, the level below decides, and
+in the end the order of names; the order of the library's file never does.
 """
 
 from __future__ import annotations
@@ -55,11 +53,7 @@ class Embedder(Protocol):
 
 
 class TfidfEmbedder:
-    """Words of a library's names, weighted by how rare they are in it. Knows nothing of words that are not in it.
-
-    Raises:
-        UserError: when there is no word in the texts.
-    """
+    """Words of a library's names, weighted by how rare they are in it. Raises UserError when the names have no word."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -75,14 +69,7 @@ class TfidfEmbedder:
 
 
 class SentenceTransformerEmbedder:
-    """A sentence-transformers model, by its name on the hub or its directory.
-
-    Args:
-        trust_remote_code: run the code that comes with the model, which some (jina-embeddings-v3) need.
-
-    Raises:
-        UserError: when sentence-transformers is not installed or the model cannot be loaded.
-    """
+    """A sentence-transformers model, by its name on the hub or its directory. Raises UserError when it is not there."""
 
     def __init__(self, model: str, trust_remote_code: bool = False) -> None:
         try:
@@ -119,7 +106,7 @@ def versioned(model: str) -> str:
 
 
 class Match(NamedTuple):
-    """A template found, with the similarities (cosines) that its score is made of."""
+    """A template found; its score is made of the similarities (cosines)."""
 
     template: Template
     score: float
@@ -128,12 +115,7 @@ class Match(NamedTuple):
 
 
 class Retriever:
-    """Searches one library.
-
-    Args:
-        library: templates by id, at least one.
-        cache: where embeddings of the library's names are kept; None embeds them each time.
-    """
+    """Searches one library. Embeddings of its names are kept in `cache`; None embeds them each time."""
 
     def __init__(self, library: Mapping[str, Template], embedder: Embedder, cache: Path | None = None) -> None:
         self._embedder = embedder
@@ -180,7 +162,6 @@ class Retriever:
 
 
 def score(template_similarity: float, section_similarity: float) -> float:
-    """What a template of the chosen sections is ranked by."""
     return round(TEMPLATE_WEIGHT * template_similarity + SECTION_WEIGHT * section_similarity, DECIMALS)
 
 
@@ -193,11 +174,7 @@ def level_names(library: Mapping[str, Template]) -> list[str]:
 def build_retriever(
     library: Mapping[str, Template], embedder: str, *, cache: Path, trust_remote_code: bool = False
 ) -> Retriever:
-    """A retriever by the name of its embedder, "tfidf" or that of a sentence-transformers model.
-
-    Raises:
-        UserError: when the embedder cannot be had.
-    """
+    """A retriever by its embedder's name, "tfidf" or a sentence-transformers model's. Raises UserError without it."""
     if embedder == TFIDF:
         # Made of the library's names within milliseconds; nothing to keep.
         return Retriever(library, TfidfEmbedder(level_names(library)))

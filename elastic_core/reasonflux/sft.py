@@ -1,12 +1,11 @@
-"""ReasonFlux-F1: a reasoning model fine-tuned on trajectories that were written with thought templates at hand.
+"""ReasonFlux-F1: a reasoning model fine-tuned on trajectories that were written with thought templates.
 
-Data in the alpaca form (instruction, input, output) are built like every data set, into conversations; here they become
-rows of token ids with a loss mask, which `elastic_core.training.sft` trains on. The loss falls on the response and its
-end-of-text, and on nothing else.
+Data in the alpaca form (instruction, input, output) are built into conversations like every data set. Here they become
+rows of token ids with a loss mask for `elastic_core.training.sft`; the loss falls on the response and its end-of-text.
 
-Our own correct trajectories become such data too (`alpaca_rows`), as F1 was made from those of Zero: a conversation of
-navigator and solver becomes one thought, their replies without the requests that led them. The model learns to think so
-by itself, from the bare question.
+Our own correct trajectories become such data too (`alpaca_rows`), as F1 was made from Zero's: a conversation of
+navigator and solver becomes one thought, their replies without the requests. The model learns to think so from the bare
+question.
 """
 
 from __future__ import annotations
@@ -33,13 +32,12 @@ from elastic_core.system.files import replacing, write_text
 from elastic_core.system.fingerprint import sha256_file
 
 FILE_DATASET = "alpaca-file"
-"""What a user's own file is called among the data sets of a run."""
+"""Name of a user's own file among the data sets of a run."""
 _SUFFIXES = (".json", ".jsonl", ".parquet")
 _PIECE_ROWS = 512
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 """How alpaca files say that a row has no value."""
 ROWS = pl.Schema({"input_ids": pl.List(pl.Int32), "loss_mask": pl.List(pl.Int8)})
-"""What `elastic_core.training.sft.TokenRows` reads."""
 _BETWEEN_REPLIES = "\n\n"
 TABLE_COLUMNS = ("benchmark", "problem", "strategy", "grade_status", "thinking", "solution")
 """Of the trajectory table that is distilled."""
@@ -66,11 +64,10 @@ class RowsReport:
     """What became of the conversations.
 
     Attributes:
-        num_rows: written.
-        num_truncated: of these, longer than the cutoff, and therefore without end-of-text.
-        num_unopened: of these, without the thought that the template's generation prompt opens.
-        num_marked: left out, as their text holds a marker of the template.
-        num_tokens, num_trained_tokens: of the rows written, and of these those that the loss falls on.
+        num_truncated: rows longer than the cutoff, and therefore without end-of-text.
+        num_unopened: rows without the thought that the template's generation prompt opens.
+        num_marked: conversations left out, as their text holds a marker of the template.
+        num_trained_tokens: tokens that the loss falls on.
         num_unsaid: rows without their system prompt, for which the template has no place.
     """
 
@@ -86,17 +83,15 @@ class RowsReport:
         return (
             f"{self.num_rows} rows, {self.num_tokens} tokens, {self.num_trained_tokens} of them trained on; "
             f"{self.num_truncated} cut at the cutoff, {self.num_unopened} without a thought, {self.num_unsaid} without "
-            "their system prompt; "
-            f"{self.num_marked} left out for a marker of the chat template in their text"
+            f"their system prompt; {self.num_marked} left out for a marker of the chat template in their text"
         )
 
 
 def file_dataset(file: Path) -> Dataset:
-    """A user's own file in the alpaca form, as a data set that is built like those of the registry: rows that overlap
-    with a benchmark are left out of it, too.
+    """A user's own file in the alpaca form, as a data set that is built like those of the registry.
 
     Raises:
-        UserError: when there is no such file, or none of a format that is read.
+        UserError: when there is no such file, or its format is unknown.
     """
     if not file.is_file():
         raise UserError(
@@ -142,8 +137,8 @@ def _objects(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def kept_lengths(prompt: int, response: int, cutoff: int) -> tuple[int, int]:
-    """Tokens that are kept of a prompt and its response, at most `cutoff` together: whichever is short stays whole, and
-    of two long ones each loses in proportion. LLaMA-Factory's rule, which F1 was trained under."""
+    """Tokens that are kept of a prompt and its response, at most `cutoff` together: a short one stays complete, and two
+    long ones are cut in proportion. LLaMA-Factory's rule, which F1 was trained under."""
     if 2 * response < cutoff:
         room = cutoff
     elif 2 * prompt < cutoff:
@@ -155,11 +150,7 @@ def kept_lengths(prompt: int, response: int, cutoff: int) -> tuple[int, int]:
 
 
 def encode(tokenizer: Any, template: Template, exchanges: Sequence[Exchange], cutoff: int) -> list[Row]:
-    """Rows of questions with their responses. What is too long loses its end.
-
-    Args:
-        cutoff: tokens of a row at most.
-    """
+    """Rows of at most `cutoff` tokens. Questions and responses that are too long lose their end."""
     given, learnt = zip(*(template.exchange(*each) for each in exchanges), strict=True)
     prompts, responses = _ids(tokenizer, list(given)), _ids(tokenizer, list(learnt))
     rows = []
@@ -182,14 +173,11 @@ def _ids(tokenizer: Any, texts: list[str]) -> list[list[int]]:
 
 
 def write_rows(conversations: Path, tokenizer: Any, template: Template, cutoff: int, target: Path) -> RowsReport:
-    """Write rows for `elastic_core.training.sft` from built conversations, and their report beside them; what is there
-    already is kept.
+    """Write rows for `elastic_core.training.sft` and their report beside them, unless both are there.
 
     Args:
-        conversations: parquet with a column `messages`: a question and a response each, a system prompt before them or
-            none.
-        tokenizer: the model's, from transformers.
-        template: as `fitting_template` gives it.
+        conversations: parquet with a column `messages`: a question and a response each, perhaps after a system prompt.
+        template: as of `fitting_template`.
 
     Raises:
         UserError: when no row is left, or a conversation that the template refuses.
@@ -229,15 +217,12 @@ def _exchange(conversation: list[dict[str, str]]) -> Exchange:
 def alpaca_rows(
     rows: pl.DataFrame, questions: Mapping[tuple[str, str], str], template: ChatTemplate, strategy: str
 ) -> list[dict[str, str]]:
-    """An alpaca row for every distinct correct response.
+    """An alpaca row (instruction: the question, input: empty, output) for every distinct correct response.
 
     Args:
         rows: `TABLE_COLUMNS` of a trajectory table.
         questions: the whole prompt of each (benchmark, problem).
-        template: of the model that wrote them, and is to be fine-tuned.
-
-    Returns:
-        instruction (the question), input (empty) and output (thought and solution).
+        template: of the model that wrote the responses.
 
     Raises:
         UserError: when no row is correct.
@@ -262,11 +247,11 @@ def alpaca_rows(
 
 
 def distilled(thinking: str, solution: str, template: ChatTemplate) -> str:
-    """What the model should have written without anybody's requests.
+    """What the model should have written without the requests.
 
     Args:
-        thinking: of a row: a thought, or a conversation in the template's markers, each of whose replies follows a
-            thought that was closed at once.
+        thinking: of a row: a thought, or a conversation in the template's markers, in which a thought that is closed at
+            once precedes every reply.
     """
     turns = [turn.rpartition(THINK_END)[2].strip() for turn in thinking.split(template.end) if THINK_END in turn]
     if not turns:

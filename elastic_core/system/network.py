@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import random
 import socket
 from collections.abc import Iterator
@@ -77,6 +78,15 @@ def require_free_port(host: str, port: int, service: str, option: str | None = N
                 f"{service} cannot listen on {host} port {port} ({error.strerror}{_owner(port)}): "
                 f"stop what uses it, or choose another port with {option or f'--{service}-port'}"
             ) from error
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there. Raises UserError when this machine has no such address."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise UserError(f"no address {host!r} on this machine ({error.strerror}); use {HOST}") from None
+    return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
 
 
 def reachable(host: str) -> str:

@@ -1,42 +1,47 @@
-"""`elastic ask`: one question in the terminal, its response streaming. Engine, strategies and what is told of a
-response are the playground's."""
+"""`elastic ask`: one question in the terminal, its response streaming. The playground shows responses by it too."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
-from pathlib import Path
+from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elastic_core.budget import Budget
+from elastic_core.data.problems import Problem
+from elastic_core.engines.base import EngineLost
 from elastic_core.errors import UserError
-from elastic_core.trajectory import Trajectory
-from flows.commands.playground import PlaygroundParameters, end_with_signals
-from flows.commands.playground.choices import (
-    Choices,
-    PageRequest,
-    find_choices,
-    read_problem,
-    read_sample,
-    read_strategies,
-)
-from flows.commands.playground.engines import Loaded
-from flows.commands.playground.session import Attempt, Run, Session
-from flows.commands.playground.view import CUT, counts, finish, of, phases
+from elastic_core.models.special_tokens import Markers
+from elastic_core.strategies import STRATEGIES
+from elastic_core.system.processes import end_family
+from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
+from flows.commands.answer import TYPED, UPDATE_SECONDS, Attempt, Loaded, Thought, load, lost
+from flows.runtime.models import Models, choose_model
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-THOUGHT, SOLUTION, FORCED, CUT_STYLE, TOLD = "dim", "default", "black on yellow", "bold red", "cyan"
-"""Styles of rich's. What we wrote is in brackets too, for a terminal without colours."""
-_PATIENCE = PlaygroundParameters(run_seconds=7 * 24 * 3600)
-"""The engine has one user, who can interrupt a request that takes too long."""
+THOUGHT, SOLUTION, FORCED, CUT_STYLE, COUNTS = "dim", "default", "black on yellow", "bold red", "cyan"
+"""Styles of rich's. Forced text is in brackets too, for a terminal without colours."""
+CUT = "✂ cut here"
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """All but tab and newline: a model's text must not move the terminal's cursor."""
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_THINKING = {
+    ThinkFinish.CLOSED: "thinking closed by the model",
+    ThinkFinish.FORCED: "thinking cut after {think} tokens, closed by us",
+    ThinkFinish.END_OF_TEXT: "the model stopped inside its thinking",
+    ThinkFinish.LENGTH: "cut after {total} tokens, inside the thinking",
+}
+_SOLUTION = {
+    SolutionFinish.STOP: "solution ended by the model",
+    SolutionFinish.LENGTH: "solution cut after {solution} tokens",
+    SolutionFinish.NOT_APPLICABLE: "no solution",
+}
 
 
 class Segment(NamedTuple):
@@ -46,6 +51,14 @@ class Segment(NamedTuple):
     style: str
 
 
+class Piece(NamedTuple):
+    """Text of one phase that came from one source."""
+
+    text: str
+    solution: bool
+    forced: bool
+
+
 def ask(
     question: str,
     *,
@@ -53,63 +66,50 @@ def ask(
     overrides: Mapping[str, Any],
     model: str | None,
     strategy: str,
-    budget: str | None,
+    budget: Budget | None,
     sample: int,
     console: Console,
 ) -> None:
     """Answer the question in the terminal.
 
     Args:
-        model: one of the preset's, or as `find_choices`; None is the preset's first.
-        budget: as `Budget.parse`; None is what the preset trains under.
+        model: as `choose_model`.
+        budget: None is what the preset trains under.
         sample: other numbers draw other responses.
 
     Raises:
         UserError: on wrong input, or when no response could be drawn.
     """
-    choices, name = choose(preset, overrides, model)
-    try:
-        limits = choices.budget if budget is None else Budget.parse(budget)
-    except ValueError as error:
-        raise UserError(f"--budget: {error}") from None
-    problem = read_problem(question, None, None, _PATIENCE)
-    request = PageRequest((name,), problem, read_strategies([strategy]), limits, read_sample(sample))
-    only = replace(choices, models={name: choices.models[name]})  # The engine need not leave room for another.
-    with Session(only, _PATIENCE) as session:
-        end_with_signals(session)
-        asyncio.run(_stream(session, session.begin(request), console))
+    if not question.strip():
+        raise UserError("there is no question; write one in quotes")
+    models, name = choose_model(preset, overrides, model)
+    for number in (signal.SIGINT, signal.SIGTERM):  # A KeyboardInterrupt may be swallowed while modules are imported.
+        signal.signal(number, lambda *_: end_family())
+    attempt = Attempt(name, strategy, budget or models.budget)
+    asyncio.run(_stream(attempt, Problem(TYPED, question, question, "", "math"), sample, models, console))
 
 
-def choose(preset: str, overrides: Mapping[str, Any], model: str | None) -> tuple[Choices, str]:
-    """What there is, and the name of the model to ask."""
-    if model is not None and ("/" in model or "=" in model or Path(model).exists()):
-        choices = find_choices(preset, overrides, [model])
-        return choices, next(iter(choices.models))
-    choices = find_choices(preset, overrides, [])
-    name = model or next(iter(choices.models))
-    if name not in choices.models:
-        raise UserError(
-            f"--model {name}: the preset has {', '.join(choices.models)}; expected one of these, a checkpoint "
-            "directory, OWNER/NAME on the hub, or a server's address"
-        )
-    return choices, name
-
-
-async def _stream(session: Session, run: Run, console: Console) -> None:
-    (attempt,) = run.attempts
+async def _stream(attempt: Attempt, problem: Problem, sample: int, models: Models, console: Console) -> None:
     shown: list[Segment] = []
-    started = time.perf_counter()
-    async for _ in session.follow(run):
-        loaded = run.loaded.get(attempt.model)
-        if loaded is None or attempt.trajectory is None:
-            started = time.perf_counter()
-            continue
-        response = segments(attempt, loaded)
-        _print(console, further(shown, response))
-        shown = response
-    if attempt.state == "failed":
-        raise UserError(attempt.sentence)
-    _print(console, [Segment(f"\n\n{told(attempt, time.perf_counter() - started)}\n", TOLD)])
+    loaded = await load(models, attempt.model)
+    async with loaded.resources:
+        started = time.perf_counter()
+        work = asyncio.ensure_future(attempt.answer(problem, sample, loaded, Thought(loaded.engine), models))
+        running = True
+        while running:
+            running = not (await asyncio.wait({work}, timeout=UPDATE_SECONDS))[0]
+            attempt.look()
+            if attempt.trajectory is not None:
+                response = segments(attempt, loaded)
+                _print(console, further(shown, response))
+                shown = response
+        try:
+            work.result()
+        except EngineLost as error:
+            raise UserError(lost(error)) from None
+        if attempt.state == "failed":
+            raise UserError(attempt.sentence)
+        _print(console, [Segment(f"\n\n{summary(attempt, time.perf_counter() - started)}\n", COUNTS)])
 
 
 def _print(console: Console, added: Sequence[Segment]) -> None:
@@ -120,17 +120,15 @@ def _print(console: Console, added: Sequence[Segment]) -> None:
 
 
 def segments(attempt: Attempt, loaded: Loaded) -> list[Segment]:
-    """The response so far. While it is being drawn nothing is in it that a strategy may yet take back."""
+    """The response so far. While it is drawn it holds nothing that a strategy may take back."""
     assert attempt.trajectory is not None
     trajectory = attempt.trajectory if attempt.state == "done" else settled(attempt.trajectory)
     found = []
-    for style, phase in zip(
-        (THOUGHT, SOLUTION), phases(attempt, trajectory, loaded.tokenizer, loaded.markers), strict=True
-    ):
+    for style, phase in zip((THOUGHT, SOLUTION), phases(attempt, trajectory, loaded), strict=True):
         for piece in phase:
             if piece is None:
                 found.append(Segment(f" {CUT} ", CUT_STYLE))
-            elif text := _CONTROL.sub("\N{REPLACEMENT CHARACTER}", piece.text):
+            elif text := _CONTROL.sub(_REPLACEMENT, piece.text):
                 found.append(Segment(f"⟦{text}⟧", FORCED) if piece.forced else Segment(text, style))
     return found
 
@@ -144,18 +142,14 @@ def settled(trajectory: Trajectory) -> Trajectory:
         end -= 1
     end = max(0, end - (end == len(ids)))
     start = trajectory.solution_start
-    return replace(
-        trajectory,
-        response_ids=ids[:end],
-        forced=forced[:end],
-        solution_start=None if start is None or start > end else start,
-    )
+    start = None if start is None or start > end else start
+    return replace(trajectory, response_ids=ids[:end], forced=forced[:end], solution_start=start)
 
 
 def further(before: Sequence[Segment], now: Sequence[Segment]) -> list[Segment]:
-    """What is to be printed after `before` so that `now` stands there. A terminal takes nothing back: from the first
-    segment on that is another one, as where roles take turns and the end tells which turn is the solution, the
-    response is printed again on a new line."""
+    """What to print after `before` so that `now` stands there. A terminal takes nothing back: the response is printed
+    again on a new line from the first segment on that changed. This happens where roles take turns, as only the end
+    shows which turn is the solution."""
     for i, (old, new) in enumerate(zip_longest(before, now)):
         if old == new:
             continue
@@ -167,8 +161,86 @@ def further(before: Sequence[Segment], now: Sequence[Segment]) -> list[Segment]:
     return []
 
 
-def told(attempt: Attempt, seconds: float) -> str:
+def summary(attempt: Attempt, seconds: float) -> str:
     """How many tokens a response took, and how it ended."""
     assert attempt.trajectory is not None
     shown = [f"{name} {count}{of(limit)}" for name, count, limit in counts(attempt, attempt.trajectory)]
     return f"tokens: {', '.join(shown)}; {seconds:.1f} s; {finish(attempt, attempt.trajectory)}"
+
+
+def of(limit: int | None) -> str:
+    """ " of 512", or nothing where there is no limit."""
+    return "" if limit is None else f" of {limit}"
+
+
+def by_phase(attempt: Attempt) -> bool:
+    """Whether the budget limits thinking and solution apart, and not only their sum."""
+    return STRATEGIES[attempt.strategy].roles != ("policy",)
+
+
+def counts(attempt: Attempt, trajectory: Trajectory) -> list[tuple[str, int, int | None]]:
+    """Name, tokens and limit of every phase; and of both together where the budget limits only these."""
+    think, solution = trajectory.think_tokens, trajectory.solution_tokens
+    apart = by_phase(attempt)
+    found = [
+        ("thinking", think, attempt.budget.think if apart else None),
+        ("solution", solution, attempt.budget.solution if apart else None),
+        ("forced", trajectory.forced_tokens, None),
+    ]
+    if not apart and attempt.budget.total is not None:
+        found.append(("together", think + solution, attempt.budget.total))
+    return found
+
+
+def finish(attempt: Attempt, trajectory: Trajectory) -> str:
+    """How thinking and solution ended, in words."""
+    if attempt.state != "done":
+        return attempt.sentence or "drawing"
+    think, solution = trajectory.think_tokens, trajectory.solution_tokens
+    finishes = (_THINKING.get(trajectory.think_finish, ""), _SOLUTION[trajectory.solution_finish])
+    finished = (text.format(think=think, solution=solution, total=think + solution) for text in finishes)
+    return "; ".join(part for part in (*finished, attempt.sentence) if part)
+
+
+def pieces(tokenizer: Any, markers: Markers, trajectory: Trajectory) -> list[Piece]:
+    """The response as text, piece by piece, think-end included, without a last end-of-text.
+
+    Prefixes are decoded and compared, as some tokenizers drop the space before the first token that they decode.
+    """
+    ids = trajectory.response_ids
+    end = len(ids) - bool(ids and ids[-1] in markers.end_of_text)
+    start = end if trajectory.solution_start is None else trajectory.solution_start
+    origins = [(i >= start, trajectory.forced[i]) for i in range(end)]
+    found, at, before = [], 0, ""
+    for (solution, forced), run in groupby(origins):
+        at += len(list(run))
+        text = tokenizer.decode(ids[:at], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        # The bytes of a character may come in several tokens: the last one is shown when it is complete.
+        text = text.rstrip(_REPLACEMENT) if at == end else text
+        found.append(Piece(text[len(before) :], solution, forced))
+        before = text
+    return found
+
+
+def phases(attempt: Attempt, trajectory: Trajectory, loaded: Loaded) -> tuple[list[Piece | None], list[Piece | None]]:
+    """The pieces of thinking and of solution, with None where the budget ended one of them."""
+    found = pieces(loaded.tokenizer, loaded.markers, trajectory)
+    thinking = [piece for piece in found if not piece.solution]
+    solution = [piece for piece in found if piece.solution]
+    cut = attempt.state == "done" and trajectory.solution_finish is SolutionFinish.LENGTH
+    return _with_cut(thinking, _is_cut(attempt, trajectory, loaded.markers, thinking)), _with_cut(solution, cut)
+
+
+def _is_cut(attempt: Attempt, trajectory: Trajectory, markers: Markers, thinking: Sequence[Piece]) -> bool:
+    """Whether the budget ended the thinking. Before the end that shows where all of t is sampled and we wrote on."""
+    if attempt.state == "done":
+        return trajectory.think_finish in (ThinkFinish.FORCED, ThinkFinish.LENGTH)
+    spent = trajectory.think_tokens + len(trajectory.dropped) == attempt.budget.think
+    stopped = bool(trajectory.dropped) and trajectory.dropped[-1][1] in markers.end_of_text
+    return by_phase(attempt) and spent and not stopped and bool(thinking) and thinking[-1].forced
+
+
+def _with_cut(found: list[Piece], cut: bool) -> list[Piece | None]:
+    """The cut comes after the last sampled piece: what follows is forced."""
+    after = 1 + max((i for i, piece in enumerate(found) if not piece.forced), default=-1)
+    return [*found[:after], *([None] if cut else []), *found[after:]]

@@ -1,9 +1,9 @@
-"""`elastic data`: look at data sets, fetch them, add one's own. Only click is imported here, see `flows.commands`."""
+"""`elastic data`: look at data sets, fetch them, add your own. Imports on top are light, see `flows.commands.cli`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from elastic_core.data.dataset import Dataset
+    from elastic_core.data.fetch import FetchedDataset
 
 
 @click.group()
@@ -98,13 +99,11 @@ def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
 
     `all` is every data set.
     """
-    from elastic_core.data.fetch import fetch
     from elastic_core.data.registry import select
 
     known = _known()
     entries = select(known if names == ("all",) else names, known)
-    fetched = fetch([entry for entry in entries if entry.files], sources=_sources(), mirror=mirror)
-    for name, dataset in fetched.items():
+    for name, dataset in _fetched((entry for entry in entries if entry.files), mirror).items():
         for file in dataset.files:
             click.echo(f"{name}\t{file.sha256}\t{file.path}")
 
@@ -118,7 +117,7 @@ def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
     metavar="FIELD",
     help="Field that holds the answer, without a box; or a rationale whose last line is `#### ANSWER`, as in GSM8K.",
 )
-@click.option("--id", "identifier", metavar="FIELD", help="Field that names the row. Without it its position does.")
+@click.option("--id", metavar="FIELD", help="Field that names the row. Without it its position does.")
 @click.option("--name", help="Name of the data set. Without it the file's name.")
 @click.option(
     "--for",
@@ -133,16 +132,7 @@ def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
 @click.option("--model", metavar="MODEL", help="Show prompts in its chat template: a directory, or OWNER/NAME.")
 @click.option("--preset", help=f"Show prompts in the chat template of its model. {PRESET_FORMS}")
 def add(
-    file: Path,
-    question: str,
-    answer: str,
-    identifier: str | None,
-    name: str | None,
-    purpose: Any,
-    prompt: str,
-    leave_out: bool,
-    model: str | None,
-    preset: str | None,
+    file: Path, name: str | None, purpose: Any, leave_out: bool, model: str | None, preset: str | None, **fields: Any
 ) -> None:
     """Add your own FILE of problems as a data set.
 
@@ -150,32 +140,38 @@ def add(
     Every answer is graded against itself, and a file is refused if the grader does not accept one of them. Then it is a
     data set like every other: `elastic data show NAME`, --set data.benchmarks='["NAME"]'.
     """
-    from elastic_core.data import user_dataset
-    from flows.commands import user_data
+    from elastic_core.data.user_dataset import UserDataset, describe
+    from flows.commands.user_data import add as record
+    from flows.commands.user_data import model_tokenizer
 
     if model is not None and preset is not None:
         raise UserError("--model and --preset both name a chat template; give one of them")
-    path, sha256 = user_dataset.describe(file)
-    called = name or file.stem.lower().replace("_", "-").replace(" ", "-")
-    split: Any = "evaluation" if purpose == "evaluation" else "train"
-    form: Any = "conversations" if purpose == "sft" else "problems"
-    entry = user_dataset.UserDataset(called, path, sha256, question, answer, identifier, split, prompt, form=form)
-    click.echo(user_data.add(entry, leave_out=leave_out, tokenizer=user_data.model_tokenizer(model, preset)))
+    path, sha256 = describe(file)
+    entry = UserDataset(
+        name or file.stem.lower().replace("_", "-").replace(" ", "-"),
+        path,
+        sha256,
+        split="evaluation" if purpose == "evaluation" else "train",
+        form="conversations" if purpose == "sft" else "problems",
+        **fields,
+    )
+    click.echo(record(entry, leave_out=leave_out, tokenizer=model_tokenizer(model, preset)))
 
 
 def _known() -> dict[str, Dataset]:
     from elastic_core.data.registry import all_datasets
-    from flows.runtime import environment
+    from flows.runtime.environment import runs_directory
     from tasks.records.stage_directory import USER_DATASETS
 
-    return all_datasets(environment.runs_directory() / USER_DATASETS)
+    return all_datasets(runs_directory() / USER_DATASETS)
 
 
-def _sources() -> Path:
-    from flows.runtime import environment
+def _fetched(entries: Iterable[Dataset], mirror: Path | None) -> dict[str, FetchedDataset]:
+    from elastic_core.data.fetch import fetch
+    from flows.runtime.environment import runs_directory
     from tasks.records.stage_directory import SOURCES
 
-    return environment.runs_directory() / SOURCES
+    return fetch(list(entries), sources=runs_directory() / SOURCES, mirror=mirror)
 
 
 def _clean_frames(
@@ -183,26 +179,20 @@ def _clean_frames(
 ) -> Iterator[pl.DataFrame]:
     """Clean rows with their prompts."""
     from elastic_core.data.clean import clean_batches, file_batches, model_text
-    from elastic_core.data.fetch import fetch
+    from elastic_core.data.miniature import generate
+    from flows.presets import resolve
 
+    batches: Any
     if entry.files:
-        fetched = fetch([entry], sources=_sources(), mirror=mirror)[entry.name]
-        batches = file_batches(entry, [file.path for file in fetched.files])
+        batches = file_batches(entry, [file.path for file in _fetched([entry], mirror)[entry.name].files])
     else:
-        batches = _generated(entry, preset)
+        parameters = resolve(preset).data.miniature
+        if parameters is None:
+            raise UserError(f"preset {preset} has no data.miniature, which {entry.name} is generated from")
+        batches = iter([(str(entry.source), generate(entry.name, parameters))])
     ids = next(_clean_frames(known[entry.ids], known, preset, mirror))["id"] if entry.ids else None
     for rows in clean_batches(entry, batches, ids):
         yield model_text(entry, rows)
-
-
-def _generated(entry: Dataset, preset: str) -> Any:
-    from elastic_core.data.miniature import generate
-    from flows import presets
-
-    parameters = presets.resolve(preset).data.miniature
-    if parameters is None:
-        raise UserError(f"preset {preset} has no data.miniature, which {entry.name} is generated from")
-    return iter([(str(entry.source), generate(entry.name, parameters))])
 
 
 def _shortened(value: Any, most: int = 1200) -> str:

@@ -28,23 +28,21 @@ from tasks.records.stage_directory import BEST, MODEL, TABLE
 def export_model(
     preset: str, overrides: Mapping[str, Any], model: str, to: Path | None = None, push: str | None = None
 ) -> str:
-    """Write the card and the effort levels anew, from what a finished sweep measured, and say where the model is.
+    """Write the card and the effort levels anew, from a finished sweep, and return the model's path or address.
 
     Args:
         preset, overrides: settings that it was trained with.
-        model: "trained", the last checkpoint, or "best", the one with the highest validation accuracy; where training
-            had several seeds, of one of them: "trained@2".
+        model: "trained", the last checkpoint, or "best", the one with the highest validation accuracy; of one of
+            several seeds "trained@2".
         to: directory to copy it to; must not exist.
-        push: OWNER/NAME of a repository on the hub; made as a private one if it is not there.
-
-    Returns:
-        Path or address.
+        push: OWNER/NAME of a repository on the hub; created as a private one if it is not there.
 
     Raises:
         UserError: when there is no such model, training has not finished, `to` exists, or the hub refuses.
     """
     inputs = FlowRun.begin(preset, overrides).inputs
-    directory = exported(inputs, model)
+    inputs.data.require_built("train")
+    directory = inputs.trained(model)
     offered(inputs, directory)
     model_card.write_card(directory, measured(inputs, directory))
     if to is not None:
@@ -52,12 +50,6 @@ def export_model(
     if push is not None:
         return _push(directory, push)
     return str(to or directory)
-
-
-def exported(inputs: Inputs, model: str) -> Path:
-    """The directory that training left the model in."""
-    inputs.data.require_built("train")
-    return inputs.trained(model)
 
 
 def measured(inputs: Inputs, model: Path) -> list[dict[str, Any]]:
@@ -71,8 +63,8 @@ def measured(inputs: Inputs, model: Path) -> list[dict[str, Any]]:
 
 
 def offered(inputs: Inputs, model: Path) -> list[Path]:
-    """Put the effort levels beside the model that the finished sweep of these settings measured budgets of. Those that
-    were chosen from the same table stay: somebody may have chosen them by other benchmarks.
+    """Put the effort levels beside the model that the finished sweep of these settings measured budgets of. Those from
+    the same table stay: the user may have chosen them by other benchmarks.
 
     Returns:
         Their file; none where there is no such sweep, or it has no rows of `separate`.
@@ -98,13 +90,8 @@ def _measured_name(inputs: Inputs, model: Path) -> str | None:
 
 
 def export_lm_eval(preset: str, overrides: Mapping[str, Any], to: Path) -> str:
-    """Write the preset's benchmarks as tasks of lm-evaluation-harness.
-
-    Args:
-        to: directory for them; files of an earlier export are replaced.
-
-    Returns:
-        Which tasks there are, and the command that runs them.
+    """Write the preset's benchmarks to a directory as tasks of lm-evaluation-harness, over an earlier export, and say
+    which there are and how to run them.
 
     Raises:
         UserError: when no data was built, or the harness could not show the grader where a thought ends.

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from elastic_core.errors import UserError
-from flows.commands.options import PATH, PORT, changes_of, settings_options
+from flows.commands.options import PATH, PORT, BudgetType, StrategyType, changes_of, settings_options
 
 
 @click.group()
@@ -107,44 +107,40 @@ def export(
     help="One of the preset's, a checkpoint directory, OWNER/NAME on the hub, or a server's address, "
     "http://host:8000/v1#MODEL. Without it the preset's base.",
 )
-@click.option("--strategy", default="separate", show_default=True, help="How the budget is spent: docs/strategies.md.")
+@click.option(
+    "--strategy",
+    type=StrategyType(),
+    default="separate",
+    show_default=True,
+    help="How the budget is spent: docs/strategies.md.",
+)
 @click.option(
     "--budget",
+    type=BudgetType(),
     metavar="T+S",
     help='Thinking + solution tokens, like "512+256" or "1k+1k". Without it what the preset trains under.',
 )
-@click.option("--sample", default=0, show_default=True, help="Another number draws another response.")
-def ask(
-    question: str,
-    preset: str,
-    overrides: tuple[str, ...],
-    model: str | None,
-    strategy: str,
-    budget: str | None,
-    sample: int,
-) -> None:
+@click.option(
+    "--sample",
+    type=click.IntRange(0, 2**31 - 1),
+    default=0,
+    show_default=True,
+    help="Another number draws another one.",
+)
+def ask(question: str, preset: str, overrides: tuple[str, ...], **options: Any) -> None:
     """Ask a model QUESTION under a token budget, in the terminal.
 
-    The thought is dimmed, what was cut is marked, what we wrote is in ⟦brackets⟧; tokens are counted at the end.
+    The thought is dimmed, what was cut is marked, forced text is in ⟦brackets⟧; tokens are counted at the end.
     """
     import os
 
-    # vLLM's own tidings would stand in the response; read when it is imported.
+    # vLLM's own messages would stand in the response; read when it is imported.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     from rich.console import Console
 
     from flows.commands.ask import ask as answer
 
-    answer(
-        question,
-        preset=preset,
-        overrides=changes_of(overrides),
-        model=model,
-        strategy=strategy,
-        budget=budget,
-        sample=sample,
-        console=Console(),
-    )
+    answer(question, preset=preset, overrides=changes_of(overrides), console=Console(), **options)
 
 
 @click.command()
@@ -166,26 +162,15 @@ def ask(
 )
 @click.option("--concurrent", type=click.IntRange(1, 64), default=2, show_default=True, help="Runs at the same time.")
 def playground(
-    preset: str,
-    overrides: tuple[str, ...],
-    models: tuple[str, ...],
-    host: str,
-    port: int,
-    password_file: Path | None,
-    concurrent: int,
+    preset: str, overrides: tuple[str, ...], models: tuple[str, ...], password_file: Path | None, **parameters: Any
 ) -> None:
     """Try a model under token budgets, on a page in the browser.
 
     Strategies answer side by side.
     """
-    from flows.commands import playground as page
+    from flows.commands.playground import PlaygroundParameters, run
 
-    page.require_gradio()
-    parameters = page.PlaygroundParameters(host=host, port=port, concurrent=concurrent)
-    password = page.require_access(parameters, password_file)
-    from flows.commands.playground.choices import find_choices
-
-    page.serve(find_choices(preset, changes_of(overrides), models), parameters, password)
+    run(preset, changes_of(overrides), models, PlaygroundParameters(**parameters), password_file)
 
 
 @click.command()
@@ -199,21 +184,14 @@ def playground(
 )
 @click.option(
     "--budget",
+    type=BudgetType(),
     metavar="T+S",
     help='Budget of requests that name none, like "512+256". Without it they are unlimited.',
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need $VLLM_API_KEY.")
 @click.option("--port", type=PORT, default=8000, show_default=True)
-@click.argument("vllm_arguments", nargs=-1, metavar="[-- VLLM_ARGUMENTS...]")
-def serve(
-    preset: str,
-    overrides: tuple[str, ...],
-    model: str,
-    budget: str | None,
-    host: str,
-    port: int,
-    vllm_arguments: tuple[str, ...],
-) -> None:
+@click.argument("further", nargs=-1, metavar="[-- VLLM_ARGUMENTS...]")
+def serve(preset: str, overrides: tuple[str, ...], model: str, **options: Any) -> None:
     """Serve a model under budgets over OpenAI's API, with vLLM.
 
     A request names its budget, "vllm_xargs": {"think_budget": 512, "solution_budget": 256}, or one of the levels that
@@ -223,4 +201,4 @@ def serve(
 
     from flows.commands.serve import serve as run
 
-    sys.exit(run(preset, changes_of(overrides), model, budget=budget, host=host, port=port, further=vllm_arguments))
+    sys.exit(run(preset, changes_of(overrides), model, **options))

@@ -71,6 +71,31 @@ class OneOf(click.Choice[str]):
         return f'"{value}"{nearest(str(value), self.choices)}; expected one of {", ".join(self.choices)}'
 
 
+class BudgetType(click.ParamType):
+    """A token budget, like "1k+512"."""
+
+    name = "budget"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from elastic_core.budget import Budget
+
+        try:
+            return Budget.parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class StrategyType(click.ParamType):
+    """The name of a strategy that a person can ask with."""
+
+    name = "strategy"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from flows.commands.answer import STRATEGY_NAMES
+
+        return OneOf(STRATEGY_NAMES).convert(value, param, ctx)
+
+
 def sentence(error: click.UsageError) -> str:
     """What is wrong, with the command that was asked for and where its help is."""
     message = " ".join(error.format_message().split()).removesuffix(".")
@@ -80,7 +105,7 @@ def sentence(error: click.UsageError) -> str:
     command, path = error.ctx.command, error.ctx.command_path
     if isinstance(error, click.NoSuchCommand) and isinstance(command, click.Group):
         known = command.list_commands(error.ctx)
-        # Who asks for help means the option.
+        # "elastic help" means the option.
         hint = nearest(error.command_name, [*known, "--help"])
         return f'unknown command "{path} {error.command_name}"{hint}; there are: {", ".join(known)}'
     options = [name for parameter in command.get_params(error.ctx) for name in parameter.opts]

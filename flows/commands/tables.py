@@ -1,5 +1,5 @@
-"""Trajectory tables put to further use. `elastic regrade TABLE`: graded once more, by the grader as it is now.
-`elastic data distil TABLE`: the correct responses of a strategy as fine-tuning data."""
+"""`elastic regrade TABLE` grades a trajectory table again; `elastic data distil TABLE` makes fine-tuning data of its
+correct responses."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from tasks.records.tables import benchmark_files, open_table, preset_directory
 def regrade_table(directory: Path, data: Path | None) -> str:
     """Grade a table again and say what changed.
 
-    A sweep whose grades change is no longer finished, nor is another one that has these rows: running it again
+    A changed grade makes this sweep, and others with these rows, unfinished: running it again
     generates nothing and records them in MLflow.
 
     Args:
-        directory: of a trajectory table.
         data: directory of built data sets; None looks for those that the table was made with, below its runs directory.
 
     Raises:
@@ -72,14 +71,7 @@ def _next(table: SweepTable) -> str:
 
 
 def problems_of(table: SweepTable, data: Path | None) -> dict[str, dict[str, Problem]]:
-    """The problems of a table's benchmarks, by id.
-
-    Args:
-        data: as in `regrade_table`.
-
-    Raises:
-        UserError: when they are not there.
-    """
+    """The problems of a table's benchmarks, by id; `data` as in `regrade_table`. Raises UserError without them."""
     names = list(table.manifest.benchmarks)
     there = {name: data / f"{name}.parquet" for name in names} if data else benchmark_files(table)
     for name in names:
@@ -100,9 +92,8 @@ def distil(directory: Path, strategy: str, chat_template: str, to: Path, data: P
     """Write an alpaca file from the table's correct rows of a strategy, and say what is in it.
 
     Args:
-        directory: of a trajectory table.
         chat_template: of the model that wrote them.
-        data: directory of built data sets; None looks for those that the table was made with.
+        data: as in `regrade_table`.
 
     Raises:
         UserError: when the table or its problems are not there, no row is correct, or `to` exists.

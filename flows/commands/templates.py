@@ -1,5 +1,5 @@
-"""`elastic templates`: look into a library of thought templates, search it, add one's own. Only click is imported here,
-see `flows.commands`."""
+"""`elastic templates`: look into a library of thought templates, search it, add your own. Imports at the top are light,
+see `flows.commands.cli`."""
 
 from __future__ import annotations
 
@@ -90,12 +90,11 @@ def search(text: str, num: int, embedder: str, trust_remote_code: bool, library:
     They are from the two nearest sections of the nearest chapter.
     """
     from elastic_core.reasonflux.retrieval import build_retriever
-    from flows.runtime import environment
+    from flows.runtime.environment import runs_directory
     from tasks.records.stage_directory import EMBEDDINGS
 
-    cache = environment.runs_directory() / EMBEDDINGS
-    found = _load(library, mirror)
-    retriever = build_retriever(found, embedder, cache=cache, trust_remote_code=trust_remote_code)
+    cache = runs_directory() / EMBEDDINGS
+    retriever = build_retriever(_load(library, mirror), embedder, cache=cache, trust_remote_code=trust_remote_code)
     matches = [match for match in retriever.retrieve([text], num)[0] if match.score > 0]
     for match in matches:
         template = match.template
@@ -116,18 +115,18 @@ def add(file: Path) -> None:
     template_name, description and reason_flow (a list of steps), and may have template_type, knowledge_tag,
     application_scenario and example_application.
     """
-    from elastic_core.reasonflux.libraries import add_own
-    from flows.runtime import environment
+    from elastic_core.reasonflux.library import add_own
+    from flows.runtime.environment import runs_directory
     from tasks.records.stage_directory import USER_TEMPLATES
 
-    own = environment.runs_directory() / USER_TEMPLATES
+    own = runs_directory() / USER_TEMPLATES
     added, replaced = add_own(file, own)
     click.echo(f"{added} added, {replaced} replaced in {own}")
 
 
 def _load(library: str, mirror: Path | None) -> Mapping[str, Template]:
     from elastic_core.strategies.reasonflux_zero import TemplateParameters
-    from flows.runtime import environment
+    from flows.runtime.environment import runs_directory
     from flows.runtime.inputs import load_templates
 
-    return load_templates(TemplateParameters(library=library), environment.runs_directory(), mirror).library
+    return load_templates(TemplateParameters(library=library), runs_directory(), mirror).library

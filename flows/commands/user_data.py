@@ -1,4 +1,4 @@
-"""`elastic data add`: what is checked, and what is shown, before a user's file is a data set."""
+"""`elastic data add`: checks a user's file and shows its rows before it becomes a data set."""
 
 from __future__ import annotations
 
@@ -25,15 +25,11 @@ _LISTED = 20
 
 
 def add(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> str:
-    """Check, copy and record a data set.
+    """Check, copy and record a data set; say what was added, with its first rows as a model sees them.
 
     Args:
-        entry: as the user described it.
-        leave_out: go on without the rows whose answer the grader does not accept as its user_dataset.
+        leave_out: go on without the rows whose answer the grader does not accept.
         tokenizer: directory of the model's; None shows the prompts without its chat template.
-
-    Returns:
-        What was added, and its first rows as a model sees them.
 
     Raises:
         UserError: when it cannot be used; nothing is recorded then.
@@ -57,13 +53,13 @@ def add(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> str:
     recorded = user_dataset.add(entry, records)
     left_out = f", {len(wrong)} left out ({_listed(entry, wrong)})" if wrong else ""
     what = "graded against themselves" if entry.form == "problems" else "to fine-tune on, their answers graded"
-    return "\n".join(
-        [
-            *shown,
-            f"{entry.name}: {num - len(wrong)} rows, {what}{left_out}; copied to {records / recorded.file}",
-            f"next: {_next(entry)}",
-        ]
-    )
+    if entry.form == "conversations":
+        following = f"elastic run warm-start --preset P --set warm_start.sft.data={entry.name}"
+    else:
+        role = "benchmarks" if entry.split == "evaluation" else "train"
+        following = f"elastic run prepare-data --preset P --set data.{role}='[\"{entry.name}\"]'"
+    added = f"{entry.name}: {num - len(wrong)} rows, {what}{left_out}; copied to {records / recorded.file}"
+    return "\n".join([*shown, added, f"next: {following}"])
 
 
 def _clean(entry: UserDataset) -> Iterator[pl.DataFrame]:
@@ -108,10 +104,3 @@ def model_tokenizer(model: str | None, preset: str | None) -> Path | None:
     from flows.runtime.run import FlowRun
 
     return DataInputs(FlowRun.begin(preset, {})).tokenizer
-
-
-def _next(entry: UserDataset) -> str:
-    if entry.form == "conversations":
-        return f"elastic run warm-start --preset P --set warm_start.sft.data={entry.name}"
-    role = "benchmarks" if entry.split == "evaluation" else "train"
-    return f"elastic run prepare-data --preset P --set data.{role}='[\"{entry.name}\"]'"

@@ -25,22 +25,16 @@ def find_endpoints(
     parameters: EndpointParameters,
     runs: Path,
 ) -> dict[str, Endpoint]:
-    """Endpoints by name.
-
-    Args:
-        behind: addresses of the replicas of each.
-        tokenizers: directory or hub name of each.
+    """Endpoints by name, from the addresses of the replicas and the tokenizer (directory or hub name) of each.
 
     Raises:
-        UserError: when a server does not answer and is not known from before, or has not the model, or a tokenizer is
-            not there.
+        UserError: when an unknown server does not answer, a server lacks the model, or a tokenizer is not there.
     """
-    known = _Known(runs / _KNOWN)
     return {
         name: Endpoint(
             name,
             addresses,
-            _served(name, addresses[0], parameters, known, f"sweep.checkpoints.{name}"),
+            _served(name, addresses[0], parameters, runs / _KNOWN, f"sweep.checkpoints.{name}"),
             None if addresses[0].chat else _tokenizer(name, tokenizers),
             parameters,
         )
@@ -49,18 +43,14 @@ def find_endpoints(
 
 
 def named_endpoint(name: str, text: str, parameters: EndpointParameters, runs: Path) -> Endpoint:
-    """The endpoint of an address alone, whose tokenizer lies where the server says that its model does.
-
-    Raises:
-        UserError: as `find_endpoints`, or when that is not here and not to be had.
-    """
+    """The endpoint of an address alone; its tokenizer is the server's model's. Raises UserError as `find_endpoints`."""
     try:
         address = parse_address(text)
     except ValueError as error:
         raise UserError(f"--model {text}: {error}") from None
     if address.chat:
         raise UserError(f"--model {text}: asked in text, it shows no token ids; only a sweep measures such a model")
-    served = _served(name, address, parameters, _Known(runs / _KNOWN), "--model")
+    served = _served(name, address, parameters, runs / _KNOWN, "--model")
     try:
         tokenizer = _tokenizer(name, {name: served.root or "none"})
     except UserError as error:
@@ -71,10 +61,10 @@ def named_endpoint(name: str, text: str, parameters: EndpointParameters, runs: P
     return Endpoint(name, (address,), served, tokenizer, parameters)
 
 
-def _served(name: str, address: Address, parameters: EndpointParameters, known: _Known, setting: str) -> Served:
+def _served(name: str, address: Address, parameters: EndpointParameters, known: Path, setting: str) -> Served:
     from elastic_core.engines.http_server import ServerLost
 
-    before = known.read().get(str(address))
+    before = _known(known).get(str(address))
     # One that is known need not be there now: only drawing needs it, and then it is waited for.
     patience = parameters if before is None else parameters.model_copy(update={"wait_seconds": 0.0})
     try:
@@ -84,7 +74,7 @@ def _served(name: str, address: Address, parameters: EndpointParameters, known: 
             raise UserError(f"{error}; {setting} names it: start it, or give another address") from None
         return before
     if served != before:
-        known.keep(address, served)
+        _keep(known, address, served)
     return served
 
 
@@ -105,20 +95,15 @@ def _tokenizer(name: str, tokenizers: Mapping[str, str]) -> Path:
     return directory
 
 
-class _Known:
-    """A file of what servers said, by address."""
+def _known(file: Path) -> dict[str, Served]:
+    if not file.exists():
+        return {}
+    return {address: Served(**said) for address, said in json.loads(file.read_text()).items()}
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
 
-    def read(self) -> dict[str, Served]:
-        if not self._file.exists():
-            return {}
-        return {address: Served(**said) for address, said in json.loads(self._file.read_text()).items()}
-
-    def keep(self, address: Address, served: Served) -> None:
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(self._file.with_name(f".{self._file.name}.lock")):
-            said = self.read() | {str(address): served}
-            text = {name: each._asdict() for name, each in said.items()}
-            write_text(self._file, json.dumps(text, indent=2, sort_keys=True) + "\n")
+def _keep(file: Path, address: Address, served: Served) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(file.with_name(f".{file.name}.lock")):
+        said = _known(file) | {str(address): served}
+        text = {name: each._asdict() for name, each in said.items()}
+        write_text(file, json.dumps(text, indent=2, sort_keys=True) + "\n")

@@ -249,7 +249,7 @@ def load_templates(parameters: TemplateParameters, runs: Path, mirror: Path | No
     Raises:
         UserError: when there is no such library, or it is broken, or cannot be fetched.
     """
-    from elastic_core.reasonflux.libraries import load_library
+    from elastic_core.reasonflux.library import load_library
 
     sources = runs / SOURCES
     library = load_library(parameters.library, own=runs / USER_TEMPLATES, sources=sources, mirror=mirror)

@@ -22,9 +22,10 @@ from elastic_core.strategies import STRATEGIES, Generate, Sampling
 from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.trajectory import Trajectory
 from flows.commands.playground import PlaygroundParameters
-from flows.commands.playground.choices import Choices, PageRequest, find_choices
+from flows.commands.playground.choices import PageRequest, benchmarks
 from flows.commands.playground.session import Run, Session
 from flows.commands.playground.view import render
+from flows.runtime.models import Models, find_models
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -32,28 +33,26 @@ STRATEGY_NAMES = ("vanilla", "separate", "budget_forcing", "budget_forcing_wait1
 
 
 @pytest.fixture(scope="module")
-def choices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Choices]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
     runs = tmp_path_factory.mktemp("runs")
     (runs / "broken").mkdir()
     (runs / "broken" / "model.safetensors").touch()
     # What a command sets for its process, Ray's token among it, must not outlive this module.
     with patch.dict(os.environ, ELASTIC_RUNS=str(runs), PREFECT_HOME=str(runs / "prefect")):
-        found = find_choices(
+        found = find_models(
             "embedded", {}, [f"broken={runs / 'broken'}", f"copy={shutil.copytree(BASE, runs / 'copy')}"]
         )
-        yield replace(found, models=dict(sorted(found.models.items())))
+        yield replace(found, directories=dict(sorted(found.directories.items())))
 
 
 @pytest.fixture(scope="module")
-def session(choices: Choices) -> Iterator[Session]:
-    with Session(choices, PlaygroundParameters(run_seconds=300)) as session:
+def session(models: Models) -> Iterator[Session]:
+    with Session(models, PlaygroundParameters(run_seconds=300)) as session:
         yield session
 
 
-def asked(
-    choices: Choices, budget: Budget, strategies: tuple[str, ...] = STRATEGY_NAMES, sample: int = 0
-) -> PageRequest:
-    return PageRequest(("base",), choices.problems["miniature-hard, generated"][6], strategies, budget, sample)
+def asked(models: Models, budget: Budget, strategies: tuple[str, ...] = STRATEGY_NAMES, sample: int = 0) -> PageRequest:
+    return PageRequest(("base",), benchmarks(models.inputs)["miniature-hard, generated"][6], strategies, budget, sample)
 
 
 def performed(session: Session, what: PageRequest) -> Run:
@@ -71,9 +70,9 @@ def trajectories(run: Run) -> dict[str, Trajectory]:
     return found
 
 
-def test_streamed_tokens_are_the_completion_s(session: Session, choices: Choices) -> None:
+def test_streamed_tokens_are_the_completion_s(session: Session, models: Models) -> None:
     """Also beside others, and with log-probabilities: streaming changes nothing of what is drawn."""
-    loaded = performed(session, asked(choices, Budget(8, 8))).loaded["base"]
+    loaded = performed(session, asked(models, Budget(8, 8))).loaded["base"]
     prompt = chat_prompt(loaded.tokenizer, "36+6-4+8=?")
     requests = [
         Generate(prompt, 60, (loaded.markers.think_end,), Sampling(0.8, 1.0, logprobs=logprobs))
@@ -96,11 +95,11 @@ def test_streamed_tokens_are_the_completion_s(session: Session, choices: Choices
     asyncio.run(session.call(both_ways()))
 
 
-def test_what_is_seen_on_the_way_is_what_comes(session: Session, choices: Choices) -> None:
+def test_what_is_seen_on_the_way_is_what_comes(session: Session, models: Models) -> None:
     """In the session's loop as the page looks at it, at every turn."""
 
     async def watch() -> tuple[Run, list[list[tuple[int, ...]]]]:
-        run = session.begin(asked(choices, Budget(96, 32), ("separate", "budget_forcing", "vanilla"), sample=1))
+        run = session.begin(asked(models, Budget(96, 32), ("separate", "budget_forcing", "vanilla"), sample=1))
         work = asyncio.ensure_future(session.perform(run))
         seen: list[list[tuple[int, ...]]] = [[] for _ in run.attempts]
         while not work.done():
@@ -134,12 +133,12 @@ def test_what_is_seen_on_the_way_is_what_comes(session: Session, choices: Choice
     ],
 )
 def test_budgets_hold_to_the_token_and_a_thought_is_what_it_is_alone(
-    session: Session, choices: Choices, budget: Budget
+    session: Session, models: Models, budget: Budget
 ) -> None:
     """Alone, on the bare engine and with a sweep's seed, a strategy draws the thought that it drew side by side."""
-    what = asked(choices, budget, sample=10 + (budget.think or 0))  # A sample of its own: nothing is known of it.
+    what = asked(models, budget, sample=10 + (budget.think or 0))  # A sample of its own: nothing is known of it.
     run = performed(session, what)
-    loaded, settings = run.loaded["base"], choices.settings.sweep
+    loaded, settings = run.loaded["base"], models.settings.sweep
     seed = sample_seed(settings.seed, what.problem.benchmark, what.problem.id, what.sample)
 
     async def alone(name: str) -> Trajectory:
@@ -158,30 +157,30 @@ def test_budgets_hold_to_the_token_and_a_thought_is_what_it_is_alone(
     assert first["vanilla"].response_ids[: budget.think] == first["separate"].response_ids[: budget.think]
 
 
-def test_a_smaller_budget_cuts_the_same_thought(session: Session, choices: Choices) -> None:
-    large = performed(session, asked(choices, Budget(100, 32), ("separate",), sample=2))
-    small = performed(session, asked(choices, Budget(40, 32), ("separate",), sample=2))
+def test_a_smaller_budget_cuts_the_same_thought(session: Session, models: Models) -> None:
+    large = performed(session, asked(models, Budget(100, 32), ("separate",), sample=2))
+    small = performed(session, asked(models, Budget(40, 32), ("separate",), sample=2))
     assert small.generated <= 32 and small.reused == 40, "only the solution is drawn"
     (long, short) = (trajectories(run)["separate"].response_ids for run in (large, small))
     assert short[:40] == long[:40]
-    again = performed(session, asked(choices, Budget(40, 32), ("separate",), sample=2))
+    again = performed(session, asked(models, Budget(40, 32), ("separate",), sample=2))
     assert again.generated == 0 and trajectories(again) == trajectories(small)
 
 
-def test_solutions_are_graded_where_there_is_a_reference(session: Session, choices: Choices) -> None:
-    runs = [performed(session, asked(choices, Budget(None, 32), ("separate",), sample)) for sample in range(4)]
+def test_solutions_are_graded_where_there_is_a_reference(session: Session, models: Models) -> None:
+    runs = [performed(session, asked(models, Budget(None, 32), ("separate",), sample)) for sample in range(4)]
     grades = [run.attempts[0].grade for run in runs]
     assert any(grade is not None and grade.status is GradeStatus.CORRECT for grade in grades)
-    what = asked(choices, Budget(48, 32), ("separate",))
+    what = asked(models, Budget(48, 32), ("separate",))
     typed = replace(what, problem=replace(what.problem, truth=""))
     assert performed(session, typed).attempts[0].grade is None
 
 
-def test_what_cannot_run_is_said_beside_what_can(session: Session, choices: Choices) -> None:
-    run = performed(session, asked(choices, Budget(None, 32), ("separate", "l1_exact")))
+def test_what_cannot_run_is_said_beside_what_can(session: Session, models: Models) -> None:
+    run = performed(session, asked(models, Budget(None, 32), ("separate", "l1_exact")))
     refused = run.attempts[1]
     assert refused.state == "failed" and refused.sentence.startswith("l1_exact cannot run under unlimited+32; expected")
-    run = performed(session, asked(choices, Budget(2000, 32), ("separate", "unconstrained")))
+    run = performed(session, asked(models, Budget(2000, 32), ("separate", "unconstrained")))
     assert "do not fit the model's context of 1,024 tokens" in run.attempts[0].sentence
     assert run.attempts[1].state == "done"
     assert "do not fit" in render(run, finished=True)
@@ -189,13 +188,13 @@ def test_what_cannot_run_is_said_beside_what_can(session: Session, choices: Choi
 
 @pytest.mark.parametrize("at_once", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_two_models_side_by_side_answer_as_each_does_alone(
-    session: Session, choices: Choices, monkeypatch: pytest.MonkeyPatch, at_once: int
+    session: Session, models: Models, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     """The second one has the same weights: under the same budget, problem and seed its answers are the same. Where one
     engine fits at a time they come one after the other."""
     monkeypatch.setattr(session.engines, "at_once", at_once)
     names = ("separate", "budget_forcing", "vanilla")
-    what = replace(asked(choices, Budget(48, 32), names, sample=20 + at_once), models=("base", "copy"))
+    what = replace(asked(models, Budget(48, 32), names, sample=20 + at_once), models=("base", "copy"))
     run = performed(session, what)
     assert [(each.strategy, each.model) for each in run.attempts] == list(product(names, what.models))
     assert len(session.engines._loaded) == at_once
@@ -206,15 +205,15 @@ def test_two_models_side_by_side_answer_as_each_does_alone(
     assert trajectories(alone) == {each.strategy: each.trajectory for each in run.attempts if each.model == "base"}
 
 
-def test_a_model_that_cannot_be_loaded_leaves_the_other_its_answer(session: Session, choices: Choices) -> None:
-    run = performed(session, replace(asked(choices, Budget(4, 4), ("separate",)), models=("base", "broken")))
+def test_a_model_that_cannot_be_loaded_leaves_the_other_its_answer(session: Session, models: Models) -> None:
+    run = performed(session, replace(asked(models, Budget(4, 4), ("separate",)), models=("base", "broken")))
     assert [attempt.state for attempt in run.attempts] == ["done", "failed"]
     assert run.attempts[1].sentence.startswith("broken cannot be loaded: ")
 
 
-def test_thought_templates_guide_a_conversation_beside_the_others(session: Session, choices: Choices) -> None:
+def test_thought_templates_guide_a_conversation_beside_the_others(session: Session, models: Models) -> None:
     budget = Budget(160, 32)
-    run = performed(session, asked(choices, budget, ("separate", "reasonflux_zero"), sample=4))
+    run = performed(session, asked(models, budget, ("separate", "reasonflux_zero"), sample=4))
     guided = trajectories(run)["reasonflux_zero"].check(budget)
     assert {role for _, role in guided.turns} == {"navigator", "solver"}
     assert run.attempts[1].grade is not None
@@ -222,32 +221,32 @@ def test_thought_templates_guide_a_conversation_beside_the_others(session: Sessi
 
 
 def test_templates_that_cannot_be_had_fail_their_strategy_alone(
-    session: Session, choices: Choices, monkeypatch: pytest.MonkeyPatch
+    session: Session, models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nowhere() -> Templates:
+    def nowhere(_: Models) -> Templates:
         raise UserError("the library cannot be fetched")
 
-    monkeypatch.setattr(session, "choices", replace(choices, templates=nowhere))
-    monkeypatch.setattr(session, "_guided", {})
-    run = performed(session, asked(choices, Budget(48, 32), ("separate", "reasonflux_zero"), sample=4))
+    monkeypatch.setattr(Models, "templates", nowhere)
+    monkeypatch.setattr(session.engines._loaded["base"], "guided", None)
+    run = performed(session, asked(models, Budget(48, 32), ("separate", "reasonflux_zero"), sample=4))
     assert [attempt.state for attempt in run.attempts] == ["done", "failed"]
     assert run.attempts[1].sentence == "the library cannot be fetched"
 
 
-def test_a_run_that_is_given_up_leaves_the_engine_free(session: Session, choices: Choices) -> None:
+def test_a_run_that_is_given_up_leaves_the_engine_free(session: Session, models: Models) -> None:
     async def give_up() -> None:
-        run = session.begin(asked(choices, Budget(900, 32), ("unconstrained",), sample=3))
+        run = session.begin(asked(models, Budget(900, 32), ("unconstrained",), sample=3))
         work = asyncio.ensure_future(session.call(session.perform(run)))
         await asyncio.sleep(0.3)
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
 
     asyncio.run(give_up())
-    assert performed(session, asked(choices, Budget(4, 4), ("separate",))).attempts[0].state == "done"
+    assert performed(session, asked(models, Budget(4, 4), ("separate",))).attempts[0].state == "done"
 
 
-def test_a_model_that_cannot_be_loaded_is_one_sentence(session: Session, choices: Choices) -> None:
-    what = replace(asked(choices, Budget(4, 4)), models=("broken",))
+def test_a_model_that_cannot_be_loaded_is_one_sentence(session: Session, models: Models) -> None:
+    what = replace(asked(models, Budget(4, 4)), models=("broken",))
     with pytest.raises(UserError, match=r"^broken cannot be loaded: .+") as error:
         performed(session, what)
     assert "\n" not in str(error.value)

@@ -17,8 +17,8 @@ import uvicorn
 from elastic_core.system.network import free_ports
 from flows.commands.playground import PlaygroundParameters, application
 from flows.commands.playground.access import CLIENT_LOGINS
-from flows.commands.playground.choices import Choices, find_choices
 from flows.commands.playground.session import Session
+from flows.runtime.models import Models, find_models
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -30,19 +30,19 @@ reference answer and the problem's number."""
 
 
 @pytest.fixture(scope="module")
-def choices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Choices]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
     runs = tmp_path_factory.mktemp("runs")
     # What a command sets for its process must not outlive this module.
     with patch.dict(os.environ, ELASTIC_RUNS=str(runs), PREFECT_HOME=str(runs / "prefect")):
-        found = find_choices("embedded", {}, [])
-        yield replace(found, models={"none": runs}, side_by_side=("none",))
+        found = find_models("embedded", {})
+        yield replace(found, directories={"none": runs}, first=("none",))
 
 
 @contextmanager
-def served(choices: Choices, **secret: str | None) -> Iterator[str]:
+def served(models: Models, **secret: str | None) -> Iterator[str]:
     """Address of a page that asks for the password or the token."""
     parameters = PlaygroundParameters(port=free_ports(1)[0])
-    with Session(choices, parameters) as session:
+    with Session(models, parameters) as session:
         app = application(session, secret.get("password"), secret.get("token"))
         server = uvicorn.Server(uvicorn.Config(app, port=parameters.port, log_level="error"))
         thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
@@ -58,8 +58,8 @@ def served(choices: Choices, **secret: str | None) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def address(choices: Choices) -> Iterator[str]:
-    with served(choices, token=TOKEN) as address:
+def address(models: Models) -> Iterator[str]:
+    with served(models, token=TOKEN) as address:
         yield address
 
 
@@ -113,8 +113,8 @@ def test_another_page_is_neither_read_nor_answered(address: str) -> None:
             assert "access-control-allow-origin" not in answer.headers
 
 
-def test_logins_are_as_many_as_a_person_tries(choices: Choices) -> None:
-    with served(choices, password=PASSWORD) as address, httpx.Client(base_url=address, trust_env=False) as client:
+def test_logins_are_as_many_as_a_person_tries(models: Models) -> None:
+    with served(models, password=PASSWORD) as address, httpx.Client(base_url=address, trust_env=False) as client:
         assert client.get("config").status_code == 401
         tries = [*[f"wrong {number}" for number in range(CLIENT_LOGINS - 1)], PASSWORD, PASSWORD]
         answers = [client.post("login", data={"username": "elastic", "password": each}) for each in tries]

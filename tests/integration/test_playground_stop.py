@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 HELD = """
 import subprocess, sys, time
-from flows.commands.playground import engines
+from flows.commands import answer
 
 def never_ready(*arguments):
     # As vLLM's constructor does, it starts a process and returns to nobody meanwhile.
@@ -29,7 +29,7 @@ def never_ready(*arguments):
     while True:
         time.sleep(1)
 
-engines.VllmEngine = never_ready
+answer.VllmEngine = never_ready
 from flows.commands.cli import cli
 cli(["playground", "--port", sys.argv[1]])
 """

@@ -14,11 +14,21 @@ from rich.console import Console
 from elastic_core.budget import Budget
 from elastic_core.errors import UserError
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
-from flows.commands import ask
-from flows.commands.ask import CUT_STYLE, FORCED, SOLUTION, THOUGHT, Segment, further, segments, settled, told
+from flows.commands.answer import Attempt, Loaded
+from flows.commands.ask import (
+    CUT_STYLE,
+    FORCED,
+    SOLUTION,
+    THOUGHT,
+    Segment,
+    _print,
+    further,
+    segments,
+    settled,
+    summary,
+)
 from flows.commands.cli import cli
-from flows.commands.playground.engines import Loaded
-from flows.commands.playground.session import Attempt
+from flows.runtime.models import choose_model
 from tests.unit.test_playground import Letters, trajectory
 from tests.unit.test_playground_live import END, EOS, MARKERS, SIDE_BY_SIDE, Streaming, side_by_side
 
@@ -34,7 +44,7 @@ def test_the_thought_is_dim_the_cut_is_marked_and_what_we_wrote_is_in_brackets()
         Segment("⟦</think>⟧", FORCED),
         Segment(" 9", SOLUTION),
     ]
-    assert told(done, 1.25) == (
+    assert summary(done, 1.25) == (
         "tokens: thinking 2 of 2, solution 2 of 8, forced 1; 1.2 s; thinking cut after 2 tokens, closed by us; "
         "solution ended by the model"
     )
@@ -46,7 +56,7 @@ def test_a_cut_solution_is_marked_and_vanilla_is_counted_together() -> None:
     cut = Trajectory((7,), (9, 9, 9), (False,) * 3, None, ThinkFinish.LENGTH, SolutionFinish.NOT_APPLICABLE)
     vanilla = Attempt("base", "vanilla", Budget(2, 1), "done", cut)
     assert segments(vanilla, LOADED) == [Segment("9 9 9", THOUGHT), CUT]
-    assert told(vanilla, 0.0).startswith("tokens: thinking 3, solution 0, forced 0, together 3 of 3; 0.0 s; ")
+    assert summary(vanilla, 0.0).startswith("tokens: thinking 3, solution 0, forced 0, together 3 of 3; 0.0 s; ")
 
 
 def test_a_models_text_cannot_move_the_cursor() -> None:
@@ -58,7 +68,7 @@ def test_a_models_text_cannot_move_the_cursor() -> None:
     (segment,) = segments(Attempt("base", "separate", Budget(8, 8), "done", trajectory(9)), loaded)
     assert segment.text == "\N{REPLACEMENT CHARACTER}[2J" + 2 * "\N{REPLACEMENT CHARACTER}" + "a\tb\nc[bold]"
     printed = StringIO()
-    ask._print(Console(file=printed, width=3), [segment, Segment("⟦x⟧", FORCED)])
+    _print(Console(file=printed, width=3), [segment, Segment("⟦x⟧", FORCED)])
     assert printed.getvalue().expandtabs() == segment.text.expandtabs() + "⟦x⟧"
 
 
@@ -105,25 +115,25 @@ def test_a_turn_that_was_the_solution_is_printed_again_as_one() -> None:
         (["1+1?", "--model", "nowhere/at/all"], "no model checkpoint"),
         (["1+1?", "--model", "trained"], "--model trained: the preset has base; expected one of these"),
         (["1+1?", "--preset", "embeded"], 'did you mean "embedded"'),
-        (["1+1?", "--budget", "many"], '--budget: "many" is not a budget; expected THINK+SOLUTION'),
-        (["1+1?", "--strategy", "none"], 'no strategy "none"; expected vanilla, '),
-        (["1+1?", "--sample", "-1"], "the sample is -1"),
-        ([" "], "there is no problem yet"),
+        (["1+1?", "--budget", "many"], '"many" is not a budget; expected THINK+SOLUTION'),
+        (["1+1?", "--strategy", "none"], '"none"; expected one of vanilla, '),
+        (["1+1?", "--sample", "-1"], "-1 is not in the range"),
+        ([" "], "there is no question"),
     ],
 )
 def test_bad_input_is_refused_before_an_engine_starts(
     arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
-    monkeypatch.setattr(ask, "Session", None)
+    monkeypatch.setattr("flows.commands.ask.load", None)
     result = click.testing.CliRunner().invoke(cli, ["ask", *arguments])
-    assert isinstance(result.exception, UserError) and sentence in str(result.exception), result.output
+    assert sentence in (str(result.exception) if isinstance(result.exception, UserError) else result.output)
 
 
 def test_a_model_of_the_preset_is_asked_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
-    assert ask.choose("embedded", {}, None)[1] == "base" == ask.choose("embedded", {}, "base")[1]
+    assert choose_model("embedded", {}, None)[1] == "base" == choose_model("embedded", {}, "base")[1]
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.safetensors").touch()
-    choices, name = ask.choose("embedded", {}, f"mine={tmp_path / 'model'}")
-    assert name == "mine" and list(choices.models) == ["mine", "base"]
+    models, name = choose_model("embedded", {}, f"mine={tmp_path / 'model'}")
+    assert name == "mine" and list(models.directories) == ["mine", "base"]

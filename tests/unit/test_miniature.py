@@ -96,7 +96,7 @@ def test_a_generation_prompt_ends_in_think_and_agrees_with_the_corpus() -> None:
     ids = tokenizer().apply_chat_template(
         [{"role": "user", "content": problem.question}], add_generation_prompt=True, return_dict=False
     )
-    assert ids == corpora.prompt_ids(problem.question)
+    assert ids == vocab.prompt_ids(problem.question)
     assert ids[-1] == IDS[vocab.THINK]
 
 
@@ -135,7 +135,7 @@ def test_decoding_and_encoding_a_corpus_example_gives_it_back() -> None:
         text = tokenizer().decode(example.input_ids)
         assert tokenizer().encode(text, add_special_tokens=False) == example.input_ids
         assert IDS[vocab.UNK] not in example.input_ids
-        assert tokenizer().encode(text, add_special_tokens=False) == corpora.encode(text)
+        assert tokenizer().encode(text, add_special_tokens=False) == vocab.encode(text)
 
 
 @given(SEEDS)
@@ -193,8 +193,8 @@ def test_solutions_that_fit_a_budget_of_32_exist_for_every_unfinished_thought_ne
     problem = Problem("50+1+2+3+4+5=?", 65, ("+1", "+2", "+3", "+4", "+5"), (50, 51, 53, 56, 60, 65))
     from elastic_core.miniature.grammar import solution
 
-    assert len(corpora.encode(solution(problem, "continued", 1))) + 1 <= 32
-    assert len(corpora.encode(solution(problem, "derived", 0))) + 1 <= 32
+    assert len(vocab.encode(solution(problem, "continued", 1))) + 1 <= 32
+    assert len(vocab.encode(solution(problem, "derived", 0))) + 1 <= 32
 
 
 def test_the_corpus_is_a_function_of_its_recipe() -> None:

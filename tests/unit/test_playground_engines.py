@@ -12,9 +12,10 @@ import pytest
 from elastic_core.engines.endpoint import Endpoint, EndpointParameters, Served, parse_address
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
+from flows.commands.answer import Loaded
 from flows.commands.doctor.finding import GIB
-from flows.commands.playground.choices import Choices, find_choices
-from flows.commands.playground.engines import Engines, Loaded, memory_needed, num_engines
+from flows.commands.playground.session import Engines, memory_needed, num_engines
+from flows.runtime.models import Models, find_models
 
 FAR = Endpoint("far", (parse_address("http://gpu7:8000/v1#m"),), Served("vllm", "1", "", 9), None, EndpointParameters())
 
@@ -40,8 +41,8 @@ def test_an_engine_needs_its_weights_its_cache_and_a_process(tmp_path: Path) -> 
 class Noted(Engines):
     """Starts nothing, and notes what it would."""
 
-    def __init__(self, choices: Choices, at_once: int) -> None:
-        super().__init__(choices)
+    def __init__(self, models: Models, at_once: int) -> None:
+        super().__init__(models)
         self.at_once, self.said = at_once, list[str]()
 
     async def _load(self, model: str) -> Loaded:
@@ -55,24 +56,24 @@ class Noted(Engines):
 
 
 @pytest.fixture
-def choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Choices:
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Models:
     monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
-    found = find_choices("embedded", {}, [])
+    found = find_models("embedded", {})
     places = dict.fromkeys(("base", "trained", "best", "broken", "far"), tmp_path)
-    return replace(found, models=places, endpoints={"far": FAR})
+    return replace(found, directories=places, endpoints={"far": FAR})
 
 
-async def run(engines: Noted, models: Sequence[str]) -> list[tuple[set[str], dict[str, str]]]:
+async def run(engines: Noted, names: Sequence[str]) -> list[tuple[set[str], dict[str, str]]]:
     """What was ready together, and what was not to be had."""
     found = []
-    for batch in engines.batches(models):
+    for batch in engines.batches(names):
         async with engines.using(batch) as (loaded, refused):
             found.append((set(loaded), refused))
     return found
 
 
-def test_two_that_fit_answer_together_and_the_oldest_gives_way_to_a_third(choices: Choices) -> None:
-    engines = Noted(choices, at_once=2)
+def test_two_that_fit_answer_together_and_the_oldest_gives_way_to_a_third(models: Models) -> None:
+    engines = Noted(models, at_once=2)
 
     async def runs() -> None:
         assert await run(engines, ["base", "trained", "far"]) == [({"base", "trained", "far"}, {})]
@@ -82,8 +83,8 @@ def test_two_that_fit_answer_together_and_the_oldest_gives_way_to_a_third(choice
     assert engines.said == ["start far", "start base", "start trained", "end base", "start best"]
 
 
-def test_where_one_fits_they_take_turns_and_the_one_that_is_there_begins(choices: Choices) -> None:
-    engines = Noted(choices, at_once=1)
+def test_where_one_fits_they_take_turns_and_the_one_that_is_there_begins(models: Models) -> None:
+    engines = Noted(models, at_once=1)
 
     async def runs() -> None:
         for order in (["base", "trained"], ["trained", "base"], ["base", "trained"]):
@@ -94,8 +95,8 @@ def test_where_one_fits_they_take_turns_and_the_one_that_is_there_begins(choices
     assert starts == ["start base", "start trained", "start base", "start trained"], "one change of engines a run"
 
 
-def test_nobody_ends_an_engine_that_is_in_use(choices: Choices) -> None:
-    engines = Noted(choices, at_once=1)
+def test_nobody_ends_an_engine_that_is_in_use(models: Models) -> None:
+    engines = Noted(models, at_once=1)
 
     async def two_visitors() -> None:
         async with engines.using(["base"]):
@@ -108,8 +109,8 @@ def test_nobody_ends_an_engine_that_is_in_use(choices: Choices) -> None:
     assert engines.said == ["start base", "end base", "start trained"]
 
 
-def test_visitors_who_want_each_others_engines_do_not_wait_for_ever(choices: Choices) -> None:
-    engines = Noted(choices, at_once=2)
+def test_visitors_who_want_each_others_engines_do_not_wait_for_ever(models: Models) -> None:
+    engines = Noted(models, at_once=2)
 
     async def visitors() -> None:
         pairs = [["base", "trained"], ["trained", "best"], ["best", "base"]] * 4
@@ -119,14 +120,14 @@ def test_visitors_who_want_each_others_engines_do_not_wait_for_ever(choices: Cho
     asyncio.run(visitors())
 
 
-def test_a_model_that_cannot_be_loaded_leaves_the_other(choices: Choices) -> None:
-    engines = Noted(choices, at_once=2)
+def test_a_model_that_cannot_be_loaded_leaves_the_other(models: Models) -> None:
+    engines = Noted(models, at_once=2)
     found = asyncio.run(run(engines, ["base", "broken"]))
     assert found == [({"base"}, {"broken": "broken cannot be loaded"})]
 
 
-def test_one_that_was_lost_is_started_anew(choices: Choices) -> None:
-    engines = Noted(choices, at_once=2)
+def test_one_that_was_lost_is_started_anew(models: Models) -> None:
+    engines = Noted(models, at_once=2)
 
     async def lost() -> None:
         async with engines.using(["base"]) as (loaded, _):

@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
-from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling
 from elastic_core.trajectory import Trajectory
-from flows.commands.playground.choices import STRATEGY_NAMES
-from flows.commands.playground.live import Follower, Watched
+from flows.commands.answer import STRATEGY_NAMES, Follower, Thought
 from tests.scripted import ScriptedEngine
 
 END, EOS, NEWLINE, FINAL, WAIT, WORD = 1, 2, 3, 4, 5, 6
@@ -46,9 +44,8 @@ async def side_by_side(
     engine: Streaming, names: list[str], budget: Budget
 ) -> list[tuple[Trajectory, list[Trajectory], Follower]]:
     """Each strategy's trajectory, and what was seen of it on the way."""
-    drawing = Watched(engine)
-    memo = ContinuationMemo(drawing)
-    followers = [Follower(memo, drawing, PROMPT, END) for _ in names]
+    thought = Thought(engine)
+    followers = [Follower(thought, PROMPT, END) for _ in names]
     seen: list[list[Trajectory]] = [[] for _ in names]
 
     async def look() -> None:

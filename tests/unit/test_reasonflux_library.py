@@ -18,8 +18,15 @@ from hypothesis import strategies as st
 from elastic_core.errors import UserError
 from elastic_core.miniature.problems import split_of
 from elastic_core.miniature.tokenizer import pieces_pattern
-from elastic_core.reasonflux.libraries import add_own, load_library, load_own
-from elastic_core.reasonflux.library import MINIATURE_FILE, Template, entry, read_library
+from elastic_core.reasonflux.library import (
+    MINIATURE_FILE,
+    Template,
+    add_own,
+    entry,
+    load_library,
+    load_own,
+    read_library,
+)
 from flows.commands.templates import templates
 from tests.upstream import UPSTREAM, needs_upstream
 

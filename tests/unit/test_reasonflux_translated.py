@@ -419,5 +419,5 @@ def test_the_conversation_must_fit_the_navigators_context_too(other: Path) -> No
 def test_a_solver_whose_tokenizer_does_not_give_back_its_prompt_is_refused() -> None:
     lossy = copy.deepcopy(thinking().tokenizer)
     lossy.backend_tokenizer.decoder = None
-    with pytest.raises(ValueError, match="a navigator with another tokenizer cannot be told it"):
+    with pytest.raises(ValueError, match="a navigator with another tokenizer cannot read it"):
         TEMPLATES.strategy(lossy, thinking().markers, (plain().tokenizer, plain().markers))

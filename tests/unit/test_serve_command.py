@@ -62,7 +62,7 @@ def test_a_directory_that_is_called_as_one_of_the_presets_models_is_the_one_serv
 
 def test_levels_beside_the_model_are_offered(tmp_path: Path) -> None:
     model = model_with_levels(tmp_path / "model")
-    started = composed(model, budget="512+unlimited")
+    started = composed(model, budget=Budget.parse("512+unlimited"))
     assert started.name == "model"
     config = ServeConfiguration.load(started.environment[VARIABLE])
     assert config.default == Budget(512, None)
@@ -113,10 +113,10 @@ def test_budgets_over_the_context_are_refused_at_the_start(tmp_path: Path) -> No
     with pytest.raises(
         UserError, match=r"--budget is 480\+31, which takes 512 tokens .* the context has 512: expected"
     ):
-        composed(changes=context, budget="480+31")
-    assert composed(changes=context, budget="480+30")
+        composed(changes=context, budget=Budget.parse("480+31"))
+    assert composed(changes=context, budget=Budget.parse("480+30"))
     with pytest.raises(UserError, match=r"--budget is 1024\+unlimited, .* the context has 1024"):
-        composed(budget="1k+unlimited")
+        composed(budget=Budget.parse("1k+unlimited"))
     model = model_with_levels(tmp_path / "model")
     with pytest.raises(UserError, match=r"budgets\.json: its level high is 160\+24, which takes 185 tokens"):
         composed(model, {"engine.max_model_len": 128})
@@ -163,7 +163,7 @@ def test_others_reach_a_server_with_a_key_only(monkeypatch: pytest.MonkeyPatch) 
 def test_wrong_input_is_one_sentence(tmp_path: Path) -> None:
     refused = elastic_here("serve", "--model", str(BASE), "--budget", "many", runs=tmp_path)
     assert refused.returncode == 2
-    assert refused.stdout.startswith('error: --budget: "many" is not a budget')
+    assert refused.stdout.startswith("error: elastic serve: ") and '"many" is not a budget' in refused.stdout
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

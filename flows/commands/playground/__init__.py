@@ -1,33 +1,34 @@
 """`elastic playground`: a page to try models under token budgets, models and strategies side by side.
 
-The strategies, the engine and the grader are those of training and sweeps. What is drawn of a sample is remembered, so
-that another budget cuts the same thought.
+It runs the strategies, engine and grader of training and sweeps. It remembers what it drew of a sample, so that another
+budget cuts the same thought.
 
 Promised: loopback only unless there is a password; without one a token in the address, as Jupyter has it; logins no
 faster than a person's; no file of this machine leaves it; bounded input, concurrency and time; model text is shown as
-text; nothing is asked of any other host. Not promised: encryption (put a proxy in front that adds TLS), and protection
-of the engine against those who know the password.
+text; no request goes to another host. Not promised: encryption (put a proxy with TLS in front), and protection of the
+engine against those who know the password.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import secrets
 import signal
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from elastic_core.errors import UserError
-from elastic_core.system.network import reachable, require_free_port
+from elastic_core.system.network import is_loopback, reachable, require_free_port
 from elastic_core.system.processes import end_family
-from flows.commands.playground.access import Guard, is_loopback, read_password, require_password
+from flows.commands.playground.access import Guard, read_password, require_password
 from flows.runtime.environment import USER, runs_directory
 from tasks.records.terminal import print_result, quiet
 
 if TYPE_CHECKING:
-    from flows.commands.playground.choices import Choices
     from flows.commands.playground.session import Session
 
 
@@ -57,39 +58,43 @@ class PlaygroundParameters:
 
 
 _FAREWELL_SECONDS = 2
-"""What open pages, which hold a connection for ever, and an engine that holds its thread while it starts get each."""
+"""To close, for open pages, each of which holds a connection, and for an engine that holds its thread."""
 
 
-def require_gradio() -> None:
-    """Raises UserError when the extra `ui` is not installed."""
-    from importlib.util import find_spec
+def run(
+    preset: str,
+    overrides: Mapping[str, Any],
+    models: Sequence[str],
+    parameters: PlaygroundParameters,
+    password_file: Path | None,
+) -> None:
+    """Show the page until SIGINT or SIGTERM; the first engines start meanwhile, and what they say is logged.
 
-    if find_spec("gradio") is None:
-        raise UserError('the playground needs gradio, of the extra ui: run `make install`, or pip install "gradio>=6"')
-
-
-def require_access(parameters: PlaygroundParameters, password_file: Path | None) -> str | None:
-    """The password that the page asks for, if any.
+    Args:
+        models: as in `find_models`.
 
     Raises:
-        UserError: when others could reach the page without one, or the port is taken.
+        UserError: on wrong input, without gradio, when others could reach the page without a password, or when the
+            port is taken.
     """
+    if importlib.util.find_spec("gradio") is None:
+        raise UserError('the playground needs gradio, of the extra ui: run `make install`, or pip install "gradio>=6"')
     password = read_password(password_file)
     require_password(parameters.host, password)
     require_free_port(parameters.host, parameters.port, "playground", "--port")
-    return password
-
-
-def serve(choices: Choices, parameters: PlaygroundParameters, password: str | None) -> None:
-    """Show the page until SIGINT or SIGTERM; the first engines start meanwhile, and what they say is logged."""
     import uvicorn
 
     from flows.commands.playground.session import Session
+    from flows.runtime.models import find_models
 
-    log = runs_directory() / choices.settings.preset / "playground.log"
-    with quiet(log), Session(choices, parameters) as session:
-        end_with_signals(session)  # Uvicorn, once it runs, ends open requests first and then hands the signal on.
-        session.preload(choices.side_by_side)
+    found = find_models(preset, overrides, models)
+    log = runs_directory() / found.settings.preset / "playground.log"
+    with quiet(log), Session(found, parameters) as session:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # No KeyboardInterrupt: a module that is being imported may swallow it. Uvicorn, once it runs, ends open
+            # requests first and then hands the signal on.
+            signal.signal(number, lambda *_: _leave(session))
+        session.preload(found.first)
         token = None if password else secrets.token_urlsafe(32)
         config = uvicorn.Config(
             application(session, password, token),
@@ -104,13 +109,6 @@ def serve(choices: Choices, parameters: PlaygroundParameters, password: str | No
         login = f"{address}{token}/" if token else f"{address} (user {USER}, password as given)"
         print_result(f"playground: {login}; Ctrl-C stops it; log: {log}")
         asyncio.run(uvicorn.Server(config).serve())
-
-
-def end_with_signals(session: Session) -> None:
-    """SIGINT and SIGTERM end the session and this process. No KeyboardInterrupt: a module that is being imported may
-    swallow it, or raise something else for it."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: _leave(session))
 
 
 def _leave(session: Session) -> NoReturn:

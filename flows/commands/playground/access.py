@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import secrets
-import socket
 import time
 from collections import deque
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elastic_core.errors import UserError
+from elastic_core.system.network import is_loopback
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -39,7 +39,7 @@ def read_password(file: Path | None) -> str | None:
     """The first line of the file, or without a file what the environment says; None without either.
 
     Raises:
-        UserError: when it cannot be read or is too short to keep anybody out.
+        UserError: when it cannot be read or is too short.
     """
     try:
         password = os.environ.get(PASSWORD_VARIABLE, "") if file is None else file.read_text().partition("\n")[0]
@@ -53,15 +53,6 @@ def read_password(file: Path | None) -> str | None:
         where = PASSWORD_VARIABLE if file is None else f"--password-file {file}"
         raise UserError(f"{where}: a password of {len(password)} characters; expected {MIN_PASSWORD} or more")
     return password
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there. Raises UserError when this machine has no such address."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise UserError(f"no address {host!r} on this machine ({error.strerror}); use 127.0.0.1") from None
-    return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
 
 
 def require_password(host: str, password: str | None) -> None:
@@ -96,8 +87,8 @@ class Logins:
 
 
 class Guard:
-    """Refuses, before anybody reads them: requests without the token, with too large a body, for files, and logins too
-    fast to be a person's; adds security headers.
+    """Refuses, before the application reads them, requests without the token, with too large a body, or for files, and
+    logins too fast for a person; adds security headers.
 
     Args:
         max_body: bytes.

@@ -8,20 +8,21 @@ from typing import Any
 
 import gradio as gr
 
-from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
 from elastic_core.serving.levels import EFFORTS
+from flows.commands.answer import STRATEGY_NAMES
 from flows.commands.playground.choices import (
     FIRST_STRATEGIES,
-    STRATEGY_NAMES,
+    MAX_SAMPLE,
     PageRequest,
+    benchmarks,
     edited,
+    largest_budget,
     read_budget,
     read_level,
-    read_models,
+    read_names,
     read_problem,
-    read_sample,
-    read_strategies,
+    read_whole,
     shown_reference,
     strategy_label,
     taken_problem,
@@ -42,23 +43,28 @@ Taken = tuple[str, int] | None
 
 def build(session: Session) -> gr.Blocks:
     """The page of a session; `gr.mount_gradio_app` serves it."""
-    choices, parameters = session.choices, session.parameters
-    budget, largest = choices.budget, choices.largest
-    benchmarks = list(choices.problems)
-    first = _take(session, benchmarks[0], 1) if benchmarks else ("", "", None)
+    models, parameters = session.models, session.parameters
+    budget, largest = models.budget, largest_budget(models)
+    problems = benchmarks(models.inputs)
+
+    def take(benchmark: str, number: Any) -> tuple[str, str, Taken]:
+        problem = taken_problem(problems[benchmark], number)
+        return problem.question, shown_reference(problem), (benchmark, int(number))
+
+    first = take(next(iter(problems)), 1) if problems else ("", "", None)
     with gr.Blocks(title=_TITLE, analytics_enabled=False, fill_width=True) as page:
         taken = gr.State(first[2])
         gr.HTML(f"<h2>{_TITLE}</h2>")
         with gr.Row():
             with gr.Column(scale=1, min_width=300):
-                models = gr.Dropdown(
-                    [(choices.label(name), name) for name in choices.models],
-                    value=session.engines.batches(choices.side_by_side)[0],
+                chosen = gr.Dropdown(
+                    [(models.label(name), name) for name in models.directories],
+                    value=session.engines.batches(models.first)[0],
                     multiselect=True,
                     label="Models",
                 )
-                with gr.Group(visible=bool(benchmarks)):
-                    benchmark = gr.Dropdown(benchmarks, value=next(iter(benchmarks), None), label="Benchmark")
+                with gr.Group(visible=bool(problems)):
+                    benchmark = gr.Dropdown(list(problems), value=next(iter(problems), None), label="Benchmark")
                     number = gr.Number(1, label="Its problem number", placeholder="none: the problem was typed")
                 question = gr.Textbox(
                     first[0], label="Problem", lines=3, max_lines=12, max_length=parameters.max_question
@@ -88,44 +94,60 @@ def build(session: Session) -> gr.Blocks:
                     stop = gr.Button("Stop", min_width=80)
                 shown = gr.HTML(message(_WELCOME))
 
-        fields = [
-            *(models, question, reference, taken, strategies),
-            *(think, think_unlimited, solution, solution_unlimited, sample),
-        ]
         budgets = [think, think_unlimited, solution, solution_unlimited]
+        fields = [chosen, question, reference, taken, strategies, *budgets, sample]
 
-        async def run_it(*values: Any) -> AsyncIterator[str]:
-            async for html in _run(session, *values):
-                yield html
+        async def run_it(
+            names: Any, text: Any, answer: Any, place: Taken, strategies: Any, *numbers: Any
+        ) -> AsyncIterator[str]:
+            """The page's right side, again and again until the run is over. Every failure becomes a sentence."""
+            *limits, sample = numbers
+            try:
+                problem = taken_problem(problems[place[0]], place[1]) if place else None
+                asked = PageRequest(
+                    read_names(names, models.directories, "model"),
+                    read_problem(text, answer, problem, parameters),
+                    read_names(strategies, STRATEGY_NAMES, "strategy"),
+                    read_budget(*limits),
+                    read_whole(sample, "the sample", 0, MAX_SAMPLE),
+                )
+                run = session.begin(asked)
+                async for finished in session.follow(run):
+                    yield render(run, finished)
+            except UserError as error:
+                yield message(str(error), "error")
+            except Exception:
+                _log.exception("a run of the playground failed")
+                yield message(_DEFECT, "error")
 
         async def cut_elsewhere(*values: Any) -> AsyncIterator[str]:
             """A moved slider runs again what can be run, and says nothing where there is no problem yet."""
             if str(values[1] or "").strip():
-                async for html in _run(session, *values):
+                async for html in run_it(*values):
                     yield html
 
         async def run_level(level: Any, *values: Any) -> AsyncIterator[dict[Any, Any]]:
             try:
-                found = read_level(level, read_models(values[0], choices.models), choices)
+                found = read_level(level, read_names(values[0], models.directories, "model"), models)
             except UserError as error:
                 yield {effort: None, shown: message(str(error), "error")}
                 return
             t, s = found.think, found.solution
             assert t is not None and s is not None, "levels are limited"
-            limits = {think: _reaching(t, largest.think), solution: _reaching(s, largest.solution)}
+            # A slider is made longer if need be.
+            limits = {think: gr.update(value=t, maximum=max(t, largest.think or 0))}
+            limits[solution] = gr.update(value=s, maximum=max(s, largest.solution or 0))
             yield {**limits, think_unlimited: False, solution_unlimited: False}
             async for html in cut_elsewhere(*values[:5], t, False, s, False, values[-1]):
                 yield {shown: html}
 
-        answering: dict[str, Any] = {
-            "concurrency_limit": parameters.concurrent,
-            "concurrency_id": "run",
+        quick: dict[str, Any] = {
             "show_progress": "hidden",
             "trigger_mode": "always_last",
             "api_visibility": "private",
+            "queue": False,
         }
-        quick = {name: value for name, value in answering.items() if not name.startswith("concurrency")}
-        quick["queue"] = False
+        answering = quick | {"queue": True, "concurrency_limit": parameters.concurrent, "concurrency_id": "run"}
         runs = [
             gr.on([run.click, question.submit], run_it, fields, shown, **answering),
             gr.on(
@@ -143,27 +165,26 @@ def build(session: Session) -> gr.Blocks:
         stop.click(lambda: message("stopped"), None, shown, cancels=runs, **quick)
         # Another model has other levels, and another budget is none.
         moved = [think.input, solution.input, think_unlimited.input, solution_unlimited.input]
-        gr.on([models.input, *moved], None, None, effort, js="() => null", api_visibility="private")
-        if benchmarks:
+        gr.on([chosen.input, *moved], None, None, effort, js="() => null", api_visibility="private")
+        if problems:
 
-            def take(name: str, place: Any) -> tuple[Any, ...]:
+            def take_or_say(name: str, place: Any) -> tuple[Any, ...]:
                 if place is None:  # Another number is being typed.
                     return (gr.skip(),) * 4
                 try:
-                    return *_take(session, name, place), gr.skip()
+                    return *take(name, place), gr.skip()
                 except UserError as error:
                     return gr.skip(), gr.skip(), gr.skip(), message(str(error), "error")
 
             def edit(asked: Any, known: Any, place: Taken) -> tuple[Any, Any]:
-                problem = _taken(session, place)
-                if problem is None or place is None:
+                if place is None:
                     return gr.skip(), gr.skip()
-                unchanged, left = edited(asked, known, problem)
+                unchanged, left = edited(asked, known, taken_problem(problems[place[0]], place[1]))
                 return left, place[1] if unchanged else None
 
             taking = [question, reference, taken, shown]
-            number.input(take, [benchmark, number], taking, **quick)
-            benchmark.input(lambda name: (1, *take(name, 1)), benchmark, [number, *taking], **quick)
+            number.input(take_or_say, [benchmark, number], taking, **quick)
+            benchmark.input(lambda name: (1, *take_or_say(name, 1)), benchmark, [number, *taking], **quick)
             question.change(edit, [question, reference, taken], [reference, number], **quick)
         page.queue(max_size=parameters.waiting, default_concurrency_limit=parameters.concurrent, api_open=False)
     return page
@@ -172,40 +193,3 @@ def build(session: Session) -> gr.Blocks:
 def _slider(label: str, least: int, value: int | None, most: int | None) -> gr.Slider:
     assert value is not None and most is not None, "the page begins with a limited budget"
     return gr.Slider(least, most, value, step=max(1, most // _SLIDER_STEPS), label=label)
-
-
-def _reaching(tokens: int, most: int | None) -> Any:
-    """A slider at so many tokens, longer if need be."""
-    return gr.update(value=tokens, maximum=max(tokens, most or 0))
-
-
-def _take(session: Session, benchmark: str, number: Any) -> tuple[str, str, Taken]:
-    problem = taken_problem(session.choices.problems[benchmark], number)
-    return problem.question, shown_reference(problem), (benchmark, int(number))
-
-
-def _taken(session: Session, taken: Taken) -> Problem | None:
-    return taken_problem(session.choices.problems[taken[0]], taken[1]) if taken else None
-
-
-async def _run(
-    session: Session, models: Any, question: Any, reference: Any, taken: Taken, strategies: Any, *numbers: Any
-) -> AsyncIterator[str]:
-    """The page's right side, again and again until the run is over. Whatever fails becomes a sentence."""
-    *budget, sample = numbers
-    try:
-        asked = PageRequest(
-            read_models(models, session.choices.models),
-            read_problem(question, reference, _taken(session, taken), session.parameters),
-            read_strategies(strategies),
-            read_budget(*budget),
-            read_sample(sample),
-        )
-        run = session.begin(asked)
-        async for finished in session.follow(run):
-            yield render(run, finished)
-    except UserError as error:
-        yield message(str(error), "error")
-    except Exception:
-        _log.exception("a run of the playground failed")
-        yield message(_DEFECT, "error")

@@ -1,68 +1,158 @@
-"""Runs on engines: everything here lives in one event loop, in a thread of its own, as an engine that starts
-holds its loop for half a minute and the page must answer meanwhile."""
+"""The engines of the page's models, and runs on them.
+
+Everything here lives in one event loop in a thread of its own: an engine that starts holds its loop for half a minute,
+and the page must answer meanwhile. Two engines run at once where they fit into memory, else one after the other.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import copy
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
-from elastic_core.budget import Budget
-from elastic_core.engines.base import EngineLost, RequestFailed, drive
-from elastic_core.engines.memo import ContinuationMemo
+from elastic_core.engines.base import EngineLost
+from elastic_core.engines.parameters import DEFAULT_CPU_CACHE_GIB, EngineParameters
 from elastic_core.errors import UserError
-from elastic_core.models.special_tokens import chat_prompt
-from elastic_core.rewards import Grade, GradingFailed, grade
-from elastic_core.rewards.response import response_text
-from elastic_core.seeds import sample_seed
-from elastic_core.strategies import STRATEGIES, Sampling, Strategy
-from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.sweep.grid import UNLIMITED_BUDGET
-from elastic_core.trajectory import NAVIGATOR, Trajectory
+from elastic_core.system.accelerators import installed_gpus
+from flows.commands.answer import UPDATE_SECONDS, Attempt, Loaded, Thought, load, lost
+from flows.commands.doctor.finding import GIB
+from flows.commands.doctor.machine import cgroup_memory_limit
 from flows.commands.playground import PlaygroundParameters
-from flows.commands.playground.choices import Choices, PageRequest
-from flows.commands.playground.engines import Engines, Loaded, lost
-from flows.commands.playground.live import Follower, Watched
+from flows.commands.playground.choices import PageRequest
+from flows.runtime.models import Models
 
-_UPDATE_SECONDS = 0.15
 REMEMBERED = 16
 """Thoughts that are kept to be cut elsewhere."""
+_MOST_ENGINES = 2
+"""Base and trained."""
+_PROCESS_GIB = 2.0
+"""Of an engine's process, beside weights and cache: of a small model both together were 1.9 GiB at most on a CPU."""
 
-State = Literal["waiting", "running", "done", "failed"]
 Result = TypeVar("Result")
 
 
-@dataclass
-class Attempt:
-    """One model's try at the problem with one strategy.
+class Ready(NamedTuple):
+    """Models that answer, and why others do not, by name."""
 
-    Attributes:
-        trajectory: so far, or whole when the state is "done".
-        grade: None when there is no reference, or not yet.
-        sentence: why it failed, or could not be graded.
-    """
+    loaded: dict[str, Loaded]
+    refused: dict[str, str]
 
-    model: str
-    strategy: str
-    budget: Budget
-    state: State = "waiting"
-    trajectory: Trajectory | None = None
-    grade: Grade | None = None
-    sentence: str = ""
-    follower: Follower | None = None
+
+class Engines:
+    """The engines, each started when it is needed, `at_once` at most; a model behind a server needs none."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+        parameters = models.settings.engine
+        here = [path for name, path in models.directories.items() if name not in models.endpoints]
+        needed = [memory_needed(parameters, path) for path in here]
+        self.at_once = num_engines(needed, memory_for_engines(parameters)) if len(needed) > 1 else 1
+        self._loaded: OrderedDict[str, Loaded] = OrderedDict()
+        self._starting = asyncio.Lock()
+        self._idle = asyncio.Event()
+
+    def batches(self, models: Sequence[str]) -> list[list[str]]:
+        """The models in groups that can answer at the same time; those that are loaded come first."""
+        behind = [model for model in models if model in self._models.endpoints]
+        here = sorted((model for model in models if model not in behind), key=lambda model: model not in self._loaded)
+        first, *rest = [here[i : i + self.at_once] for i in range(0, len(here), self.at_once)] or [[]]
+        return [behind + first, *rest]
+
+    @asynccontextmanager
+    async def using(self, batch: Sequence[str]) -> AsyncIterator[Ready]:
+        """The models of one of the `batches`. A run waits until the engines in its way are idle, and later runs wait
+        behind it: a batch is taken in one go, so that no two runs wait for each other."""
+        ready = Ready({}, {})
+        try:
+            async with self._starting:
+                for model in batch:
+                    try:
+                        loaded = await self._get(model, batch)
+                    except UserError as error:
+                        ready.refused[model] = str(error)
+                    else:
+                        loaded.users += 1
+                        ready.loaded[model] = loaded
+            yield ready
+        finally:
+            for loaded in ready.loaded.values():
+                loaded.users -= 1
+            self._idle.set()
+
+    async def drop(self, loaded: Loaded) -> None:
+        """End one that answers no more; it is started anew when it is needed."""
+        if self._loaded.get(loaded.name) is loaded:
+            del self._loaded[loaded.name]
+            await loaded.resources.aclose()
+
+    async def aclose(self) -> None:
+        """End all."""
+        for loaded in list(self._loaded.values()):
+            await self.drop(loaded)
+
+    async def _get(self, model: str, batch: Sequence[str]) -> Loaded:
+        if model not in self._loaded:
+            if model not in self._models.endpoints:
+                await self._make_room(batch)
+            self._loaded[model] = await self._load(model)
+        self._loaded.move_to_end(model)
+        return self._loaded[model]
+
+    async def _make_room(self, batch: Sequence[str]) -> None:
+        """For one more engine: those used longest ago end first."""
+        while len(here := [name for name in self._loaded if name not in self._models.endpoints]) >= self.at_once:
+            idle = [name for name in here if name not in batch and not self._loaded[name].users]
+            if idle:
+                await self.drop(self._loaded[idle[0]])
+            else:
+                self._idle.clear()
+                await self._idle.wait()
+
+    async def _load(self, model: str) -> Loaded:
+        return await load(self._models, model, 1 / self.at_once)
+
+
+def memory_needed(parameters: EngineParameters, model: Path) -> float:
+    """Bytes of one device that an engine takes, not too few: weights, cache, and what it computes with."""
+    weights = sum(file.stat().st_size for file in model.glob("*.safetensors")) / parameters.tensor_parallel_size
+    if parameters.dtype == "float32":
+        weights *= 2  # Most checkpoints are bfloat16.
+    if parameters.device == "cpu" or parameters.kv_cache_gib:
+        cache = (parameters.kv_cache_gib or DEFAULT_CPU_CACHE_GIB) * GIB
+    else:
+        cache = weights  # It takes what is left of its share, and works with less.
+    return weights + cache + _PROCESS_GIB * GIB
+
+
+def memory_for_engines(parameters: EngineParameters) -> float:
+    """Bytes of one device that engines may take together."""
+    if parameters.device == "cuda":
+        smallest = min((gpu.total for gpu in installed_gpus()), default=0)
+        return smallest * parameters.gpu_memory_utilization
+    import psutil
+
+    available = psutil.virtual_memory().available
+    return min(available, cgroup_memory_limit() or available)
+
+
+def num_engines(needed: Sequence[float], room: float) -> int:
+    """How many always fit, each with the same share: `needed` and `room` are bytes."""
+    return max(1, min(_MOST_ENGINES, int(room // max(needed))))
 
 
 @dataclass
 class Run:
-    """What became of a request: tokens that engines drew for it, and tokens answered from an earlier thought.
+    """A request and its answers, strategy by strategy in the order of the models.
 
     Attributes:
-        attempts: those of a strategy follow each other, in the order of the models.
         loaded: models that answer, or did, by name.
+        generated, reused: tokens that engines drew, and tokens that an earlier thought answered.
     """
 
     asked: PageRequest
@@ -71,31 +161,26 @@ class Run:
     generated: int = 0
     reused: int = 0
 
+    def fail(self, model: str, sentence: str) -> None:
+        """The model has no further answers. Raises UserError when it is the only one: the run came to nothing."""
+        if len(self.asked.models) == 1:
+            raise UserError(sentence)
+        for attempt in self.attempts:
+            if attempt.model == model and attempt.state != "done":
+                attempt.state, attempt.sentence = "failed", sentence
 
-@dataclass
-class _Thought:
-    """What is known of one sample of a problem."""
 
-    memo: ContinuationMemo
-    drawing: Watched
-
-
-@dataclass
 class Session:
     """Use as a context manager; other threads call `call`."""
 
-    choices: Choices
-    parameters: PlaygroundParameters
-    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
-    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _guided: dict[str, Strategy] = field(default_factory=dict)
-    _thoughts: OrderedDict[tuple[Any, ...], _Thought] = field(default_factory=OrderedDict)
-
-    def __post_init__(self) -> None:
-        self.engines = Engines(self.choices)
+    def __init__(self, models: Models, parameters: PlaygroundParameters) -> None:
+        self.models, self.parameters = models, parameters
+        self.engines = Engines(models)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="playground-engine", daemon=True)
+        self._thoughts: OrderedDict[tuple[Any, ...], Thought] = OrderedDict()
 
     def __enter__(self) -> Session:
-        self._thread = threading.Thread(target=self._loop.run_forever, name="playground-engine", daemon=True)
         self._thread.start()
         return self
 
@@ -103,7 +188,7 @@ class Session:
         self.end()
 
     def end(self, seconds: float | None = None) -> None:
-        """Stop runs and engine; None waits for as long as that takes. An engine that starts may hold the loop for
+        """Stop runs and engines; None waits for as long as that takes. An engine that starts may hold the loop for
         longer, and nothing can interrupt it there: then it is left. Ended again it does nothing."""
         if self._loop.is_closed():
             return
@@ -121,7 +206,6 @@ class Session:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def begin(self, asked: PageRequest) -> Run:
-        """A run to `perform`."""
         attempts = [
             Attempt(model, strategy, UNLIMITED_BUDGET if strategy == "unconstrained" else asked.budget)
             for strategy in asked.strategies
@@ -130,36 +214,25 @@ class Session:
         return Run(asked, attempts)
 
     async def perform(self, run: Run) -> None:
-        """Answer and grade, to the end.
-
-        Raises:
-            UserError: when the whole run came to nothing: no engine, too long a prompt, too long a wait.
-        """
+        """Answer and grade, to the end. Raises UserError when the run came to nothing."""
         try:
             async with asyncio.timeout(self.parameters.run_seconds):
                 for batch in self.engines.batches(run.asked.models):
-                    await self._perform(run, batch)
+                    async with self.engines.using(batch) as (loaded, refused):
+                        run.loaded |= loaded
+                        for model, sentence in refused.items():
+                            run.fail(model, sentence)
+                        await asyncio.gather(*(self._answer(run, each) for each in loaded.values()))
         except TimeoutError:
             raise UserError(f"stopped after {self.parameters.run_seconds:g} s; ask for smaller budgets") from None
 
-    async def _perform(self, run: Run, batch: Sequence[str]) -> None:
-        async with self.engines.using(batch) as (loaded, refused):
-            run.loaded |= loaded
-            for model, sentence in refused.items():
-                _fail(run, model, sentence)
-            await asyncio.gather(*(self._answer(run, each) for each in loaded.values()))
-
     async def follow(self, run: Run) -> AsyncIterator[bool]:
-        """Perform the run, for another thread's loop: again and again False, when the run's attempts tell how far they
-        are, and True at the end. It is cancelled when its caller is.
-
-        Raises:
-            UserError: as `perform`.
-        """
+        """Perform the run, from another thread's loop, and yield False whenever its attempts were brought up to date,
+        True at the end. It is cancelled when its caller is, and raises as `perform`."""
         work = asyncio.ensure_future(self.call(self.perform(run)))
         try:
-            while not (await asyncio.wait({work}, timeout=_UPDATE_SECONDS))[0]:
-                if run.loaded:  # Before that this loop may be busy with an engine that starts.
+            while not (await asyncio.wait({work}, timeout=UPDATE_SECONDS))[0]:
+                if run.loaded:  # Before that the session's loop may be busy with an engine that starts.
                     await self.call(self._look(run))
                 yield False
             work.result()
@@ -169,11 +242,10 @@ class Session:
 
     async def _look(self, run: Run) -> None:
         for attempt in run.attempts:
-            if attempt.state == "running" and attempt.follower is not None:
-                attempt.trajectory = attempt.follower.so_far()
+            attempt.look()
 
     def preload(self, models: Sequence[str]) -> None:
-        """Begin to start the models' engines. A failure is raised to the callers that use them."""
+        """Begin to start the models' engines. A failure is raised to the runs that use them."""
         asyncio.run_coroutine_threadsafe(self._preload(models), self._loop)
 
     async def _preload(self, models: Sequence[str]) -> None:
@@ -181,75 +253,33 @@ class Session:
             pass
 
     async def _answer(self, run: Run, loaded: Loaded) -> None:
-        asked, settings = run.asked, self.choices.settings.sweep
-        thought = self._thought(asked, loaded)
-        seed = sample_seed(settings.seed, asked.problem.benchmark, asked.problem.id, asked.sample)
+        thought = self._thought(run.asked, loaded)
         before = thought.memo.counts.generated, thought.memo.counts.reused
-        sampling = Sampling(settings.temperature, settings.top_p)
         try:
             async with asyncio.TaskGroup() as group:
                 for attempt in run.attempts:
                     if attempt.model == loaded.name:
-                        group.create_task(self._attempt(attempt, asked, loaded, thought, sampling, seed))
+                        group.create_task(
+                            attempt.answer(run.asked.problem, run.asked.sample, loaded, thought, self.models)
+                        )
         except ExceptionGroup as errors:  # It cancelled the others.
             (error, *_) = errors.exceptions
             if not isinstance(error, EngineLost):
                 raise error from None
             await self.engines.drop(loaded)
-            _fail(run, loaded.name, lost(error))
+            run.fail(loaded.name, lost(error))
         run.generated += thought.memo.counts.generated - before[0]
         run.reused += thought.memo.counts.reused - before[1]
 
-    async def _attempt(
-        self, attempt: Attempt, asked: PageRequest, loaded: Loaded, thought: _Thought, sampling: Sampling, seed: int
-    ) -> None:
-        try:
-            strategy = await self._strategy(attempt.strategy, loaded)
-            if expected := strategy.expected_budget(attempt.budget):
-                raise UserError(f"{attempt.strategy} cannot run under {attempt.budget}; expected {expected}")
-            prompt = chat_prompt(loaded.tokenizer, strategy.prompt(asked.problem.question, attempt.budget))
-            forced = strategy.max_forced_tokens(loaded.markers)
-            _check_context(len(prompt) + forced, attempt.budget, loaded.engine.max_model_len)
-            # In a conversation every turn has a think-end; which one the last is shows at the end.
-            think_end = loaded.markers.think_end if NAVIGATOR not in strategy.roles else None
-            attempt.follower = Follower(thought.memo, thought.drawing, prompt, think_end)
-            attempt.state = "running"
-            rollout = strategy.decode(prompt, attempt.budget, loaded.markers, sampling)
-            attempt.trajectory = await drive(rollout, {"policy": attempt.follower}, seed)
-            attempt.state = "done"
-        except (UserError, RequestFailed) as error:
-            attempt.state, attempt.sentence = "failed", str(error)
-            return
-        if asked.graded:
-            response = response_text(loaded.tokenizer, loaded.markers, attempt.trajectory)
-            text = response.graded(attempt.trajectory.think_finish)
-            try:
-                attempt.grade = await asyncio.to_thread(grade, asked.problem.grader, text, asked.problem.truth)
-            except (UserError, GradingFailed, ValueError) as error:
-                attempt.sentence = f"not graded: {error}"
-
-    async def _strategy(self, name: str, loaded: Loaded) -> Strategy:
-        if name != REASONFLUX_ZERO:
-            return STRATEGIES[name]
-        async with self._reading:
-            if loaded.name not in self._guided:
-                templates = await asyncio.to_thread(self.choices.templates)
-                # A copy, as this one is in use here while the thread reads the library.
-                tokenizer = copy.deepcopy(loaded.tokenizer)
-                self._guided[loaded.name] = await asyncio.to_thread(templates.strategy, tokenizer, loaded.markers)
-        return self._guided[loaded.name]
-
-    def _thought(self, asked: PageRequest, loaded: Loaded) -> _Thought:
-        """What an earlier run of the same sample knows, on the engine there is now."""
+    def _thought(self, asked: PageRequest, loaded: Loaded) -> Thought:
+        """What an earlier run of the same sample knows, on the present engine."""
         key = (loaded.name, asked.problem.benchmark, asked.problem.id, asked.problem.question, asked.sample)
-        if key not in self._thoughts:
-            drawing = Watched(loaded.engine)
-            self._thoughts[key] = _Thought(ContinuationMemo(drawing), drawing)
+        thought = self._thoughts.setdefault(key, Thought(loaded.engine))
         self._thoughts.move_to_end(key)
         while len(self._thoughts) > REMEMBERED:
             self._thoughts.popitem(last=False)
-        self._thoughts[key].drawing.engine = loaded.engine
-        return self._thoughts[key]
+        thought.engine = loaded.engine
+        return thought
 
     async def _close(self) -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -257,24 +287,3 @@ class Session:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
         await self.engines.aclose()
-
-
-def _fail(run: Run, model: str, sentence: str) -> None:
-    """The model has no further answers.
-
-    Raises:
-        UserError: when it is the only one, so that the run came to nothing.
-    """
-    if len(run.asked.models) == 1:
-        raise UserError(sentence)
-    for attempt in run.attempts:
-        if attempt.model == model and attempt.state != "done":
-            attempt.state, attempt.sentence = "failed", sentence
-
-
-def _check_context(prompt_tokens: int, budget: Budget, context: int) -> None:
-    if prompt_tokens + budget.limited > context:
-        raise UserError(
-            f"{prompt_tokens:,} tokens of the prompt and a budget of {budget} do not fit the model's context of "
-            f"{context:,} tokens; shorten the problem or lower the budget"
-        )

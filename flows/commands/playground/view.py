@@ -1,7 +1,7 @@
 """A run as HTML, and how it looks. Everything that a model or a visitor wrote is escaped; fonts are the system's.
 
-A colour has one meaning: thinking, solution, forced by us, right, wrong. They are Okabe and Ito's, which colour-blind
-readers tell apart, the last two darker, to be read below white. All else, the budget's cut among it, has the text's.
+A colour has one meaning: thinking, solution, forced, right, wrong. They are Okabe and Ito's, which colour-blind readers
+tell apart; the last two are darker, to be read below white. All else, the budget's cut among it, has the text's colour.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
-from typing import Any, NamedTuple
 
-from elastic_core.models.special_tokens import Markers
-from elastic_core.rewards import Grade, GradeStatus
-from elastic_core.strategies import STRATEGIES
-from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
-from flows.commands.playground.choices import TYPED, strategy_label
-from flows.commands.playground.session import Attempt, Run
+from elastic_core.rewards import GradeStatus
+from elastic_core.trajectory import Trajectory
+from flows.commands.answer import TYPED, Attempt, Loaded
+from flows.commands.ask import CUT, Piece, by_phase, counts, finish, of, phases
+from flows.commands.playground.choices import strategy_label
+from flows.commands.playground.session import Run
 
 CSS = """
 :root { --pg-thinking: #56b4e9; --pg-solution: #cc79a7; --pg-forced: #e69f00; --pg-right: #00795a;
@@ -59,7 +58,6 @@ CSS = """
 .pg-message { padding: 10px 2px; opacity: .75; }
 .pg-message.pg-error { opacity: 1; font-weight: 600; border-left: 4px solid; padding-left: 12px; }
 """
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 _GRADES = {
     GradeStatus.CORRECT: "✓ correct",
@@ -69,29 +67,8 @@ _GRADES = {
     GradeStatus.TIMEOUT: "✗ took too long",
     GradeStatus.RUNTIME_ERROR: "✗ the program failed",
 }
-_THINKING = {
-    ThinkFinish.CLOSED: "thinking closed by the model",
-    ThinkFinish.FORCED: "thinking cut after {think} tokens, closed by us",
-    ThinkFinish.END_OF_TEXT: "the model stopped inside its thinking",
-    ThinkFinish.LENGTH: "cut after {total} tokens, inside the thinking",
-}
-_SOLUTION = {
-    SolutionFinish.STOP: "solution ended by the model",
-    SolutionFinish.LENGTH: "solution cut after {solution} tokens",
-    SolutionFinish.NOT_APPLICABLE: "no solution",
-}
-CUT = "✂ cut here"
 _LONGEST = 100
 """Characters of a problem that are repeated above its answers."""
-_CUT_THOUGHT = (ThinkFinish.FORCED, ThinkFinish.LENGTH)
-
-
-class Piece(NamedTuple):
-    """Text of one phase that came from one source."""
-
-    text: str
-    solution: bool
-    forced: bool
 
 
 def message(sentence: str, kind: str = "note") -> str:
@@ -108,47 +85,27 @@ def render(run: Run, finished: bool) -> str:
     scale = max(1, *(_extent(attempt) for attempt in run.attempts))
     cards = "".join(_card(attempt, run, scale) for attempt in run.attempts)
     models = len(run.asked.models)
-    place = f'class="pg-cards pg-pairs" style="--pg-models:{models}"' if models > 1 else 'class="pg-cards"'
-    return f"{_asked(run)}<div {place}>{cards}</div>{_footer(run) if finished else ''}"
+    pairs = f'class="pg-cards pg-pairs" style="--pg-models:{models}"' if models > 1 else 'class="pg-cards"'
+    footer = ""
+    if finished:
+        reused = f", {run.reused:,} answered from the same thought" if run.reused else ""
+        drawn = f"sample {run.asked.sample}: {run.generated:,} tokens drawn{reused}"
+        footer = message(f"{drawn}. Move a slider to cut the same thought elsewhere.")
+    return f"{_asked(run)}<div {pairs}>{cards}</div>{footer}"
 
 
 def _asked(run: Run) -> str:
-    """What all of it answers: the fields beside it may say something else by now."""
+    """The problem and the budget of this run: the fields beside it may have changed since."""
     problem, question = run.asked.problem, " ".join(run.asked.problem.question.split())
     shown = question if len(question) <= _LONGEST else f"{question[:_LONGEST]}…"
     name = "your problem" if problem.benchmark == TYPED else f"{problem.benchmark} {problem.id}"
-    told = f"{name} · budget {run.asked.budget} · sample {run.asked.sample}"
-    return f'<p class="pg-asked"><b>{escape(shown)}</b> <span class="pg-budget">{escape(told)}</span></p>'
-
-
-def pieces(tokenizer: Any, markers: Markers, trajectory: Trajectory) -> list[Piece]:
-    """The response as text, piece by piece, think-end included, without a last end-of-text.
-
-    Prefixes are decoded and compared, as some tokenizers drop the space before the first token that they decode.
-    """
-    ids = trajectory.response_ids
-    end = len(ids) - bool(ids and ids[-1] in markers.end_of_text)
-    start = end if trajectory.solution_start is None else trajectory.solution_start
-    origins = [(i >= start, trajectory.forced[i]) for i in range(end)]
-    found, at, before = [], 0, ""
-    for (solution, forced), run in groupby(origins):
-        at += len(list(run))
-        text = tokenizer.decode(ids[:at], skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        # The bytes of a character may come in several tokens: the last one is shown when it is whole.
-        text = text.rstrip(_REPLACEMENT) if at == end else text
-        found.append(Piece(text[len(before) :], solution, forced))
-        before = text
-    return found
-
-
-def _by_phase(attempt: Attempt) -> bool:
-    """Whether the budget binds thinking and solution apart, and not only their sum."""
-    return STRATEGIES[attempt.strategy].roles != ("policy",)
+    settings = f"{name} · budget {run.asked.budget} · sample {run.asked.sample}"
+    return f'<p class="pg-asked"><b>{escape(shown)}</b> <span class="pg-budget">{escape(settings)}</span></p>'
 
 
 def _limit(attempt: Attempt) -> int | None:
     """Where the first cut falls, in tokens."""
-    return attempt.budget.think if _by_phase(attempt) else attempt.budget.total
+    return attempt.budget.think if by_phase(attempt) else attempt.budget.total
 
 
 def _extent(attempt: Attempt) -> int:
@@ -170,23 +127,23 @@ def _card(attempt: Attempt, run: Run, scale: int) -> str:
         body = (
             _bar(attempt, attempt.trajectory, scale)
             + _counts(attempt, attempt.trajectory)
-            + _text(attempt, attempt.trajectory, loaded.tokenizer, loaded.markers)
+            + _text(attempt, attempt.trajectory, loaded)
             + f'<p class="pg-finish">{escape(finish(attempt, attempt.trajectory))}</p>'
         )
-    place = f'data-model="{escape(attempt.model)}" data-strategy="{escape(attempt.strategy)}"'
-    return f'<section class="pg-card pg-{attempt.state}" {place}>{head}{body}</section>'
+    data = f'data-model="{escape(attempt.model)}" data-strategy="{escape(attempt.strategy)}"'
+    return f'<section class="pg-card pg-{attempt.state}" {data}>{head}{body}</section>'
 
 
 def _badges(attempt: Attempt) -> str:
     """Right or wrong, how many tokens, forced or not: what answers are compared by."""
     trajectory = attempt.trajectory
     if attempt.state != "done" or trajectory is None:
-        shown = {"failed": "did not run"}.get(attempt.state, "…")
-        return f'<span class="pg-badge">{shown}</span>'
+        return f'<span class="pg-badge">{"did not run" if attempt.state == "failed" else "…"}</span>'
     verdict, shown = "", "not graded"
-    if attempt.grade is not None:
-        verdict = "pg-right" if attempt.grade.status is GradeStatus.CORRECT else "pg-wrong"
-        shown = _graded(attempt.grade)
+    if (grade := attempt.grade) is not None:
+        verdict = "pg-right" if grade.status is GradeStatus.CORRECT else "pg-wrong"
+        answer = f": {grade.answer[:80]}" if grade.answer else ""
+        shown = f"{_GRADES.get(grade.status, grade.status)}{answer}"
     forced = trajectory.forced_tokens
     return (
         f'<span class="pg-badge pg-verdict {verdict}">{escape(shown)}</span>'
@@ -195,13 +152,8 @@ def _badges(attempt: Attempt) -> str:
     )
 
 
-def _graded(grade: Grade) -> str:
-    answer = f": {grade.answer[:80]}" if grade.answer else ""
-    return f"{_GRADES.get(grade.status, grade.status)}{answer}"
-
-
 def _bar(attempt: Attempt, trajectory: Trajectory, scale: int) -> str:
-    """Tokens in their order, one colour per phase and one for what was forced, and a line where the budget cuts."""
+    """Tokens in their order, one colour for each phase and one for forced tokens, and a line where the budget cuts."""
     start = len(trajectory.response_ids) if trajectory.solution_start is None else trajectory.solution_start
     origins = [
         "forced" if forced else "solution" if i >= start else "thinking" for i, forced in enumerate(trajectory.forced)
@@ -210,27 +162,10 @@ def _bar(attempt: Attempt, trajectory: Trajectory, scale: int) -> str:
         f'<i class="pg-{origin}" style="width:{100 * len(list(part)) / scale:.3f}%"></i>'
         for origin, part in groupby(origins)
     )
-    limit = _limit(attempt)
-    line = (
-        ""
-        if limit is None
-        else f'<b class="pg-limit" data-limit="{limit}" style="left:{100 * limit / scale:.3f}%"></b>'
-    )
+    line, limit = "", _limit(attempt)
+    if limit is not None:
+        line = f'<b class="pg-limit" data-limit="{limit}" style="left:{100 * limit / scale:.3f}%"></b>'
     return f'<div class="pg-bar" role="img" aria-label="{len(origins)} tokens of {scale}">{parts}{line}</div>'
-
-
-def counts(attempt: Attempt, trajectory: Trajectory) -> list[tuple[str, int, int | None]]:
-    """Tokens by phase, by name, and of how many where the budget says so; both together where it binds only these."""
-    think, solution = trajectory.think_tokens, trajectory.solution_tokens
-    apart = _by_phase(attempt)
-    found = [
-        ("thinking", think, attempt.budget.think if apart else None),
-        ("solution", solution, attempt.budget.solution if apart else None),
-        ("forced", trajectory.forced_tokens, None),
-    ]
-    if not apart and attempt.budget.total is not None:
-        found.append(("together", think + solution, attempt.budget.total))
-    return found
 
 
 def _counts(attempt: Attempt, trajectory: Trajectory) -> str:
@@ -243,43 +178,11 @@ def _counts(attempt: Attempt, trajectory: Trajectory) -> str:
     return f'<p class="pg-counts">{"".join(shown)}</p>'
 
 
-def of(limit: int | None) -> str:
-    """ " of 512", or nothing where there is no limit."""
-    return "" if limit is None else f" of {limit}"
-
-
-def phases(
-    attempt: Attempt, trajectory: Trajectory, tokenizer: Any, markers: Markers
-) -> tuple[list[Piece | None], list[Piece | None]]:
-    """The pieces of thinking and of solution, None where the budget ended one of them."""
-    found = pieces(tokenizer, markers, trajectory)
-    thinking = [piece for piece in found if not piece.solution]
-    solution = [piece for piece in found if piece.solution]
-    cut = attempt.state == "done" and trajectory.solution_finish is SolutionFinish.LENGTH
-    return _with_cut(thinking, _is_cut(attempt, trajectory, markers, thinking)), _with_cut(solution, cut)
-
-
-def _is_cut(attempt: Attempt, trajectory: Trajectory, markers: Markers, thinking: Sequence[Piece]) -> bool:
-    """Whether the budget ended the thinking. Before the end that shows where all of t is sampled and we wrote on."""
-    if attempt.state == "done":
-        return trajectory.think_finish in _CUT_THOUGHT
-    spent = trajectory.think_tokens + len(trajectory.dropped) == attempt.budget.think
-    stopped = bool(trajectory.dropped) and trajectory.dropped[-1][1] in markers.end_of_text
-    return _by_phase(attempt) and spent and not stopped and bool(thinking) and thinking[-1].forced
-
-
-def _with_cut(found: list[Piece], cut: bool) -> list[Piece | None]:
-    """The cut comes after the last sampled piece: what follows is ours."""
-    after = 1 + max((i for i, piece in enumerate(found) if not piece.forced), default=-1)
-    return [*found[:after], *([None] if cut else []), *found[after:]]
-
-
-def _text(attempt: Attempt, trajectory: Trajectory, tokenizer: Any, markers: Markers) -> str:
+def _text(attempt: Attempt, trajectory: Trajectory, loaded: Loaded) -> str:
     """Thinking and solution below each other."""
-    thinking, solution = map(_marked, phases(attempt, trajectory, tokenizer, markers))
-    if trajectory.solution_start is None:
-        return f'<div class="pg-text pg-thought">{thinking}</div>'
-    return f'<div class="pg-text pg-thought">{thinking}</div><div class="pg-text pg-answer">{solution}</div>'
+    thinking, solution = map(_marked, phases(attempt, trajectory, loaded))
+    answer = "" if trajectory.solution_start is None else f'<div class="pg-text pg-answer">{solution}</div>'
+    return f'<div class="pg-text pg-thought">{thinking}</div>{answer}'
 
 
 def _marked(found: Sequence[Piece | None]) -> str:
@@ -291,23 +194,3 @@ def _marked(found: Sequence[Piece | None]) -> str:
             text = escape(piece.text)
             parts.append(f'<mark title="forced">{text}</mark>' if piece.forced else text)
     return "".join(parts)
-
-
-def finish(attempt: Attempt, trajectory: Trajectory) -> str:
-    """How thinking and solution ended, in words."""
-    if attempt.state != "done":
-        return attempt.sentence or "drawing"
-    used = {
-        "think": trajectory.think_tokens,
-        "solution": trajectory.solution_tokens,
-        "total": trajectory.think_tokens + trajectory.solution_tokens,
-    }
-    finishes = (_THINKING.get(trajectory.think_finish, ""), _SOLUTION[trajectory.solution_finish])
-    return "; ".join(part for part in (*(text.format(**used) for text in finishes), attempt.sentence) if part)
-
-
-def _footer(run: Run) -> str:
-    sentence = f"sample {run.asked.sample}: {run.generated:,} tokens drawn"
-    if run.reused:
-        sentence += f", {run.reused:,} answered from the same thought"
-    return message(f"{sentence}. Move a slider to cut the same thought elsewhere.")

@@ -16,7 +16,7 @@ from elastic_core.miniature.warm_start import BASE
 from elastic_core.models.check import require_usable
 from elastic_core.models.twins.stand_in import write_stand_in
 from elastic_core.models.twins.twin import make_twin, origin_of
-from elastic_core.reasonflux.libraries import DATASET, PUBLISHED
+from elastic_core.reasonflux.library import DATASET, PUBLISHED
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.sweep.grid import checkpoints

@@ -1,0 +1,249 @@
+"""A loaded model and its answers under a budget, seen while they are drawn.
+
+Strategies that answer side by side ask the same continuation memo, one after the other, so that they share one thought.
+A strategy that waits for the draw of another will be answered with a part of it: that part is shown while it is drawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from elastic_core.budget import Budget
+from elastic_core.data.problems import Problem
+from elastic_core.engines.base import EngineLost, RequestFailed, drive
+from elastic_core.engines.http import HttpEngine, http_pool
+from elastic_core.engines.http_server import ServerLost
+from elastic_core.engines.memo import ContinuationMemo
+from elastic_core.engines.vllm import VllmEngine
+from elastic_core.errors import UserError, first_line
+from elastic_core.models.special_tokens import Markers, chat_prompt, load_markers
+from elastic_core.rewards import Grade, GradingFailed, grade
+from elastic_core.rewards.response import response_text
+from elastic_core.seeds import sample_seed
+from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling, Strategy
+from elastic_core.strategies.effort import EFFORTS
+from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
+from elastic_core.strategies.separate import SEPARATE_NATIVE
+from elastic_core.trajectory import NAVIGATOR, SolutionFinish, ThinkFinish, Trajectory
+from flows.runtime.models import Models
+
+_log = logging.getLogger(__name__)
+
+STRATEGY_NAMES = tuple(
+    name for name, strategy in STRATEGIES.items() if strategy not in (SEPARATE_NATIVE, *EFFORTS.values())
+)
+"""All but the cross-check of `separate`, and efforts of models that are asked in text."""
+TYPED = "typed"
+"""Benchmark of a problem that was typed."""
+UPDATE_SECONDS = 0.15
+"""Between two looks at an answer that is being drawn."""
+_MAX_SEQUENCES = 16
+"""Sequences an engine decodes together: few people ask at a time, and a small number warms up faster."""
+
+State = Literal["waiting", "running", "done", "failed"]
+
+
+@dataclass
+class Loaded:
+    """A model that answers; `users` are runs of the playground that need it."""
+
+    name: str
+    engine: VllmEngine | HttpEngine
+    tokenizer: Any
+    markers: Markers
+    resources: AsyncExitStack = field(default_factory=AsyncExitStack)
+    users: int = 0
+    guided: Strategy | None = None
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def strategy(self, name: str, models: Models) -> Strategy:
+        """Raises UserError when the preset's thought templates cannot be had for a strategy that needs them."""
+        if name != REASONFLUX_ZERO:
+            return STRATEGIES[name]
+        async with self._reading:
+            if self.guided is None:
+                templates = await asyncio.to_thread(models.templates)
+                # A copy: this tokenizer decodes here while the thread encodes the library.
+                tokenizer = copy.deepcopy(self.tokenizer)
+                self.guided = await asyncio.to_thread(templates.strategy, tokenizer, self.markers)
+        return self.guided
+
+
+async def load(models: Models, name: str, share: float = 1.0) -> Loaded:
+    """Start the model's engine, with a share of the GPU memory that the preset gives to engines, or connect to its
+    server. Raises UserError when it cannot be loaded."""
+    directory = str(models.directories[name])
+    async with AsyncExitStack() as resources:
+        try:
+            tokenizer, markers = load_markers(directory)
+            engine = await _engine(models, name, share, resources)
+        except UserError:
+            raise
+        except ServerLost as error:
+            raise UserError(lost(error)) from None
+        except Exception as error:  # vLLM raises many kinds; its log says more.
+            _log.exception("the engine for %s did not start", directory)
+            raise UserError(f"{name} cannot be loaded: {first_line(error)}") from None
+        return Loaded(name, engine, tokenizer, markers, resources.pop_all())
+
+
+async def _engine(models: Models, name: str, share: float, resources: AsyncExitStack) -> VllmEngine | HttpEngine:
+    endpoint = models.endpoints.get(name)
+    if endpoint is not None:
+        replicas = await resources.enter_async_context(http_pool({name: endpoint}))
+        served: HttpEngine = replicas[0][name]
+        return served
+    parameters = models.settings.engine
+    changes = {"max_num_seqs": _MAX_SEQUENCES, "gpu_memory_utilization": parameters.gpu_memory_utilization * share}
+    engine = VllmEngine(str(models.directories[name]), parameters.model_copy(update=changes))
+    resources.callback(engine.shutdown)
+    await engine.warm_up()
+    return engine
+
+
+def lost(error: EngineLost) -> str:
+    """The error, and what to do about it."""
+    advice = "start that server, then run again" if isinstance(error, ServerLost) else "run again to start it anew"
+    return f"{error}; {advice}"
+
+
+class StreamingEngine(Protocol):
+    """An engine whose tokens can be seen as they come, such as `elastic_core.engines.vllm.VllmEngine`."""
+
+    async def generate(
+        self, request: Generate, seed: int, on_tokens: Callable[[list[int]], None] | None = None
+    ) -> Completion: ...
+
+
+class Thought:
+    """One sample of a problem: the memo of what is drawn, and the draw under way, `tokens` so far after `prefix`."""
+
+    def __init__(self, engine: StreamingEngine) -> None:
+        self.engine = engine
+        self.prefix: tuple[int, ...] = ()
+        self.tokens: list[int] = []
+        self.memo = ContinuationMemo(self)
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        """The engine below the memo, see `Engine`."""
+        self.prefix, self.tokens = request.prefix, []
+        return await self.engine.generate(request, seed, self.tokens.extend)
+
+
+class Follower:
+    """The engine of one strategy: asks the memo, and knows the response so far.
+
+    Args:
+        think_end: where the solution begins, as far as it can be known before the end.
+    """
+
+    def __init__(self, thought: Thought, prompt_ids: tuple[int, ...], think_end: int | None) -> None:
+        self._thought, self._prompt, self._think_end = thought, prompt_ids, think_end
+        self._request: Generate | None = None
+        self._sequence = prompt_ids
+        self._forced: list[bool] = []
+        self._dropped: tuple[tuple[int, int], ...] = ()
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        """See `Engine`."""
+        self._note(request)
+        completion = await self._thought.memo.generate(request, seed)
+        self._forced += [False] * len(completion.tokens)
+        self._sequence, self._request = request.prefix + completion.tokens, None
+        return completion
+
+    def so_far(self) -> Trajectory:
+        """The response as it stands, its finishes not known yet."""
+        coming = () if self._request is None else self._coming(self._request)
+        ids = (*self._sequence, *coming)[len(self._prompt) :]
+        start = ids.index(self._think_end) + 1 if self._think_end in ids else None
+        forced = (*self._forced, *(False for _ in coming))
+        finishes = ThinkFinish.NOT_APPLICABLE, SolutionFinish.NOT_APPLICABLE
+        return Trajectory(self._prompt, ids, forced, start, *finishes, dropped=self._dropped)
+
+    def _note(self, request: Generate) -> None:
+        """What a request's prefix has beyond the sequence so far was forced by the strategy."""
+        same = _common(self._sequence, request.prefix)
+        self._dropped += tuple((same - len(self._prompt), token) for token in self._sequence[same:])
+        kept = self._forced[: same - len(self._prompt)]
+        self._forced = kept + [True] * (len(request.prefix) - same)
+        self._sequence, self._request = request.prefix, request
+
+    def _coming(self, request: Generate) -> tuple[int, ...]:
+        """The tokens that the memo knows, then those of the draw under way if it continues them."""
+        known = self._thought.memo.known(request).ids
+        if request.prefix + known != self._thought.prefix:
+            return known
+        tokens = (*known, *self._thought.tokens)
+        stop = next((i + 1 for i, token in enumerate(tokens) if token in request.stop), len(tokens))
+        return tokens[: stop if request.max_tokens is None else min(stop, request.max_tokens)]
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two sequences begin with together."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+@dataclass
+class Attempt:
+    """One model's answer to a problem with one strategy.
+
+    Attributes:
+        trajectory: so far, or whole when the state is "done".
+        grade: None when there is no reference, or not yet.
+        sentence: why it failed, or could not be graded.
+    """
+
+    model: str
+    strategy: str
+    budget: Budget
+    state: State = "waiting"
+    trajectory: Trajectory | None = None
+    grade: Grade | None = None
+    sentence: str = ""
+    follower: Follower | None = None
+
+    def look(self) -> None:
+        """Bring the trajectory up to date while it is drawn."""
+        if self.state == "running" and self.follower is not None:
+            self.trajectory = self.follower.so_far()
+
+    async def answer(self, problem: Problem, sample: int, loaded: Loaded, thought: Thought, models: Models) -> None:
+        """Draw the response, and grade it if the problem has a truth. `sentence` says what failed; only EngineLost is
+        raised."""
+        settings = models.settings.sweep
+        try:
+            strategy = await loaded.strategy(self.strategy, models)
+            if expected := strategy.expected_budget(self.budget):
+                raise UserError(f"{self.strategy} cannot run under {self.budget}; expected {expected}")
+            prompt = chat_prompt(loaded.tokenizer, strategy.prompt(problem.question, self.budget))
+            num_prompt = len(prompt) + strategy.max_forced_tokens(loaded.markers)
+            if num_prompt + self.budget.limited > loaded.engine.max_model_len:
+                raise UserError(
+                    f"{num_prompt:,} tokens of the prompt and a budget of {self.budget} do not fit the model's context "
+                    f"of {loaded.engine.max_model_len:,} tokens; shorten the problem or lower the budget"
+                )
+            # Every turn of a conversation has a think-end; only its end shows which is the last.
+            think_end = loaded.markers.think_end if NAVIGATOR not in strategy.roles else None
+            self.follower, self.state = Follower(thought, prompt, think_end), "running"
+            sampling = Sampling(settings.temperature, settings.top_p)
+            rollout = strategy.decode(prompt, self.budget, loaded.markers, sampling)
+            seed = sample_seed(settings.seed, problem.benchmark, problem.id, sample)
+            self.trajectory = await drive(rollout, {"policy": self.follower}, seed)
+            self.state = "done"
+        except (UserError, RequestFailed) as error:
+            self.state, self.sentence = "failed", str(error)
+            return
+        if problem.truth:
+            response = response_text(loaded.tokenizer, loaded.markers, self.trajectory)
+            text = response.graded(self.trajectory.think_finish)
+            try:
+                self.grade = await asyncio.to_thread(grade, problem.grader, text, problem.truth)
+            except (UserError, GradingFailed, ValueError) as error:
+                self.sentence = f"not graded: {error}"

@@ -1,0 +1,150 @@
+"""The models that a command can use: a preset's on this machine or behind servers, and those that the user names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from elastic_core.budget import Budget
+from elastic_core.engines.endpoint import Endpoint, EndpointParameters, is_endpoint
+from elastic_core.errors import UserError
+from elastic_core.models import files as model_files
+from elastic_core.strategies.reasonflux_zero import Templates
+from elastic_core.sweep.grid import without_seed
+from flows.runtime.endpoints import find_endpoints, named_endpoint
+from flows.runtime.inputs import Inputs, load_templates
+from flows.runtime.run import FlowRun
+from flows.runtime.settings import TRAINED, Settings
+
+
+@dataclass(frozen=True)
+class Models:
+    """Models by name.
+
+    Attributes:
+        inputs: of the preset.
+        directories: checkpoints; of a model behind a server the directory of its tokenizer.
+        first: those that a page begins with.
+        endpoints: models behind servers.
+    """
+
+    inputs: Inputs
+    directories: dict[str, Path]
+    first: tuple[str, ...]
+    endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Settings:
+        return self.inputs.run.settings
+
+    @property
+    def budget(self) -> Budget:
+        """The budget that the preset trains under; without training the middle of its grid."""
+        grid = [budget for budget in self.settings.sweep.grid if budget.total is not None]
+        trained = self.settings.train.fixed_budget if self.settings.train else None
+        return trained or (grid[len(grid) // 2] if grid else Budget(1024, 1024))
+
+    def label(self, name: str) -> str:
+        """A model's name for people, with its seed, its server, or what the base is."""
+        plain, seed = without_seed(name)
+        plain = plain if seed is None else f"{plain}, seed {seed}"
+        if name in self.endpoints:
+            return f"{plain} at {urlsplit(self.endpoints[name].addresses[0].url).netloc}"
+        base = self.settings.base
+        return f"{plain}: {base.rpartition('/')[2]}" if name == "base" and "/" in base else plain
+
+    def templates(self) -> Templates:
+        """The preset's thought templates, fetched if need be. Raises UserError when they cannot be had."""
+        return load_templates(self.settings.sweep.templates, self.inputs.run.runs, self.inputs.data.mirror)
+
+
+def find_models(preset: str, overrides: Mapping[str, Any], named: Sequence[str] = ()) -> Models:
+    """The models named, then the preset's own that are there.
+
+    Args:
+        named: checkpoint directories, OWNER/NAME on the hub, or addresses of servers, each as it is or as NAME=PLACE.
+
+    Raises:
+        UserError: on a wrong preset, override or model, or when there is no model at all.
+    """
+    run = FlowRun.begin(preset, overrides)
+    inputs, given = Inputs(run), dict(_named(text, run) for text in named)
+    served = _preset_endpoints(run)
+    found = given | _preset_checkpoints(inputs, required=not given and not served) | served | given
+    names = list(found)
+    trained = [name for name in names[1:] if without_seed(name)[0] in TRAINED]
+    return Models(
+        inputs,
+        {name: place if isinstance(place, Path) else place.tokenizer or Path() for name, place in found.items()},
+        tuple(given) or (names[0], *trained[:1]),
+        {name: place for name, place in found.items() if isinstance(place, Endpoint)},
+    )
+
+
+def choose_model(preset: str, overrides: Mapping[str, Any], model: str | None) -> tuple[Models, str]:
+    """The preset's models, and the name of one.
+
+    Args:
+        model: a name of the preset's, or a place as in `find_models`; None is the preset's first.
+
+    Raises:
+        UserError: as `find_models`, or when there is no model of that name.
+    """
+    if model is not None and ("/" in model or "=" in model or Path(model).exists()):
+        models = find_models(preset, overrides, [model])
+        return models, models.first[0]
+    models = find_models(preset, overrides)
+    name = model or models.first[0]
+    if name not in models.directories:
+        raise UserError(
+            f"--model {name}: the preset has {', '.join(models.directories)}; expected one of these, a checkpoint "
+            "directory, OWNER/NAME on the hub, or a server's address"
+        )
+    return models, name
+
+
+def _named(text: str, run: FlowRun) -> tuple[str, Path | Endpoint]:
+    name, given, place = text.partition("=")
+    place = place if given else name
+    if is_endpoint(place):
+        shown = name if given else text.rpartition("#")[2]
+        return shown, named_endpoint(shown, place, _impatient(run), run.runs)
+    directory = model_files.locate(place)
+    if not any(directory.glob("*.safetensors")):
+        raise UserError(f"--model {text}: no model checkpoint at {directory}; expected a directory with *.safetensors")
+    return name if given else directory.name if Path(name).exists() else name, directory
+
+
+def _impatient(run: FlowRun) -> EndpointParameters:
+    """Parameters under which a server that is away is an error at once: the user waits for the answer."""
+    return run.settings.endpoint.model_copy(update={"wait_seconds": 0.0})
+
+
+def _preset_endpoints(run: FlowRun) -> dict[str, Path | Endpoint]:
+    """The preset's models whose servers are known and take token ids."""
+    found: dict[str, Path | Endpoint] = {}
+    for name, addresses in run.settings.sweep.endpoints.items():
+        if not addresses[0].chat:
+            with suppress(UserError):
+                found |= find_endpoints({name: addresses}, run.settings.sweep.tokenizers, _impatient(run), run.runs)
+    return found
+
+
+def _preset_checkpoints(inputs: Inputs, required: bool) -> dict[str, Path]:
+    """The preset's checkpoints that are on this machine."""
+    found, settings = {}, inputs.run.settings
+    try:
+        found["base"] = inputs.base
+    except UserError:
+        if required:
+            raise
+    if settings.train is not None and "base" in found and inputs.data.is_built:
+        for name in (name for kind in TRAINED for name in settings.of_seeds(kind)):
+            with suppress(UserError):
+                found[name] = inputs.trained(name)
+    named = {name: Path(place) for name, place in settings.sweep.directories.items()}
+    return found | {name: place.resolve() for name, place in named.items() if place.is_dir()}
