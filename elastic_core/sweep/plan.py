@@ -20,6 +20,7 @@ from elastic_core.models.special_tokens import Markers
 from elastic_core.seeds import cell_seed, sample_seed
 from elastic_core.statistics.estimates import sampled_tokens
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy
+from elastic_core.strategies.reasonflux_zero import MAX_TRANSLATED_TOKENS
 from elastic_core.sweep.grid import Cell, Samples, samples_of
 from elastic_core.sweep.table import Table
 from elastic_core.trajectory import CELL, NAVIGATOR
@@ -207,16 +208,16 @@ async def _bound(
     endless = _Endless(context, next(token for token in count() if token not in special), markers.think_end)
     for cell in cells:
         strategy = strategies[cell.strategy]
-        others: dict[str, Engine] = {NAVIGATOR: _Silent()} if strategy.max_translated_tokens else {}
+        others: dict[str, Engine] = {NAVIGATOR: _Silent()} if strategy.translates else {}
         group = str(cell) if not strategy.shares else cell.strategy if strategy.prolongs else ""
         memo = memos.setdefault(group, ContinuationMemo(endless, shared))
         for engine in (memo, ContinuationMemo(endless, independent)):
             rollout = strategy.decode(prompts[cell], cell.budget, markers, Sampling())
             limited = engine if max_response_tokens is None else Limited(engine, max_response_tokens)
             await drive(rollout, {"policy": limited, **others}, seed=0)
-        independent.generated += strategy.max_translated_tokens
+        independent.generated += MAX_TRANSLATED_TOKENS * strategy.translates
     # Drawn whole and once for all budgets.
-    shared.generated += max(strategies[cell.strategy].max_translated_tokens for cell in cells)
+    shared.generated += MAX_TRANSLATED_TOKENS * any(strategies[cell.strategy].translates for cell in cells)
     return Bound(shared.generated, independent.generated)
 
 

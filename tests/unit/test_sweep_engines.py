@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from elastic_core.engines.base import EngineLost, RequestFailed
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.engines.ray_engine import EngineActor, Reply
+from elastic_core.engines.ray_engine import EngineActor
+from elastic_core.engines.request_groups import Numbered
 from elastic_core.strategies import Completion, Finish, Generate, Sampling
 
 
@@ -29,19 +30,19 @@ class DelayedEngine:
         return Completion((seed,), Finish.LENGTH)
 
 
-async def replies(asked: list[tuple[int, Generate, int]]) -> list[Reply]:
+async def replies(asked: list[Numbered]) -> list[Numbered]:
     actor = EngineActor()
     actor._engine = DelayedEngine()  # type: ignore[assignment]
     await actor.submit(asked)
-    received: list[Reply] = []
+    received: list[Numbered] = []
     while len(received) < len(asked):
         async with asyncio.timeout(5):
             received += await actor.collect()
     return received
 
 
-def ask(number: int, seed: int, token: int = 9) -> tuple[int, Generate, int]:
-    return number, Generate((token,), 1, (), Sampling()), seed
+def ask(number: int, seed: int, token: int = 9) -> Numbered:
+    return number, (Generate((token,), 1, (), Sampling()), seed)
 
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=30))
@@ -52,7 +53,10 @@ def test_every_request_is_answered_once_however_they_overlap(delays: list[int]) 
 
 def test_a_failing_request_is_answered_with_the_reason() -> None:
     received = asyncio.run(replies([ask(0, 1, token=1), ask(1, 2, token=2), ask(2, 3)]))
-    assert dict(received) == {0: "refused", 1: "KeyError: 'a defect'", 2: Completion((3,), Finish.LENGTH)}
+    found = dict(received)
+    assert isinstance(found[0], RequestFailed) and isinstance(found[1], RequestFailed)
+    assert (str(found[0]), str(found[1])) == ("refused", "KeyError: 'a defect'")
+    assert found[2] == Completion((3,), Finish.LENGTH)
 
 
 def test_a_dead_engine_is_told_to_whoever_waits() -> None:

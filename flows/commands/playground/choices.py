@@ -19,7 +19,7 @@ from elastic_core.models import files as model_files
 from elastic_core.rewards.truth import MathTruth
 from elastic_core.serving.levels import levels_beside, no_levels
 from elastic_core.strategies import STRATEGIES
-from elastic_core.strategies.effort import EFFORTS
+from elastic_core.strategies.chat import EFFORTS
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, Templates
 from elastic_core.strategies.separate import SEPARATE_NATIVE
 from elastic_core.sweep.grid import without_seed
