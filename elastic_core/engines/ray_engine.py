@@ -110,10 +110,11 @@ class RayEngine:
             try:
                 while not (await asyncio.wait([news], timeout=_CHECK_SECONDS))[0]:
                     self._check_progress()
-                self._deaths_without_progress, self._last_progress = 0, time.monotonic()
-                self._requests.resolve(news.result())
+                replies = news.result()
             finally:
                 news.cancel()
+            self._deaths_without_progress, self._last_progress = 0, time.monotonic()
+            self._requests.resolve(replies)
 
     def _check_progress(self) -> None:
         limit = self._parameters.stall_timeout_seconds
