@@ -1,6 +1,7 @@
 """Engine settings, and the actor's side of the transport, without Ray and vLLM."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 
 from elastic_core.engines.base import EngineLost, RequestFailed
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.engines.ray_engine import EngineActor
+from elastic_core.engines.ray_engine import MAX_REDOS, EngineActor, RayEngine
 from elastic_core.engines.request_groups import Numbered
 from elastic_core.strategies import Completion, Finish, Generate, Sampling
 
@@ -62,6 +63,36 @@ def test_a_failing_request_is_answered_with_the_reason() -> None:
 def test_a_dead_engine_is_told_to_whoever_waits() -> None:
     with pytest.raises(EngineLost, match="dead"):
         asyncio.run(replies([ask(0, 1, token=3), ask(1, 2)]))
+
+
+def test_an_engine_that_keeps_dying_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each death asks a new actor once more; then the request and all later ones fail."""
+    started: list[SimpleNamespace] = []
+
+    async def collect() -> None:
+        raise EngineLost("dead")
+
+    async def start(self: RayEngine) -> SimpleNamespace:
+        asked: list[Numbered] = []
+        started.append(SimpleNamespace(asked=asked, submit=SimpleNamespace(remote=asked.extend)))
+        started[-1].collect = SimpleNamespace(remote=collect)
+        return started[-1]
+
+    async def stop(self: RayEngine) -> None:
+        self._actor = None
+
+    monkeypatch.setattr(RayEngine, "_start", start)
+    monkeypatch.setattr(RayEngine, "_stop", stop)
+
+    async def twice() -> None:
+        async with RayEngine("model", EngineParameters()) as engine:
+            for _ in range(2):
+                with pytest.raises(EngineLost, match=r"died 3 times in a row without finishing a request: dead"):
+                    await engine.generate(Generate((9,), 1, (), Sampling()), 1)
+
+    asyncio.run(twice())
+    assert len(started) == 1 + MAX_REDOS
+    assert sum(len(actor.asked) for actor in started) == 1 + MAX_REDOS
 
 
 @pytest.mark.parametrize(
