@@ -45,6 +45,7 @@ def started(engine: Any) -> Any:
         engine=Counted(engine),
         config=server._init_config(config.rollout),
         model_config=server._init_model_config(config.model),
+        _replies={},
         replica_rank=0,
         global_steps=7,
         _disaggregation_role="null",

@@ -5,9 +5,7 @@ small that one Ray call per request costs more than its tokens.
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -136,9 +134,9 @@ def server_class() -> Any:
     from vllm.sampling_params import RequestOutputKind
 
     class RolloutServer(vLLMHttpServer):
-        @cached_property
-        def _clients(self) -> defaultdict[str, Replies]:
-            return defaultdict(lambda: Replies(lambda request: self.generate(**request)))
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self._replies: dict[str, Replies] = {}
 
         async def generate(self, prompt_ids: Any, sampling_params: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
             # verl waits for the end of a request but has every token reported, each time with all before it. It takes
@@ -147,10 +145,15 @@ def server_class() -> Any:
             return await super().generate(prompt_ids, params, *args, **kwargs)
 
         async def submit_group(self, client: str, requests: list[Numbered]) -> None:
-            self._clients[client].submit(requests)
+            self._of(client).submit(requests)
 
         async def collect_group(self, client: str) -> list[Numbered]:
-            return await self._clients[client].collect()
+            return await self._of(client).collect()
+
+        def _of(self, client: str) -> Replies:
+            if client not in self._replies:
+                self._replies[client] = Replies(lambda request: self.generate(**request))
+            return self._replies[client]
 
     return RolloutServer
 
