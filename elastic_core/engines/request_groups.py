@@ -113,10 +113,12 @@ class Replies:
         return done
 
     async def _answer(self, number: int, request: Any) -> None:
+        reply: Any
         try:
-            self._done.append((number, await self._generate(request)))
+            reply = await self._generate(request)
         except EngineLost as error:
-            self._lost = error
+            reply = self._lost = error
         except Exception as error:  # The caller waits for a reply, whatever happened.
-            self._done.append((number, error))
+            reply = error
+        self._done.append((number, reply))
         self._news.set()

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from elastic_core.engines.base import EngineLost, RequestFailed
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.engines.ray_engine import MAX_REDOS, EngineActor, RayEngine
-from elastic_core.engines.request_groups import Numbered
+from elastic_core.engines.request_groups import LINGER_SECONDS, Numbered, Replies
 from elastic_core.strategies import Completion, Finish, Generate, Sampling
 
 
@@ -50,6 +50,20 @@ def ask(number: int, seed: int, token: int = 9) -> Numbered:
 def test_every_request_is_answered_once_however_they_overlap(delays: list[int]) -> None:
     received = asyncio.run(replies([ask(i, delay) for i, delay in enumerate(delays)]))
     assert sorted(received) == [(i, Completion((delay,), Finish.LENGTH)) for i, delay in enumerate(delays)]
+
+
+def test_what_is_answered_after_a_group_has_left_is_in_a_later_one() -> None:
+    async def slow(seconds: float) -> float:
+        await asyncio.sleep(seconds)
+        return seconds
+
+    async def groups() -> list[list[Numbered]]:
+        far = Replies(slow)
+        far.submit([(0, 0.0), (1, 5 * LINGER_SECONDS)])
+        async with asyncio.timeout(5):
+            return [await far.collect(), await far.collect()]
+
+    assert asyncio.run(groups()) == [[(0, 0.0)], [(1, 5 * LINGER_SECONDS)]]
 
 
 def test_a_failing_request_is_answered_with_the_reason() -> None:
