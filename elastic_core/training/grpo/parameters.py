@@ -214,21 +214,25 @@ class GrpoParameters(BaseModel):
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name} has no effect: algorithm = grpo, expected anytime or reo")
             return self
-        budget = TrainingBudget.parse(self.budget)
         if self.strategy != "separate":
             raise ValueError(f"{self.algorithm} cuts thoughts: strategy = {self.strategy}, expected separate")
-        if budget.fixed is None:
+        if self.budgets.fixed is None:
             raise ValueError(f"{self.algorithm} draws no budgets: budget = {self.budget}, expected one, and train.cuts")
         if self.train_on_forced_end:
             raise ValueError(f"train_on_forced_end has no effect: {self.algorithm} trains thoughts and answers alone")
-        check_cuts(self.cuts_at, budget.think.high)
+        check_cuts(self.cuts_at, self.budgets.think.high)
         shares(self.cut_weighting, self.cuts_at)
         return self
 
     @property
+    def budgets(self) -> TrainingBudget:
+        """What `budget` says."""
+        return TrainingBudget.parse(self.budget)
+
+    @property
     def cuts_at(self) -> tuple[int, ...]:
         """Budgets of thinking that rollouts are trained at: the cuts, given or by default."""
-        think = TrainingBudget.parse(self.budget).think.high
+        think = self.budgets.think.high
         if self.algorithm == "grpo":
             return (think,)
         return self.cuts or (even_cuts(think) if self.algorithm == "anytime" else halved_cuts(think))
@@ -246,9 +250,7 @@ class GrpoParameters(BaseModel):
     @property
     def response_tokens(self) -> int:
         """Longest response: t sampled, one forced think-end, s sampled."""
-        total = TrainingBudget.parse(self.budget).largest.total
-        assert total is not None
-        return total + 1
+        return self.budgets.largest.limited + 1
 
     @property
     def context_tokens(self) -> int:
@@ -258,4 +260,4 @@ class GrpoParameters(BaseModel):
     @property
     def fixed_budget(self) -> Budget | None:
         """The one (t*, s*) of training; None where there were several, it was drawn, or l1 took its place."""
-        return None if self.l1 or self.algorithm != "grpo" else TrainingBudget.parse(self.budget).fixed
+        return None if self.l1 or self.algorithm != "grpo" else self.budgets.fixed

@@ -68,6 +68,10 @@ class ElasticTrainer(PPOTrainerSync):
         if not self.config.elastic.train_on_forced_end:  # Else verl compares what the sampler never gave.
             self._watchers.append(SamplerAgreement())
 
+    @property
+    def _out_dir(self) -> Path:
+        return Path(self.config.trainer.default_local_dir)
+
     def _build_replay_buffer(self) -> ReplayBuffer:
         sampler = self.config.trainer.v1.sampler
         return StrictReplayBuffer(
@@ -83,19 +87,18 @@ class ElasticTrainer(PPOTrainerSync):
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
         # verl starts from scratch when its tracker file or the folder it names is missing.
-        out_dir = Path(self.config.trainer.default_local_dir)
-        checkpoints.require_resumed(out_dir, self.global_steps)
-        self._generated = checkpoints.generated_tokens(out_dir)
+        checkpoints.require_resumed(self._out_dir, self.global_steps)
+        self._generated = checkpoints.generated_tokens(self._out_dir)
 
     def _save_checkpoint(self) -> None:
         # verl writes in place, and its own rotation deletes before it has saved.
-        out_dir = self.config.trainer.default_local_dir
-        with checkpoints.saving(Path(out_dir), self.global_steps) as temporary:
+        out_dir = self._out_dir
+        with checkpoints.saving(out_dir, self.global_steps) as temporary:
             self.config.trainer.default_local_dir = str(temporary)
             try:
                 super()._save_checkpoint()
             finally:
-                self.config.trainer.default_local_dir = out_dir
+                self.config.trainer.default_local_dir = str(out_dir)
             checkpoints.note_generated(temporary, self.global_steps, self._generated)
         self._uncommitted = self.global_steps
 
@@ -103,8 +106,8 @@ class ElasticTrainer(PPOTrainerSync):
         """Make the saved checkpoint, if there is one, where training resumes. This comes after the metrics of its step
         are recorded: a training that is killed before would never record them."""
         if self._uncommitted is not None:
-            out_dir, keep = Path(self.config.trainer.default_local_dir), self.config.elastic.keep_checkpoints
-            checkpoints.commit(out_dir, self._uncommitted, self._validation, keep)
+            keep = self.config.elastic.keep_checkpoints
+            checkpoints.commit(self._out_dir, self._uncommitted, self._validation, keep)
             self._uncommitted = None
 
     def on_step_begin(self) -> None:
