@@ -14,11 +14,8 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(k?)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Budget:
-    """Thinking and solution limits in tokens; None means unlimited (up to the model's context).
-
-    `think` counts sampled thinking tokens including a think-end the model wrote itself; `solution` counts
-    sampled solution tokens including end-of-text. Forced tokens count in neither.
-    """
+    """Limits of sampled thinking tokens, with a think-end of the model's own, and of sampled solution tokens, with
+    end-of-text. None is unlimited, up to the model's context. Forced tokens count in neither."""
 
     think: int | None
     solution: int | None
@@ -48,11 +45,8 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """Read "1k+1k", "512+1024", "unlimited+32" or "unlimited" (k = 1024 tokens, as in the paper).
-
-        Raises:
-            ValueError: naming the text and the accepted forms.
-        """
+        """Read "1k+1k", "512+1024", "unlimited+32" or "unlimited" (k = 1024 tokens, as in the paper). ValueError names
+        the text and the forms."""
         compact = text.replace(" ", "")
         if compact.lower() == UNLIMITED:
             return cls(None, None)
@@ -74,7 +68,7 @@ class TokenRange:
             raise ValueError(f'"{self.low}{RANGE}{self.high}" is an empty range; expected LOW{RANGE}HIGH')
 
     def draw(self, seed: int) -> int:
-        """One of them, each as likely as any other; equal seeds draw equal numbers."""
+        """A uniform draw; equal seeds draw equal numbers."""
         return random.Random(seed).randint(self.low, self.high)
 
     def __str__(self) -> str:
@@ -82,15 +76,11 @@ class TokenRange:
 
     @classmethod
     def parse(cls, text: str) -> TokenRange:
-        """Read "100..4000", or "1k" as the range of one number.
-
-        Raises:
-            ValueError: naming the text and the accepted forms.
-        """
+        """Read "100..4000", or "1k" as the range of one number. ValueError names the text and the forms."""
         low, dots, high = text.replace(" ", "").partition(RANGE)
         first, last = _tokens(low), _tokens(high if dots else low)
         if first is None or last is None:
-            raise ValueError(f'"{text}" is no number of tokens; expected one like "1k", or a range like "512..3k"')
+            raise ValueError(f'"{text}" is not a number of tokens; expected one like "1k", or a range like "512..3k"')
         return cls(first, last)
 
 
@@ -119,27 +109,19 @@ class TrainingBudget:
 
     @classmethod
     def parse(cls, text: str) -> TrainingBudget:
-        """Read "1k+1k" or "512..3k+1k".
-
-        Raises:
-            ValueError: naming the text and the accepted forms.
-        """
+        """Read "1k+1k" or "512..3k+1k". ValueError names the text and the forms."""
         think, _, solution = text.partition("+")
         drawn = TokenRange.parse(think) if RANGE in think else None
         largest = Budget.parse(f"{drawn.high}+{solution}" if drawn else text)
         if largest.think is None or largest.solution is None:
             raise ValueError(
-                f'"{text}" is no training budget; expected limited tokens like "1k+1k", or "512{RANGE}3k+1k"'
+                f'"{text}" is not a training budget; expected limited tokens like "1k+1k", or "512{RANGE}3k+1k"'
             )
         return cls(drawn or TokenRange(largest.think, largest.think), largest.solution)
 
 
 def parse_grid(texts: Iterable[str]) -> list[Budget]:
-    """Budgets of a sweep in the given order, duplicates refused.
-
-    Raises:
-        ValueError: on an unreadable or repeated budget, or an empty grid.
-    """
+    """Budgets of a sweep in the given order; ValueError on an unreadable or repeated budget, or an empty grid."""
     grid = [Budget.parse(text) for text in texts]
     if not grid:
         raise ValueError('the budget grid is empty; expected at least one budget like "1k+1k"')
@@ -163,7 +145,7 @@ def _amount(part: str, whole: str) -> int | None:
 
 
 def _tokens(part: str) -> int | None:
-    """1024 of "1k"; None of what is no whole number of tokens."""
+    """1024 of "1k"; None unless it is a whole number of tokens."""
     match = _AMOUNT.fullmatch(part)
     tokens = float(match[1]) * (1024 if match[2] else 1) if match else 0.5
     return int(tokens) if tokens.is_integer() else None

@@ -1,4 +1,4 @@
-"""Seeds as functions of what is drawn, never of when: a resumed run draws what an uninterrupted one would have."""
+"""Seeds are functions of what is drawn, never of when: a resumed run draws what an uninterrupted one would have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def sample_seed(seed: int, benchmark: str, problem: str, number: int) -> int:
-    """The seed of a sample from the sweep's: the same in every cell, so that cells of one sample draw the same thought
+    """The seed of a sample from the sweep's. It is the same in every cell, so cells of one sample draw the same thought
     and their differences are paired. Non-negative, below 2**63."""
     digest = hashlib.blake2b(f"{seed}\0{benchmark}\0{problem}\0{number}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
@@ -23,8 +23,7 @@ def cell_seed(seed: int, strategy: str, budget: str) -> int:
 
 
 def request_seed(seed: int, request: Generate) -> int:
-    """The seed of one request, a function of the sample's seed, the prefix and the draw's number alone, so that a
-    resumed run draws what an uninterrupted one would have. Non-negative, below 2**31."""
+    """The seed of one request from the sample's seed, the prefix and the draw's number. Non-negative, below 2**31."""
     digest = hashlib.blake2b(digest_size=8, person=request.draw.to_bytes(8, "little"))
     digest.update(seed.to_bytes(8, "little", signed=True))
     digest.update(array("I", request.prefix).tobytes())
@@ -32,17 +31,14 @@ def request_seed(seed: int, request: Generate) -> int:
 
 
 def rollout_seed(run_seed: int, *, step: int, source: str, index: int, session: int) -> int:
-    """The seed of one rollout, a function of where it stands in the run, so that a resumed run asks for the same draws.
-
-    Where sampler and updates are deterministic, as on a CPU, it gets them. On a GPU it need not: near ties fall with
-    the batch, whose composition differs, and atomic additions differ in the last bits of an update.
-    """
+    """The seed of one rollout from its place in the run. A resumed run gets the same draws where sampler and updates
+    are deterministic, as on a CPU. On a GPU near ties depend on the batch's composition, and atomic additions differ in
+    the last bits of an update."""
     return _hashed(f"{run_seed}/{step}/{source}/{index}/{session}")
 
 
 def group_seed(run_seed: int, *, step: int, source: str, index: int) -> int:
-    """The seed of what all rollouts of a problem in one step share, as their rewards are compared: the budget, and the
-    length that L1 asks for."""
+    """The seed of the budget and of L1's length, which all rollouts of a problem in one step share."""
     return _hashed(f"{run_seed}/{step}/{source}/{index}")
 
 

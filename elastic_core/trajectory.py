@@ -10,10 +10,10 @@ import polars as pl
 from elastic_core.budget import Budget
 
 NAVIGATOR = "navigator"
-"""The role that plans and leaves the work to the solver."""
+"""The role that plans and lets the solver work."""
 TRANSLATED = "translated_navigator"
-"""Stands for it in the turns of a row whose navigator has other tokens than the solver: it drew what these say, not
-these."""
+"""Stands for it in the turns of a row whose navigator has another tokenizer than the solver: it drew the same text in
+other tokens."""
 
 
 class ThinkFinish(StrEnum):
@@ -22,7 +22,7 @@ class ThinkFinish(StrEnum):
     CLOSED = "closed"  # the model wrote think-end, or came to the end of its plan
     FORCED = "forced"  # the budget was spent and we wrote it
     END_OF_TEXT = "end_of_text"  # the model stopped altogether inside its thought
-    LENGTH = "length"  # cut by the total limit and not closed by anyone (vanilla truncation)
+    LENGTH = "length"  # cut by the total limit and never closed (vanilla truncation)
     NOT_APPLICABLE = "not_applicable"  # the strategy has no thinking phase
 
 
@@ -45,7 +45,7 @@ class Trajectory:
     Attributes:
         prompt_ids: what the model was given.
         response_ids: everything after the prompt, sampled and forced.
-        forced: one flag per response token, True where we wrote it. Loss mask is its negation.
+        forced: one flag per response token, True where we wrote it.
         solution_start: index into response_ids of the first solution token; None when no solution was begun.
         logprobs: one per response token (0.0 where forced), or None when the engine was not asked.
         dropped: sampled tokens that the strategy took out again, such as end-of-text inside a thought: (index into
@@ -88,12 +88,29 @@ class Trajectory:
     def forced_tokens(self) -> int:
         return sum(self.forced)
 
-    def check(self, budget: Budget) -> Trajectory:
-        """Itself, when it kept the budget phase by phase.
+    @property
+    def is_truncated(self) -> bool:
+        """Whether a limit ended the response and not the model. A thought that was cut and then closed by us is
+        followed by a solution, whose end is what counts."""
+        return self.solution_finish is SolutionFinish.LENGTH or self.think_finish is ThinkFinish.LENGTH
 
-        Raises:
-            BudgetExceeded: when it did not.
+    def loss_mask(self, *, forced_end: bool = False, truncated: bool = True) -> list[int]:
+        """1 for each response token that enters the loss: its policy, KL and entropy terms, and the count of its mean.
+
+        Forced tokens are no choice of the policy's and are left out. The published script of Elastic Reasoning trains
+        on a forced think-end: a policy whose forced thought leads to a right answer then learns to write it there.
+
+        Args:
+            forced_end: train on the forced tokens too.
+            truncated: train on responses that a limit ended too. The reward of one that is left out stays among its
+                group's (overlong filtering: DAPO, Yu et al. 2025, section 3.4; DeepCoder).
         """
+        if not truncated and self.is_truncated:
+            return [0] * len(self.forced)
+        return [int(forced_end or not forced) for forced in self.forced]
+
+    def check(self, budget: Budget) -> Trajectory:
+        """Itself; raises BudgetExceeded unless it kept the budget phase by phase."""
         for phase, used, limit in (
             ("thinking", self.think_tokens, budget.think),
             ("solution", self.solution_tokens, budget.solution),
@@ -103,13 +120,9 @@ class Trajectory:
         return self
 
     def check_total(self, limit: int | None) -> Trajectory:
-        """Itself, when both phases together kept a limit in tokens.
-
-        Raises:
-            BudgetExceeded: when they did not.
-        """
-        if limit is not None and len(self.response_ids) - self.forced_tokens > limit:
-            raise BudgetExceeded(f"{len(self.response_ids) - self.forced_tokens} sampled tokens, at most {limit} asked")
+        """Itself; raises BudgetExceeded unless both phases together kept a limit in tokens."""
+        if limit is not None and (sampled := _sampled(self.forced)) > limit:
+            raise BudgetExceeded(f"{sampled} sampled tokens, at most {limit} asked")
         return self
 
 

@@ -45,6 +45,7 @@ def started(engine: Any) -> Any:
         engine=Counted(engine),
         config=server._init_config(config.rollout),
         model_config=server._init_model_config(config.model),
+        _replies={},
         replica_rank=0,
         global_steps=7,
         _disaggregation_role="null",
@@ -77,8 +78,10 @@ async def ask() -> dict[str, Any]:
         one = await server.generate(**request(1, LONG))
         reports = server.engine.reports
         alone = [(await server.generate(**request(seed, SHORT))).token_ids for seed in range(GROUP)]
-        requests = [request(seed, SHORT) for seed in range(GROUP)]
-        found = {number: output.token_ids async for some in server.generate_group(requests) for number, output in some}
+        await server.submit_group("client", [(seed, request(seed, SHORT)) for seed in range(GROUP)])
+        found: dict[int, list[int]] = {}
+        while len(found) < GROUP:
+            found |= {number: output.token_ids for number, output in await server.collect_group("client")}
     finally:
         engine.shutdown()
     return {

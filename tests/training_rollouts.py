@@ -57,6 +57,7 @@ def worker_and_row(
     budget: str = "6+8",
     strategy: str = "separate",
     l1: dict[str, Any] | None = None,
+    reward: str | None = None,
     masks: dict[str, bool] | None = None,
     split: str = "train",
     step: int = 1,
@@ -71,11 +72,14 @@ def worker_and_row(
     """A rollout worker, and a problem as verl gives it."""
     rollouts = {"prompt_length": 32, "response_length": 15} | lengths
     seeds = {"rollout_seeds": rollout_seeds}
+    reward = reward or (f"l1_{l1['form']}" if l1 else "correctness")
     of_loss = {"mask_truncated_samples": False, "train_on_forced_end": False} | (masks or {})
     config = OmegaConf.create(
         {
             "actor_rollout_ref": {"model": {"path": str(BASE)}, "rollout": rollouts},
-            "elastic": {"strategy": strategy, "budget": budget, "l1": l1, "seed": 3, "cuts": cuts} | of_loss | seeds,
+            "elastic": {"strategy": strategy, "budget": budget, "l1": l1, "seed": 3, "cuts": cuts, "reward": reward}
+            | of_loss
+            | seeds,
             "data": {},
         }
     )

@@ -1,52 +1,34 @@
 """vLLM engines in Ray actors, so that a crash or a leak stays there: `RayEngine` is one as an `Engine` of the flow's
 process, `EngineActor` runs in the actor, and `ray_pool` starts several side by side.
 
-Strategies run in the flow's process; only token ids travel. Requests that are queued within one tick of the event loop
-travel in one call. When the actor dies, its requests go to a new one and draw the same tokens, because a request's seed
-depends on its sample and prefix alone. Ray must be initialised.
+Strategies run in the flow's process; only token ids travel, in groups (request_groups.py). When the actor dies, a new
+one gets its requests; a request's seed depends on its sample and prefix alone, so the rows are the same. Ray must be
+initialised.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from elastic_core.engines.base import EngineLost, Latency, RequestFailed, measure_latency
 from elastic_core.engines.parameters import EngineParameters
+from elastic_core.engines.request_groups import Numbered, Replies, RequestGroups
 from elastic_core.strategies.base import Completion, Generate
 
 if TYPE_CHECKING:
     from elastic_core.engines.vllm import VllmEngine
-
-Ask = tuple[int, Generate, int]
-"""Number of the request, the request, its seed."""
-Reply = tuple[int, Completion | str]
-"""Number of the request, and the completion or why there is none."""
-
-LINGER_SECONDS = 0.02
-"""How long the first completion of a group waits for company. It delays no token: while requests queue, the engine's
-batch stays full, and a group costs the flow's process one call instead of many."""
 
 MAX_REDOS = 2
 """How often a request that was in flight when its actor died is asked again."""
 
 _CHECK_SECONDS = 5.0
 _SHUTDOWN_SECONDS = 20.0
-
-
-@dataclass
-class _Call:
-    request: Generate
-    seed: int
-    future: asyncio.Future[Completion]
-    deaths: int = 0
 
 
 class RayEngine:
@@ -65,9 +47,7 @@ class RayEngine:
         self._keeps_budgets = keeps_budgets
         self._parameters = parameters
         self._actor: Any = None
-        self._numbers = itertools.count()
-        self._waiting: list[_Call] = []
-        self._in_flight: dict[int, _Call] = {}
+        self._requests = RequestGroups(self._submit)
         self._deaths_without_progress = 0
         self._last_progress = 0.0
         self._lost: EngineLost | None = None
@@ -92,29 +72,20 @@ class RayEngine:
         """See `Engine`. Cancelling the caller leaves the request running on the actor; its completion is dropped."""
         if self._lost is not None:
             raise self._lost
-        loop = asyncio.get_running_loop()
-        call = _Call(request, seed, loop.create_future())
-        if not self._waiting:
-            loop.call_soon(self._send)
-        self._waiting.append(call)
-        return await call.future
+        completion: Completion = await self._requests.ask((request, seed))
+        return completion
 
     async def latency(self, prompts: Sequence[Sequence[int]]) -> Latency:
         """See `measure_latency`; on the actor, so that no call to it is in the figures."""
         return Latency(*await self._actor.latency.remote([list(prompt) for prompt in prompts]))
 
-    def _send(self) -> None:
-        if self._actor is None or not self._waiting:  # Without an actor they wait for the next one.
-            return
-        if not self._in_flight:
+    def _submit(self, requests: list[Numbered]) -> bool:
+        if self._actor is None:  # They wait for the next one.
+            return False
+        if not self._requests.in_flight:
             self._last_progress = time.monotonic()
-        batch: list[Ask] = []
-        for call in self._waiting:
-            number = next(self._numbers)
-            self._in_flight[number] = call
-            batch.append((number, call.request, call.seed))
-        self._waiting = []
-        self._actor.submit.remote(batch)
+        self._actor.submit.remote(requests)
+        return True
 
     async def _serve(self) -> None:
         """Receive completions, and replace the actor when it dies, until cancelled."""
@@ -138,25 +109,17 @@ class RayEngine:
             try:
                 while not (await asyncio.wait([news], timeout=_CHECK_SECONDS))[0]:
                     self._check_progress()
-                self._resolve(news.result())
+                replies = news.result()
             finally:
                 news.cancel()
+            self._deaths_without_progress, self._last_progress = 0, time.monotonic()
+            self._requests.resolve(replies)
 
     def _check_progress(self) -> None:
         limit = self._parameters.stall_timeout_seconds
-        if self._in_flight and time.monotonic() - self._last_progress > limit:
-            raise EngineLost(f"the engine finished none of {len(self._in_flight)} requests within {limit:g} s")
-
-    def _resolve(self, replies: list[Reply]) -> None:
-        self._deaths_without_progress, self._last_progress = 0, time.monotonic()
-        for number, reply in replies:
-            future = self._in_flight.pop(number).future
-            if future.done():
-                continue
-            if isinstance(reply, Completion):
-                future.set_result(reply)
-            else:
-                future.set_exception(RequestFailed(reply))
+        pending = len(self._requests.in_flight)
+        if pending and time.monotonic() - self._last_progress > limit:
+            raise EngineLost(f"the engine finished none of {pending} requests within {limit:g} s")
 
     async def _replace(self, death: Exception) -> None:
         """Start another actor and ask it what the dead one had not answered.
@@ -171,22 +134,18 @@ class RayEngine:
                 f"the engine for {self._model} died {self._deaths_without_progress} times in a row without finishing a "
                 f"request: {death}"
             )
-        unanswered, self._in_flight = list(self._in_flight.values()), {}
-        for call in unanswered:
+        for call in self._requests.take():
             call.deaths += 1
             if call.deaths <= MAX_REDOS:
-                self._waiting.append(call)
-            elif not call.future.done():
-                call.future.set_exception(RequestFailed(f"the engine died {call.deaths} times under this request"))
+                self._requests.waiting.append(call)
+            else:
+                call.settle(RequestFailed(f"the engine died {call.deaths} times under this request"))
         self._actor = await self._start()
-        self._send()
+        self._requests.send()
 
     def _lose(self, error: EngineLost) -> None:
         self._lost = self._lost or error
-        for call in (*self._in_flight.values(), *self._waiting):
-            if not call.future.done():
-                call.future.set_exception(self._lost)
-        self._in_flight, self._waiting = {}, []
+        self._requests.fail(self._lost)
 
     async def _start(self) -> Any:
         import ray
@@ -255,18 +214,14 @@ async def ray_pool(
 
 
 class EngineActor:
-    """Requests arrive in groups and completions leave in groups, each as soon as it is there: one call per request
-    would cost more than a small model's decoding."""
+    """The far side of a `RayEngine`."""
 
     def __init__(self) -> None:
         # vLLM's own progress lines would be repeated on the driver's terminal.
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-        self._done: list[Reply] = []
-        self._news = asyncio.Event()
-        self._lost: EngineLost | None = None
+        self._replies = Replies(self._generate)
         self._engine: VllmEngine | None = None
         self._context: int | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def process_id(self) -> int:
         """Also tells that Ray has placed the actor."""
@@ -281,47 +236,28 @@ class EngineActor:
         await self._engine.warm_up()
 
     async def latency(self, prompts: list[list[int]]) -> Latency:
-        """See `measure_latency`. Nothing else may be asked meanwhile."""
+        """See `measure_latency`. No other request may run meanwhile."""
         assert self._engine is not None, "start comes first"
         return await measure_latency(self._engine, prompts, self._context)
 
-    async def submit(self, batch: list[Ask]) -> None:
-        """Begin these requests; their completions come through `collect`."""
-        for ask in batch:
-            task = asyncio.create_task(self._answer(*ask))
-            self._tasks.add(task)  # The loop itself holds tasks only weakly.
-            task.add_done_callback(self._tasks.discard)
+    async def submit(self, requests: list[Numbered]) -> None:
+        """See `Replies`; a request is a `Generate` with its seed."""
+        self._replies.submit(requests)
 
-    async def collect(self) -> list[Reply]:
-        """Everything finished since the last call, at least one.
-
-        Raises:
-            EngineLost: when vLLM's engine core died.
-        """
-        await self._news.wait()
-        await asyncio.sleep(LINGER_SECONDS)
-        self._news.clear()
-        if self._lost is not None:
-            raise self._lost
-        done, self._done = self._done, []
-        return done
+    async def collect(self) -> list[Numbered]:
+        """See `Replies`."""
+        return await self._replies.collect()
 
     async def shutdown(self) -> None:
         """Stop vLLM's processes."""
         if self._engine is not None:
             self._engine.shutdown()
 
-    async def _answer(self, number: int, request: Generate, seed: int) -> None:
+    async def _generate(self, request: tuple[Generate, int]) -> Completion:
         assert self._engine is not None, "start comes first"
         try:
-            reply: Completion | str = await self._engine.generate(request, seed)
-        except EngineLost as error:
-            self._lost = error
-            self._news.set()
-            return
-        except RequestFailed as error:
-            reply = str(error)
-        except Exception as error:  # Somebody waits for a reply on the other side, whatever happened.
-            reply = f"{type(error).__name__}: {error}"
-        self._done.append((number, reply))
-        self._news.set()
+            return await self._engine.generate(*request)
+        except (EngineLost, RequestFailed):
+            raise
+        except Exception as error:  # Not every exception survives the way to the other process.
+            raise RequestFailed(f"{type(error).__name__}: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,9 @@ class Markers:
     """Token ids of one model.
 
     Attributes:
-        think_start: the token that opens a thought; ABSENT where there is none, as of think_end.
-        think_end: the token that closes it.
+        think_start, think_end: the tokens around a thought; ABSENT where there are none.
         end_of_text: every id that ends a response (tokenizer and generation configuration).
-        final_answer_before: FINAL_ANSWER_BEFORE.
-        final_answer_after: FINAL_ANSWER_AFTER.
-        wait: WAIT.
+        final_answer_before, final_answer_after, wait: of FINAL_ANSWER_BEFORE, FINAL_ANSWER_AFTER and WAIT.
         template_opens_thinking: whether the chat template's generation prompt already holds think-start.
     """
 
@@ -45,12 +43,11 @@ class Markers:
 
 
 def resolve_markers(tokenizer: Any, end_of_text: tuple[int, ...] = (), thinks: bool = True) -> Markers:
-    """Markers of a Hugging Face tokenizer.
+    """Markers of a transformers tokenizer.
 
     Args:
-        tokenizer: a transformers tokenizer with a chat template.
         end_of_text: further end-of-text ids, such as those of the generation configuration.
-        thinks: whether think markers must be there; else a tokenizer without them has none.
+        thinks: whether think markers are required.
 
     Raises:
         ValueError: when a marker is not a single known token, there is no end-of-text token or chat template, or the
@@ -78,33 +75,20 @@ def resolve_markers(tokenizer: Any, end_of_text: tuple[int, ...] = (), thinks: b
 
 
 def load_markers(model: str | Path, thinks: bool = True) -> tuple[Any, Markers]:
-    """Tokenizer and markers of a checkpoint directory or hub name.
-
-    Args:
-        thinks: as of `resolve_markers`.
-
-    Raises:
-        ValueError: as `resolve_markers`.
-        OSError: when there is no such checkpoint.
-    """
+    """Tokenizer and markers of a checkpoint directory or hub name; ValueError as `resolve_markers`, OSError when there
+    is no such checkpoint."""
     from transformers import AutoTokenizer, GenerationConfig
 
     tokenizer = AutoTokenizer.from_pretrained(str(model))
-    try:
+    ends: Any = None
+    with suppress(OSError):  # The file is optional in a checkpoint.
         ends = GenerationConfig.from_pretrained(str(model)).eos_token_id
-    except OSError:  # The file is optional in a checkpoint.
-        ends = None
-    if not isinstance(ends, list):
-        ends = [] if ends is None else [ends]
+    ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
     return tokenizer, resolve_markers(tokenizer, end_of_text=tuple(ends), thinks=thinks)
 
 
 def chat_prompt(tokenizer: Any, question: str) -> tuple[int, ...]:
-    """Prompt token ids of one user message through the chat template, ready for generation.
-
-    Raises:
-        ValueError: when the tokenizer has no chat template.
-    """
+    """Prompt token ids of one user message through the chat template; ValueError when the tokenizer has none."""
     if not tokenizer.chat_template:
         raise ValueError(f"{tokenizer.name_or_path}: the tokenizer has no chat template")
     messages = [{"role": "user", "content": question}]

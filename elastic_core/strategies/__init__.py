@@ -1,6 +1,6 @@
 """Decoding strategies by name. Adding one is a file beside these and a line in STRATEGIES."""
 
-from elastic_core.strategies import budget_forcing, effort, l1, reasonflux_zero, separate, single_pass
+from elastic_core.strategies import budget_forcing, chat, l1, reasonflux_zero, separate, single_pass
 from elastic_core.strategies.base import Completion, Decode, Finish, Generate, Sampling, Strategy, StrategyRun
 
 STRATEGIES: dict[str, Strategy] = {
@@ -13,7 +13,7 @@ STRATEGIES: dict[str, Strategy] = {
     "l1_max": l1.MAX,
     "unconstrained": single_pass.UNCONSTRAINED,
     reasonflux_zero.REASONFLUX_ZERO: reasonflux_zero.WITHOUT_LIBRARY,
-    **{effort.STRATEGY.format(level): strategy for level, strategy in effort.EFFORTS.items()},
+    **{chat.STRATEGY.format(level): strategy for level, strategy in chat.EFFORTS.items()},
 }
 
 __all__ = ["STRATEGIES", "Completion", "Decode", "Finish", "Generate", "Sampling", "Strategy", "StrategyRun"]

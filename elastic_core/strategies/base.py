@@ -1,7 +1,7 @@
 """The protocol of a decoding strategy: a generator that yields requests and receives completions, in token ids.
 
 A strategy never touches an engine, text, asyncio or a batch, so the same code runs in training rollouts, in sweeps
-and in the playground. Whoever answers its requests is a driver, see `elastic_core.engines.base.drive`.
+and in the playground. A driver answers its requests, see `elastic_core.engines.base.drive`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Generate:
     """A request: continue `prefix` until a stop id or `max_tokens` sampled tokens (None: the context's end).
 
     Attributes:
-        role: who is asked. A driver that has no engine for the role asks the one for "policy".
+        role: which engine samples. A driver without an engine for the role takes the one for "policy".
         draw: number of this draw from the prefix; a strategy that draws from one prefix again counts up.
-        budget: leave it to the engine to keep it, from the prefix on (`separate_native`).
+        budget: for the engine to keep, from the prefix on (`separate_native`).
     """
 
     prefix: tuple[int, ...]
@@ -73,16 +73,15 @@ class Strategy:
     Attributes:
         decode: the coroutine, from prompt ids, budget, markers and sampling.
         expected_budget: what it expects instead of a budget that it cannot run under; None when it can.
-        instruction: what the prompt asks for in addition, by budget.
-        roles: who is asked, "policy" alone or several that may be different models.
+        instruction: text that the prompt adds to the question, by budget.
+        roles: of its requests, "policy" alone or several that may be different models.
         prolongs: whether it goes on thinking after the model ended the thought.
-        shares: whether its sampled tokens are draws that the continuation memo may hand to others. Each request then
-            begins with the prefix of the one before, by which a sweep tells what can no longer be drawn. A strategy
-            that draws several times from one prefix and keeps some does not share: what was chosen has another law
-            than what is drawn.
-        thinks: whether it needs think markers; one that does runs with no model that lacks them.
-        max_translated_tokens: most tokens, beside the budget, that a navigator draws in a tokenizer of its own; 0 where
-            it has none. A row has its replies in the solver's tokens, and does not tell what was drawn.
+        shares: whether other strategies may reuse its sampled tokens through the continuation memo. Each of its
+            requests must then begin with the prefix of the one before. A strategy that draws several times from one
+            prefix and keeps the best must not share: its choice is not distributed as a draw.
+        thinks: whether it needs think markers; a model that lacks them is then refused.
+        translates: whether its navigator samples in a tokenizer of its own. A row then has the navigator's replies in
+            the solver's tokens, and not the tokens that were drawn.
         max_forced_tokens: most tokens that it writes itself; they need room in the context beside the budget.
     """
 
@@ -93,7 +92,7 @@ class Strategy:
     prolongs: bool = False
     shares: bool = True
     thinks: bool = True
-    max_translated_tokens: int = 0
+    translates: bool = False
     max_forced_tokens: Callable[[Markers], int] = lambda markers: 0
 
     def prompt(self, question: str, budget: Budget) -> str:
@@ -122,7 +121,7 @@ class Draft:
         self.tokens += completion.tokens
         self.forced += [False] * len(completion.tokens)
         if self.with_logprobs:
-            assert completion.logprobs is not None, "the engine returned no log-probabilities though asked for them"
+            assert completion.logprobs is not None, "the engine returned no log-probabilities"
             self.logprobs += completion.logprobs
 
     def drop_last(self) -> None:
@@ -158,8 +157,8 @@ class Draft:
 def think(
     draft: Draft, limit: int | None, markers: Markers, sampling: Sampling
 ) -> Generator[Generate, Completion, ThinkFinish]:
-    """Sample a thought of at most `limit` tokens. Leaves think-end in place when the model wrote it and removes
-    end-of-text; what to force otherwise is the caller's decision."""
+    """Sample a thought of at most `limit` tokens. A think-end of the model's stays, its end-of-text is removed; the
+    caller forces what is missing."""
     if limit == 0:
         return ThinkFinish.FORCED
     thought = yield Generate(draft.prefix, limit, (markers.think_end, *markers.end_of_text), sampling, "thinker")

@@ -6,16 +6,7 @@ from collections.abc import Generator
 
 from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
-from elastic_core.strategies.base import (
-    Completion,
-    Draft,
-    Generate,
-    Sampling,
-    Strategy,
-    StrategyRun,
-    solve,
-    think,
-)
+from elastic_core.strategies.base import Completion, Draft, Generate, Sampling, Strategy, StrategyRun, solve, think
 from elastic_core.trajectory import ThinkFinish
 
 _ROLES = ("thinker", "solver")

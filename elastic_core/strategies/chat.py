@@ -1,9 +1,7 @@
-"""Strategies of a model that is asked in text, through a chat API: no token ids go in or come out, so nothing can be
-written into a response. The server cuts it at a number of tokens, or is told how much effort to take; what it cost is
-what the server's usage says.
+"""Strategies of a model behind a chat API. No token ids go in or come out, so nothing can be written into a response:
+the server cuts it after a number of tokens, or takes a level of effort (`reasoning_effort`). Its usage is the cost.
 
-The coroutines are those of `elastic_core.strategies.base`, with other requests and replies: whoever drives the ones
-drives the others.
+The coroutines are those of `elastic_core.strategies.base`, with other requests and replies; the same driver runs both.
 """
 
 from __future__ import annotations
@@ -12,18 +10,34 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 
 from elastic_core.budget import Budget
-from elastic_core.strategies.base import Finish, Sampling, Strategy
-from elastic_core.strategies.effort import EFFORTS, STRATEGY
+from elastic_core.models.special_tokens import Markers
+from elastic_core.strategies.base import Finish, Sampling, Strategy, StrategyRun
 from elastic_core.strategies.single_pass import UNCONSTRAINED, VANILLA
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
+
+EFFORT = "effort"
+"""What a sweep's settings call all levels together."""
+STRATEGY = f"{EFFORT}_{{}}"
+"""A level's strategy."""
+
+
+def _without_chat(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
+    raise AssertionError("refused by the settings: effort is for models behind a chat API")
+
+
+EFFORTS = {
+    level: Strategy(_without_chat, UNCONSTRAINED.expected_budget, shares=False, thinks=False)
+    for level in ("minimal", "low", "medium", "high")
+}
+"""By level; they run in `CHAT_STRATEGIES` only."""
 
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """Answer a user's message in at most `max_tokens` tokens (None: the server's own end).
+    """Answer a user's message in at most `max_tokens` tokens (None: the server's own limit).
 
     Attributes:
-        effort: a level that the server knows; None leaves it to the server.
+        effort: a level that the server knows; None for its default.
         role: as of `Generate`.
     """
 
@@ -36,13 +50,13 @@ class ChatRequest:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back.
+    """A response.
 
     Attributes:
         thinking: as far as the server shows it.
         solution: None when none was begun.
-        prompt_tokens, sampled: as its usage says.
-        think_tokens: of those sampled, the ones that it says were thinking; None where it does not tell them apart.
+        prompt_tokens, sampled: of the server's usage.
+        think_tokens: its thinking tokens among `sampled`; None where the server does not count them apart.
     """
 
     thinking: str
@@ -54,17 +68,13 @@ class Reply:
 
     @property
     def tokens(self) -> range:
-        """So many that nobody shows."""
+        """As many as were sampled; the server does not show their ids."""
         return range(self.sampled)
 
 
 @dataclass(frozen=True)
 class ChatTrajectory:
-    """A reply as a row has it. Tokens that the server does not tell apart count as the solution's.
-
-    Attributes:
-        forced: a flag for every sampled token: none was written by us.
-    """
+    """A reply as a row has it. Tokens that the server does not count apart are the solution's."""
 
     reply: Reply
     think_finish: ThinkFinish
@@ -72,6 +82,7 @@ class ChatTrajectory:
 
     @property
     def forced(self) -> tuple[bool, ...]:
+        """A flag for every sampled token; none is forced."""
         return (False,) * self.reply.sampled
 
     @property
@@ -109,4 +120,4 @@ CHAT_STRATEGIES: Mapping[str, Strategy] = {
     "unconstrained": _effort(None),
     **{STRATEGY.format(level): _effort(level) for level in EFFORTS},
 }
-"""By name. Those of one name are one strategy to the table, whoever runs it."""
+"""By name. A table knows strategies by their names, whether a chat API or a local engine ran them."""

@@ -24,9 +24,8 @@ def l1_exact(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, samp
 
 def l1_max(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
     """At most `MAX_CAP` tokens in one go."""
-    return (yield from single_pass(Draft(prompt_ids, sampling.logprobs), MAX_CAP, markers, sampling)).check_total(
-        MAX_CAP
-    )
+    trajectory = yield from single_pass(Draft(prompt_ids, sampling.logprobs), MAX_CAP, markers, sampling)
+    return trajectory.check_total(MAX_CAP)
 
 
 def _length(budget: Budget) -> int:

@@ -1,12 +1,12 @@
 """ReasonFlux-Zero (Yang et al. 2025, "ReasonFlux: Hierarchical LLM reasoning via scaling thought templates", section
 3.3): a navigator plans, a template is retrieved, and the solver is led through it step by step.
 
-The plan (category, direction, method, knowledge, flow) finds a template; the navigator adjusts its flow to it and
-extracts the steps; for each it instructs and the solver works; then the solver states the final answer, which the
-original never asks for. Both take part in one conversation, so each sample's state is its tokens.
+The plan (category, direction, method, knowledge, flow) finds a template; the navigator adjusts its flow to the template
+and extracts the steps; for each step the navigator instructs and the solver works. Then the solver states the final
+answer, which the published program never requests. Both take part in one conversation: a sample's state is its tokens.
 
-A budget binds the whole: all replies before the final one share t, the final answer has s. When t is spent the solver
-closes with what there is. Replies stay in the conversation, unreadable ones too, and every sampled token counts.
+All replies before the final one share t, the final answer has s. When t is spent the solver answers with what there is.
+Replies stay in the conversation, unreadable ones too, and every sampled token counts.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -35,7 +35,9 @@ SOLVER = "solver"
 REPLY_TOKENS = 3072
 """Most tokens of one reply, as published."""
 ATTEMPTS = 2
-"""Replies that a plan, or a list of steps, is looked for in."""
+"""Replies in which a plan, or a list of steps, is looked for."""
+MAX_TRANSLATED_TOKENS = (2 * ATTEMPTS + 1 + MAX_STEPS) * REPLY_TOKENS
+"""Most tokens, beside the budget, that a navigator samples in a tokenizer of its own."""
 
 Replies = Generator[Generate, Completion, bool]
 
@@ -65,11 +67,7 @@ class TemplateParameters(BaseModel):
 
 
 def reasonflux_zero(guide: Guide, navigator: Guide | None = None) -> Strategy:
-    """The strategy over one library and model.
-
-    Args:
-        navigator: the guide of its tokenizer, where that is not the solver's.
-    """
+    """The strategy over one library and model; `navigator` is the guide of a navigator with another tokenizer."""
 
     def decode(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
         interpreter = Interpreter(navigator, guide, prompt_ids) if navigator else None
@@ -87,18 +85,14 @@ def reasonflux_zero(guide: Guide, navigator: Guide | None = None) -> Strategy:
         instruction=lambda budget: guide.plan_request,
         roles=(NAVIGATOR, SOLVER),
         thinks=False,
-        max_translated_tokens=(2 * ATTEMPTS + 1 + MAX_STEPS) * REPLY_TOKENS if navigator else 0,
+        translates=navigator is not None,
         max_forced_tokens=lambda markers: guide.max_forced_tokens,
     )
 
 
 @dataclass(frozen=True)
 class Templates:
-    """A library with how it is used.
-
-    Attributes:
-        cache: directory of embeddings.
-    """
+    """A library, its settings, and the directory that caches embeddings."""
 
     library: Mapping[str, Template]
     parameters: TemplateParameters
@@ -106,7 +100,7 @@ class Templates:
 
     @property
     def fingerprint(self) -> str:
-        """Of everything that can change a response."""
+        """A hash of everything that can change a response."""
         from elastic_core.reasonflux.retrieval import versioned
 
         library = [asdict(template) for template in self.library.values()]
@@ -121,7 +115,7 @@ class Templates:
 
         Raises:
             UserError: when the embedder cannot be had.
-            ValueError: when a navigator cannot be told the question, see `question_of`.
+            ValueError: when the question cannot be passed to the navigator, see `question_of`.
         """
         guide = self._guide(tokenizer, markers)
         if navigator is None:
@@ -145,74 +139,72 @@ def _no_library(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, s
 
 
 WITHOUT_LIBRARY = Strategy(_no_library, roles=(NAVIGATOR, SOLVER), shares=False, thinks=False)
-"""Stands for the strategy where only its name and roles count. What its rows drew followed a prompt unknown here."""
+"""Stands for the strategy where only its name and roles count. It does not share: its prompts are unknown here."""
 
 
+@dataclass
 class _Conversation:
-    """Requests and replies in one draft, with what is left of the budget for the latter."""
+    """Requests and replies in one draft.
 
-    def __init__(
-        self,
-        guide: Guide,
-        interpreter: Interpreter | None,
-        draft: Draft,
-        left: int | None,
-        markers: Markers,
-        sampling: Sampling,
-    ) -> None:
-        self.draft = draft
-        self._guide = guide
-        self._interpreter = interpreter
-        self._left = left
-        self._markers = markers
-        self._sampling = sampling
-        self._ended = False
-        """Whether the model ended the last reply itself."""
-        draft.force(guide.opening)
+    Attributes:
+        left: thinking tokens that the replies may still take.
+        ended: whether the model ended the last reply itself.
+    """
+
+    guide: Guide
+    interpreter: Interpreter | None
+    draft: Draft
+    left: int | None
+    markers: Markers
+    sampling: Sampling
+    ended: bool = False
+
+    def __post_init__(self) -> None:
+        self.draft.force(self.guide.opening)
 
     def ask(self, request: str) -> None:
-        self.draft.force(self._guide.turn(request, self._ended))
-        if self._interpreter:
-            self._interpreter.ask(request)
+        self.draft.force(self.guide.turn(request, self.ended))
+        if self.interpreter:
+            self.interpreter.ask(request)
 
     def reply(self, role: str, request: str = "") -> Generator[Generate, Completion, tuple[int, ...] | None]:
-        """A reply's tokens; None when the budget is spent, before it or in the middle of it. Nothing is asked that
-        nobody could answer."""
-        if self._left == 0:
+        """A reply's tokens; None when the budget is spent, before it or in the middle of it. A request that would get
+        no reply is not written."""
+        if self.left == 0:
             return None
         if request:
             self.ask(request)
-        limit = REPLY_TOKENS if self._left is None else min(REPLY_TOKENS, self._left)
-        if self._interpreter and role == NAVIGATOR:
+        limit = REPLY_TOKENS if self.left is None else min(REPLY_TOKENS, self.left)
+        if self.interpreter and role == NAVIGATOR:
             self.draft.turn(TRANSLATED)
-            reply = yield from self._translated(self._interpreter, limit)
+            reply = yield from self._translated(self.interpreter, limit)
         else:
             self.draft.turn(role)
-            reply = yield Generate(self.draft.prefix, limit, self._markers.end_of_text, self._sampling, role)
+            reply = yield Generate(self.draft.prefix, limit, self.markers.end_of_text, self.sampling, role)
         self.draft.sampled(reply)
-        if self._interpreter:
-            self._interpreter.hear(reply.tokens)
-        self._ended = bool(reply.tokens) and reply.tokens[-1] in self._markers.end_of_text
-        if self._left is not None:
-            self._left -= len(reply.tokens)
-        return reply.tokens if self._ended or self._left != 0 else None
+        if self.interpreter:
+            self.interpreter.hear(reply.tokens)
+        self.ended = bool(reply.tokens) and reply.tokens[-1] in self.markers.end_of_text
+        if self.left is not None:
+            self.left -= len(reply.tokens)
+        return reply.tokens if self.ended or self.left != 0 else None
 
     def _translated(self, interpreter: Interpreter, limit: int) -> Generator[Generate, Completion, Completion]:
-        """A reply drawn in the navigator's tokens, in the solver's. It is drawn whole: which tokens a text has depends
-        on how it goes on, and under every budget the first ones must be the same."""
-        drawn = yield Generate(interpreter.prefix, REPLY_TOKENS, interpreter.end_of_text, self._sampling, NAVIGATOR)
+        """A reply drawn in the navigator's tokens, as the solver's tokens. It is drawn whole and cut afterwards: the
+        tokens of a text depend on how it goes on, and under every budget the first ones must be the same."""
+        drawn = yield Generate(interpreter.prefix, REPLY_TOKENS, interpreter.end_of_text, self.sampling, NAVIGATOR)
         tokens = interpreter.say(drawn.tokens)
         return Completion(tokens[:limit], drawn.finish if len(tokens) <= limit else Finish.LENGTH)
 
     def until(
         self, readable: Callable[[tuple[int, ...]], object], again: str, request: str = ""
     ) -> Generator[Generate, Completion, tuple[int, ...] | None]:
-        """The navigator's reply, asked for once more while it cannot be read."""
+        """The navigator's reply; an unreadable one is requested again, `ATTEMPTS` times in all."""
         reply = yield from self.reply(NAVIGATOR, request)
         for _ in range(ATTEMPTS - 1):
             if reply is None or readable(reply):
                 break
-            reply = yield from self.reply(NAVIGATOR, self._guide.request(again))
+            reply = yield from self.reply(NAVIGATOR, self.guide.request(again))
         return reply
 
 
@@ -227,7 +219,7 @@ def _plan_and_solve(talk: _Conversation, guide: Guide) -> Replies:
     steps = yield from talk.until(guide.num_steps, "extract_again", guide.request("extract"))
     if steps is None:
         return False
-    # Without a readable list the template's own steps are gone through.
+    # Without a readable list the template's own steps are used.
     num_steps = guide.num_steps(steps) or min(MAX_STEPS, len(template.reason_flow))
     for step in range(1, num_steps + 1):
         for request, role in (("instruct", NAVIGATOR), ("solve", SOLVER)):

@@ -21,10 +21,10 @@ SEPARATE = Strategy(separate, roles=("thinker", "solver"), max_forced_tokens=lam
 
 
 def separate_native(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
-    """The same law in one request: the engine closes the thought after t tokens and ends the solution after s, as
-    `elastic serve` does. A thought is not read in again for its solution, and nothing is shared between budgets.
+    """The same distribution in one request: the engine closes the thought after t tokens and ends the solution after s,
+    as `elastic serve` does. The thought is not prefilled again for its solution, and budgets share nothing.
 
-    Where the model ends its text inside its thought the request is over: the solution is asked for as `separate` does.
+    A model that ends its text inside its thought ends the request: a second one samples the solution.
     """
     draft = Draft(prompt_ids, sampling.logprobs)
     most = None if budget.total is None else budget.total + 1
@@ -36,7 +36,7 @@ def separate_native(prompt_ids: tuple[int, ...], budget: Budget, markers: Marker
         draft.sampled(response.part(0, start - forced))
         if forced:
             draft.force((markers.think_end,))
-        # What ends a solution after s tokens is no part of it.
+        # The token that ends a solution after s tokens is not part of it.
         end = len(response.tokens) if budget.solution is None else start + budget.solution
         draft.sampled(response.part(start, end))
         stopped = draft.tokens[-1] in markers.end_of_text

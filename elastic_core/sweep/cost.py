@@ -17,6 +17,7 @@ from elastic_core.engines.base import Engine, Limited, drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
 from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy
+from elastic_core.strategies.reasonflux_zero import MAX_TRANSLATED_TOKENS
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.plan import SweepPlan
 from elastic_core.sweep.table import Table
@@ -58,16 +59,16 @@ def bound(
         memos: dict[str, ContinuationMemo] = {}
         for cell, prompt in prompts.items():
             strategy = strategies[cell.strategy]
-            others: dict[str, Engine] = {NAVIGATOR: _Silent()} if strategy.max_translated_tokens else {}
+            others: dict[str, Engine] = {NAVIGATOR: _Silent()} if strategy.translates else {}
             group = str(cell) if not strategy.shares else cell.strategy if strategy.prolongs else ""
             memo = memos.setdefault(group, ContinuationMemo(endless, shared))
             for engine in (memo, ContinuationMemo(endless, independent)):
                 rollout = strategy.decode(prompt, cell.budget, markers, Sampling())
                 limited = engine if max_response_tokens is None else Limited(engine, max_response_tokens)
                 await drive(rollout, {"policy": limited, **others}, seed=0)
-            independent.generated += strategy.max_translated_tokens
+            independent.generated += MAX_TRANSLATED_TOKENS * strategy.translates
         # Drawn whole and once for all budgets.
-        shared.generated += max(strategies[cell.strategy].max_translated_tokens for cell in prompts)
+        shared.generated += MAX_TRANSLATED_TOKENS * any(strategies[cell.strategy].translates for cell in prompts)
         return Bound(shared.generated, independent.generated)
 
     known: dict[tuple[tuple[Cell, ...], int], Bound] = {}

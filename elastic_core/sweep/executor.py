@@ -149,7 +149,7 @@ class _Run:
         engines = {name: slot.engine(name) for name in set(names.values())}
         memos = {name: ContinuationMemo(engine, self.counts) for name, engine in engines.items()}
         if unit.resumed:
-            translates = any(self.strategy(cell).max_translated_tokens for cell in unit.cells)
+            translates = any(self.strategy(cell).translates for cell in unit.cells)
             rebuilt = {names["solver"]: memos[names["solver"]]} if translates else memos
             learn(rebuilt, self.stored.rows(unit), self.prompts, unit.problem, self.sampling)
 
@@ -175,7 +175,7 @@ class _Run:
         shared: dict[Prefix, list[Cell]] = {}
         for cell in unit.cells:
             if self.plan.sharing == "memo" and self.strategy(cell).shares:
-                translates = self.strategy(cell).max_translated_tokens > 0
+                translates = self.strategy(cell).translates
                 prompt = () if translates else self.prompts.ids(unit.problem, cell.strategy, cell.budget)
                 shared.setdefault(prompt, []).append(cell)
             else:

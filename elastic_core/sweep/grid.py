@@ -18,7 +18,7 @@ import polars as pl
 from elastic_core.budget import Budget
 from elastic_core.errors import nearest
 from elastic_core.strategies import STRATEGIES
-from elastic_core.strategies.effort import EFFORTS, STRATEGY
+from elastic_core.strategies.chat import EFFORTS, STRATEGY
 
 if TYPE_CHECKING:
     from elastic_core.data.problems import Problem

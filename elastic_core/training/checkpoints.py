@@ -1,7 +1,7 @@
-"""Checkpoints of a training run on disk: `out_dir/global_step_<n>`, each of them whole or not there; and their export.
+"""Checkpoints of a training run on disk, `out_dir/global_step_<n>`, and their export.
 
 verl writes into `out_dir/.saving`. `commit` flushes that to the disk, renames it and then names it in verl's marker
-file, so whatever has the name is complete, and a run killed at any moment goes on from the newest.
+file: a checkpoint is complete or not there, and a run killed at any moment goes on from the newest.
 """
 
 import json
@@ -34,12 +34,7 @@ _DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
 
 class Validation(NamedTuple):
-    """What validation found at the step of a checkpoint.
-
-    Attributes:
-        accuracy: avg@k in [0, 1], the mean over validation sets.
-        samples: the k of avg@k.
-    """
+    """What validation found at the step of a checkpoint: avg@k in [0, 1], the mean over validation sets, and k."""
 
     accuracy: float
     samples: int
@@ -113,23 +108,14 @@ def recover(out_dir: Path) -> None:
 
 
 def require_resumed(out_dir: Path, step: int) -> None:
-    """Nothing, when `step` is where verl had to resume.
-
-    Raises:
-        RuntimeError: when verl started over, or anywhere but after the newest checkpoint.
-    """
+    """Raises RuntimeError unless verl resumed after the newest checkpoint."""
     steps = checkpoint_steps(out_dir)
     if step != (steps or [0])[-1]:
         raise RuntimeError(f"{out_dir} holds checkpoints of steps {steps}, but verl resumed from step {step}")
 
 
 def require_processes(out_dir: Path, number: int) -> None:
-    """Nothing, when so many processes can go on from the newest checkpoint, or there is none: each of them reads what
-    one of as many wrote.
-
-    Raises:
-        UserError: when another number wrote it.
-    """
+    """Raises UserError when another number of processes wrote the newest checkpoint: each reads what one wrote."""
     newest = latest_checkpoint(out_dir)
     found = [_OF_RANK.fullmatch(file.name) for file in newest.glob("actor/*")] if newest else []
     wrote = {int(match[1]) for match in found if match}
@@ -142,11 +128,7 @@ def require_processes(out_dir: Path, number: int) -> None:
 
 @contextmanager
 def enough_room(out_dir: Path, step: int) -> Iterator[None]:
-    """What writes the checkpoint of `step`, or a model of it.
-
-    Raises:
-        UserError: when the disk is too full for it.
-    """
+    """Raises UserError when the disk is too full for what is written inside, for the checkpoint of `step`."""
     try:
         yield
     except Exception as error:
@@ -157,11 +139,8 @@ def enough_room(out_dir: Path, step: int) -> Iterator[None]:
 
 @contextmanager
 def saving(out_dir: Path, step: int) -> Iterator[Path]:
-    """The directory for verl to save the checkpoint of `step` in, as if it were `out_dir`.
-
-    Raises:
-        UserError: when the disk is too full for it.
-    """
+    """The directory for verl to save the checkpoint of `step` in, as if it were `out_dir`; UserError as
+    `enough_room`."""
     temporary = out_dir / _SAVING
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -178,10 +157,7 @@ def saving(out_dir: Path, step: int) -> Iterator[Path]:
 
 def commit(out_dir: Path, step: int, validation: Validation | None, keep: int) -> None:
     """Turn what was saved at `step` into the newest checkpoint; of the older ones `keep` - 1 stay, and the best.
-
-    Raises:
-        UserError: when the disk is too full for it.
-    """
+    UserError as `enough_room`."""
     saved, checkpoint = _folder(out_dir / _SAVING, step), _folder(out_dir, step)
     with enough_room(out_dir, step):
         if validation is not None:
@@ -197,9 +173,7 @@ def commit(out_dir: Path, step: int, validation: Validation | None, keep: int) -
 
 
 def export(checkpoint: Path, output: Path) -> Path:
-    """Copy a checkpoint's Hugging Face model, with tokenizer, to `output`, which appears complete or not at all.
-
-    An existing `output` is replaced.
+    """Copy a checkpoint's Hugging Face model, with tokenizer, to `output`, which is replaced as a whole or not at all.
 
     Raises:
         FileNotFoundError: when the checkpoint holds no Hugging Face weights.

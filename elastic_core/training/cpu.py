@@ -5,7 +5,7 @@ vLLM and verl's engines are imported inside functions: every process that import
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -37,7 +37,7 @@ def register_engine(engine: Any) -> None:
 
 
 def register_servers(llm_server: Any) -> None:
-    """Once `verl.workers.rollout.llm_server` is imported: start no load balancer, as `groups.GroupedClient` needs none,
+    """Once `verl.workers.rollout.llm_server` is imported: start no load balancer. `server.GroupedClient` needs none,
     and its process would import for ten seconds while two cores start all others."""
 
     async def without(self: Any) -> None:
@@ -101,6 +101,10 @@ class CpuDevice:
         return memory.available, memory.total
 
 
+def _always(value: Any) -> Callable[..., Any]:
+    return lambda self, *args, **kwargs: value
+
+
 class CpuPlatform(PlatformBase):
     """Selected by VERL_PLATFORM=cpu."""
 
@@ -108,49 +112,29 @@ class CpuPlatform(PlatformBase):
     device_module = CpuDevice
     set_device = synchronize = empty_cache = set_allocator_settings = _nothing
     profiler_start = profiler_stop = cudart = _nothing
-
-    def is_available(self) -> bool:
-        return True
-
-    def is_platform_available(self, use_smi_check: bool = False) -> bool:
-        # Never found by verl's own detection, which runs in processes without a GPU on GPU clusters too.
-        return False
-
-    def current_device(self) -> torch.device:
-        # verl calls model.to(device=...) with this; an index would mean an accelerator.
-        return _CPU
-
-    def device_count(self) -> int:
-        return 1
+    is_available = _always(True)
+    # Never found by verl's own detection, which runs in processes without a GPU on GPU clusters too.
+    is_platform_available = _always(False)
+    # verl calls model.to(device=...) with this; an index would mean an accelerator.
+    current_device = _always(_CPU)
+    device_count = _always(1)
+    get_device_capability = _always((None, None))
+    communication_backend_name = _always("gloo")
+    visible_devices_envvar = _always("CUDA_VISIBLE_DEVICES")
+    # verl places its workers on GPUs. Ray is started with pretended ones (ray_cluster.local_cluster).
+    ray_resource_name = _always("GPU")
+    ray_noset_envvars = _always(["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"])
+    # Device memory handles do not exist: verl sends weights through shared memory.
+    is_ipc_supported = _always(False)
 
     def manual_seed(self, seed: int) -> None:
         torch.manual_seed(seed)
 
     manual_seed_all = manual_seed
 
-    def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
-        return None, None
-
-    def communication_backend_name(self) -> str:
-        return "gloo"
-
-    def visible_devices_envvar(self) -> str:
-        return "CUDA_VISIBLE_DEVICES"
-
     @contextmanager
     def nvtx_range(self, msg: str) -> Iterator[None]:
         yield
-
-    def ray_resource_name(self) -> str:
-        # verl places its workers on GPUs. Ray is started with pretended ones (ray_cluster.local_cluster).
-        return "GPU"
-
-    def ray_noset_envvars(self) -> list[str]:
-        return ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
-
-    def is_ipc_supported(self) -> bool:
-        # Device memory handles do not exist; False makes verl send weights through shared memory.
-        return False
 
     def rollout_env_vars(self) -> dict[str, str]:
         threads = max(1, len(os.sched_getaffinity(0)) - 1)
@@ -179,8 +163,7 @@ def _name_the_process_group_backend_once() -> None:
 
 
 def _stay(*, pin_memory: bool) -> Any:
-    """In place of the policy that keeps the reference model's weights in pinned memory, of which there is none without
-    an accelerator, and no need: they lie in the machine's memory already."""
+    """In place of the policy that keeps the reference model's weights in pinned memory, which needs an accelerator."""
     from torch.distributed.fsdp import OffloadPolicy
 
     return OffloadPolicy()

@@ -1,7 +1,7 @@
-"""Training as a Ray job: submit or find it, follow it, stop it.
+"""Submits a training as a Ray job, follows it and stops it.
 
-A job's id begins with a function of its configuration, so a flow that died and is started again finds the job it had
-submitted. It ends in random characters: Ray names files by it in a directory where others may write.
+A job's id begins with a hash of its configuration: a flow that died and starts again finds the job that it submitted.
+The id ends in random characters, because Ray names files by it in a directory where other users may write.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from elastic_core.engines.budgets.parameters import installed_runner
 from elastic_core.engines.parameters import engine_environment
@@ -28,24 +28,21 @@ from elastic_core.training.requirements import check_nodes, required_resources
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
-    from ray.job_submission import JobDetails, JobSubmissionClient
+    from ray.job_submission import JobSubmissionClient
 
 FINISHED_STEP = re.compile(r"\bstep:(\d+) - ")
 """How verl's console logger begins the line of a finished step, and of the validation before the first, as step 0."""
 _UNFINISHED = ("PENDING", "RUNNING")
 PRIVATE = "elastic.variables"
-"""Of a job's metadata: variables, as JSON."""
+"""Key of a job's metadata: variables, as JSON."""
 LOOK_SECONDS = 1.0
-"""Between two looks at a job."""
-REFUSED = "error: "
-"""How the log's last line begins when the user, not the program, can mend what went wrong."""
-LOST = "lost: "
-"""How it begins when a process, node or connection of the training went away: the same job may succeed."""
+REFUSED, LOST = "error: ", "lost: "
+"""How the log's last line begins when the user can mend the error, and when a process, node or connection of the
+training went away: then the same job may succeed."""
 
 
 class Deadlines(NamedTuple):
-    """Seconds a job may take until its first step (or the validation before it) ends, from one step to the next, and to
-    be reached."""
+    """Seconds until the first step (or the validation before it) ends, between steps, and until the cluster answers."""
 
     start: float = 1800
     step: float = 3600
@@ -57,7 +54,7 @@ class TrainingFailed(RuntimeError):
 
 
 class TrainingLost(TrainingFailed, ProcessLost):
-    """Not by an error of its program: one of its processes, or the cluster's memory of it, is gone."""
+    """One of the job's processes, or the cluster's memory of it, is gone."""
 
 
 def job_prefix(config: "DictConfig") -> str:
@@ -100,14 +97,12 @@ def submit(
     environment: Mapping[str, str],
     private: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Submit the job, or find it running; the id to follow.
-
-    Where an earlier attempt ended, its checkpoints are where the new one goes on.
+    """Submit the job, or find it running; the id to follow. It goes on from the checkpoints of earlier attempts.
 
     Args:
         config_file: where to write the configuration; visible on the cluster.
         environment: `job_environment`. Ray shows it on command lines.
-        private: further variables, MLflow's, in which there may be a password: see `private_variables`.
+        private: MLflow's variables, in which there may be a password: see `private_variables`.
 
     Raises:
         InsufficientResources: when the cluster could never place the job.
@@ -149,15 +144,12 @@ def follow(
     on_step: Callable[[int], None] = lambda step: None,
     deadlines: Deadlines = Deadlines(),  # noqa: B008
 ) -> None:
-    """Return when the job has succeeded; its log goes to `log_file` meanwhile. That of an earlier attempt stays beside
-    it, as train.1.log, train.2.log and so on.
+    """Return when the job has succeeded, after calling `on_line` with every line of its log and `on_step` with the
+    number of every finished step. The log goes to `log_file`; that of an earlier attempt stays beside it, as
+    train.1.log, train.2.log and so on.
 
     Interrupted (Ctrl-C, or Prefect cancels the flow run), it stops the job. Killed, or after any error of its own, the
     job goes on, and `submit` finds it.
-
-    Args:
-        on_line: called with every line of the log.
-        on_step: called with the number of every finished step.
 
     Raises:
         UserError: when the job ended with one.
@@ -179,11 +171,7 @@ def follow(
 
 
 def stop(cluster: RayCluster, job: str, *, deadline_seconds: float = 60) -> None:
-    """Stop a job, and wait until it has stopped. A job that ended already is left as it is.
-
-    Raises:
-        TimeoutError: when it did not stop.
-    """
+    """Stop a job, unless it has ended, and wait until it has stopped; TimeoutError when it does not."""
     client = cluster.client()
     if _status(client, job) not in _UNFINISHED:
         return
@@ -228,8 +216,8 @@ async def _follow(
     cluster: RayCluster, client: "JobSubmissionClient", job: str, log: _Log, deadlines: Deadlines
 ) -> None:
     reader = asyncio.create_task(_read(client, job, log))
-    started = contact = time.monotonic()
-    step, until = log.step, started + deadlines.start
+    contact = time.monotonic()
+    step, until = log.step, contact + deadlines.start
     status: str | None = "PENDING"
     try:
         while status in _UNFINISHED:
@@ -264,17 +252,14 @@ def _failure(client: "JobSubmissionClient", job: str, status: str | None, log: _
         if line.startswith(REFUSED):
             return UserError(line.removeprefix(REFUSED))
     info = None if status is None else client.get_job_info(job)
-    lost = info is None or _killed(info) or any(line.startswith(LOST) for line in log.last)
+    lost = info is None or any(line.startswith(LOST) for line in log.last)
+    if info is not None:  # A signal ended the job's driver, or Ray's actor that watches it is gone.
+        code, supervisor = info.driver_exit_code or 0, "JOB_SUPERVISOR_ACTOR_"
+        endings = {f"{supervisor}{end}" for end in ("DIED", "START_FAILURE", "UNKNOWN_FAILURE")}
+        lost = lost or code < 0 or code > 128 or info.error_type in endings
     kind = TrainingLost if lost else TrainingFailed
     message = "" if info is None else info.message
     return kind(f"job {job} is {status or 'unknown to the cluster'}: {message}\n{log.tail()}")
-
-
-def _killed(info: "JobDetails") -> bool:
-    """Whether a signal ended the job's driver, or Ray's actor that watches it is gone."""
-    code = info.driver_exit_code or 0
-    gone = "JOB_SUPERVISOR_ACTOR_DIED", "JOB_SUPERVISOR_ACTOR_START_FAILURE", "JOB_SUPERVISOR_ACTOR_UNKNOWN_FAILURE"
-    return code < 0 or code > 128 or info.error_type in gone
 
 
 async def _read(client: "JobSubmissionClient", job: str, log: _Log) -> None:
@@ -301,12 +286,11 @@ async def _chunks(client: "JobSubmissionClient", job: str) -> AsyncIterator[str]
             yield chunk
 
 
-def _overdue(job: str, status: Any, step: int | None, deadlines: Deadlines, log: _Log) -> str:
-    waited, seconds, setting = (
-        ("the first step", deadlines.start, "start_timeout_seconds")
-        if step is None
-        else (f"step {step + 1}", deadlines.step, "step_timeout_seconds")
-    )
+def _overdue(job: str, status: str | None, step: int | None, deadlines: Deadlines, log: _Log) -> str:
+    if step is None:
+        waited, seconds, setting = "the first step", deadlines.start, "start_timeout_seconds"
+    else:
+        waited, seconds, setting = f"step {step + 1}", deadlines.step, "step_timeout_seconds"
     return (
         f"job {job} ({status}) waited {seconds:g} s for {waited}; stopped (train.{setting} sets how long it may take). "
         f"The end of its log:\n{log.tail()}"

@@ -17,12 +17,8 @@ _verls_own = seqlen_balancing.rearrange_micro_batches
 
 
 def cut(lengths: Sequence[int], limit: int) -> list[list[int]]:
-    """Rows of each micro-batch, the longest first, as few micro-batches as that order allows.
-
-    Args:
-        lengths: tokens of each row, none above `limit`.
-        limit: most tokens of a micro-batch, padding included.
-    """
+    """Rows of each micro-batch, the longest first, from tokens by row: as few micro-batches of at most `limit` tokens,
+    padding included, as that order allows. No row is above the limit."""
     batches: list[list[int]] = []
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
         # The first row of a micro-batch is its longest.
@@ -34,11 +30,7 @@ def cut(lengths: Sequence[int], limit: int) -> list[list[int]]:
 
 
 def split_to(batches: list[list[int]], lengths: Sequence[int], count: int) -> list[list[int]]:
-    """The same rows in `count` micro-batches, of which there were fewer: the largest are halved.
-
-    Raises:
-        ValueError: when there are fewer rows.
-    """
+    """The same rows in `count` micro-batches: the largest are halved. Raises ValueError when there are fewer rows."""
     batches = list(batches)
     while len(batches) < count:
         number = max(range(len(batches)), key=lambda i: (len(batches[i]) > 1, len(batches[i]) * lengths[batches[i][0]]))
@@ -52,15 +44,8 @@ def split_to(batches: list[list[int]], lengths: Sequence[int], count: int) -> li
 def rearrange_micro_batches(
     batch: Any, max_token_len: int, dp_group: Any = None, same_micro_num_in_dp: bool = True, **more: Any
 ) -> tuple[list[Any], list[list[int]]]:
-    """In place of verl's, which it calls where padding is removed.
-
-    Args:
-        max_token_len: most tokens of a micro-batch, padding included.
-        dp_group: ranks that share the batch.
-        more: of verl's, for engines and models that are not ours.
-
-    Returns:
-        Micro-batches, and the rows of each.
+    """Micro-batches of at most `max_token_len` tokens, padding included, and the rows of each. In place of verl's,
+    which it calls where padding is removed; the arguments are verl's.
 
     Raises:
         ValueError: when a sequence is longer than a micro-batch may be.

@@ -2,11 +2,10 @@
 
 Everywhere it checks versions, has torch's stores and the transfer of weights out of other users' reach, and mends what
 neither a registry nor a subclass of verl 0.9.1 can change. With VERL_PLATFORM=cpu it also makes verl run without an
-accelerator. The platform is never guessed: a Ray actor without a GPU on a GPU cluster sees none either. The agent loop
-registers itself in the only processes that need it, see grpo/agent_loop.py.
+accelerator (cpu.py). The platform is never guessed: a Ray actor without a GPU on a GPU cluster sees none either.
 
-Few of a training's ten processes use verl's engines, which take seconds to import: what these need is done once they
-have been imported, by whoever does.
+Few of a training's ten processes use verl's engines, which take seconds to import: hooks change these once something
+else has imported them.
 
 verl logs a failing plugin at debug level and goes on; `require_plugin` in requirements.py makes that an error.
 """
@@ -21,8 +20,18 @@ from typing import Any
 from wrapt import register_post_import_hook
 
 from elastic_core.system import private_stores
-from elastic_core.training.grpo import server
 from elastic_core.training.requirements import check_versions
+
+
+def _register_server(replica: Any) -> None:
+    """Make the rollout name "vllm" mean our server."""
+
+    def replica_class() -> Any:
+        from elastic_core.training.grpo.server import replica_class
+
+        return replica_class()
+
+    replica.RolloutReplicaRegistry.register("vllm", replica_class)
 
 
 def _leave_output_layer_to_the_root(fsdp_utils: Any) -> None:
@@ -55,9 +64,9 @@ def _record_configuration_as_artifact() -> None:
 
 
 def _import_less() -> None:
-    """Much of what a process of a training would import is used by nobody here: vLLM, by verl 0.9.1's transport for
-    Ascend before it finds that there is none, and by its module that says how vLLM sleeps; scikit-learn, by
-    transformers for assisted generation."""
+    """Leave out what a training imports and never uses: vLLM, in verl 0.9.1's transport for Ascend before it finds that
+    there is none, and in its module that says how vLLM sleeps; scikit-learn, in transformers for assisted generation.
+    """
     import transformers.utils
 
     sys.modules.setdefault("verl.checkpoint_engine.hccl_checkpoint_engine", None)  # type: ignore[arg-type]
@@ -83,7 +92,7 @@ if _CPU:
 from elastic_core.training import micro_batches  # noqa: E402
 
 micro_batches.install()
-register_post_import_hook(server.register, "verl.workers.rollout.replica")
+register_post_import_hook(_register_server, "verl.workers.rollout.replica")
 register_post_import_hook(private_stores.hide_weights, "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer")
 register_post_import_hook(_leave_output_layer_to_the_root, "verl.utils.fsdp_utils")
 _record_configuration_as_artifact()

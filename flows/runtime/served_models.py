@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from elastic_core.engines.endpoint import CHAT, EXAMPLE, Address, is_endpoint, parse_addresses
-from elastic_core.strategies.chat import CHAT_STRATEGIES
-from elastic_core.strategies.effort import EFFORT, EFFORTS, STRATEGY
+from elastic_core.strategies.chat import CHAT_STRATEGIES, EFFORT, EFFORTS, STRATEGY
 from elastic_core.sweep.grid import checkpoints
 
 

@@ -9,7 +9,7 @@ import verl
 from omegaconf import OmegaConf
 
 import elastic_core
-from elastic_core.training.algorithms.cuts import shares
+from elastic_core.training.algorithms.anytime import shares
 from elastic_core.training.grpo.parameters import DEADLINES, DEFAULT_ANSWERS, GrpoParameters
 from elastic_core.training.grpo.trainer import ESTIMATOR, ROWS_ESTIMATOR
 from elastic_core.training.sft import compose_config
@@ -112,6 +112,7 @@ GRPO: dict[str, list[Arrival]] = {
             f"{ROLLOUT}.max_model_len", same("context_tokens"), SERVER, '"max_model_len": self.config.max_model_len'
         ),
     ],
+    "reward": [Arrival("elastic.reward", same("reward_name"), LOOP, "settings.reward")],
     "l1": [Arrival("elastic.l1", lambda p: p.l1 and p.l1.model_dump(), LOOP, "settings.l1")],
     "mask_truncated_samples": [
         Arrival(

@@ -135,7 +135,7 @@ def test_checkpoints_hold_what_resuming_and_exporting_need(tmp_path: Path) -> No
         ({"batch_size": 100}, "batch_size = 100 is not a multiple of mini_batch_size = 64"),
         ({"gpus_per_node": 7}, r"mini_batch_size \* group_size = 512 is not a multiple of nodes \* gpus_per_node = 7"),
         ({"tensor_parallel": 3}, r"nodes \* gpus_per_node = 8 is not a multiple of tensor_parallel = 3"),
-        ({"budget": "unlimited"}, "is no training budget"),
+        ({"budget": "unlimited"}, "is not a training budget"),
         ({"budget": "1k"}, "is not a budget"),
         ({"budget": "3k..512+1k"}, r'"3072\.\.512" is an empty range'),
         ({"l1": {"form": "exact"}}, "strategy = separate, expected vanilla"),

@@ -1,7 +1,7 @@
 """Requests of rollouts in groups: few calls, and no request waits for another's end."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -9,7 +9,8 @@ from uuid import uuid4
 import pytest
 from omegaconf import OmegaConf
 
-from elastic_core.training.grpo.groups import GroupedClient, Request, answers
+from elastic_core.engines.request_groups import Numbered, Replies
+from elastic_core.training.grpo.server import GroupedClient
 
 
 async def generate(request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> SimpleNamespace:
@@ -21,19 +22,24 @@ async def generate(request_id: str, prompt_ids: list[int], sampling_params: dict
 
 
 class Server:
-    """As a Ray actor is called: what a generator of it yields arrives as references, which are awaited."""
+    """As a Ray actor is called."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
         self.dead = asyncio.Event()
-        self.generate_group = SimpleNamespace(remote=self._called)
+        self.replies = Replies(lambda request: generate(**request))
+        self.submit_group = SimpleNamespace(remote=self._submit)
+        self.collect_group = SimpleNamespace(remote=self._collect)
 
-    async def _called(self, requests: list[Request]) -> AsyncIterator[Awaitable[list[tuple[int, Any]]]]:
+    def _submit(self, client: str, requests: list[Numbered]) -> None:
         self.sizes.append(len(requests))
-        async for found in answers(generate, requests):
-            if self.dead.is_set():
-                raise ConnectionError("the actor died")
-            yield asyncio.sleep(0, found)
+        self.replies.submit(requests)
+
+    async def _collect(self, client: str) -> list[Numbered]:
+        found = await self.replies.collect()
+        if self.dead.is_set():
+            raise ConnectionError("the actor died")
+        return found
 
 
 def asked(what: Callable[[GroupedClient], Awaitable[Any]], number: int = 1) -> tuple[Any, list[list[int]]]:

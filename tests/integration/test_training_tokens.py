@@ -11,9 +11,9 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from elastic_core.training.grpo import trainer as trainers
+from elastic_core.training.grpo.agent_loop import of_row
 from elastic_core.training.grpo.config import compose
 from elastic_core.training.grpo.parameters import GrpoParameters
-from elastic_core.training.grpo.rows import of_rollout
 from elastic_core.training.grpo.step_metrics import GENERATED
 from elastic_core.training.grpo.trainer import ElasticTrainer, rollout_metrics
 from tests.integration.test_training_config import MINIATURE
@@ -33,9 +33,9 @@ def trainer_of(tmp_path: Path, **changes: Any) -> Any:
 def rows(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     """Of one step: two rollouts of a problem, one of them with two rows."""
     rows = [
-        ("a", of_rollout({"acc": 1.0}, None, 30)),
-        ("a", of_rollout({}, 1.0, 0)),
-        ("a", of_rollout({"acc": 0.0}, 0.0, 20)),
+        ("a", of_row({"acc": 1.0}, None, 30)),
+        ("a", of_row({}, 1.0, 0)),
+        ("a", of_row({"acc": 0.0}, 0.0, 20)),
     ]
     monkeypatch.setattr(PPOTrainerSync, "step", lambda self, metrics, timing: None)
     monkeypatch.setattr(trainers, "_extra_fields", lambda batch: rows)

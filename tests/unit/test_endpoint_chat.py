@@ -16,8 +16,7 @@ from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
 from elastic_core.statistics.cost import WORK
 from elastic_core.strategies import Finish, Sampling
-from elastic_core.strategies.chat import ChatRequest, Reply
-from elastic_core.strategies.effort import EFFORTS
+from elastic_core.strategies.chat import EFFORTS, ChatRequest, Reply
 from elastic_core.sweep.executor import run_sweep
 from elastic_core.sweep.models import sweep_models
 from elastic_core.sweep.plan import plan_sweep

@@ -56,7 +56,7 @@ def test_what_is_no_assignment_is_refused() -> None:
         ({"sweep.samples": "many"}, r"--set sweep\.samples: .*integer.*found 'many'"),
         ({"sweep.budgets": ["1x+3"]}, r'--set sweep\.budgets: "1x\+3" is not a budget; expected'),
         ({"sweep.strategies": ["seperate"]}, r'--set sweep\.strategies: .*seperate.*"?separate'),
-        ({"train.budget": "unlimited"}, r'--set train\.budget: "unlimited" is no training budget'),
+        ({"train.budget": "unlimited"}, r'--set train\.budget: "unlimited" is not a training budget'),
         ({"train.stpes": 3}, r'--set train\.stpes: unknown key, did you mean "steps"'),
         ({"train.batch_size": 33}, r"--set train: batch_size = 33 is not a multiple of mini_batch_size = 32$"),
         ({"train.l1.form": "exat"}, r"--set train\.l1\.form: .*found 'exat'"),

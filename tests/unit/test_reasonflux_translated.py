@@ -398,10 +398,8 @@ def test_a_pair_of_different_tokenizers_has_rows_in_the_solvers(other: Path) -> 
     model = prepare("base>other", other, "reasonflux_zero")
     assert model.rows.tokenizer.get_vocab() == plain_tokenizer().get_vocab()
     assert model.rows.markers == plain().markers
-    assert model.prompts.strategies["reasonflux_zero"].max_translated_tokens
-    assert (
-        not prepare("base>other", BASE, "reasonflux_zero").prompts.strategies["reasonflux_zero"].max_translated_tokens
-    )
+    assert model.prompts.strategies["reasonflux_zero"].translates
+    assert not prepare("base>other", BASE, "reasonflux_zero").prompts.strategies["reasonflux_zero"].translates
 
 
 def test_the_conversation_must_fit_the_navigators_context_too(other: Path) -> None:

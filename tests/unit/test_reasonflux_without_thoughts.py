@@ -15,7 +15,7 @@ from elastic_core.models.special_tokens import Markers, chat_prompt, resolve_mar
 from elastic_core.reasonflux.guide import load_script, parse_plan
 from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
-from elastic_core.strategies.effort import EFFORTS, STRATEGY
+from elastic_core.strategies.chat import EFFORTS, STRATEGY
 from elastic_core.strategies.reasonflux_zero import TemplateParameters, Templates
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.rows import RowBuilder, Sample

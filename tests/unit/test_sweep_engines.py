@@ -1,6 +1,7 @@
 """Engine settings, and the actor's side of the transport, without Ray and vLLM."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from pydantic import ValidationError
 
 from elastic_core.engines.base import EngineLost, RequestFailed
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.engines.ray_engine import EngineActor, Reply
+from elastic_core.engines.ray_engine import MAX_REDOS, EngineActor, RayEngine
+from elastic_core.engines.request_groups import LINGER_SECONDS, Numbered, Replies
 from elastic_core.strategies import Completion, Finish, Generate, Sampling
 
 
@@ -29,19 +31,19 @@ class DelayedEngine:
         return Completion((seed,), Finish.LENGTH)
 
 
-async def replies(asked: list[tuple[int, Generate, int]]) -> list[Reply]:
+async def replies(asked: list[Numbered]) -> list[Numbered]:
     actor = EngineActor()
     actor._engine = DelayedEngine()  # type: ignore[assignment]
     await actor.submit(asked)
-    received: list[Reply] = []
+    received: list[Numbered] = []
     while len(received) < len(asked):
         async with asyncio.timeout(5):
             received += await actor.collect()
     return received
 
 
-def ask(number: int, seed: int, token: int = 9) -> tuple[int, Generate, int]:
-    return number, Generate((token,), 1, (), Sampling()), seed
+def ask(number: int, seed: int, token: int = 9) -> Numbered:
+    return number, (Generate((token,), 1, (), Sampling()), seed)
 
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=30))
@@ -50,14 +52,61 @@ def test_every_request_is_answered_once_however_they_overlap(delays: list[int]) 
     assert sorted(received) == [(i, Completion((delay,), Finish.LENGTH)) for i, delay in enumerate(delays)]
 
 
+def test_what_is_answered_after_a_group_has_left_is_in_a_later_one() -> None:
+    async def slow(seconds: float) -> float:
+        await asyncio.sleep(seconds)
+        return seconds
+
+    async def groups() -> list[list[Numbered]]:
+        far = Replies(slow)
+        far.submit([(0, 0.0), (1, 5 * LINGER_SECONDS)])
+        async with asyncio.timeout(5):
+            return [await far.collect(), await far.collect()]
+
+    assert asyncio.run(groups()) == [[(0, 0.0)], [(1, 5 * LINGER_SECONDS)]]
+
+
 def test_a_failing_request_is_answered_with_the_reason() -> None:
     received = asyncio.run(replies([ask(0, 1, token=1), ask(1, 2, token=2), ask(2, 3)]))
-    assert dict(received) == {0: "refused", 1: "KeyError: 'a defect'", 2: Completion((3,), Finish.LENGTH)}
+    found = dict(received)
+    assert isinstance(found[0], RequestFailed) and isinstance(found[1], RequestFailed)
+    assert (str(found[0]), str(found[1])) == ("refused", "KeyError: 'a defect'")
+    assert found[2] == Completion((3,), Finish.LENGTH)
 
 
 def test_a_dead_engine_is_told_to_whoever_waits() -> None:
     with pytest.raises(EngineLost, match="dead"):
         asyncio.run(replies([ask(0, 1, token=3), ask(1, 2)]))
+
+
+def test_an_engine_that_keeps_dying_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each death asks a new actor once more; then the request and all later ones fail."""
+    started: list[SimpleNamespace] = []
+
+    async def collect() -> None:
+        raise EngineLost("dead")
+
+    async def start(self: RayEngine) -> SimpleNamespace:
+        asked: list[Numbered] = []
+        started.append(SimpleNamespace(asked=asked, submit=SimpleNamespace(remote=asked.extend)))
+        started[-1].collect = SimpleNamespace(remote=collect)
+        return started[-1]
+
+    async def stop(self: RayEngine) -> None:
+        self._actor = None
+
+    monkeypatch.setattr(RayEngine, "_start", start)
+    monkeypatch.setattr(RayEngine, "_stop", stop)
+
+    async def twice() -> None:
+        async with RayEngine("model", EngineParameters()) as engine:
+            for _ in range(2):
+                with pytest.raises(EngineLost, match=r"died 3 times in a row without finishing a request: dead"):
+                    await engine.generate(Generate((9,), 1, (), Sampling()), 1)
+
+    asyncio.run(twice())
+    assert len(started) == 1 + MAX_REDOS
+    assert sum(len(actor.asked) for actor in started) == 1 + MAX_REDOS
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,16 @@ def test_what_a_training_runs_on_is_not_what_it_learns(monkeypatch: pytest.Monke
     assert inputs(monkeypatch, learning_rate=2e-6) != plain
     others = GrpoParameters.model_fields.keys() - RESOURCES
     unsaid = {"l1", "validation_problems", "mask_truncated_samples", "train_on_forced_end"}
-    unsaid |= {"algorithm", "cuts", "cut_weights", "answers", "max_generated_tokens", "rollout_seeds", "one_pass"}
+    unsaid |= {
+        "algorithm",
+        "cuts",
+        "cut_weights",
+        "answers",
+        "max_generated_tokens",
+        "rollout_seeds",
+        "one_pass",
+        "reward",
+    }
     assert others == plain["train"].keys() | unsaid
 
 

@@ -16,12 +16,14 @@ from elastic_core.training.algorithms.anytime import (
     Answered,
     Cuts,
     answer_advantages,
+    even_cuts,
+    halved_cuts,
     num_distinct,
     rows,
+    shares,
     think_and_answer,
     thinking_advantages,
 )
-from elastic_core.training.algorithms.cuts import even_cuts, halved_cuts, shares
 from elastic_core.training.grpo.parameters import GrpoParameters
 from tests.scripted import ScriptedEngine
 from tests.unit.test_memo import END, EOS, MARKERS, WORD

@@ -3,45 +3,57 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from elastic_core.budget import Budget
+from elastic_core.rewards.grade import Grade, GradeStatus
 from elastic_core.strategies import STRATEGIES
-from elastic_core.training.grpo.parameters import PROMPT_TOKENS, L1Parameters
-from elastic_core.training.grpo.reward import LengthRequest, exact_reward, max_reward
+from elastic_core.training.grpo.parameters import PROMPT_TOKENS, GrpoParameters
+from elastic_core.training.grpo.reward import REWARDS, L1Parameters, LengthRequest, Rollout, reward
+from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 
 LENGTHS = st.integers(0, 8192)
 ALPHA = 3e-4
 
 
+def paid(form: str, score: float, length: int, asked: int) -> float:
+    """L1's reward of a response of so many sampled tokens."""
+    tokens = (9,) * length
+    trajectory = Trajectory((7,), tokens, (False,) * length, 0, ThinkFinish.CLOSED, SolutionFinish.STOP)
+    request = LengthRequest(L1Parameters(form=form), asked)  # type: ignore[arg-type]
+    return REWARDS[f"l1_{form}"](Rollout(trajectory, Grade(score, GradeStatus.CORRECT, None), request))
+
+
 @given(LENGTHS, LENGTHS)
 def test_exact_is_equation_1(length: int, asked: int) -> None:
     for correct in (0, 1):
-        assert exact_reward(correct, length, asked, ALPHA) == correct - ALPHA * abs(asked - length)
+        assert paid("exact", correct, length, asked) == correct - ALPHA * abs(asked - length)
 
 
 @given(LENGTHS, LENGTHS)
 def test_max_is_equation_2(length: int, asked: int) -> None:
     clipped = min(max(ALPHA * (asked - length) + 0.5, 0), 1)
-    assert max_reward(1, length, asked, ALPHA) == clipped
-    assert max_reward(0, length, asked, ALPHA) == 0
+    assert paid("max", 1, length, asked) == clipped
+    assert paid("max", 0, length, asked) == 0
 
 
 @given(LENGTHS, LENGTHS, LENGTHS)
 def test_exact_pays_for_closeness_alike_on_both_sides(asked: int, near: int, further: int) -> None:
     near, far = sorted((near, further))
+    centre = asked + far  # No length is negative.
     for side in (-1, 1):
-        assert exact_reward(1, asked + side * near, asked, ALPHA) >= exact_reward(1, asked + side * far, asked, ALPHA)
-    assert exact_reward(1, asked + near, asked, ALPHA) == exact_reward(1, asked - near, asked, ALPHA)
+        assert paid("exact", 1, centre + side * near, centre) >= paid("exact", 1, centre + side * far, centre)
+    assert paid("exact", 1, centre + near, centre) == paid("exact", 1, centre - near, centre)
 
 
 @given(LENGTHS, LENGTHS, LENGTHS)
 def test_max_never_pays_for_more_tokens(asked: int, first: int, second: int) -> None:
     shorter, longer = sorted((first, second))
-    assert 0 <= max_reward(1, longer, asked, ALPHA) <= max_reward(1, shorter, asked, ALPHA) <= 1
+    assert 0 <= paid("max", 1, longer, asked) <= paid("max", 1, shorter, asked) <= 1
 
 
 @pytest.mark.parametrize(
-    ("form", "score", "length", "reward"),
+    ("form", "score", "length", "expected"),
     [
         ("exact", 1, 1000, 1.0),
         ("exact", 1, 1500, 0.85),
@@ -52,9 +64,8 @@ def test_max_never_pays_for_more_tokens(asked: int, first: int, second: int) -> 
         ("max", 0, 10, 0.0),
     ],
 )
-def test_by_hand(form: str, score: float, length: int, reward: float) -> None:
-    request = LengthRequest(L1Parameters(form=form), 1000)  # type: ignore[arg-type]
-    assert request.reward(score, length) == pytest.approx(reward, abs=1e-3)
+def test_by_hand(form: str, score: float, length: int, expected: float) -> None:
+    assert paid(form, score, length, 1000) == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.parametrize("form", ["exact", "max"])
@@ -66,3 +77,22 @@ def test_training_asks_in_the_words_of_evaluation(form: str) -> None:
     assert asked == STRATEGIES[f"l1_{form}"].prompt("2+2=?", Budget(request.tokens - 1, 1))
     # A token is one character at least.
     assert len(LengthRequest(L1Parameters(form=form), 4000).prompt("")) <= PROMPT_TOKENS  # type: ignore[arg-type]
+
+
+def test_a_user_s_reward_is_one_function_that_the_setting_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(REWARDS, "brief", lambda rollout: 0.0)
+    reward("brief")(lambda rollout: rollout.grade.score / (1 + rollout.length))
+    assert GrpoParameters(reward="brief").reward_name == "brief"
+    assert GrpoParameters(reward="brief").model_dump()["reward"] == "brief"
+    trajectory = Trajectory((7,), (9,) * 3, (False,) * 3, 0, ThinkFinish.CLOSED, SolutionFinish.STOP)
+    assert REWARDS["brief"](Rollout(trajectory, Grade(1.0, GradeStatus.CORRECT, None))) == 0.25
+
+
+def test_the_reward_is_correctness_or_that_of_l1s_form_and_no_part_of_a_key_by_default() -> None:
+    of_l1 = GrpoParameters(strategy="vanilla", l1={"form": "max"})  # type: ignore[arg-type]
+    assert (GrpoParameters().reward_name, of_l1.reward_name) == ("correctness", "l1_max")
+    assert not {"reward"} & (GrpoParameters().model_dump().keys() | of_l1.model_dump().keys())
+    with pytest.raises(ValidationError, match='no reward "brief"; expected one of correctness, l1_exact, l1_max'):
+        GrpoParameters(reward="brief")
+    with pytest.raises(ValidationError, match=r"give train\.l1"):
+        GrpoParameters(reward="l1_exact")

@@ -9,7 +9,6 @@ from pydantic import ValidationError
 
 from elastic_core.budget import Budget
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Sampling
-from elastic_core.training.grpo.masks import is_truncated, loss_mask
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.trajectory import Trajectory
 from tests.unit.test_memo import END, EOS, MARKERS, WORD
@@ -51,9 +50,9 @@ FORCED_AND_CUT = decoded([WORD] * 9)
 def test_sampled_tokens_are_trained_on_and_others_as_asked(
     trajectory: Trajectory, mask: list[int], with_forced_end: list[int], without_truncated: list[int]
 ) -> None:
-    assert loss_mask(trajectory) == mask
-    assert loss_mask(trajectory, forced_end=True) == with_forced_end
-    assert loss_mask(trajectory, truncated=False) == without_truncated
+    assert trajectory.loss_mask() == mask
+    assert trajectory.loss_mask(forced_end=True) == with_forced_end
+    assert trajectory.loss_mask(truncated=False) == without_truncated
 
 
 @pytest.mark.parametrize(
@@ -61,7 +60,7 @@ def test_sampled_tokens_are_trained_on_and_others_as_asked(
     [([WORD] * 5, True), ([WORD, END, WORD, WORD, WORD], True), ([WORD, END, EOS], False), ([WORD, WORD, EOS], False)],
 )
 def test_a_single_pass_is_truncated_in_its_thought_or_in_its_solution(stream: list[int], truncated: bool) -> None:
-    assert is_truncated(decoded(stream, "vanilla")) is truncated
+    assert decoded(stream, "vanilla").is_truncated is truncated
 
 
 @given(st.lists(st.sampled_from([WORD, END, EOS]), max_size=8), st.booleans(), st.booleans())
@@ -69,10 +68,10 @@ def test_a_mask_has_every_token_and_no_more_of_them_the_stricter_it_is(
     stream: list[int], forced_end: bool, truncated: bool
 ) -> None:
     trajectory = decoded(stream)
-    mask = loss_mask(trajectory, forced_end=forced_end, truncated=truncated)
+    mask = trajectory.loss_mask(forced_end=forced_end, truncated=truncated)
     assert len(mask) == len(trajectory.response_ids)
-    assert all(one <= all_of_it for one, all_of_it in zip(mask, loss_mask(trajectory, forced_end=True), strict=True))
-    assert loss_mask(trajectory) == [int(not forced) for forced in trajectory.forced]
+    assert all(one <= all_of_it for one, all_of_it in zip(mask, trajectory.loss_mask(forced_end=True), strict=True))
+    assert trajectory.loss_mask() == [int(not forced) for forced in trajectory.forced]
 
 
 def test_at_their_defaults_the_settings_are_no_part_of_a_training_s_key() -> None:

@@ -1,24 +1,24 @@
-"""AnytimeReasoner (Qi et al. 2025, "Optimizing anytime reasoning via budget relative policy optimization", BRPO, arXiv
-2505.13438).
+"""AnytimeReasoner (Qi et al. 2025, "Optimizing anytime reasoning via budget relative policy optimization", 2505.13438).
 
-A thought of at most t_S tokens is cut at budgets t_1 < ... < t_S, and answered several times from every cut. It is
-worth what all its cuts are worth,
+A thought of at most t_S tokens is cut at budgets t_1 < ... < t_S, and answered several times from every cut. Its worth
+is that of all its cuts,
 
-    J = sum_j p_j score_j,                                                                      (1)
+    J = sum_j p_j score_j                                                                       (1)
 
-so that each of its segments is rewarded for the cuts that come after it, compared with what the thought's earlier cuts
-and the problem's other thoughts promised.
+Each segment is rewarded for the cuts that come after it, compared with the scores of the thought's earlier cuts and of
+the problem's other thoughts.
 
-The advantages are those of the authors' code (`verl/trainer/ppo/brpo.py` of sail-sg/AnytimeReasoner), the numbers of
-equations our own: no deviation divides them. Two things differ: a cut writes think-end and nothing else, as `separate`
-does wherever the model is used; and a thought that ended early is answered as often as a cut is, where theirs is
-answered once more for every later cut.
+The advantages are those of the authors' code (`verl/trainer/ppo/brpo.py` of sail-sg/AnytimeReasoner), which no
+deviation divides; we number the equations. Two things differ: a cut writes think-end and nothing else, as `separate`
+does; and a thought that ended early is answered as often as a cut is, theirs once more for every later cut.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 
@@ -28,8 +28,9 @@ from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies.base import Completion, Generate, Sampling
 from elastic_core.strategies.separate import separate
-from elastic_core.training.grpo.masks import loss_mask
 from elastic_core.trajectory import Trajectory
+
+Weighting = Literal["uniform", "linear", "log-uniform", "width"]
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,50 @@ class Cuts:
 
 
 Answered = Sequence[Sequence[Trajectory]]
-"""A thought's trajectories by cut and number of the answer. From the thought's own end on all cuts have the same ones.
-"""
+"""A thought's trajectories by cut and answer. From the thought's own end on all cuts have the same ones."""
+
+
+def even_cuts(think: int) -> tuple[int, ...]:
+    """At each quarter of `think` tokens, as AnytimeReasoner cuts 8000."""
+    return tuple(sorted({max(1, think * quarter // 4) for quarter in (1, 2, 3, 4)}))
+
+
+def halved_cuts(think: int) -> tuple[int, ...]:
+    """At an eighth, a quarter, half and all of `think` tokens: budgets that grow exponentially."""
+    return tuple(sorted({max(1, think // 2**halvings) for halvings in range(4)}))
+
+
+def check_cuts(cuts: Sequence[int], think: int) -> None:
+    """Raises ValueError unless the cuts ascend from 1 or more to `think`, the longest thought."""
+    if not cuts or cuts[0] < 1 or any(b <= a for a, b in pairwise(cuts)):
+        raise ValueError(f"cuts = {list(cuts)}; expected ascending numbers of tokens, 1 or more each")
+    if cuts[-1] != think:
+        raise ValueError(f"cuts end at {cuts[-1]} and the budget thinks for {think} tokens; expected the same")
+
+
+def shares(weighting: Weighting | Sequence[float], cuts: Sequence[int]) -> tuple[float, ...]:
+    """The weight p_j of each cut; their sum is 1.
+
+    "uniform" and "linear" (p_j proportional to t_j) are AnytimeReasoner's. "log-uniform" makes the sum of p_j score_j
+    the mean of accuracy over log t between the first cut and the last, by the trapezoid rule, and "width" the mean over
+    t from 0 to the last, where each cut stands for the budgets up to it. A list of weights is normalised; ValueError
+    unless it has one for each cut.
+    """
+    if not isinstance(weighting, str):
+        given = [float(weight) for weight in weighting]
+        if len(given) != len(cuts) or min(given) < 0 or not 0 < sum(given) < math.inf:
+            raise ValueError(f"cut_weights = {given} for {len(cuts)} cuts; expected a weight of 0 or more for each")
+    elif weighting == "uniform" or len(cuts) == 1:
+        given = [1.0] * len(cuts)
+    elif weighting == "linear":
+        given = [float(cut) for cut in cuts]
+    elif weighting == "width":
+        given = [float(b - a) for a, b in pairwise([0, *cuts])]
+    else:
+        logs = [math.log(cut) for cut in cuts]
+        given = [b - a for a, b in zip([logs[0], *logs[:-1]], [*logs[1:], logs[-1]], strict=True)]
+    total = sum(given)
+    return tuple(weight / total for weight in given)
 
 
 @dataclass(frozen=True)
@@ -66,38 +109,31 @@ class Row:
 
 
 @dataclass(frozen=True)
-class _Once:
-    """An engine that answers every question once; the same question again gets the same answer."""
-
-    engine: Engine
-    asked: dict[Generate, "asyncio.Future[Completion]"] = field(default_factory=dict)
-
-    async def generate(self, request: Generate, seed: int) -> Completion:
-        if request not in self.asked:
-            self.asked[request] = asyncio.ensure_future(self.engine.generate(request, seed))
-        return await self.asked[request]
-
-
-@dataclass(frozen=True)
-class _Draw:
-    """An engine's draw of this number."""
+class _Solver:
+    """An engine that draws answer `number` to every question once. After the thought's own end all cuts ask the same
+    question, and get the same answer."""
 
     engine: Engine
     number: int
+    drawn: dict[Generate, "asyncio.Future[Completion]"]
 
     async def generate(self, request: Generate, seed: int) -> Completion:
-        return await self.engine.generate(replace(request, draw=self.number), seed)
+        request = replace(request, draw=self.number)
+        if request not in self.drawn:
+            self.drawn[request] = asyncio.ensure_future(self.engine.generate(request, seed))
+        return await self.drawn[request]
 
 
 async def think_and_answer(
     prompt: tuple[int, ...], cuts: Cuts, markers: Markers, sampling: Sampling, engine: Engine, seed: int
 ) -> Answered:
     """One thought and its answers: `separate` at every cut, where the memo has the thought drawn once."""
-    memo, solver = ContinuationMemo(engine), _Once(engine)
+    memo = ContinuationMemo(engine)
+    drawn: dict[Generate, asyncio.Future[Completion]] = {}
 
     async def answer(think: int, number: int) -> Trajectory:
         run = separate(prompt, Budget(think, cuts.solution), markers, sampling)
-        return await drive(run, {"thinker": memo, "solver": _Draw(solver, number)}, seed)
+        return await drive(run, {"thinker": memo, "solver": _Solver(engine, number, drawn)}, seed)
 
     async def answers(think: int) -> Sequence[Trajectory]:
         return await asyncio.gather(*(answer(think, number) for number in range(cuts.answers)))
@@ -107,10 +143,10 @@ async def think_and_answer(
 
 
 def thinking_advantages(scores: np.ndarray, weights: Sequence[float]) -> np.ndarray:
-    """Of segment s = 0..S-1, what was thought between cut s-1 and cut s; brpo.py's `compute_cot_advantage`.
+    """Of segment s = 0..S-1, the tokens between cut s-1 and cut s; brpo.py's `compute_cot_advantage`.
 
-    What the segment can still change, less what was to be expected, where the thought's own past V1 tells the more the
-    further the thought is, and V2 is the mean over the problem's thoughts:
+    The return R that the segment can still change, less its expectation V. The thought's own past V1 weighs the more,
+    the further the thought is; V2 is the mean over the problem's thoughts:
 
         A(s) = R(s) - V(s)                                                                      (2)
         R(s) = sum_{j >= s} p_j score_j                                                         (3)
@@ -160,7 +196,7 @@ def rows(
 
     Args:
         scores: of all answers, (thoughts, cuts, answers).
-        thinking: the advantage of a thought's segments, from scores by cut and weights.
+        thinking: advantages of the segments, as `thinking_advantages`.
         truncated: train on answers that a limit ended too.
     """
     of_thoughts, of_answers = thinking(scores.mean(axis=2), cuts.weights), answer_advantages(scores)
@@ -177,7 +213,7 @@ def rows(
 
 
 def num_distinct(answered: Answered) -> int:
-    """How many cuts have answers of their own: up to the one that the thought's own end comes before."""
+    """How many cuts have answers of their own: up to the first one at or after the thought's own end."""
     starts = [trajectories[0].response_ids[: trajectories[0].solution_start] for trajectories in answered]
     return 1 + sum(a != b for a, b in pairwise(starts))
 
@@ -193,7 +229,7 @@ def _thought_row(whole: Trajectory, advantages: np.ndarray, cuts: Cuts) -> Row:
 def _answer_row(trajectory: Trajectory, score: float, advantage: float, truncated: bool) -> Row:
     start = trajectory.solution_start
     assert start is not None, "separate always answers"
-    response, mask = trajectory.response_ids[start:], loss_mask(trajectory, truncated=truncated)[start:]
+    response, mask = trajectory.response_ids[start:], trajectory.loss_mask(truncated=truncated)[start:]
     logprobs = None if trajectory.logprobs is None else trajectory.logprobs[start:]
     prompt = trajectory.prompt_ids + trajectory.response_ids[:start]
     return Row(prompt, response, mask, logprobs, [advantage] * len(response), score)

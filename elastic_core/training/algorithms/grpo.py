@@ -16,11 +16,11 @@ def group_advantages(
 
         A_i = (r_i - mean(r)) / (std(r) + 1e-6)                                                 (1)
 
-    on every token of rollout i that is trained on (masks.py), 0 on others.
+    on every token of rollout i that is trained on, 0 on others.
 
-    verl's own "grpo" takes mean and deviation in single precision, where equal rewards that are no whole numbers, like
-    those of L1's responses that are all cut, have a mean that differs from them: it is off by 1e-7, and divided by
-    1e-6. In double precision the mean of equal rewards is exact, so a group without variance has advantage 0.
+    verl's own "grpo" takes mean and deviation in single precision. There the mean of equal fractional rewards, like
+    those of L1's responses that are all cut, is off by 1e-7, and divided by 1e-6. In double precision it is exact, so a
+    group without variance has advantage 0.
 
     Args:
         token_level_rewards: (rollouts, tokens), the reward on the last token.

@@ -1,9 +1,9 @@
 """REO-RL in small (Gao et al. 2025, "How far are we from optimal reasoning efficiency?", arXiv 2506.07104).
 
 Its objective, the accuracy over all budgets, is integrated numerically over few of them that grow exponentially: a
-thought's reward is the weighted sum of what it is worth when cut at each. What its abstract leaves open is chosen here:
-a cut stands for the budgets up to it (`cuts.shares`, "width"), the whole thought has one advantage, GRPO's, and answers
-have anytime training's. So beside `anytime` it tells what rewarding each segment for itself is worth.
+thought's reward is the weighted sum of its scores when cut at each. Our choices, which its abstract leaves open: a cut
+stands for the budgets up to it (`anytime.shares`, "width"), the whole thought has GRPO's advantage, and answers have
+anytime training's. Compared with `anytime` it shows what rewarding each segment by itself brings.
 """
 
 from collections.abc import Sequence

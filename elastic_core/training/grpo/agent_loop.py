@@ -1,15 +1,18 @@
 """Rollouts of training: verl's agent loop drives the same strategy coroutine as the sweeps do, in Ray actors.
 
 GRPO's rollouts are one answer each. Where thoughts are cut (algorithms/anytime.py) a rollout is all thoughts of a
-problem with all their answers, and leaves rows whose tokens have their advantages. Sampled tokens get mask 1
-(masks.py), forced ones log-probability 0. Validation runs through the same loop, one answer each.
+problem with all their answers, and leaves rows whose tokens have their advantages. Sampled tokens get mask 1, forced
+ones mask 0 and log-probability 0. Validation runs through the same loop, one answer each.
 """
 
 import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
+import numpy as np
 import ray
+import torch
 from hydra.utils import get_class
 from verl.experimental.agent_loop.agent_loop import (
     AgentLoopBase,
@@ -21,75 +24,52 @@ from verl.experimental.agent_loop.agent_loop import (
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.utils.profiler import simple_timer
 
-from elastic_core.budget import TrainingBudget
+from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.engines.base import drive
-from elastic_core.engines.budgets.parameters import SOLUTION, THINK
 from elastic_core.models.special_tokens import load_markers
-from elastic_core.rewards import Grade
-from elastic_core.seeds import group_seed, request_seed, rollout_seed
-from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
-from elastic_core.training.algorithms.anytime import Answered, Cuts, num_distinct, think_and_answer
-from elastic_core.training.grpo.masks import loss_mask
-from elastic_core.training.grpo.parameters import L1Parameters
-from elastic_core.training.grpo.reward import LengthRequest, grade_trajectory, length, measures
-from elastic_core.training.grpo.rows import THINKING_ADVANTAGES, RowOutput, of_rollout, outputs
-from elastic_core.training.grpo.server import server_class
+from elastic_core.seeds import group_seed, rollout_seed
+from elastic_core.strategies import STRATEGIES, Sampling
+from elastic_core.training.algorithms import THINKING_ADVANTAGES
+from elastic_core.training.algorithms.anytime import Answered, Cuts, num_distinct, rows, think_and_answer
+from elastic_core.training.grpo.reward import (
+    REWARDS,
+    L1Parameters,
+    LengthRequest,
+    Rollout,
+    grade_trajectory,
+    measures,
+    thought_measures,
+)
+from elastic_core.training.grpo.server import ServerEngine, server_class
 from elastic_core.trajectory import Trajectory
 
 
-class ServerEngine:
-    """verl's LLM server as an engine of one rollout.
+@dataclass(frozen=True)
+class RolloutPlan:
+    """What a rollout is drawn from, a function of its problem, step and number: a resumed training plans the same.
 
-    Args:
-        server: verl's server client.
-        base: sampling parameters a `Generate` does not carry, such as top_k.
-        seeded: whether each request has a seed of its own; else it draws what the server's generator is at.
-
-    `extra_fields` holds verl's bookkeeping over all requests (the range of weight versions that answered), `generated`
-    counts their tokens, those that one pass forced included.
+    Attributes:
+        seed: of the rollout; each request's own is derived from it.
+        request: L1's, which is part of the prompt.
     """
 
-    def __init__(self, server: Any, base: dict[str, Any], *, seeded: bool) -> None:
-        self._server = server
-        self._base = base
-        self._seeded = seeded
-        # One id per rollout keeps its requests on one replica, whose prefix cache holds the thought.
-        self._rollout = uuid4().hex
-        self.extra_fields: dict[str, Any] = {}
-        self.generated = 0
+    prompt: tuple[int, ...]
+    budget: Budget
+    seed: int
+    request: LengthRequest | None = None
 
-    async def generate(self, request: Generate, seed: int) -> Completion:
-        """Raises:
-        RuntimeError: when the server aborted the request.
-        """
-        sampling, budget = request.sampling, request.budget
-        output = await self._server.generate(
-            request_id=self._rollout,
-            prompt_ids=list(request.prefix),
-            sampling_params=self._base
-            | {
-                "temperature": sampling.temperature,
-                "top_p": sampling.top_p,
-                "logprobs": sampling.logprobs,
-                "max_tokens": request.max_tokens,
-                "stop_token_ids": list(request.stop),
-                "seed": request_seed(seed, request) if self._seeded else None,
-                "detokenize": False,
-                **({"extra_args": {THINK: budget.think, SOLUTION: budget.solution}} if budget else {}),
-            },
-        )
-        if output.stop_reason == "aborted":
-            raise RuntimeError(f"the rollout server aborted a request after {len(output.token_ids)} tokens")
-        first = self.extra_fields.get("min_global_steps")
-        self.extra_fields |= output.extra_fields
-        if first is not None:
-            self.extra_fields["min_global_steps"] = first
-        tokens = tuple(output.token_ids)
-        self.generated += len(tokens)
-        # verl reports both a stop token and exhausted tokens as "completed".
-        stopped = bool(tokens) and tokens[-1] in request.stop
-        logprobs = tuple(output.log_probs) if sampling.logprobs else None
-        return Completion(tokens, Finish.STOP if stopped else Finish.LENGTH, logprobs)
+
+class RowOutput(AgentLoopOutput):  # type: ignore[misc]
+    """A row with the advantage of each response token in the place of its reward, where `trainer.given_advantages`
+    finds it. A reward would not arrive: verl 0.9.1 gives all rows of a rollout that of the last one."""
+
+    advantages: list[float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """See verl's."""
+        fields: dict[str, Any] = super().as_dict()
+        fields["rm_scores"] = torch.tensor(fields.pop("advantages"), dtype=torch.float32)
+        return fields
 
 
 @register("elastic")
@@ -101,6 +81,7 @@ class ElasticAgentLoop(AgentLoopBase):
         settings = self.config.elastic
         self._budget = TrainingBudget.parse(settings.budget)
         self._l1 = L1Parameters(**settings.l1) if settings.l1 else None
+        self._reward = REWARDS[settings.reward]
         self._strategy = STRATEGIES[settings.strategy]
         self._masks_truncated = bool(settings.mask_truncated_samples)
         self._trains_on_forced_end = bool(settings.train_on_forced_end)
@@ -123,83 +104,76 @@ class ElasticAgentLoop(AgentLoopBase):
             ValueError: when prompt or response do not fit the lengths verl was configured for.
             BudgetExceeded: when the budget was.
         """
-        group = self._group_seed(row)
-        budget = self._budget.draw(group)
-        request = LengthRequest.drawn(self._l1, group) if self._l1 else None
-        prompt = self._prompt(row, request)
-        sampling, base = _sampling(sampling_params)
-        engine = ServerEngine(self.server_manager, base, seeded=self._seeded)
+        (plan,) = self._plans(row, [int(row["session_id"])])
+        sampling, engine = self._sampler(sampling_params)
         metrics: dict[str, Any] = {}
         with simple_timer("generate_sequences", metrics):
-            rollout = self._strategy.decode(prompt, budget, self._markers, sampling)
-            trajectory = await drive(rollout, {"policy": engine}, self._rollout_seed(row, int(row["session_id"])))
+            decoding = self._strategy.decode(plan.prompt, plan.budget, self._markers, sampling)
+            trajectory = await drive(decoding, {"policy": engine}, plan.seed)
         self._fits("response", len(trajectory.response_ids), self.rollout_config.response_length)
         with simple_timer("compute_score", metrics):
-            graded = await self._grade(trajectory, row)
-        reward = request.reward(graded.score, length(trajectory)) if request else graded.score
-        measured = measures(trajectory, graded, request)
+            rollout = await self._graded(trajectory, row, plan.request)
+        reward, measured = self._reward(rollout), measures(rollout)
         return AgentLoopOutput(
-            prompt_ids=list(prompt),
+            prompt_ids=list(plan.prompt),
             response_ids=list(trajectory.response_ids),
-            response_mask=loss_mask(
-                trajectory, forced_end=self._trains_on_forced_end, truncated=not self._masks_truncated
+            response_mask=trajectory.loss_mask(
+                forced_end=self._trains_on_forced_end, truncated=not self._masks_truncated
             ),
             response_logprobs=None if trajectory.logprobs is None else list(trajectory.logprobs),
             reward_score=reward,
             num_turns=2,
             metrics=metrics,
-            extra_fields={
-                **engine.extra_fields,
-                **of_rollout(measured, reward, engine.generated),
-                "reward_extra_info": measured,
-                "turn_scores": [],
-                "tool_rewards": [],
-            },
+            extra_fields=engine.extra_fields | of_row(measured, reward, engine.generated, measured),
         )
 
     async def run_training(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput | list[RowOutput]:
         """As `run`; where thoughts are cut all thoughts of a problem, with all their answers."""
         if self._cuts is None:
             return await self.run(sampling_params, **row)
-        prompt = self._prompt(row)
-        sampling, base = _sampling(sampling_params)
-        numbers = range(int(self.config.elastic.cuts.thoughts))
-        engines = [ServerEngine(self.server_manager, base, seeded=self._seeded) for _ in numbers]
+        plans = self._plans(row, range(int(self.config.elastic.cuts.thoughts)))
+        samplers = [self._sampler(sampling_params) for _ in plans]
         metrics: dict[str, Any] = {}
         with simple_timer("generate_sequences", metrics):
             thoughts = await asyncio.gather(
                 *(
-                    think_and_answer(
-                        prompt, self._cuts, self._markers, sampling, engine, self._rollout_seed(row, number)
-                    )
-                    for number, engine in enumerate(engines)
+                    think_and_answer(plan.prompt, self._cuts, self._markers, sampling, engine, plan.seed)
+                    for plan, (sampling, engine) in zip(plans, samplers, strict=True)
                 )
             )
         with simple_timer("compute_score", metrics):
-            grades = await asyncio.gather(*(self._grade_answers(answered, row) for answered in thoughts))
-        return outputs(
-            thoughts,
-            grades,
-            self._cuts,
-            thinking=THINKING_ADVANTAGES[self.config.elastic.cuts.algorithm],
-            truncated=not self._masks_truncated,
-            generated=[engine.generated for engine in engines],
-            shared={"num_turns": 2, "metrics": metrics},
-            versions=engines[0].extra_fields,
+            graded = await asyncio.gather(*(self._graded_answers(answered, row) for answered in thoughts))
+        return self._rows(thoughts, graded, self._cuts, [engine for _, engine in samplers], metrics)
+
+    def _plans(self, row: Mapping[str, Any], sessions: Iterable[int]) -> list[RolloutPlan]:
+        """Of one problem's rollouts, by their numbers. Budget and requested length are the same in all of them, as
+        their rewards are compared."""
+        step, place = int(row["global_steps"]), {"source": row["data_source"], "index": int(row["index"])}
+        # A validation problem keeps its draw, so that validations of different steps compare.
+        group = group_seed(self._seed, step=step if row["extra_info"]["split"] == "train" else 0, **place)
+        seeds = [rollout_seed(self._seed, step=step, session=session, **place) for session in sessions]
+        request = LengthRequest.drawn(self._l1, group) if self._l1 else None
+        *before, question = row["raw_prompt"]
+        if request:
+            question = {**question, "content": request.prompt(question["content"])}
+        prompt = self._tokenizer.apply_chat_template(
+            [*before, question], add_generation_prompt=True, tokenize=True, return_dict=False
         )
+        self._fits("prompt", len(prompt), self.rollout_config.prompt_length)
+        budget = self._budget.draw(group)
+        return [RolloutPlan(tuple(prompt), budget, seed, request) for seed in seeds]
 
-    async def _grade_answers(self, answered: Answered, row: dict[str, Any]) -> list[list[Grade]]:
-        """By cut and answer; each answer is graded once, for all cuts that have it."""
-        own = num_distinct(answered)
-        flat = [trajectory for trajectories in answered[:own] for trajectory in trajectories]
-        found = await asyncio.gather(*(self._grade(trajectory, row) for trajectory in flat))
-        number = len(answered[0])
-        by_cut = [found[start : start + number] for start in range(0, len(found), number)]
-        return by_cut + [by_cut[-1]] * (len(answered) - own)
+    def _sampler(self, sampling_params: Mapping[str, Any]) -> tuple[Sampling, ServerEngine]:
+        """What a `Generate` carries of verl's sampling parameters, and an engine of one rollout with the others."""
+        others = dict(sampling_params)
+        sampling = Sampling(others.pop("temperature"), others.pop("top_p"), bool(others.pop("logprobs")))
+        return sampling, ServerEngine(self.server_manager, others, seeded=self._seeded)
 
-    async def _grade(self, trajectory: Trajectory, row: dict[str, Any]) -> Grade:
+    async def _graded(
+        self, trajectory: Trajectory, row: Mapping[str, Any], request: LengthRequest | None = None
+    ) -> Rollout:
         # Parsing mathematics and running code block; other rollouts must go on meanwhile.
-        return await asyncio.to_thread(
+        grade = await asyncio.to_thread(
             grade_trajectory,
             trajectory,
             self._tokenizer,
@@ -207,42 +181,67 @@ class ElasticAgentLoop(AgentLoopBase):
             kind=row["extra_info"]["grader"],
             truth=row["reward_model"]["ground_truth"],
         )
+        return Rollout(trajectory, grade, request)
 
-    def _prompt(self, row: dict[str, Any], request: LengthRequest | None = None) -> tuple[int, ...]:
-        *before, question = row["raw_prompt"]
-        if request:
-            question = {**question, "content": request.prompt(question["content"])}
-        prompt = tuple(
-            self._tokenizer.apply_chat_template(
-                [*before, question], add_generation_prompt=True, tokenize=True, return_dict=False
-            )
+    async def _graded_answers(self, answered: Answered, row: Mapping[str, Any]) -> list[list[Rollout]]:
+        """By cut and answer; each answer is graded once, for all cuts that have it."""
+        own, number = num_distinct(answered), len(answered[0])
+        found = await asyncio.gather(*(self._graded(each, row) for of_cut in answered[:own] for each in of_cut))
+        by_cut = [found[start : start + number] for start in range(0, len(found), number)]
+        return by_cut + [by_cut[-1]] * (len(answered) - own)
+
+    def _rows(
+        self,
+        thoughts: Sequence[Answered],
+        graded: Sequence[Sequence[Sequence[Rollout]]],
+        cuts: Cuts,
+        engines: Sequence[ServerEngine],
+        metrics: dict[str, Any],
+    ) -> list[RowOutput]:
+        """Of one problem: each thought and each of its answers, with their advantages."""
+        rewards = np.array(
+            [[[self._reward(each) for each in of_cut] for of_cut in of_thought] for of_thought in graded]
         )
-        self._fits("prompt", len(prompt), self.rollout_config.prompt_length)
-        return prompt
-
-    def _rollout_seed(self, row: dict[str, Any], session: int) -> int:
-        return rollout_seed(
-            self._seed,
-            step=int(row["global_steps"]),
-            source=row["data_source"],
-            index=int(row["index"]),
-            session=session,
-        )
-
-    def _group_seed(self, row: dict[str, Any]) -> int:
-        # A validation problem keeps its draw, so that validations of different steps compare.
-        step = int(row["global_steps"]) if row["extra_info"]["split"] == "train" else 0
-        return group_seed(self._seed, step=step, source=row["data_source"], index=int(row["index"]))
+        thinking = THINKING_ADVANTAGES[self.config.elastic.cuts.algorithm]
+        of_problem = rows(thoughts, rewards, cuts, thinking=thinking, truncated=not self._masks_truncated)
+        found = []
+        for of_thought, answers, engine in zip(of_problem, graded, engines, strict=True):
+            measured, generated = thought_measures(answers, cuts.at, cuts.weights), engine.generated
+            for row in of_thought:
+                found.append(
+                    RowOutput(
+                        prompt_ids=list(row.prompt_ids),
+                        response_ids=list(row.response_ids),
+                        response_mask=row.mask,
+                        response_logprobs=None if row.logprobs is None else list(row.logprobs),
+                        advantages=row.advantages,
+                        reward_score=0.0,  # Without one verl asks reward workers, of which there are none.
+                        num_turns=2,
+                        metrics=metrics,
+                        extra_fields=engines[0].extra_fields | of_row(measured, row.score, generated),
+                    )
+                )
+                measured, generated = {}, 0  # A thought's first row has its numbers.
+        return found
 
     def _fits(self, what: str, length: int, limit: int) -> None:
         if length > limit:
             raise ValueError(f"a {what} of {length} tokens; verl was configured for at most {limit}")
 
 
-def _sampling(sampling_params: dict[str, Any]) -> tuple[Sampling, dict[str, Any]]:
-    """What a `Generate` carries of verl's sampling parameters, and the others."""
-    base = dict(sampling_params)
-    return Sampling(base.pop("temperature"), base.pop("top_p"), bool(base.pop("logprobs"))), base
+def of_row(
+    measured: Mapping[str, float], score: float | None, generated: int, validation: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """What the trainer reads of a row, and what verl wants beside it.
+
+    Args:
+        measured: of its rollout; empty in all rows of a rollout but one.
+        score: None in rows that have none of their own.
+        generated: tokens sampled for it.
+        validation: numbers that verl averages in validation.
+    """
+    of_verl: dict[str, Any] = {"reward_extra_info": dict(validation or {}), "turn_scores": [], "tool_rewards": []}
+    return of_verl | {"measured": dict(measured), "score": score, "generated_tokens": generated}
 
 
 class RolloutWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc]
@@ -277,7 +276,7 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc
                 processor=self.processor,
                 dataset_cls=self.dataset_cls,
                 data_config=DictConfigWrap(self.config.data),
-                # Of "qwen2" verl concludes Qwen's conversation format, and refuses tokenizers without it, such as those
+                # For "qwen2" verl expects Qwen's conversation format and refuses tokenizers without it, such as those
                 # of models distilled from R1 (verl #7637). Our loop holds no conversation: verl's default is enough.
                 hf_model_type=None,
             )
@@ -292,5 +291,5 @@ class RolloutManager(AgentLoopManagerTQ):
         self.agent_loop_workers_class = ray.remote(RolloutWorker)
 
     def connect(self, llm_client: Any, reward_handles: Any) -> None:
-        """Tell the workers whom they ask for tokens and, besides grading themselves, for rewards."""
+        """Give the workers the servers that sample, and the handles of verl's reward workers."""
         ray.get([worker.connect.remote(llm_client, reward_handles) for worker in self.agent_loop_workers])

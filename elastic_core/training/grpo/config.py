@@ -5,7 +5,7 @@ sampled; the KL penalty is a loss term, not part of the reward.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
@@ -15,7 +15,7 @@ from elastic_core.engines.budgets.processor import Stops
 from elastic_core.engines.parameters import CPU_EXECUTOR
 from elastic_core.models.files import tensors
 from elastic_core.models.special_tokens import load_markers
-from elastic_core.training.algorithms.cuts import shares
+from elastic_core.training.algorithms.anytime import shares
 from elastic_core.training.grpo.parameters import DEFAULT_ANSWERS, GrpoParameters
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Job(TypedDict):
-    """Where one training reads and writes. All paths must be visible on every node.
+    """Where one training reads and writes; paths are visible on every node.
 
     Attributes:
         model: Hugging Face checkpoint to start from.
@@ -48,19 +48,24 @@ def compose(parameters: GrpoParameters, **job: Unpack[Job]) -> "DictConfig":
         hydra.errors.ConfigCompositionException: for a key verl does not know.
         ValueError, AssertionError: from verl's validation.
     """
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_module
-    from hydra.core.global_hydra import GlobalHydra
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    changed = overrides(parameters, **job)
+    config = verl_config("ppo_trainer", overrides(parameters, **job))
+    validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    return config
+
+
+def verl_config(name: str, changed: Mapping[str, Any]) -> "DictConfig":
+    """verl's configuration `name` with changes by hydra's dotted key; an unknown key raises."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_module
+    from hydra.core.global_hydra import GlobalHydra
+
     GlobalHydra.instance().clear()
     with initialize_config_module("verl.trainer.config", version_base=None):
         # JSON values are valid in hydra's override grammar.
-        config = hydra_compose("ppo_trainer", [f"{key}={json.dumps(value)}" for key, value in changed.items()])
-    validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
-    return config
+        return hydra_compose(name, [f"{key}={json.dumps(value)}" for key, value in changed.items()])
 
 
 def overrides(parameters: GrpoParameters, **job: Unpack[Job]) -> dict[str, Any]:
@@ -98,6 +103,7 @@ def _algorithm(p: GrpoParameters) -> dict[str, Any]:
         # Read by agent_loop.py and trainer.py; verl's own sections refuse keys they do not know.
         "+elastic.strategy": "separate_native" if p.one_pass else p.strategy,
         "+elastic.budget": p.budget,
+        "+elastic.reward": p.reward_name,
         "+elastic.mask_truncated_samples": p.mask_truncated_samples,
         "+elastic.train_on_forced_end": p.train_on_forced_end,
         "+elastic.seed": p.seed,
@@ -138,7 +144,7 @@ def _actor(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
         f"{actor}.ppo_mini_batch_size": p.mini_batch_size,
         f"{actor}.use_dynamic_bsz": True,
         f"{actor}.ppo_max_token_len_per_gpu": p.tokens_per_device,
-        # Over the mini-batch's tokens that are trained on (masks.py): others are masked out of sum and count.
+        # Over the mini-batch's tokens that are trained on: others are masked out of sum and count.
         f"{actor}.loss_agg_mode": "token-mean",
         f"{actor}.clip_ratio": p.clip_low,
         f"{actor}.clip_ratio_low": p.clip_low,
@@ -190,7 +196,7 @@ def _rollout(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
         f"{rollout}.val_kwargs.temperature": p.validation_temperature,
         f"{rollout}.val_kwargs.top_p": p.validation_top_p,
         f"{rollout}.val_kwargs.do_sample": p.validation_temperature > 0,
-        # The agent loop grades; verl's reward workers would idle. Whatever else asks for a score asks our grader.
+        # The agent loop grades, so verl's reward workers would idle. For other scores verl calls our grader too.
         "reward.num_workers": 0,
         "reward.custom_reward_function.path": "pkg://elastic_core.training.grpo.reward",
         "reward.custom_reward_function.name": "compute_score",

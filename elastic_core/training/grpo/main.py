@@ -44,7 +44,7 @@ def main(file: str) -> None:
             raise
         traceback.print_exc()
         raise SystemExit(f"{LOST}{type(error).__name__}, see above") from None
-    # verl's loop can end at once, and looks as if it had trained.
+    # verl's loop can end at once, as if it had trained.
     if not is_finished(out_dir, steps, tokens):
         raise RuntimeError(f"verl returned, but {out_dir} holds no checkpoint of step {steps}, or of its last tokens")
 
@@ -68,8 +68,8 @@ def run(config: "DictConfig") -> None:
 
 
 class ElasticTaskRunner:
-    """A Ray actor, the counterpart of verl's TaskRunnerV1. It stands here as the job's own process has no use for the
-    trainer, which takes seconds to import."""
+    """A Ray actor in the place of verl's TaskRunnerV1. The job's own process does not import the trainer, which takes
+    seconds."""
 
     def run(self, config: "DictConfig") -> None:
         """Train to the end of the configured steps."""
@@ -81,7 +81,7 @@ class ElasticTaskRunner:
         require_plugin()
         OmegaConf.resolve(config)
         wait_for_exclusive_cluster()
-        # The queue's processes start while this one imports the trainer: either takes seconds.
+        # The queue's processes start while this one imports the trainer; each takes seconds.
         with ThreadPoolExecutor(1) as beside:
             queue = beside.submit(transfer_queue.init, config.transfer_queue)
             try:

@@ -1,12 +1,12 @@
-"""Settings of training under a budget, GRPO's and those of algorithms that train at several."""
+"""Settings of training under a budget, or at several."""
 
-import operator
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from elastic_core.budget import Budget, TokenRange, TrainingBudget
-from elastic_core.training.algorithms.cuts import Weighting, check_cuts, even_cuts, halved_cuts, shares
+from elastic_core.budget import Budget, TrainingBudget
+from elastic_core.training.algorithms.anytime import Weighting, check_cuts, even_cuts, halved_cuts, shares
+from elastic_core.training.grpo.reward import REWARDS, L1Parameters
 
 DEADLINES = {"start_timeout_seconds", "step_timeout_seconds"}
 """Settings of how a training is observed; they do not change its result."""
@@ -21,30 +21,12 @@ DEFAULT_ANSWERS = 4
 """From each cut of a thought, as AnytimeReasoner has them."""
 
 PROMPT_TOKENS = 32
-"""Room in the context for the sentence that asks for a length, in tokens."""
+"""Room in the context for L1's sentence, in tokens."""
 
 
-class L1Parameters(BaseModel):
-    """Which length is asked for, and what missing it costs (reward.py)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    form: Literal["exact", "max"] = Field(description='Ask for n tokens, or for at most n: "exact" or "max".')
-    lengths: str = Field(
-        "100..4000", description="Tokens asked for, n: drawn from this range per problem and step, from train.seed."
-    )
-    penalty: float = Field(3e-4, gt=0, lt=1, description="Reward lost per token away from n (alpha).")
-
-    @field_validator("lengths")
-    @classmethod
-    def _at_least_one(cls, text: str) -> str:
-        if TokenRange.parse(text).low < 1:
-            raise ValueError(f'"{text}" asks for no tokens; expected 1 or more')
-        return text
-
-
-def _is_none(value: object) -> bool:
-    return value is None
+def _newer(default: Any, description: str, **limits: Any) -> Any:
+    """A field that keys leave out at its default, because older trainings' keys lack it."""
+    return Field(default, exclude_if=lambda value: value == default, description=description, **limits)
 
 
 class GrpoParameters(BaseModel):
@@ -52,39 +34,30 @@ class GrpoParameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    algorithm: Literal["grpo", "anytime", "reo"] = Field(
+    algorithm: Literal["grpo", "anytime", "reo"] = _newer(
         "grpo",
-        exclude_if=lambda algorithm: algorithm == "grpo",
-        description="grpo: one answer to each rollout, under one budget. anytime: thoughts cut at several budgets, "
-        "answers from each, and each segment of a thought rewarded for the cuts after it (AnytimeReasoner). reo: as "
-        "anytime, with one reward for the whole thought (REO-RL).",
+        "grpo: one answer to each rollout, under one budget. anytime: thoughts cut at several budgets, answers from "
+        "each, and each segment of a thought rewarded for the cuts after it (AnytimeReasoner). reo: as anytime, with "
+        "one reward for the whole thought (REO-RL).",
     )
-    cuts: tuple[int, ...] | None = Field(
+    cuts: tuple[int, ...] | None = _newer(
         None,
-        exclude_if=_is_none,
-        description="Thinking tokens that anytime and reo cut a thought at, ascending to the budget's; by default its "
-        "quarters, or for reo its eighth, quarter, half and all of it.",
+        "Thinking tokens that anytime and reo cut a thought at, ascending to the budget's; by default its quarters, or "
+        "for reo its eighth, quarter, half and all of it.",
     )
-    cut_weights: Weighting | tuple[float, ...] | None = Field(
+    cut_weights: Weighting | tuple[float, ...] | None = _newer(
         None,
-        exclude_if=_is_none,
-        description='How much each cut counts: "uniform" (anytime\'s default), "linear" in its tokens, "log-uniform" '
-        '(the mean over log t), "width" (the mean over t, reo\'s default), or a number for each.',
+        'How much each cut counts: "uniform" (anytime\'s default), "linear" in its tokens, "log-uniform" (the mean '
+        'over log t), "width" (the mean over t, reo\'s default), or a number for each.',
     )
-    answers: int | None = Field(
-        None,
-        ge=2,
-        exclude_if=_is_none,
-        description=f"Answers from each cut of anytime and reo; {DEFAULT_ANSWERS} by default.",
-    )
+    answers: int | None = _newer(None, f"Answers from each cut of anytime and reo; {DEFAULT_ANSWERS} by default.", ge=2)
     strategy: Literal["separate", "vanilla"] = Field(
         "separate", description="How rollouts are decoded; vanilla trains under plain truncation at t + s."
     )
-    one_pass: bool = Field(
+    one_pass: bool = _newer(
         False,
-        exclude_if=operator.not_,
-        description="Ask for a rollout in one request, in which the engine closes the thought and ends the solution, "
-        "instead of two: half the requests and no second prefill under the same law, with draws of its own.",
+        "Ask for a rollout in one request, in which the engine closes the thought and ends the solution, instead of "
+        "two: half the requests and no second prefill, the same distribution, other draws.",
     )
     budget: str = Field(
         "1k+1k",
@@ -94,13 +67,17 @@ class GrpoParameters(BaseModel):
     l1: L1Parameters | None = Field(
         None, description="Ask for a length in the prompt and reward it, as L1 does; needs strategy vanilla."
     )
-    steps: int = Field(200, ge=1, description="Training steps: rollouts of one batch, then updates on it.")
-    max_generated_tokens: int | None = Field(
+    reward: str | None = _newer(
         None,
+        "Reward of a rollout: correctness, l1_exact, l1_max, or a function that you register in "
+        "elastic_core/training/grpo/reward.py; by default correctness, or with l1 the one of its form.",
+    )
+    steps: int = Field(200, ge=1, description="Training steps: rollouts of one batch, then updates on it.")
+    max_generated_tokens: int | None = _newer(
+        None,
+        "End after the step that brings the tokens sampled in training rollouts to so many, if `steps` have not ended "
+        "before: trainings of different algorithms are compared at equal tokens.",
         ge=1,
-        exclude_if=_is_none,
-        description="End after the step that brings the tokens sampled in training rollouts to so many, if `steps` "
-        "have not ended before: trainings of different algorithms are compared at equal tokens.",
     )
     batch_size: int = Field(128, ge=1, description="Problems per step.")
     group_size: int = Field(
@@ -125,17 +102,15 @@ class GrpoParameters(BaseModel):
         description="Take the sampler's log-probabilities as those of the old policy instead of computing them again: "
         "faster, exact only where sampler and trainer agree (float32).",
     )
-    mask_truncated_samples: bool = Field(
+    mask_truncated_samples: bool = _newer(
         False,
-        exclude_if=operator.not_,
-        description="Leave rollouts that a limit ended out of the loss, as DeepCoder does; their rewards still count "
-        "in their group's mean and deviation. A mini-batch of such rollouts alone makes no update.",
+        "Leave rollouts that a limit ended out of the loss, as DeepCoder does; their rewards still count in their "
+        "group's mean and deviation. A mini-batch of such rollouts alone makes no update.",
     )
-    train_on_forced_end: bool = Field(
+    train_on_forced_end: bool = _newer(
         False,
-        exclude_if=operator.not_,
-        description="Train on a forced think-end as if the policy had sampled it, as the published script of Elastic "
-        "Reasoning does. The sampler gives it no probability, so it is not watched whether sampler and trainer agree.",
+        "Train on a forced think-end as if the policy had sampled it, as the published script of Elastic Reasoning "
+        "does. The sampler gives it no probability, so the agreement of sampler and trainer is not watched.",
     )
     prompt_tokens: int = Field(1024, ge=1, description="Longest prompt in tokens; longer problems are left out.")
     save_every: int = Field(10, ge=1, description="Steps between checkpoints: what a crash can cost.")
@@ -151,12 +126,11 @@ class GrpoParameters(BaseModel):
     validation_temperature: float = Field(0.6, ge=0, description="Of validation rollouts; 0 is greedy.")
     validation_top_p: float = Field(0.95, gt=0, le=1, description="Nucleus of validation rollouts.")
     seed: int = Field(0, ge=0, lt=2**31, description="Of data order and rollouts.")
-    rollout_seeds: Literal["request", "engine"] = Field(
+    rollout_seeds: Literal["request", "engine"] = _newer(
         "request",
-        exclude_if=lambda seeds: seeds == "request",
-        description="Where rollouts take their random numbers from. request: a seed for each, so that a training which "
-        "is repeated or resumed asks for the same draws. engine: vLLM's own generator, which its V1 sampler calls once "
-        "a step for all requests, not once for each; which rollout draws what then depends on what else is under way.",
+        "Where rollouts take their random numbers from. request: a seed for each, so that a training which is repeated "
+        "or resumed asks for the same draws. engine: vLLM's own generator, which its V1 sampler calls once a step for "
+        "all requests, not once for each; the draws of a rollout then depend on the others under way.",
     )
     device: Literal["gpu", "cpu"] = Field("gpu", description="What trains and generates.")
     nodes: int = Field(1, ge=1, description="Machines.")
@@ -191,6 +165,13 @@ class GrpoParameters(BaseModel):
         TrainingBudget.parse(text)
         return text
 
+    @field_validator("reward")
+    @classmethod
+    def _registered(cls, name: str | None) -> str | None:
+        if name is not None and name not in REWARDS:
+            raise ValueError(f'no reward "{name}"; expected one of {", ".join(REWARDS)}')
+        return name
+
     @model_validator(mode="after")
     def _divisible(self) -> Self:
         devices = self.nodes * self.gpus_per_node
@@ -206,6 +187,8 @@ class GrpoParameters(BaseModel):
             raise ValueError(f"tensor_parallel = {self.tensor_parallel} on a CPU; expected 1")
         if self.l1 and self.strategy != "vanilla":
             raise ValueError(f"l1 leaves the length to the model: strategy = {self.strategy}, expected vanilla")
+        if self.reward_name.startswith("l1_") and not self.l1:
+            raise ValueError(f"reward = {self.reward} needs the length that l1 asks for; give train.l1")
         if self.train_on_forced_end and self.strategy != "separate":
             raise ValueError(f"train_on_forced_end has no effect: strategy {self.strategy} forces none")
         if self.one_pass and (self.strategy, self.algorithm) != ("separate", "grpo"):
@@ -231,21 +214,25 @@ class GrpoParameters(BaseModel):
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name} has no effect: algorithm = grpo, expected anytime or reo")
             return self
-        budget = TrainingBudget.parse(self.budget)
         if self.strategy != "separate":
             raise ValueError(f"{self.algorithm} cuts thoughts: strategy = {self.strategy}, expected separate")
-        if budget.fixed is None:
+        if self.budgets.fixed is None:
             raise ValueError(f"{self.algorithm} draws no budgets: budget = {self.budget}, expected one, and train.cuts")
         if self.train_on_forced_end:
             raise ValueError(f"train_on_forced_end has no effect: {self.algorithm} trains thoughts and answers alone")
-        check_cuts(self.cuts_at, budget.think.high)
+        check_cuts(self.cuts_at, self.budgets.think.high)
         shares(self.cut_weighting, self.cuts_at)
         return self
 
     @property
+    def budgets(self) -> TrainingBudget:
+        """What `budget` says."""
+        return TrainingBudget.parse(self.budget)
+
+    @property
     def cuts_at(self) -> tuple[int, ...]:
         """Budgets of thinking that rollouts are trained at: the cuts, given or by default."""
-        think = TrainingBudget.parse(self.budget).think.high
+        think = self.budgets.think.high
         if self.algorithm == "grpo":
             return (think,)
         return self.cuts or (even_cuts(think) if self.algorithm == "anytime" else halved_cuts(think))
@@ -256,11 +243,14 @@ class GrpoParameters(BaseModel):
         return self.cut_weights or ("uniform" if self.algorithm == "anytime" else "width")
 
     @property
+    def reward_name(self) -> str:
+        """In `REWARDS`, given or by default."""
+        return self.reward or (f"l1_{self.l1.form}" if self.l1 else "correctness")
+
+    @property
     def response_tokens(self) -> int:
         """Longest response: t sampled, one forced think-end, s sampled."""
-        total = TrainingBudget.parse(self.budget).largest.total
-        assert total is not None
-        return total + 1
+        return self.budgets.largest.limited + 1
 
     @property
     def context_tokens(self) -> int:
@@ -269,6 +259,5 @@ class GrpoParameters(BaseModel):
 
     @property
     def fixed_budget(self) -> Budget | None:
-        """The one (t*, s*) that was trained under; None where there were several, it was drawn, or a length was asked
-        for instead."""
-        return None if self.l1 or self.algorithm != "grpo" else TrainingBudget.parse(self.budget).fixed
+        """The one (t*, s*) of training; None where there were several, it was drawn, or l1 took its place."""
+        return None if self.l1 or self.algorithm != "grpo" else self.budgets.fixed

@@ -1,14 +1,21 @@
-"""The reward of a rollout, and what else training wants to see of it.
+"""The reward of a rollout, and the other numbers that training logs of it.
 
-It is the grade, or L1's (Aggarwal and Welleck 2025, "L1: Controlling how long a reasoning model thinks", section 3):
-the prompt asks for n tokens, and the reward weighs how far the response, thinking and solution, is from n.
+A reward is one function of a graded rollout, registered under the name that `train.reward` gives:
+
+    @reward("brief")
+    def brief(rollout: Rollout) -> float:
+        return rollout.grade.score / (1 + rollout.length / 1000)
 
 The agent loop computes it from token ids rather than leaving it to verl's reward workers, which decode without special
 tokens: think-end would vanish, and a boxed guess inside an unfinished thought would earn credit.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from elastic_core.budget import Budget, TokenRange
 from elastic_core.models.special_tokens import Markers
@@ -16,45 +23,98 @@ from elastic_core.rewards import Grade, grade
 from elastic_core.rewards.grade import UNANSWERED
 from elastic_core.rewards.response import response_text
 from elastic_core.strategies import STRATEGIES
-from elastic_core.training.grpo.parameters import L1Parameters
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 
 _MAX_OFFSET = 0.5
 """L1-Max's delta: what a right answer of exactly n tokens is worth."""
 
 
+class L1Parameters(BaseModel):
+    """Which length is requested, and what missing it costs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    form: Literal["exact", "max"] = Field(description='Ask for n tokens, or for at most n: "exact" or "max".')
+    lengths: str = Field(
+        "100..4000", description="Tokens asked for, n: drawn from this range per problem and step, from train.seed."
+    )
+    penalty: float = Field(3e-4, gt=0, lt=1, description="Reward lost per token away from n (alpha).")
+
+    @field_validator("lengths")
+    @classmethod
+    def _at_least_one(cls, text: str) -> str:
+        if TokenRange.parse(text).low < 1:
+            raise ValueError(f'"{text}" asks for no tokens; expected 1 or more')
+        return text
+
+
 @dataclass(frozen=True)
 class LengthRequest:
-    """L1's request for `tokens` tokens, and its reward."""
+    """L1's request for `tokens` tokens, thinking and solution together."""
 
     parameters: L1Parameters
     tokens: int
 
     @classmethod
     def drawn(cls, parameters: L1Parameters, seed: int) -> "LengthRequest":
-        """What the rollouts of one problem in one step are asked for; equal seeds ask for equal lengths."""
+        """The request of all rollouts of one problem in one step; equal seeds draw equal lengths."""
         return cls(parameters, TokenRange.parse(parameters.lengths).draw(seed))
 
     def prompt(self, question: str) -> str:
-        """The user's message, in the words that sweeps ask in: they ask for t + s tokens, however the model splits
-        them."""
+        """The user's message, in the words of sweeps, which ask for t + s tokens."""
         return STRATEGIES[f"l1_{self.parameters.form}"].prompt(question, Budget(0, self.tokens))
 
-    def reward(self, score: float, length: int) -> float:
-        """The reward of a response of `length` sampled tokens whose answer scores `score` in [0, 1]."""
-        shaped = exact_reward if self.parameters.form == "exact" else max_reward
-        return shaped(score, length, self.tokens, self.parameters.penalty)
+
+@dataclass(frozen=True)
+class Rollout:
+    """A graded response. `request` is L1's, None where the prompt asks for no length."""
+
+    trajectory: Trajectory
+    grade: Grade
+    request: LengthRequest | None = None
+
+    @property
+    def length(self) -> int:
+        """Sampled tokens of thinking and solution."""
+        return self.trajectory.think_tokens + self.trajectory.solution_tokens
 
 
-def exact_reward(score: float, length: int, asked: int, penalty: float) -> float:
-    """L1-Exact, equation 1: score - alpha |n - length|. A wrong answer of the right length earns 0."""
-    return score - penalty * abs(asked - length)
+Reward = Callable[[Rollout], float]
+REWARDS: dict[str, Reward] = {}
+"""By the name in `train.reward`."""
 
 
-def max_reward(score: float, length: int, asked: int, penalty: float) -> float:
+def reward(name: str) -> Callable[[Reward], Reward]:
+    """Register the decorated function in `REWARDS`."""
+
+    def register(function: Reward) -> Reward:
+        REWARDS[name] = function
+        return function
+
+    return register
+
+
+@reward("correctness")
+def correctness(rollout: Rollout) -> float:
+    """The grade in [0, 1]; the default."""
+    return rollout.grade.score
+
+
+@reward("l1_exact")
+def l1_exact(rollout: Rollout) -> float:
+    """L1-Exact (Aggarwal and Welleck 2025, "L1: Controlling how long a reasoning model thinks", equation 1):
+    score - alpha |n - length|. A wrong answer of the right length earns 0."""
+    assert rollout.request is not None, "refused by the settings"
+    return rollout.grade.score - rollout.request.parameters.penalty * abs(rollout.request.tokens - rollout.length)
+
+
+@reward("l1_max")
+def l1_max(rollout: Rollout) -> float:
     """L1-Max, equation 2: score * clip(alpha (n - length) + delta, 0, 1), delta = 0.5. A wrong answer earns nothing at
     any length."""
-    return score * min(1.0, max(0.0, penalty * (asked - length) + _MAX_OFFSET))
+    assert rollout.request is not None, "refused by the settings"
+    saved = rollout.request.parameters.penalty * (rollout.request.tokens - rollout.length)
+    return rollout.grade.score * min(1.0, max(0.0, saved + _MAX_OFFSET))
 
 
 def grade_trajectory(trajectory: Trajectory, tokenizer: Any, markers: Markers, *, kind: str, truth: str) -> Grade:
@@ -66,11 +126,9 @@ def grade_trajectory(trajectory: Trajectory, tokenizer: Any, markers: Markers, *
 def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: dict[str, Any], **_: Any
 ) -> dict[str, Any]:
-    """verl's `reward.custom_reward_function`: the same grader for whatever else of verl asks for a score, so that none
-    of verl's own scorers, some of which evaluate model text, is ever chosen.
-
-    Our rollouts come with their score, see above. This one sees text that verl decoded, without special tokens: a model
-    whose think-end is one gets no credit here.
+    """verl's `reward.custom_reward_function`, for rollouts other than ours, which come with their score. It keeps verl
+    from choosing one of its own scorers, some of which evaluate model text. verl decoded `solution_str` without special
+    tokens: a model whose think-end is one gets no credit here.
 
     Raises:
         GradingFailed: when the grader failed, not the response.
@@ -79,26 +137,32 @@ def compute_score(
     return {"score": graded.score, "acc": graded.score}
 
 
-def length(trajectory: Trajectory) -> int:
-    """Sampled tokens of thinking and solution."""
-    return trajectory.think_tokens + trajectory.solution_tokens
-
-
-def measures(trajectory: Trajectory, graded: Grade, request: LengthRequest | None = None) -> dict[str, float]:
-    """Numbers of one rollout. verl averages those of validation per data source, `trainer.py` those of training.
-
-    Args:
-        request: L1's, where there was one.
-    """
+def measures(rollout: Rollout) -> dict[str, float]:
+    """Numbers of one rollout. verl averages those of validation per data source, `trainer.py` those of training."""
+    trajectory, request = rollout.trajectory, rollout.request
     measured = {
-        "acc": graded.score,
-        "answered": float(graded.status not in UNANSWERED),
+        "acc": rollout.grade.score,
+        "answered": float(rollout.grade.status not in UNANSWERED),
         "think_tokens": float(trajectory.think_tokens),
         "solution_tokens": float(trajectory.solution_tokens),
         "forced": float(trajectory.think_finish is not ThinkFinish.CLOSED),
         "solution_cut": float(trajectory.solution_finish is SolutionFinish.LENGTH),
     }
     if request is not None:
-        error = abs(length(trajectory) - request.tokens)
+        error = abs(rollout.length - request.tokens)
         measured |= {"asked_tokens": float(request.tokens), "length_error": float(error)}
     return measured
+
+
+def thought_measures(
+    answers: Sequence[Sequence[Rollout]], cuts: Sequence[int], weights: Sequence[float]
+) -> dict[str, float]:
+    """Numbers of one thought whose answers are graded by cut: the means of `measures` under the whole budget, the
+    accuracy at each cut, and their weighted sum `anytime_acc`."""
+    whole = [measures(rollout) for rollout in answers[-1]]
+    accuracies = [float(np.mean([rollout.grade.score for rollout in of_cut])) for of_cut in answers]
+    return {
+        **{name: float(np.mean([of_answer[name] for of_answer in whole])) for name in whole[0]},
+        **{f"acc_at_{cut}": accuracy for cut, accuracy in zip(cuts, accuracies, strict=True)},
+        "anytime_acc": float(np.dot(weights, accuracies)),
+    }

@@ -1,5 +1,4 @@
-"""Metrics of training steps: in the job's MLflow run every step, and each once; and the warnings that they give of a
-training that goes wrong while there are still steps to save.
+"""Metrics of training steps: each step once in the job's MLflow run, and warnings of a training that goes wrong.
 
 verl's own logger drops a step after three failures, without a word, and sends one again when a resumed run repeats it.
 What MLflow has of a repeated step stays: on a CPU it is the same, on a GPU another draw (`seeds.rollout_seed`).
@@ -37,16 +36,12 @@ IDLE_STEPS = 5
 AGREEMENT = "training/rollout_actor_probs_pearson_corr"
 """verl's name of the correlation; not there where the sampler's log-probabilities are taken as the trainer's."""
 LEAST_AGREEMENT = 0.9
-"""Ours, and no published one: far below what rounding in bfloat16 does, far above what other weights leave."""
+"""Our own threshold: far below what rounding in bfloat16 leaves, far above what other weights leave."""
 
 
 class StepMetrics:
-    """In verl's place among its loggers.
-
-    Args:
-        rename: verl's name of a metric to one that MLflow takes.
-        patience_seconds: how long MLflow may be away.
-    """
+    """In the place of verl's MLflow logger. `rename` turns verl's name of a metric into one that MLflow takes; MLflow
+    may be away for `patience_seconds`."""
 
     def __init__(
         self, client: "MlflowClient", run_id: str, rename: Callable[[str], str], patience_seconds: float = 600
@@ -56,18 +51,14 @@ class StepMetrics:
         self._recorded = set(_steps(client, run_id, STEP))
 
     def log(self, data: Mapping[str, Any], step: int) -> None:
-        """Send the metrics of one step, unless MLflow has them.
-
-        Raises:
-            UserError: when it could not be reached for so long.
-        """
+        """Send the metrics of one step, unless MLflow has them. Raises UserError when it stayed away."""
         import tenacity
         from mlflow.entities import Metric
         from mlflow.exceptions import MlflowException
 
         if step in self._recorded:
             return
-        # With one time stamp for all attempts, what arrived although its answer was lost is not stored twice.
+        # With one time stamp for all attempts, metrics that arrived although the answer was lost are stored once.
         now = int(time.time() * 1000)
         # verl gives the validation before the first step no number.
         numbered = {STEP: step} | dict(data)
@@ -103,14 +94,11 @@ def validation_of(metrics: Mapping[str, Any]) -> Validation | None:
 def check_metrics(
     client: "MlflowClient", run_id: str, steps: int, validate_every: int, validate_first: bool = False
 ) -> None:
-    """Nothing, when MLflow holds every step once.
+    """Raises RuntimeError, with the metric and the steps, when MLflow lacks a step or has one twice.
 
     Args:
         validate_every: steps between validations; 0 for none.
         validate_first: whether the initial model was validated too, as step 0.
-
-    Raises:
-        RuntimeError: naming the metric, and the steps that are missing or there twice.
     """
     expected = list(range(1, steps + 1))
     before = [0] if validate_every and validate_first else []
@@ -138,18 +126,14 @@ def _steps(client: "MlflowClient", run_id: str, name: str) -> list[int]:
 
 
 class NothingLearned:
-    """A rollout's advantage is how its reward differs from those of the same problem. Where all are equal it is 0, and
-    so is the step's policy gradient."""
+    """Where all rollouts of a problem have the same reward their advantages are 0, and teach nothing."""
 
     def __init__(self) -> None:
         self._idle = 0
 
     def look(self, step: int, metrics: Mapping[str, float]) -> str | None:
-        """The warning, once for as many idle steps in a row; else None.
-
-        Args:
-            metrics: of the step, with verl's `critic/score/mean` and all of `rollout/…`.
-        """
+        """The warning, at the last of `IDLE_STEPS` idle steps in a row; else None. `metrics` are the step's, with
+        verl's `critic/score/mean` and all of `rollout/…`."""
         idle = metrics["rollout/groups_without_variance"] == metrics["rollout/groups"]
         self._idle = self._idle + 1 if idle else 0
         if self._idle != IDLE_STEPS:
@@ -164,15 +148,13 @@ class NothingLearned:
 
 
 def _advice(closed: float, answered: float, accuracy: float) -> str:
-    if answered == 0 and closed == 0:
-        return (
-            "Stop it: the model neither ends its thoughts nor answers; fine-tune it first (warm_start.sft), or give "
-            "both phases more tokens (train.budget)"
-        )
     if answered == 0:
-        return (
-            "Stop it: fine-tune the model first to end with its answer (warm_start.sft), or give solutions more tokens"
-        )
+        if closed > 0:
+            cure = "fine-tune the model first to end with its answer (warm_start.sft), or give solutions more tokens"
+        else:
+            cure = "the model neither ends its thoughts nor answers; fine-tune it first (warm_start.sft), or give both "
+            cure += "phases more tokens (train.budget)"
+        return f"Stop it: {cure}"
     if accuracy == 0:
         return (
             "Stop it unless that changes: the problems are too hard for this model; take easier ones, or a better base"
@@ -183,10 +165,9 @@ def _advice(closed: float, answered: float, accuracy: float) -> str:
 
 
 class SamplerAgreement:
-    """At every step verl computes the probability of each sampled token once more, with the trainer's weights, and
-    correlates the two over all of them. Sampler and trainer round differently, which leaves a correlation near 1. An
-    engine that woke with stale or broken weights (sleeping at level 2 discards them: verl #7904) samples what the
-    trainer finds unlikely."""
+    """At every step verl computes the probability of each sampled token again with the trainer's weights, and
+    correlates the two. Different rounding leaves a correlation near 1. An engine that woke with stale or broken weights
+    (sleeping at level 2 discards them: verl #7904) samples tokens that the trainer finds unlikely."""
 
     def __init__(self) -> None:
         self._disagreed = False
@@ -207,5 +188,5 @@ class SamplerAgreement:
 
 
 def disagrees(correlation: float) -> bool:
-    """Whether a step's correlation is too low; one that is no number is."""
+    """Whether a step's correlation is too low, or NaN."""
     return not correlation >= LEAST_AGREEMENT

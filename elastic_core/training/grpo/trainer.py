@@ -15,7 +15,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from elastic_core.training import checkpoints
 from elastic_core.training.algorithms.grpo import group_advantages
-from elastic_core.training.grpo.groups import GroupedClient
+from elastic_core.training.grpo.server import GroupedClient
 from elastic_core.training.grpo.step_metrics import (
     GENERATED,
     STEP,
@@ -35,8 +35,8 @@ register_adv_est(ESTIMATOR)(group_advantages)
 def given_advantages(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each token's advantage as the rollout worker found it, where all rollouts of a problem are (rows.py), on every
-    token that is trained on."""
+    """Each token's advantage as the rollout worker computed it, which has all rollouts of a problem, on every token
+    that is trained on."""
     of_tokens = token_level_rewards * response_mask
     return of_tokens, of_tokens
 
@@ -57,20 +57,20 @@ class StrictReplayBuffer(ReplayBuffer):
 class ElasticTrainer(PPOTrainerSync):
     """PPOTrainerSync with checks, the rollouts' measures among the metrics of every step, and whole checkpoints."""
 
-    _uncommitted: int | None = None
-    """The step whose checkpoint was saved, and waits for its metrics to be recorded."""
-    _validation: checkpoints.Validation | None = None
-    """Of the last step."""
-    _training = False
-    """Whether the first step of this process has begun."""
-    _generated = 0
-    """Tokens sampled in training rollouts, those of earlier processes included."""
+    _uncommitted: int | None = None  # step of a saved checkpoint whose metrics are not recorded yet
+    _validation: checkpoints.Validation | None = None  # of the last step
+    _training = False  # whether the first step of this process has begun
+    _generated = 0  # tokens sampled in training rollouts, those of earlier processes included
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._watchers: list[NothingLearned | SamplerAgreement] = [NothingLearned()]
         if not self.config.elastic.train_on_forced_end:  # Else verl compares what the sampler never gave.
             self._watchers.append(SamplerAgreement())
+
+    @property
+    def _out_dir(self) -> Path:
+        return Path(self.config.trainer.default_local_dir)
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         sampler = self.config.trainer.v1.sampler
@@ -87,28 +87,27 @@ class ElasticTrainer(PPOTrainerSync):
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
         # verl starts from scratch when its tracker file or the folder it names is missing.
-        out_dir = Path(self.config.trainer.default_local_dir)
-        checkpoints.require_resumed(out_dir, self.global_steps)
-        self._generated = checkpoints.generated_tokens(out_dir)
+        checkpoints.require_resumed(self._out_dir, self.global_steps)
+        self._generated = checkpoints.generated_tokens(self._out_dir)
 
     def _save_checkpoint(self) -> None:
         # verl writes in place, and its own rotation deletes before it has saved.
-        out_dir = self.config.trainer.default_local_dir
-        with checkpoints.saving(Path(out_dir), self.global_steps) as temporary:
+        out_dir = self._out_dir
+        with checkpoints.saving(out_dir, self.global_steps) as temporary:
             self.config.trainer.default_local_dir = str(temporary)
             try:
                 super()._save_checkpoint()
             finally:
-                self.config.trainer.default_local_dir = out_dir
+                self.config.trainer.default_local_dir = str(out_dir)
             checkpoints.note_generated(temporary, self.global_steps, self._generated)
         self._uncommitted = self.global_steps
 
     def commit(self) -> None:
-        """Make the saved checkpoint, if there is one, where training resumes. Before the metrics of its step were
-        recorded, a training killed there would never record them."""
+        """Make the saved checkpoint, if there is one, where training resumes. This comes after the metrics of its step
+        are recorded: a training that is killed before would never record them."""
         if self._uncommitted is not None:
-            out_dir, keep = Path(self.config.trainer.default_local_dir), self.config.elastic.keep_checkpoints
-            checkpoints.commit(out_dir, self._uncommitted, self._validation, keep)
+            keep = self.config.elastic.keep_checkpoints
+            checkpoints.commit(self._out_dir, self._uncommitted, self._validation, keep)
             self._uncommitted = None
 
     def on_step_begin(self) -> None:
@@ -143,7 +142,7 @@ class ElasticTrainer(PPOTrainerSync):
         return int(self.config.data.train_batch_size // self.config.actor_rollout_ref.actor.ppo_mini_batch_size)
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
-        # verl has a mini-batch of so many rows. Of a problem there may be many or few; a step has its updates.
+        # verl takes a mini-batch of a fixed number of rows. A problem may leave many or few; the updates are fixed.
         return self._updates * lcm(dp_size, int(self.config.actor_rollout_ref.rollout.n))
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
@@ -156,7 +155,7 @@ class ElasticTrainer(PPOTrainerSync):
             actor.ppo_mini_batch_size = problems
 
     def _validate(self) -> Any:
-        # verl validates at every start. Of the step that was resumed from, what is to be known was recorded.
+        # verl validates at every start; the step that it resumed from was validated and recorded before.
         if self.global_steps and not self._training:
             return {STEP: float(self.global_steps)}
         return super()._validate()
@@ -195,11 +194,7 @@ def _extra_fields(batch: Any) -> list[tuple[str, dict[str, Any]]]:
 
 
 def rollout_metrics(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, float]:
-    """Means of the rollouts' measures, and how many problems taught nothing.
-
-    Args:
-        rows: the problem of each, and `rows.of_rollout`.
-    """
+    """Means of the rollouts' measures, and `group_metrics`, from each row's problem and `agent_loop.of_row`."""
     measured = [row["measured"] for _, row in rows if row["measured"]]
     means = {f"rollout/{name}": float(np.mean([of_rollout[name] for of_rollout in measured])) for name in measured[0]}
     scored = [(problem, row["score"]) for problem, row in rows if row["score"] is not None]
@@ -208,12 +203,7 @@ def rollout_metrics(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, 
 
 def group_metrics(problems: Sequence[str], rewards: Sequence[float]) -> dict[str, float]:
     """How many groups, the rollouts of one problem, there are, and in how many of them all rewards are equal: their
-    advantages are 0, so nothing is learned from them.
-
-    Args:
-        problems: the problem of each rollout.
-        rewards: of each rollout.
-    """
+    advantages are 0, so nothing is learned from them. `problems` and `rewards` are of each rollout."""
     groups: dict[str, set[float]] = {}
     for problem, reward in zip(problems, rewards, strict=True):
         groups.setdefault(problem, set()).add(reward)
@@ -241,7 +231,7 @@ def train(config: DictConfig) -> None:
 
 
 def _client(trainer: ElasticTrainer) -> Any:
-    """Of the rollout servers; where models are small, one that asks them in groups."""
+    """Of the rollout servers; on a CPU, where models are small, one that groups requests."""
     if trainer.config.trainer.device != "cpu":
         return trainer.get_llm_client()
     manager = trainer.llm_server_manager
