@@ -20,8 +20,7 @@ from flows.run import FlowRun
 from flows.settings import TRAINED, Settings
 from flows.sweep import measure_grid, measured_cells
 from flows.train import warm_start
-from reports.headline import headline
-from reports.summary import cell_problems, summarize_problems
+from reports.summary import cell_problems, headline, summarize_problems
 from reports.wording import plain
 from tasks.stage import TABLE
 from tasks.terminal import TOLD

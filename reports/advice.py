@@ -10,7 +10,7 @@ import polars as pl
 from elastic_core.budget import Budget
 from elastic_core.statistics.advice import SERVED, Choices, Reason
 from elastic_core.statistics.simultaneous import NonInferiority
-from reports.claims import BASE, TRAINED
+from reports.summary import BASE, TRAINED
 from reports.wording import margin_text, ordered, plain, with_bounds
 
 

@@ -26,17 +26,26 @@ from elastic_core.sweep.grid import without_seed
 from elastic_core.sweep.sound import check_rows, whole_samples
 from reports.advice import main_model, more_tokens_hurt, production
 from reports.brief import brief, guesses, settings
-from reports.claims import BASE, TRAINED, VANILLA, evaluate_claims, pairs_to_compare
+from reports.claims import evaluate_claims, pairs_to_compare
 from reports.content import ReportContent, ReportSources, ReportTable, Verdict
 from reports.figures import Sheet, accuracy, differences, frontier, model_colours, strategy_styles, tokens, training
-from reports.headline import headline
 from reports.page import write_page
 from reports.published import published
 from reports.rendering import render_markdown
-from reports.summary import cell_problems, report_rows, summarize_problems, write_summary_json
-from reports.tables import SEPARATE, comparisons
+from reports.summary import (
+    BASE,
+    SEPARATE,
+    TRAINED,
+    VANILLA,
+    cell_problems,
+    headline,
+    report_rows,
+    summarize_problems,
+    write_summary_json,
+)
 from reports.tables import budgets as budget_tables
 from reports.tables import choices as choice_tables
+from reports.tables import comparisons
 from reports.tables import costs as cost_tables
 from reports.verdict import coverage, cut_short, left_out, readable, verdict
 from reports.wording import ordered

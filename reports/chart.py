@@ -18,10 +18,9 @@ from elastic_core.statistics.cost import on_frontier
 from elastic_core.statistics.estimates import FREE
 from elastic_core.trajectory import BUDGET, CELL
 from reports.advice import main_model
-from reports.claims import BASE
 from reports.content import Setting
 from reports.figures import NUM_COLOURS, model_colours
-from reports.summary import partial
+from reports.summary import BASE, partial
 from reports.wording import ordered, plain, sampled, with_bounds
 
 CAPTION = (

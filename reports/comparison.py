@@ -22,8 +22,7 @@ from elastic_core.statistics.curves import (
 )
 from elastic_core.statistics.estimates import common_problems, length_error, mean_tokens, paired_ratio, problem_table
 from elastic_core.trajectory import BUDGET, CELL
-from reports.claims import BASE, VANILLA
-from reports.summary import summarize
+from reports.summary import BASE, VANILLA, summarize
 from reports.verdict import readable, unreadable
 from reports.wording import ordered, plain, sampled, with_bounds
 
@@ -287,9 +286,3 @@ def render_pairs(table: pl.DataFrame, first: str, second: str) -> str:
 def _bounded(row: Mapping[str, Any], name: str, form: str = ".1f", scale: float = 100) -> str:
     mean, low, high = (row[f"{name}{end}"] for end in _ENDS)
     return "" if mean is None else with_bounds(mean, low, high, form, scale)
-
-
-def metric_name(quantity: str, row: Mapping[str, Any]) -> str:
-    """One metric per curve, whatever characters its names have."""
-    words = "/".join([quantity, *(row[name] for name in ("benchmark", "model", "strategy"))])
-    return words.replace(" → ", "-to-").replace(">", "-then-").replace("@", "-seed-")

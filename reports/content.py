@@ -246,7 +246,7 @@ class ReportContent:
         summary: a row per cell, in schema `reports.summary.SUMMARY`.
         priced: these with their cost in `unit`, and whether they are on the frontier.
         anytime: a row per ladder of thinking budgets, of `anytime_accuracy`.
-        headline: the metrics of `reports.headline`.
+        headline: the metrics of `reports.summary.headline`.
         claims: what the paper leads us to expect, and whether it holds.
         tables: in the order of the report; each lies in `tables/` as CSV.
         figures: in the order of the report.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -24,6 +24,11 @@ METHOD = (
 def ordered(names: Iterable[str], first: str) -> list[str]:
     """Each name once: `first`, where it occurs, then the others by name."""
     return sorted(set(names), key=lambda name: (name != first, name))
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """ "a and b"; only their number where there are more than so many."""
+    return f"{len(names)} others" if len(names) > most else " and ".join(names)
 
 
 def plain(strategy: str) -> str:

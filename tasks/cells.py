@@ -16,7 +16,7 @@ from elastic_core.budget import Budget
 from elastic_core.sweep.grid import split_model, without_seed
 from elastic_core.training import model_card
 from elastic_core.trajectory import CELL
-from reports.headline import anytime_metrics
+from reports.summary import anytime_metrics
 from reports.wording import plain, with_bounds
 from tasks.artifacts import link_run
 from tasks.stage import Stage

@@ -35,11 +35,11 @@ from elastic_core.sweep.store import Manifest
 from elastic_core.sweep.table import Throughput, throughput_file
 from elastic_core.trajectory import BUDGET, KEY
 from reports import codeforces
-from reports.comparison import metric_name
 from reports.content import ReportSources, Training
 from reports.figures.training import VALIDATION
 from reports.parameters import ReportParameters
 from reports.published import published
+from reports.summary import metric_name
 from tasks.artifacts import artifact_key, link_run
 from tasks.measured import asked_for, measured, read_json, stage_inputs
 from tasks.stage import (

@@ -20,10 +20,9 @@ from elastic_core.escaping import write_csv
 from elastic_core.files import replacing
 from elastic_core.statistics.estimates import FREE
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
-from reports.claims import BASE, TRAINED
 from reports.colours import tinted
 from reports.content import ReportFigure
-from reports.summary import partial
+from reports.summary import BASE, TRAINED, partial
 from reports.wording import limit, plain, sampled
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from elastic_core.budget import Budget
 from elastic_core.statistics.estimates import FREE
 from elastic_core.statistics.seeds import by_seed
 from elastic_core.trajectory import CELL
-from reports.claims import TRAINED
 from reports.content import ReportFigure, Training
 from reports.figures import (
     BAND,
@@ -39,7 +38,7 @@ from reports.figures import (
     place_on,
 )
 from reports.published import ACCURACY, sources
-from reports.summary import is_partial
+from reports.summary import TRAINED, is_partial
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from elastic_core.statistics.estimates import FREE
-from reports.claims import VANILLA
 from reports.content import ReportFigure
 from reports.figures import (
     BUDGET_AXIS,
@@ -28,6 +27,7 @@ from reports.figures import (
     place_on,
     y_label,
 )
+from reports.summary import VANILLA
 from reports.tables.comparisons import EQUAL_TOKENS
 from reports.wording import plain
 
