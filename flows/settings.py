@@ -30,7 +30,7 @@ from elastic_core.sweep.grid import (
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.sft_parameters import SftParameters
 from flows.served_models import check_endpoints, endpoints_of, with_levels
-from reports.parameters import ReportParameters
+from reports.content import ReportParameters
 
 TRAINED = ("trained", "best")
 """What training leaves: its last checkpoint, and the one with the highest validation accuracy."""

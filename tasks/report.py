@@ -35,9 +35,8 @@ from elastic_core.sweep.store import Manifest
 from elastic_core.sweep.table import Throughput, throughput_file
 from elastic_core.trajectory import BUDGET, KEY
 from reports import codeforces
-from reports.content import ReportSources, Training
+from reports.content import ReportParameters, ReportSources, Training
 from reports.figures.training import VALIDATION
-from reports.parameters import ReportParameters
 from reports.published import published
 from reports.summary import metric_name
 from tasks.artifacts import artifact_key, link_run

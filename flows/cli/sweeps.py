@@ -11,7 +11,7 @@ import click
 from flows.cli.options import PATH, asked, built_data, changes_of, last_run_options, settings_options
 
 if TYPE_CHECKING:
-    from reports.parameters import ReportParameters
+    from reports.content import ReportParameters
 
 _OPTIONS = settings_options("Settings of the sweep.")
 _TABLE = click.option(
@@ -221,7 +221,7 @@ def regrade(table: Path, data: Path | None) -> None:
 def _report_parameters(table: Path) -> ReportParameters:
     """The section `report` of the preset that a table is of; what it is by default where there is no such preset."""
     from flows import presets
-    from reports.parameters import ReportParameters
+    from reports.content import ReportParameters
     from tasks.stage import open_table, preset_directory
 
     preset = preset_directory(open_table(table)).name

@@ -16,8 +16,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from elastic_core.data.problems import Problem
 from reports.build import build_report
-from reports.content import ReportSources
-from reports.parameters import ReportParameters
+from reports.content import ReportParameters, ReportSources
 from tests.browser import watched
 from tests.report_tables import row, small_table, table
 from tests.unit.test_report_summary import make_rows

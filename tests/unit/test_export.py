@@ -20,7 +20,7 @@ from elastic_core.training.model_card import TrainingRecord
 from flows import export, presets
 from flows.inputs import Inputs
 from flows.run import FlowRun
-from reports.parameters import ReportParameters
+from reports.content import ReportParameters
 from tasks.stage import TABLE, Stage
 from tests.unit.test_report_summary import make_rows
 

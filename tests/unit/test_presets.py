@@ -9,7 +9,7 @@ from elastic_core.sweep.grid import build_cells
 from flows import doctor, presets
 from flows.inputs import Inputs
 from flows.run import FlowRun
-from reports.parameters import Expectations
+from reports.content import Expectations
 
 
 @pytest.mark.parametrize("name", presets.names())

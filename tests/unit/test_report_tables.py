@@ -16,8 +16,7 @@ from elastic_core.statistics.cost import TOKENS, CostModel, cell_costs
 from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.thinking import thinking_spent
 from reports.codeforces import RATINGS
-from reports.content import ReportTable, Shown, Training
-from reports.parameters import ReportParameters
+from reports.content import ReportParameters, ReportTable, Shown, Training
 from reports.published import ACCURACY, PUBLISHED, everything, published
 from reports.summary import cell_problems, report_rows, summarize
 from reports.tables import budgets as budget_tables
