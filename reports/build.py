@@ -28,7 +28,7 @@ from reports.advice import main_model, more_tokens_hurt, production
 from reports.brief import brief, guesses, settings
 from reports.claims import evaluate_claims, pairs_to_compare
 from reports.content import ReportContent, ReportSources, ReportTable, Verdict
-from reports.figures import Sheet, accuracy, differences, frontier, model_colours, strategy_styles, tokens, training
+from reports.figures import Sheet, accuracy, differences, model_colours, strategy_styles, tokens, training
 from reports.page import write_page
 from reports.published import published
 from reports.rendering import render_markdown
@@ -189,7 +189,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     figures = [
         accuracy.accuracy_vs_tokens(beside, drawn, star, theirs),
         accuracy.accuracy_vs_budget(summary, drawn, star),
-        frontier.pareto_frontier(priced, chosen, drawn, unit),
+        accuracy.pareto_frontier(priced, chosen, drawn, unit),
         differences.paired(by_model, drawn, "model", first_model),
         differences.paired(by_strategy, drawn, "strategy", first_strategy),
         accuracy.training_ablation(summary, drawn, trainings),

@@ -137,50 +137,37 @@ def figure_of(
 
 
 @contextmanager
-def benchmark_panels(
-    cells: pl.DataFrame, target: ReportFigure, data: pl.DataFrame
-) -> Iterator[list[tuple[Axes, pl.DataFrame]]]:
-    """Axes and cells of each benchmark; the legend, with the caption, below all of them.
+def panels_of(
+    cells: pl.DataFrame, target: ReportFigure, data: pl.DataFrame, sheet: Sheet | None = None
+) -> Iterator[tuple[list[tuple[Axes, pl.DataFrame]], dict[str, Any]]]:
+    """Axes and cells of each benchmark, or with a sheet of each benchmark and model, models of a benchmark side by
+    side; and the legend, label → handle, which has the labelled lines unless the block fills it. The legend stands
+    below all panels with the caption.
 
     Args:
-        cells: a row per cell, with `benchmark`, `num_problems`, and `num_samples` where it is known.
+        cells: a row per cell, with `benchmark`, `model`, `num_problems`, and `num_samples` where it is known.
     """
-    parts = [cells.filter(benchmark=name) for name in cells["benchmark"].unique().sort()]
-    with figure_of(len(parts), min(len(parts), 3), target, data) as (figure, places):
+    by = ["benchmark"] if sheet is None else ["benchmark", "model"]
+    parts = cells.sort(by, maintain_order=True).partition_by(by, maintain_order=True)
+    num_models = cells["model"].n_unique()
+    across = min(len(parts), 3) if sheet is None else min(num_models, MAX_ACROSS)
+    with figure_of(len(parts), across, target, data) as (figure, places):
         panels = list(zip(places, parts, strict=True))
         for axes, part in panels:
-            axes.set_title(f"{part['benchmark'][0]} ({sampled(part)})")
-        yield panels
-        entries: dict[str, Any] = {}
+            title = ", ".join(part[name][0] for name in by)
+            colour = {} if sheet is None else {"color": sheet.colours[part["model"][0]]}
+            axes.set_title(f"{title} ({sampled(part)})", **colour)
+        legend: dict[str, Any] = {}
+        yield panels, legend
+        if legend:
+            legend_below(figure, legend, target.caption, len(legend))
+            return
         for axes in places:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                entries.setdefault(label, handle)
-        entries = dict(sorted(entries.items(), key=lambda entry: entry[0].endswith(FREE)))
+                legend.setdefault(label, handle)
+        legend = dict(sorted(legend.items(), key=lambda entry: entry[0].endswith(FREE)))
         # Columns fill first: as many as there are models, and one for the stars, puts each model in its own.
-        num_columns = cells["model"].n_unique() + any(label.endswith(FREE) for label in entries)
-        legend_below(figure, entries, target.caption, num_columns)
-
-
-@contextmanager
-def model_panels(
-    cells: pl.DataFrame, target: ReportFigure, sheet: Sheet, legend: dict[str, Any]
-) -> Iterator[list[tuple[Axes, pl.DataFrame]]]:
-    """Axes and cells of each benchmark and model that has any, models of a benchmark side by side.
-
-    Args:
-        cells: as of `benchmark_panels`, with `model`; also the figure's data.
-        legend: label → handle, to be filled in the block.
-    """
-    names = ["benchmark", "model"]
-    parts = cells.sort(names, maintain_order=True).partition_by(names)
-    across = min(cells["model"].n_unique(), MAX_ACROSS)
-    with figure_of(len(parts), across, target, cells) as (figure, places):
-        panels = list(zip(places, parts, strict=True))
-        for axes, part in panels:
-            model = part["model"][0]
-            axes.set_title(f"{part['benchmark'][0]}, {model} ({sampled(part)})", color=sheet.colours[model])
-        yield panels
-        legend_below(figure, legend, target.caption, num_columns=len(legend))
+        legend_below(figure, legend, target.caption, num_models + any(label.endswith(FREE) for label in legend))
 
 
 def legend_below(figure: Figure, entries: dict[str, Any], note: str, num_columns: int) -> None:
@@ -277,6 +264,36 @@ def _interval(axes: Axes, cell: dict[str, Any], colour: Colour) -> None:
 def distances(cells: pl.DataFrame, mean: str, low: str, high: str) -> np.ndarray:
     """Of an interval's ends from its mean, shape (2, cells), as error bars are given."""
     return np.stack([cells[mean] - cells[low], cells[high] - cells[mean]])
+
+
+ACCURACY = ("avg_at_k", "ci_low", "ci_high")
+"""The columns of a cell's accuracy and of its interval."""
+
+
+def draw_points(
+    axes: Axes,
+    line: Line,
+    cells: pl.DataFrame,
+    x: pl.Expr | tuple[str, str, str],
+    y: tuple[str, str, str],
+    scale: float = 1,
+    **style: Any,
+) -> None:
+    """Marks with their intervals, `y` in points.
+
+    Args:
+        x: places, or the columns of an estimate, which is drawn times `scale`.
+        y: the columns of an estimate.
+    """
+    places = cells.select(x).to_series() if isinstance(x, pl.Expr) else scale * cells[x[0]]
+    error = None if isinstance(x, pl.Expr) else scale * distances(cells, *x)
+    given = {"ls": "", "marker": line.style.marker, "c": line.colour, "label": line.label} | style
+    axes.errorbar(places, 100 * cells[y[0]], xerr=error, yerr=100 * distances(cells, *y), **given)
+
+
+def draw_ring(axes: Axes, x: pl.Series, y: pl.Series) -> None:
+    """Around the cells that a figure points at."""
+    axes.plot(x, 100 * y, "o", ms=13, mfc="none", mec=INK, mew=1.3, zorder=6)
 
 
 def y_label(axes: Axes, text: str) -> None:

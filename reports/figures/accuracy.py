@@ -16,6 +16,7 @@ from elastic_core.statistics.seeds import by_seed
 from elastic_core.trajectory import CELL
 from reports.content import ReportFigure, Training
 from reports.figures import (
+    ACCURACY,
     BAND,
     BUDGET_AXIS,
     INK,
@@ -25,25 +26,28 @@ from reports.figures import (
     VANILLA_MAY,
     Sheet,
     accuracy_axis,
-    benchmark_panels,
     budget_axis,
-    distances,
     distinct,
     draw_free,
     draw_lines,
+    draw_points,
+    draw_ring,
     figure_files,
     ladder_of,
     lines_of,
     log2_axis,
+    panels_of,
     place_on,
 )
-from reports.published import ACCURACY, sources
+from reports.published import ACCURACY as SHARES
+from reports.published import sources
 from reports.summary import TRAINED, is_partial
+from reports.wording import budget_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DRAWN = [*CELL, "num_problems", "num_samples", "num_trajectories", "avg_at_k", "ci_low", "ci_high"]
+DRAWN = [*CELL, "num_problems", "num_samples", "num_trajectories", *ACCURACY]
 _PUBLISHED_MARKS = ("x", "+", "1", "2", "3", "4", "|", "_")
 """Thin ones, apart from those of the strategies."""
 
@@ -58,7 +62,7 @@ def accuracy_vs_tokens(
     """
     summary, left_out = distinct(summary)
     ringed = summary.filter(_trained_at(trained_budget))
-    theirs = published.filter(pl.col("tokens").is_not_null(), pl.col("metric").is_in(ACCURACY))
+    theirs = published.filter(pl.col("tokens").is_not_null(), pl.col("metric").is_in(SHARES))
     caption = f"{_caption(summary)} {TOKENS_AXIS}{left_out}"
     if not ringed.is_empty():
         caption += f" Ring: the budget of the training, {trained_budget}."
@@ -70,13 +74,13 @@ def accuracy_vs_tokens(
     data = pl.concat([ours, _as_cells(theirs)], how="diagonal")
     x = pl.col("tokens_mean")
     marks = dict(zip(theirs["model"].unique().sort(), cycle(_PUBLISHED_MARKS), strict=False))
-    with benchmark_panels(summary, target, data) as panels:
+    with panels_of(summary, target, data) as (panels, _):
         for axes, cells in panels:
             _draw_seeds(axes, cells, x, sheet, pl.col(by_seed("tokens_mean")))
             draw_lines(axes, cells, x, sheet)
             draw_free(axes, cells, x, sheet)
             ring = cells.filter(_trained_at(trained_budget))
-            axes.plot(ring["tokens_mean"], 100 * ring["avg_at_k"], "o", ms=13, mfc="none", mec=INK, mew=1.3, zorder=6)
+            draw_ring(axes, ring["tokens_mean"], ring["avg_at_k"])
             beside = theirs.filter(benchmark=cells["benchmark"][0])
             _draw_published(axes, beside, marks)
             tokens = [*cells["tokens_mean"], *beside["tokens"]]
@@ -130,25 +134,55 @@ def forced_vs_accuracy(summary: pl.DataFrame, sheet: Sheet) -> ReportFigure | No
         f"the model stopped inside its thought. A line goes from the smallest budget to the largest.{left_out}"
     )
     target = figure_files(sheet, "forced_vs_accuracy", "Accuracy over the share of forced thoughts", caption)
-    x, y = ("forced_fraction", "forced_fraction_low", "forced_fraction_high"), ("avg_at_k", "ci_low", "ci_high")
-    with benchmark_panels(cells, target, cells.select(*CELL, "num_problems", "num_samples", *x, *y)) as panels:
+    x = ("forced_fraction", "forced_fraction_low", "forced_fraction_high")
+    with panels_of(cells, target, cells.select(*CELL, "num_problems", "num_samples", *x, *ACCURACY)) as (panels, _):
         for axes, part in panels:
             for line in lines_of(part.sort("think_budget"), sheet):
-                axes.errorbar(
-                    100 * line.cells[x[0]],
-                    100 * line.cells[y[0]],
-                    xerr=100 * distances(line.cells, *x),
-                    yerr=100 * distances(line.cells, *y),
-                    ls=line.style.line,
-                    marker=line.style.marker,
-                    ms=5,
-                    lw=1.4,
-                    elinewidth=0.7,
-                    color=line.colour,
-                    label=line.label,
-                )
+                style = {"ls": line.style.line, "ms": 5, "lw": 1.4, "elinewidth": 0.7}
+                draw_points(axes, line, line.cells, x, ACCURACY, 100, **style)
             axes.set_xlim(103, -3)
             axes.set_xlabel("thoughts closed by us (%)")
+            accuracy_axis(axes)
+    return target
+
+
+def pareto_frontier(priced: pl.DataFrame, advised: pl.DataFrame, sheet: Sheet, unit: str) -> ReportFigure | None:
+    """avg@k over the mean cost of a response, a panel per benchmark. None of a single cell.
+
+    Args:
+        priced: of `reports.tables.costs.priced`.
+        advised: of `elastic_core.statistics.advice.advised_budgets`; those whose test holds are marked.
+        unit: of costs.
+    """
+    if priced.height < 2:
+        return None
+    caption = (
+        f"x-axis: {unit}, mean per response. Line and bars: the frontier, that is the cells, of any model and "
+        "strategy, that no other cell beats in both accuracy and cost as measured, with 95 % intervals of both. Other "
+        "cells are faint."
+    )
+    holds = advised.filter(verdict="holds")
+    if not holds.is_empty():
+        caption += " Ring: the budget that is advised for a model."
+    target = figure_files(sheet, "pareto_frontier", "Accuracy and cost: the frontier", caption)
+    values = ["cost", "cost_low", "cost_high", "avg_at_k", "ci_low", "ci_high", "num_problems", "num_samples"]
+    with panels_of(priced, target, priced.select(*CELL, *values, "frontier")) as (panels, _):
+        for axes, cells in panels:
+            for line in lines_of(cells, sheet):
+                accuracy, dots = 100 * line.cells["avg_at_k"], line.style.marker
+                axes.plot(line.cells["cost"], accuracy, dots, ms=4, c=line.colour, alpha=0.35)
+                best, costs = line.cells.filter("frontier"), ("cost", "cost_low", "cost_high")
+                label = line.label if best.height else None
+                draw_points(axes, line, best, costs, ACCURACY, ms=6, elinewidth=0.9, label=label)
+            frontier = cells.filter("frontier").sort("cost")
+            axes.step(frontier["cost"], 100 * frontier["avg_at_k"], where="post", c=INK, lw=0.9, zorder=1)
+            ring = cells.join(holds, on=CELL, how="semi", nulls_equal=True)
+            draw_ring(axes, ring["cost"], ring["avg_at_k"])
+            for cell in ring.with_columns(text=budget_text()).iter_rows(named=True):
+                place = cell["cost"], 100 * cell["avg_at_k"]
+                axes.annotate(cell["text"], place, (8, -12), textcoords="offset points", size=8)
+            log2_axis(axes, min(cells["cost"]), max(cells["cost"]))
+            axes.set_xlabel(f"{unit}, mean per response")
             accuracy_axis(axes)
     return target
 
@@ -157,7 +191,7 @@ def _draw_by_budget(cells: pl.DataFrame, target: ReportFigure, sheet: Sheet, sta
     ladder = ladder_of(cells)
     place = place_on(ladder)
     spread = max(1, cells.filter(strategy=FREE)["model"].n_unique() - 1)
-    with benchmark_panels(cells, target, cells.select(_drawn(cells))) as panels:
+    with panels_of(cells, target, cells.select(_drawn(cells))) as (panels, _):
         for axes, part in panels:
             _draw_seeds(axes, part, place, sheet)
             draw_lines(axes, part, place, sheet)

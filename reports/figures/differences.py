@@ -16,14 +16,14 @@ from reports.figures import (
     VANILLA_MAY,
     Line,
     Sheet,
-    benchmark_panels,
     budget_axis,
-    distances,
     distinct,
+    draw_points,
     figure_files,
     ladder_of,
     lines_of,
     log2_axis,
+    panels_of,
     place_on,
     y_label,
 )
@@ -66,14 +66,15 @@ def paired(differences: pl.DataFrame, sheet: Sheet, between: str, baseline: str)
     )
     target = figure_files(sheet, f"{between}_differences", title, caption)
     ladder = ladder_of(pairs)
-    with benchmark_panels(pairs, target, pairs) as panels:
+    with panels_of(pairs, target, pairs) as (panels, _):
         lines = lines_of(pairs.sort("think_budget", nulls_last=True), sheet)
         shifts = _shifts(lines)
         for axes, part in panels:
             axes.axhline(0, color=INK, lw=0.8)
             for line in lines:
                 cells = line.cells.filter(benchmark=part["benchmark"][0])
-                _draw_points(axes, line, cells, place_on(ladder) + shifts[line.label], "difference", joined=False)
+                x, size = place_on(ladder) + shifts[line.label], 4.5 * line.style.size
+                draw_points(axes, line, cells, x, ("difference", "low", "high"), ms=size, lw=1.4, elinewidth=1.1)
             budget_axis(axes, ladder)
             # What stands between two lines is at one budget.
             axes.grid(False, axis="x")
@@ -110,11 +111,12 @@ def marginal(gains: pl.DataFrame, sheet: Sheet) -> ReportFigure | None:
     frame = 105 * max(-reach, lowest), 105 * min(reach, highest)
     target = figure_files(sheet, "marginal_accuracy", "Accuracy bought by 100 tokens more", caption)
     middle = pl.mean_horizontal("tokens", "next_tokens")
-    with benchmark_panels(bounded, target, bounded) as panels:
+    with panels_of(bounded, target, bounded) as (panels, _):
         for axes, part in panels:
             axes.axhline(0, color=INK, lw=0.8)
             for line in lines_of(part.sort(middle), sheet):
-                _draw_points(axes, line, line.cells, middle, "gain", joined=True)
+                style = {"ls": line.style.line, "ms": 4.5 * line.style.size, "lw": 1.4, "elinewidth": 1.1}
+                draw_points(axes, line, line.cells, middle, ("gain", "low", "high"), **style)
                 _draw_beyond(axes, line, middle, reach)
             log2_axis(axes, bounded["tokens"].min(), bounded["next_tokens"].max())  # type: ignore[arg-type]
             axes.set_ylim(*frame)
@@ -132,22 +134,6 @@ def _shifts(lines: list[Line]) -> dict[str, float]:
         steps = max(1, len(labels) - 1)
         shifts |= {label: _WIDTH * (i - (len(labels) - 1) / 2) / steps for i, label in enumerate(labels)}
     return shifts
-
-
-def _draw_points(axes: Axes, line: Line, cells: pl.DataFrame, x: pl.Expr, column: str, joined: bool) -> None:
-    """Values in points with their intervals."""
-    axes.errorbar(
-        cells.select(x).to_series(),
-        100 * cells[column],
-        yerr=100 * distances(cells, column, "low", "high"),
-        ls=line.style.line if joined else "",
-        marker=line.style.marker,
-        ms=4.5 * line.style.size,
-        lw=1.4,
-        elinewidth=1.1,
-        color=line.colour,
-        label=line.label,
-    )
 
 
 def _draw_beyond(axes: Axes, line: Line, x: pl.Expr, reach: float) -> None:

@@ -14,14 +14,13 @@ from reports.figures import (
     BUDGET_AXIS,
     INK,
     Sheet,
-    benchmark_panels,
     budget_axis,
     distances,
     distinct,
     figure_files,
     ladder_of,
     lines_of,
-    model_panels,
+    panels_of,
     place_on,
     y_label,
 )
@@ -52,10 +51,9 @@ def tokens_by_phase(rows: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFi
         f"{BUDGET_AXIS} Below each t: the mean number of tokens that the pipeline wrote into a response."
     )
     target = figure_files(sheet, "tokens_by_phase", f"Tokens by phase ({plain(strategy)})", caption)
-    legend: dict[str, Any] = {}
-    with model_panels(data, target, sheet, legend) as panels:
+    with panels_of(data, target, data, sheet) as (panels, legend):
         for axes, cells in panels:
-            legend |= _phase_boxes(axes, cells, budgets)
+            legend.update(_phase_boxes(axes, cells, budgets))
             axes.set_xlabel("thinking budget t (tokens; ∞: unconstrained)")
             y_label(axes, "tokens per trajectory")
     return target
@@ -79,8 +77,8 @@ def thinking_spent(spent: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFi
     largest = pl.col("solution_budget").max().over("benchmark", "model")
     data = data.filter(pl.col("solution_budget").eq_missing(largest))
     ladder = ladder_of(data)
-    legend: dict[str, Any] = {}
-    with model_panels(_by_responses(data), target, sheet, legend) as panels:
+    data = _by_responses(data)
+    with panels_of(data, target, data, sheet) as (panels, legend):
         for axes, cells in panels:
             x = cells.select(place_on(ladder)).to_series().to_numpy()
             height = 0 * x
@@ -118,7 +116,7 @@ def sufficient_budgets(spent: pl.DataFrame, sheet: Sheet) -> ReportFigure | None
     ladder = ladder_of(spent)
     columns = ["solved_within", "solved_within_low", "solved_within_high", "num_problems"]
     data = spent.select("model", "benchmark", "strategy", "solution_budget", "think_budget", "responses", *columns)
-    with benchmark_panels(data, target, _by_responses(data)) as panels:
+    with panels_of(data, target, _by_responses(data)) as (panels, _):
         for axes, part in panels:
             for line in lines_of(part.sort("think_budget", nulls_last=True), sheet):
                 x = line.cells.select(place_on(ladder)).to_series()
