@@ -28,7 +28,8 @@ from reports.advice import main_model, more_tokens_hurt, production
 from reports.brief import brief, guesses, settings
 from reports.claims import evaluate_claims, pairs_to_compare
 from reports.content import ReportContent, ReportSources, ReportTable, Verdict
-from reports.figures import Sheet, accuracy, differences, model_colours, strategy_styles, tokens, training
+from reports.figures import Sheet, accuracy, differences, tokens, training
+from reports.figures.styles import model_colours, strategy_styles
 from reports.page import write_page
 from reports.published import published
 from reports.rendering import render_markdown

@@ -7,7 +7,7 @@ matplotlib's version only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -19,10 +19,9 @@ import polars as pl
 from elastic_core.escaping import write_csv
 from elastic_core.files import replacing
 from elastic_core.statistics.estimates import FREE
-from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
-from reports.colours import tinted
 from reports.content import ReportFigure
-from reports.summary import BASE, TRAINED, partial
+from reports.figures.styles import STYLES, Style, tinted
+from reports.summary import partial
 from reports.wording import limit, plain, sampled
 
 if TYPE_CHECKING:
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
 
 Colour = str | tuple[float, float, float]
 
-COLOURS = {BASE: "C0", TRAINED: "C1"}
-NUM_COLOURS = 10
-"""In the style file."""
 INK = "#333333"
 
 BAND = "Bands and bars: 95 % intervals, clustered by problem (Clopper-Pearson at the effective sample size)."
@@ -52,29 +48,6 @@ MAX_MODELS = 3
 PARTIAL = "Hollow marks: cells with fewer trajectories than the fullest cell of their benchmark."
 
 
-class Style(NamedTuple):
-    """How a strategy is drawn: its line, its marker and that one's size beside the others', and how far the model's
-    colour is mixed with white, as far as it stays visible (`tinted`), so that lines of one model differ."""
-
-    line: str
-    marker: str
-    white: float = 0.0
-    size: float = 1.0
-
-
-STYLES = {
-    "separate": Style("-", "o"),
-    "budget_forcing": Style("--", "s", 0.25),
-    "vanilla": Style(":", "^", 0.45),
-    REASONFLUX_ZERO: Style("-.", "D", 0.15),
-    FREE: Style("-", "*", size=2.2),
-}
-_OTHER_LINES, _OTHER_MARKERS = (
-    ("-.", "--", ":", "-"),
-    ("P", "X", "v", "p", "h", "<", ">", "d", "H", "8", "1", "2", "3", "4"),
-)
-
-
 class Sheet(NamedTuple):
     """What every figure of a report is drawn with: where to, each model's colour (`model_colours`), and each strategy's
     style (`strategy_styles`)."""
@@ -82,23 +55,6 @@ class Sheet(NamedTuple):
     directory: Path
     colours: dict[str, str]
     styles: dict[str, Style] = STYLES
-
-
-def model_colours(models: Iterable[str]) -> dict[str, str]:
-    """The colour of each model of a report: fixed for base and trained, then by place among the others."""
-    others = sorted(set(models) - COLOURS.keys())
-    rest = NUM_COLOURS - len(COLOURS)
-    return COLOURS | {model: f"C{len(COLOURS) + i % rest}" for i, model in enumerate(others)}
-
-
-def strategy_styles(strategies: Iterable[str]) -> dict[str, Style]:
-    """The style of each strategy of a report: its own for `STYLES`, then by place among the others. None shares its
-    mark with another, as long as there are marks."""
-    others = enumerate(sorted(set(strategies) - STYLES.keys()))
-    return STYLES | {
-        name: Style(_OTHER_LINES[i % len(_OTHER_LINES)], _OTHER_MARKERS[i % len(_OTHER_MARKERS)], 0.1 * (i % 5))
-        for i, name in others
-    }
 
 
 def figure_files(sheet: Sheet, name: str, title: str, caption: str) -> ReportFigure:

@@ -120,22 +120,14 @@ def _data(trainings: Mapping[str, Training]) -> pl.DataFrame:
     """Columns: panel, series, model, seed (null: there is one), name, step, value; in the order of SERIES."""
     schema = {"panel": pl.String, "series": pl.String, "model": pl.String, "seed": pl.Int64, "name": pl.String}
     parts = [pl.DataFrame(schema=schema | {"step": pl.Int64, "value": pl.Float64})]
-    for series in SERIES:
+    for panel, metric, series in SERIES:
         for called, training in trainings.items():
             if training.metrics is None:
                 continue
             model, seed = without_seed(called)
-            known = [name for name in training.metrics["name"].unique().sort() if series.metric.fullmatch(name)]
+            known = [name for name in training.metrics["name"].unique() if metric.fullmatch(name)]
+            texts = {"panel": pl.lit(panel), "series": pl.lit(series), "model": pl.lit(model)}
             found = training.metrics.filter(pl.col("name").is_in(known)).sort("name", "step")
-            parts.append(
-                found.select(
-                    panel=pl.lit(series.panel),
-                    series=pl.lit(series.series),
-                    model=pl.lit(model),
-                    seed=pl.lit(seed, pl.Int64),
-                    name="name",
-                    step=pl.col("step").cast(pl.Int64),
-                    value="value",
-                )
-            )
+            step = pl.col("step").cast(pl.Int64)
+            parts.append(found.select(**texts, seed=pl.lit(seed, pl.Int64), name="name", step=step, value="value"))
     return pl.concat(parts)

@@ -24,9 +24,8 @@ from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.statistics.cost import TOKENS, cell_costs, with_work
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 from reports.chart import HEIGHT, WIDTH, Chart, main_chart
-from reports.colours import LEAST_CONTRAST, WHITE, contrast, parse, tinted
 from reports.content import Claim, ReportContent, ReportFigure, ReportSources, ReportTable, Setting, Verdict
-from reports.figures import NUM_COLOURS, STYLES, model_colours
+from reports.figures.styles import LEAST_CONTRAST, NUM_COLOURS, STYLES, WHITE, contrast, model_colours, tinted
 from reports.page import write_page
 from reports.payload import WORDING, Payload, build_payload, draw_problems, reference_answer
 from reports.summary import cell_problems, summarize
@@ -319,4 +318,4 @@ def test_every_colour_of_the_page_is_seen_in_both_modes() -> None:
     assert [len(mode) for mode in modes] == [NUM_COLOURS, NUM_COLOURS] and len(grounds) == 2
     for mode, ground in zip(modes, grounds, strict=True):
         for colour in mode:
-            assert contrast(parse(colour), parse(ground)) >= LEAST_CONTRAST
+            assert contrast(to_rgb(colour), to_rgb(ground)) >= LEAST_CONTRAST
