@@ -93,20 +93,12 @@ def swap_ablation(summary: pl.DataFrame, published: pl.DataFrame) -> ReportTable
     if not pairs:
         return None
     involved = {name for pair in pairs for name in (pair, *pair.split(SWAP))}
-    frame = shown_cells(summary.filter(pl.col("model").is_in(involved), strategy="separate"))
-    frame, caption = _beside(
-        frame,
-        published.filter(pl.col("place") == SWAPS),
-        "Separate budgeting: one model thinks, the other goes on from its thought and solves.",
-    )
+    cells = shown_cells(summary.filter(pl.col("model").is_in(involved), strategy=SEPARATE))
+    caption = "Separate budgeting: one model thinks, the other goes on from its thought and solves."
+    frame, caption = _beside(cells, published.filter(place=SWAPS), caption)
     roles = pl.col("model").str.split(SWAP)
-    frame = frame.select(
-        "benchmark",
-        "budget",
-        roles.list.first().alias("thinks"),
-        roles.list.last().alias("solves"),
-        pl.exclude("benchmark", "budget", "model"),
-    )
+    thinks, solves = roles.list.first().alias("thinks"), roles.list.last().alias("solves")
+    frame = frame.select("benchmark", "budget", thinks, solves, pl.exclude("benchmark", "budget", "model"))
     return ReportTable("swap_ablation", "Who thinks, who solves", caption, frame.sort("benchmark", maintain_order=True))
 
 
@@ -130,20 +122,15 @@ def trainings_side_by_side(
 ) -> ReportTable | None:
     """What each training led to, under separate budgeting: other budgets (Figure 6), iterative training (Table 3). None
     without a measured training."""
-    under = {model: training.shown for model, training in trainings.items()}
-    base = {model: training.base for model, training in trainings.items() if training.base is not None}
-    cells = shown_cells(summary.filter(pl.col("model").is_in(list(trainings)), strategy="separate"))
+    cells = shown_cells(summary.filter(pl.col("model").is_in(list(trainings)), strategy=SEPARATE))
     if cells.is_empty():
         return None
     caption = "Separate budgeting. A training that begins with the model of another one is iterative training."
-    lines, caption = _beside(cells, published.filter(pl.col("place") == ITERATIVE), caption)
-    frame = lines.select(
-        "benchmark",
-        "model",
-        pl.col("model").replace_strict(under, default=None, return_dtype=pl.String).alias("trained under"),
-        pl.col("model").replace_strict(base, default=None, return_dtype=pl.String).alias("from"),
-        pl.exclude("benchmark", "model"),
-    )
+    lines, caption = _beside(cells, published.filter(place=ITERATIVE), caption)
+    known = [(model, training.shown, training.base) for model, training in trainings.items()]
+    schema = dict.fromkeys(("model", "trained under", "from"), pl.String)
+    frame = lines.join(pl.DataFrame(known, schema, orient="row"), on="model", how="left", maintain_order="left")
+    frame = frame.select("benchmark", *schema, pl.exclude("benchmark", *schema))
     return ReportTable("trainings", "What each training led to", caption, frame)
 
 
@@ -152,33 +139,28 @@ def variance(rows: pl.DataFrame, base: str) -> ReportTable | None:
     there is no such model. None without cells that can be told apart so."""
     cells = rows.filter(pl.col("think_budget").is_not_null(), strategy=SEPARATE)
     of_base = cells.filter(model=base)
-    name = "accuracy (%)" if of_base.is_empty() else f"gain over {base}"
+    name, place = "accuracy (%)" if of_base.is_empty() else f"gain over {base}", ["benchmark", "model"]
     lines = []
-    for (benchmark, model), ours in (
-        cells.sort("benchmark", "model").partition_by(["benchmark", "model"], as_dict=True).items()
-    ):
+    for (benchmark, model), ours in cells.sort(place).partition_by(place, as_dict=True).items():
         theirs = None if of_base.is_empty() else of_base.filter(benchmark=benchmark)
         found = None if theirs is not None and model == base else variance_split(ours, theirs)
         if found is None:
             continue
         twice = {"seeds": found.twice_seeds, "problems": found.twice_problems, "samples": found.twice_samples}
         narrowed = {kind: value for kind, value in twice.items() if value is not None}
+        counts = found.estimate.num_problems, found.num_samples, found.num_seeds
         lines.append(
             {
                 "benchmark": benchmark,
                 "model": model,
-                name: found.estimate.mean,
-                name + LOW: found.estimate.low,
-                name + HIGH: found.estimate.high,
+                **dict(zip((name, name + LOW, name + HIGH), found.estimate[:3], strict=True)),
                 "±": found.half_width,
                 "of seeds (%)": found.seeds,
                 "of problems (%)": found.problems,
                 "of samples (%)": found.samples,
                 **{f"± with twice the {kind}": value for kind, value in twice.items()},
                 "narrows most": f"more {min(narrowed, key=lambda kind: narrowed[kind])}",
-                "problems × samples × seeds": " × ".join(
-                    map(str, (found.estimate.num_problems, found.num_samples, found.num_seeds))
-                ),
+                "problems × samples × seeds": " × ".join(map(str, counts)),
             }
         )
     if not lines:
