@@ -9,13 +9,13 @@ from typing import Any
 from prefect import flow
 
 from elastic_core.errors import UserError
-from elastic_core.ray_cluster import kept_cluster
 from elastic_core.sweep.grid import seed_name
+from elastic_core.system.ray_cluster import kept_cluster
 from flows.data import prepare_data
-from flows.inputs import Inputs
 from flows.report import report
-from flows.run import FlowRun
-from flows.settings import Variant
+from flows.runtime.inputs import Inputs
+from flows.runtime.run import FlowRun
+from flows.runtime.settings import Variant
 from flows.sweep import sweep
 from flows.train import train, warm_start
 

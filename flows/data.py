@@ -7,10 +7,10 @@ from typing import Any
 
 from prefect import flow
 
-from flows.data_inputs import DataInputs
-from flows.run import FlowRun
+from flows.runtime.data_inputs import DataInputs
+from flows.runtime.run import FlowRun
 from tasks.data import build_data, fetch_data
-from tasks.stage import SOURCES
+from tasks.records.stage_directory import SOURCES
 
 
 @flow(name="prepare-data", flow_run_name="{preset} prepare-data")

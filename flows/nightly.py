@@ -11,20 +11,20 @@ import polars as pl
 from prefect import flow, get_run_logger, runtime
 
 from elastic_core.budget import Budget
-from elastic_core.fingerprint import hash_value
 from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.sweep.grid import checkpoint_names
+from elastic_core.system.fingerprint import hash_value
 from flows.data import build_if_missing
-from flows.inputs import Inputs
-from flows.run import FlowRun
-from flows.settings import TRAINED, Settings
+from flows.runtime.inputs import Inputs
+from flows.runtime.run import FlowRun
+from flows.runtime.settings import TRAINED, Settings
 from flows.sweep import measure_grid, measured_cells
 from flows.train import warm_start
 from reports.summary import cell_problems, headline, summarize_problems
 from reports.wording import plain
-from tasks.stage import TABLE
-from tasks.terminal import TOLD
-from tasks.tracking import Point, Tracker
+from tasks.records.mlflow_tracker import Point, Tracker
+from tasks.records.stage_directory import TABLE
+from tasks.records.terminal import TOLD
 
 NEWEST = "newest"
 """What the sweep calls the newest registered model."""

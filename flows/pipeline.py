@@ -7,11 +7,11 @@ from typing import Any
 
 from prefect import flow
 
-from elastic_core.ray_cluster import kept_cluster
+from elastic_core.system.ray_cluster import kept_cluster
 from flows.data import prepare_data
-from flows.inputs import Inputs
 from flows.report import report
-from flows.run import FlowRun
+from flows.runtime.inputs import Inputs
+from flows.runtime.run import FlowRun
 from flows.sweep import sweep
 from flows.train import require_chat_template, train, warm_start
 

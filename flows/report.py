@@ -7,15 +7,15 @@ from typing import Any
 
 from prefect import flow, get_run_logger
 
-from elastic_core.codeforces.rating import split_id
 from elastic_core.data.problems import read_problems
 from elastic_core.errors import UserError
-from elastic_core.fingerprint import hash_files
-from flows.inputs import Inputs
-from flows.run import FlowRun
+from elastic_core.rewards.codeforces.rating import split_id
+from elastic_core.system.fingerprint import hash_files
+from flows.runtime.inputs import Inputs
+from flows.runtime.run import FlowRun
 from reports.codeforces import BENCHMARK
+from tasks.records.stage_directory import PAGE, STANDINGS
 from tasks.report import fetch_standings, write_report
-from tasks.stage import PAGE, STANDINGS
 
 
 @flow(name="report", flow_run_name="{preset} report")

@@ -10,15 +10,15 @@ from prefect import flow
 
 from elastic_core.statistics.seeds import seeds_as_one
 from elastic_core.sweep.table import SweepTable
+from flows.commands.export import write_cards
 from flows.data import build_if_missing
-from flows.export import write_cards
-from flows.inputs import Inputs
-from flows.run import FlowRun
+from flows.runtime.inputs import Inputs
+from flows.runtime.run import FlowRun
 from reports.comparison import render_comparison
 from reports.summary import report_rows
-from tasks.stage import TABLE
+from tasks.records.stage_directory import TABLE
+from tasks.records.terminal import print_result
 from tasks.sweep import measure
-from tasks.terminal import print_result
 
 
 @flow(name="sweep", flow_run_name="{preset} sweep")

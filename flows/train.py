@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from prefect import flow
 
-from elastic_core import model_files
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
+from elastic_core.models import files as model_files
 from elastic_core.training.grpo.config import compose
 from elastic_core.training.sft import compose_config
 from flows.data import build_if_missing
-from flows.inputs import Inputs
-from flows.run import FlowRun
-from flows.settings import Settings
-from tasks.stage import MODEL
+from flows.runtime.inputs import Inputs
+from flows.runtime.run import FlowRun
+from flows.runtime.settings import Settings
+from tasks.records.stage_directory import MODEL
 from tasks.train import train_policy
 from tasks.warm_start import Imitation, fine_tune
 

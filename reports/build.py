@@ -11,8 +11,6 @@ from typing import Any
 import polars as pl
 
 from elastic_core.errors import UserError
-from elastic_core.escaping import write_csv
-from elastic_core.files import replacing, write_text
 from elastic_core.statistics.accuracy import paired_differences
 from elastic_core.statistics.advice import advised_budgets, budget_advice, choose_budgets
 from elastic_core.statistics.budgets import anytime_accuracy, anytime_differences, falls, marginal_accuracy
@@ -24,6 +22,8 @@ from elastic_core.statistics.seeds import seeds_as_one
 from elastic_core.statistics.thinking import thinking_spent
 from elastic_core.sweep.grid import without_seed
 from elastic_core.sweep.sound import check_rows, whole_samples
+from elastic_core.system.escaping import write_csv
+from elastic_core.system.files import replacing, write_text
 from reports.advice import main_model, more_tokens_hurt, production
 from reports.brief import brief, guesses, settings
 from reports.claims import evaluate_claims, pairs_to_compare

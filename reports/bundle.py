@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic_core.errors import UserError
-from elastic_core.files import write_text
+from elastic_core.system.files import write_text
 from reports.build import build_report
 from reports.content import ReportContent, ReportSources
 from reports.exchange import file_name, write_records

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.codeforces.rating import (
+from elastic_core.rewards.codeforces.rating import (
     MIN_PARTICIPANTS,
     SAMPLE_TESTS_NOTE,
     CodeforcesRating,
@@ -16,7 +16,7 @@ from elastic_core.codeforces.rating import (
     rating,
     split_id,
 )
-from elastic_core.escaping import escaped
+from elastic_core.system.escaping import escaped
 from elastic_core.trajectory import CELL, SCHEMA
 from reports.published import sources, stated_budget
 from reports.wording import with_bounds

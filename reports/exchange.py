@@ -16,7 +16,7 @@ from uuid import NAMESPACE_URL, uuid5
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.files import write_text
+from elastic_core.system.files import write_text
 from elastic_core.trajectory import BUDGET
 from reports.content import ReportSources
 from reports.wording import one_line

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import polars as pl
 
-from elastic_core.files import write_text
+from elastic_core.system.files import write_text
 from elastic_core.trajectory import BUDGET
 from reports.brief import command, told
 from reports.chart import CAPTION, DRAWING, main_chart

@@ -22,7 +22,7 @@ import orjson
 import polars as pl
 
 from elastic_core.data.problems import Problem
-from elastic_core.markers import FINAL_ANSWER_AFTER, FINAL_ANSWER_BEFORE
+from elastic_core.models.special_tokens import FINAL_ANSWER_AFTER, FINAL_ANSWER_BEFORE
 from elastic_core.rewards.grade import GradeStatus
 from elastic_core.statistics.estimates import sampled_tokens
 from elastic_core.sweep.grid import problem_digest

@@ -36,7 +36,6 @@ import polars as pl
 import polars.selectors as cs
 
 from elastic_core.budget import Budget
-from elastic_core.files import write_text
 from elastic_core.statistics.accuracy import (
     maj_at_k_values,
     mean_rate,
@@ -57,6 +56,7 @@ from elastic_core.statistics.estimates import (
     seed_columns,
 )
 from elastic_core.statistics.seeds import by_seed, seed_keys
+from elastic_core.system.files import write_text
 from elastic_core.trajectory import BUDGET, CELL, KEY, SCHEMA
 from reports.content import Training
 from reports.wording import ordered

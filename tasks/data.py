@@ -14,9 +14,9 @@ from elastic_core.data.build import DataBuild, build
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import fetch
 from elastic_core.data.problems import MANIFEST, Manifest
-from tasks.artifacts import progress
-from tasks.stage import BUILT, Stage, worth_retrying
-from tasks.tracking import Tracker, flatten
+from tasks.records.mlflow_tracker import Tracker, flatten
+from tasks.records.prefect_artifacts import progress
+from tasks.records.stage_directory import BUILT, Stage, worth_retrying
 
 
 @task(name="fetch-data", cache_policy=NO_CACHE)

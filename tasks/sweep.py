@@ -20,7 +20,6 @@ from elastic_core.engines.http_server import ServerLost
 from elastic_core.engines.latency import ROUNDS, Latency
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
-from elastic_core.ray_cluster import RayCluster, connected, running_cluster
 from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.strategies import Sampling
 from elastic_core.strategies.reasonflux_zero import Templates
@@ -30,15 +29,16 @@ from elastic_core.sweep.models import SweepModel, sweep_models
 from elastic_core.sweep.plan import SweepPlan, known_lengths, longest_first, plan_sweep
 from elastic_core.sweep.stopping import next_samples, projection, widest
 from elastic_core.sweep.table import SweepTable, Throughput, bytes_per_token
+from elastic_core.system.ray_cluster import RayCluster, connected, running_cluster
 from elastic_core.trajectory import KEY
 from reports.summary import cell_problems, report_rows, summarize_problems
 from reports.verdict import readable, unreadable
-from tasks.artifacts import Progress, progress
-from tasks.cells import record_cells
-from tasks.stage import Stage, seconds_to_queue, worth_retrying
-from tasks.sweep_table import sweep_table
-from tasks.terminal import TOLD
-from tasks.tracking import Tracker, flatten
+from tasks.records.mlflow_cells import record_cells
+from tasks.records.mlflow_tracker import Tracker, flatten
+from tasks.records.prefect_artifacts import Progress, progress
+from tasks.records.stage_directory import Stage, seconds_to_queue, worth_retrying
+from tasks.records.sweep_table import sweep_table
+from tasks.records.terminal import TOLD
 
 if TYPE_CHECKING:
     from elastic_core.engines.ray_engine import RayEngine

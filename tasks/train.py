@@ -13,9 +13,9 @@ from prefect.logging.handlers import APILogHandler
 
 from elastic_core.data.problems import MANIFEST
 from elastic_core.errors import UserError
-from elastic_core.files import LockHeld, exclusive, replacing
-from elastic_core.model_files import licence
-from elastic_core.ray_cluster import RayCluster, running_cluster
+from elastic_core.models.files import licence
+from elastic_core.system.files import LockHeld, exclusive, replacing
+from elastic_core.system.ray_cluster import RayCluster, running_cluster
 from elastic_core.training import model_card
 from elastic_core.training.checkpoints import (
     best_checkpoint,
@@ -29,9 +29,9 @@ from elastic_core.training.checkpoints import (
 )
 from elastic_core.training.grpo.parameters import RESOURCES, GrpoParameters
 from elastic_core.training.grpo.step_metrics import WARNING, check_metrics
-from tasks.artifacts import link_run, progress
-from tasks.stage import BEST, METRICS, MODEL, Stage, seconds_to_queue, worth_retrying
-from tasks.tracking import Tracker, flatten
+from tasks.records.mlflow_tracker import Tracker, flatten
+from tasks.records.prefect_artifacts import link_run, progress
+from tasks.records.stage_directory import BEST, METRICS, MODEL, Stage, seconds_to_queue, worth_retrying
 
 
 @task(name="train", retries=1, retry_delay_seconds=5, retry_condition_fn=worth_retrying)

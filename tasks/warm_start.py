@@ -16,18 +16,18 @@ from typing import Any
 from prefect import get_run_logger, task
 
 from elastic_core.miniature.warm_start import BASE, prepare
-from elastic_core.model_files import num_threads
-from elastic_core.network import HOST, ON_LOOPBACK
-from elastic_core.processes import end_with_parent
+from elastic_core.models.files import num_threads
 from elastic_core.reasonflux.chat_templates import fitting_template
 from elastic_core.reasonflux.sft import RowsReport, unused_fields, write_rows
-from elastic_core.retry import ProcessLost
+from elastic_core.system.network import HOST, ON_LOOPBACK
+from elastic_core.system.processes import end_with_parent
+from elastic_core.system.retry import ProcessLost
 from elastic_core.training.launch import FINISHED_STEP
 from elastic_core.training.sft import is_finished
 from elastic_core.training.sft_parameters import SftParameters, WarmStart
-from tasks.artifacts import progress
-from tasks.stage import MODEL, Stage, worth_retrying
-from tasks.tracking import Tracker, flatten
+from tasks.records.mlflow_tracker import Tracker, flatten
+from tasks.records.prefect_artifacts import progress
+from tasks.records.stage_directory import MODEL, Stage, worth_retrying
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Launch:
     threads: int = 1
 
     def command(self, config: Path) -> list[str]:
-        several = ["-m", "elastic_core.private_stores", "--standalone", f"--local-addr={HOST}"]
+        several = ["-m", "elastic_core.system.private_stores", "--standalone", f"--local-addr={HOST}"]
         several += ["--nproc-per-node", str(self.num_processes)]
         launcher = several if self.num_processes > 1 else []
         return [sys.executable, "-u", *launcher, "-m", "elastic_core.training.sft", str(config)]

@@ -10,7 +10,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest.mock import patch
 
-from flows.cli import command
+from flows.commands.cli import command
 
 ELASTIC = str(Path(sys.executable).with_name("elastic"))
 

@@ -13,8 +13,8 @@ import httpx
 import psutil
 import pytest
 
-from elastic_core.network import free_ports
-from flows.environment import read_variables
+from elastic_core.system.network import free_ports
+from flows.runtime.environment import read_variables
 from tests.elastic_command import ELASTIC
 
 FLOW = """
@@ -86,7 +86,7 @@ class Services(NamedTuple):
     def worker(self) -> psutil.Process | None:
         for each in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):  # It may end while it is looked at.
-                if "flows.services.worker" in each.cmdline():
+                if "flows.commands.services.worker" in each.cmdline():
                     return each
         return None
 

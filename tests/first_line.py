@@ -24,7 +24,7 @@ class FirstLine(io.RawIOBase):
         os._exit(0)
 
 sys.stdout = sys.stderr = io.TextIOWrapper(io.BufferedWriter(FirstLine()), line_buffering=True)
-from flows.cli import main
+from flows.commands.cli import main
 main()
 """
 

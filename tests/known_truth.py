@@ -16,12 +16,12 @@ import polars as pl
 from elastic_core.budget import parse_grid
 from elastic_core.data.problems import VERL_SCHEMA
 from elastic_core.errors import UserError
-from elastic_core.fingerprint import hash_files
 from elastic_core.statistics.advice import MARGIN, budget_advice, choose_budgets
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.sound import check_rows, whole_samples
 from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.system.fingerprint import hash_files
 from elastic_core.trajectory import KEY, SCHEMA
 from reports.advice import main_model
 from reports.brief import brief, guesses, settings

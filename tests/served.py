@@ -18,9 +18,9 @@ import httpx
 import psutil
 
 import elastic_core.miniature
-from elastic_core.fingerprint import model_fingerprint
-from elastic_core.network import free_ports
 from elastic_core.serving.levels import LEVELS, Level, Levels
+from elastic_core.system.fingerprint import model_fingerprint
+from elastic_core.system.network import free_ports
 
 BASE = Path(elastic_core.miniature.__file__).parent / "base"
 BUDGETS = {"minimal": (4, 6), "low": (16, 8), "medium": (48, 12), "high": (160, 24)}
@@ -86,7 +86,7 @@ def running(
 def elastic_serve(model: Path, log: Path, *arguments: str) -> Iterator[tuple[str, psutil.Popen]]:
     """Its address, up to /v1, and its process."""
     (port,) = free_ports(1)
-    command = [sys.executable, "-m", "flows.cli", "serve", "--model", str(model), "--port", str(port), *arguments]
+    command = [sys.executable, "-m", "flows.commands", "serve", "--model", str(model), "--port", str(port), *arguments]
     with running(command, port, log) as process:
         yield f"http://127.0.0.1:{port}", process
 

@@ -15,7 +15,7 @@ import numpy as np
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo
-from elastic_core.markers import Markers
+from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.sweep.executor import SweepResult, run_sweep
 from elastic_core.sweep.models import Prompts

@@ -11,9 +11,9 @@ import polars as pl
 from elastic_core.budget import parse_grid
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import Engine
-from elastic_core.markers import load_markers
 from elastic_core.miniature.problems import generate
 from elastic_core.miniature.warm_start import BASE
+from elastic_core.models.special_tokens import load_markers
 from elastic_core.strategies import Sampling
 from elastic_core.sweep.executor import SweepResult, run_sweep
 from elastic_core.sweep.grid import Cell, build_cells

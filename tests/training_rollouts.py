@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 import elastic_core.miniature
-from elastic_core.markers import load_markers
+from elastic_core.models.special_tokens import load_markers
 from elastic_core.training.grpo.agent_loop import RolloutWorker
 
 BASE = Path(elastic_core.miniature.__file__).parent / "base"

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 
 from elastic_core.miniature.warm_start import BASE
-from elastic_core.network import HOST
-from elastic_core.processes import end_with_parent
-from elastic_core.retry import wait_until
+from elastic_core.system.network import HOST
+from elastic_core.system.processes import end_with_parent
+from elastic_core.system.retry import wait_until
 
 MODEL = "miniature"
 _START_SECONDS = 240

@@ -36,8 +36,8 @@ from elastic_core.data.miniature import MiniatureParameters, generate
 from elastic_core.data.problems import MANIFEST, Counts, DatasetRecord, Manifest, OverlapRecord, SourceRecord
 from elastic_core.data.prompts import TEMPLATES, prompt_lengths, summarize_lengths
 from elastic_core.errors import UserError
-from elastic_core.files import LockHeld, exclusive, replacing, write_text
-from elastic_core.fingerprint import hash_files, hash_value, source_fingerprint, tokenizer_fingerprint
+from elastic_core.system.files import LockHeld, exclusive, replacing, write_text
+from elastic_core.system.fingerprint import hash_files, hash_value, source_fingerprint, tokenizer_fingerprint
 
 CLEAN = "clean"
 STORE = "sets"

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from elastic_core.data.dataset import GitHub, Hub
 from elastic_core.data.pins import Pin
 from elastic_core.errors import UserError
-from elastic_core.network import DownloadError, TooLarge, pieces
-from elastic_core.retry import retrying
+from elastic_core.system.network import DownloadError, TooLarge, pieces
+from elastic_core.system.retry import retrying
 
 if TYPE_CHECKING:
     import httpx

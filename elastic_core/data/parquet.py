@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from elastic_core.data.dataset import BadRow
 from elastic_core.errors import UserError
-from elastic_core.files import replacing
+from elastic_core.system.files import replacing
 
 PIECE_BYTES = 64 << 20
 """Size of a row group in memory. The tests of one problem may be 100 MB, so pieces are bounded in bytes and not in

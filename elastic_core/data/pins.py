@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from elastic_core.data.dataset import GitHub, Hub, Local
 from elastic_core.errors import UserError
-from elastic_core.files import write_text
+from elastic_core.system.files import write_text
 
 
 @dataclass(frozen=True)

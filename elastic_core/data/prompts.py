@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 import numpy as np
 import polars as pl
 
-from elastic_core.fingerprint import hash_value
+from elastic_core.system.fingerprint import hash_value
 
 _PLACEHOLDER = re.compile(r"\{(question|starter_code)\}")
 CHUNK_PROMPTS = 1024

@@ -16,8 +16,8 @@ from elastic_core.data.dataset import GitHub, Hub, Local, SourceFile
 from elastic_core.data.download import Network
 from elastic_core.data.pins import UNKNOWN, Entry, Pin, PinFile, source_key
 from elastic_core.errors import UserError
-from elastic_core.fingerprint import HashCache
-from elastic_core.network import DownloadError
+from elastic_core.system.fingerprint import HashCache
+from elastic_core.system.network import DownloadError
 
 Stored = GitHub | Hub | Local
 """Sources that files lie at."""

@@ -20,11 +20,11 @@ from elastic_core.data.dataset import CONVERSATIONS, ROW, BadRow, Dataset, Form,
 from elastic_core.data.prompts import TEMPLATES
 from elastic_core.data.readers import column_names, read_batches
 from elastic_core.errors import UserError
-from elastic_core.files import replacing, write_text
-from elastic_core.fingerprint import sha256_file
 from elastic_core.rewards import Answer, grade_many
 from elastic_core.rewards.grade import THINK_END
 from elastic_core.rewards.truth import MathTruth
+from elastic_core.system.files import replacing, write_text
+from elastic_core.system.fingerprint import sha256_file
 
 _FILES = "files"
 """Of the copies, below the records."""

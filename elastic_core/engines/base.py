@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from elastic_core.retry import ProcessLost
 from elastic_core.strategies.base import Completion, Generate, StrategyRun
+from elastic_core.system.retry import ProcessLost
 from elastic_core.trajectory import BudgetExceeded, Trajectory
 
 

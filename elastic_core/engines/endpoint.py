@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from elastic_core.fingerprint import hash_files, hash_value
+from elastic_core.system.fingerprint import hash_files, hash_value
 
 EXAMPLE = "http://host:8000/v1#model"
 CHAT = "openai+"

@@ -14,14 +14,14 @@ from typing import Any
 
 from elastic_core.budget import UNLIMITED, Budget
 from elastic_core.engines.base import RequestFailed
+from elastic_core.engines.budgets.processor import SOLUTION, THINK
 from elastic_core.engines.chat import ChatEngine
 from elastic_core.engines.endpoint import CHAT, Address, Endpoint, Served
 from elastic_core.engines.http_server import HttpServer, look
 from elastic_core.engines.latency import Latency, measure_latency
 from elastic_core.errors import UserError
-from elastic_core.markers import Markers, load_markers
+from elastic_core.models.special_tokens import Markers, load_markers
 from elastic_core.seeds import request_seed
-from elastic_core.serving.law import SOLUTION, THINK
 from elastic_core.serving.responses import KEY
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
 

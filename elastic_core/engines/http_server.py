@@ -24,7 +24,7 @@ import tenacity
 from elastic_core.engines.base import EngineLost, RequestFailed
 from elastic_core.engines.endpoint import CHAT, Address, EndpointParameters, Served, api_key, key_variables
 from elastic_core.errors import UserError
-from elastic_core.retry import as_asked_or_growing
+from elastic_core.system.retry import as_asked_or_growing
 
 _ATTEMPTS = 3
 """How often a request is sent that breaks the server."""
@@ -51,7 +51,7 @@ class ServerLost(EngineLost):
 
 
 class _Response(NamedTuple):
-    """As `elastic_core.retry` reads one."""
+    """As `elastic_core.system.retry` reads one."""
 
     status_code: int
     headers: Mapping[str, str]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from elastic_core.engines.base import Engine
-from elastic_core.engines.turns import Turn, Turns
+from elastic_core.engines.draw_order import Turn, Turns
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
 
 Layer = tuple[Sampling, int]

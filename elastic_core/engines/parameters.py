@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from elastic_core.fingerprint import hash_value
+from elastic_core.system.fingerprint import hash_value
 
 DEFAULT_CPU_CACHE_GIB = 1.0
 _GIB = 2**30

@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from elastic_core.engines.base import EngineLost, RequestFailed
+from elastic_core.engines.budgets.parameters import additional_config
+from elastic_core.engines.budgets.processor import SOLUTION, THINK, Stops, thought_is_closed
+from elastic_core.engines.budgets.runners import installed_runner
 from elastic_core.engines.parameters import EngineParameters, engine_environment
-from elastic_core.markers import load_markers
-from elastic_core.network import HOST
+from elastic_core.models.special_tokens import load_markers
 from elastic_core.seeds import request_seed
-from elastic_core.serving.law import SOLUTION, THINK, Stops, thought_is_closed
-from elastic_core.serving.parameters import additional_config
-from elastic_core.serving.runners import installed_runner
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
+from elastic_core.system.network import HOST
 
 
 class VllmEngine:

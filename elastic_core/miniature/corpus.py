@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from elastic_core.files import replacing
 from elastic_core.miniature import grammar
 from elastic_core.miniature.grammar import GuidedChains, SolutionKind, Style
 from elastic_core.miniature.problems import Problem, draw_problem
@@ -30,6 +29,7 @@ from elastic_core.miniature.tokenizer import (
     pieces_pattern,
     vocabulary,
 )
+from elastic_core.system.files import replacing
 
 STYLES: tuple[Style, ...] = ("verbose", "medium", "concise")
 DERIVABLE = 5

@@ -36,9 +36,9 @@ from pathlib import Path
 from typing import Literal
 
 from elastic_core.budget import Budget
-from elastic_core.markers import chat_prompt, resolve_markers
 from elastic_core.miniature.problems import Problem
 from elastic_core.miniature.tokenizer import BOXED, END_BOXED, EOS, FINAL_ANSWER, NEWLINE, OPERATIONS, build_tokenizer
+from elastic_core.models.special_tokens import chat_prompt, resolve_markers
 from elastic_core.reasonflux.guide import Plan
 from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
 from elastic_core.strategies.base import Completion, Finish, Sampling

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from elastic_core.errors import UserError
-from elastic_core.markers import chat_text
+from elastic_core.models.special_tokens import chat_text
 
 OWN = "own"
 """What this template is called beside those of CHAT_TEMPLATES."""

@@ -23,7 +23,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elastic_core.markers import Markers
+from elastic_core.models.special_tokens import Markers
 from elastic_core.reasonflux.library import Template
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ they say, its own replies too, through its own chat template and tokenizer: both
 
 from __future__ import annotations
 
-from elastic_core.markers import chat_prompt, chat_text
+from elastic_core.models.special_tokens import chat_prompt, chat_text
 from elastic_core.reasonflux.guide import Guide, Ids
 
 _QUESTION = "ELASTIC-QUESTION"

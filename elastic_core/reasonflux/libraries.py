@@ -10,8 +10,8 @@ from filelock import FileLock
 from elastic_core.data.fetch import fetch
 from elastic_core.data.registry import REGISTRY
 from elastic_core.errors import UserError, nearest
-from elastic_core.files import write_text
 from elastic_core.reasonflux.library import MINIATURE_FILE, Template, entry, read_library, stable_id
+from elastic_core.system.files import write_text
 
 PUBLISHED = "reasonflux"
 MINIATURE = "miniature"

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic_core.errors import UserError, first_line
-from elastic_core.files import replacing
-from elastic_core.fingerprint import hash_value, model_fingerprint
 from elastic_core.reasonflux.library import Template
+from elastic_core.system.files import replacing
+from elastic_core.system.fingerprint import hash_value, model_fingerprint
 
 TFIDF = "tfidf"
 EXTRA = "pip install elastic-reasoning[templates]"

@@ -27,10 +27,10 @@ from elastic_core.data.dataset import Dataset, Form, Local, SourceFile, reads
 from elastic_core.data.mapping import reference
 from elastic_core.data.readers import column_names
 from elastic_core.errors import UserError
-from elastic_core.files import replacing, write_text
-from elastic_core.fingerprint import sha256_file
 from elastic_core.reasonflux.chat_templates import ChatTemplate, Template
 from elastic_core.rewards.grade import THINK_END, GradeStatus
+from elastic_core.system.files import replacing, write_text
+from elastic_core.system.fingerprint import sha256_file
 
 FILE_DATASET = "alpaca-file"
 """What a user's own file is called among the data sets of a run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from elastic_core.markers import Markers
+from elastic_core.models.special_tokens import Markers
 from elastic_core.rewards.grade import THINK_END
 from elastic_core.trajectory import ThinkFinish, Trajectory
 

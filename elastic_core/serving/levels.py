@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from elastic_core.budget import Budget
 from elastic_core.errors import UserError
-from elastic_core.files import write_text
-from elastic_core.fingerprint import model_fingerprint
+from elastic_core.system.files import write_text
+from elastic_core.system.fingerprint import model_fingerprint
 
 LEVELS = "budgets.json"
 """File in a model's directory."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from fastapi import HTTPException
 
+from elastic_core.serving.configuration import VARIABLE, Offer
 from elastic_core.serving.counters import count, count_abandoned
-from elastic_core.serving.offer import VARIABLE, Offer
 from elastic_core.serving.requests import Kind, Refused, parse, plan
 from elastic_core.serving.responses import Reply
 

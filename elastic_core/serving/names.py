@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
-from elastic_core.serving.law import SOLUTION, THINK
+from elastic_core.engines.budgets.processor import SOLUTION, THINK
 
 _OURS = ("thinkbudget", "solutionbudget", "reasoningeffort")
 _OTHERS = re.compile(

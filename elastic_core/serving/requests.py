@@ -9,10 +9,10 @@ import orjson
 from pydantic import Field, TypeAdapter, ValidationError
 
 from elastic_core.budget import Budget
+from elastic_core.engines.budgets.processor import DROP_ONE, ROOM, SOLUTION, THINK, read_budget
 from elastic_core.errors import kind_of, nearest
-from elastic_core.serving.law import DROP_ONE, ROOM, SOLUTION, THINK, read_budget
+from elastic_core.serving.configuration import Offer
 from elastic_core.serving.names import unread_budget
-from elastic_core.serving.offer import Offer
 
 Kind = Literal["chat", "completions"]
 UNLIMITED_BUDGET = Budget(None, None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elastic_core.budget import Budget
-from elastic_core.serving.law import Stops, thought_is_closed
+from elastic_core.engines.budgets.processor import Stops, thought_is_closed
 from elastic_core.serving.requests import Plan
 
 KEY = "elastic"

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from elastic_core.engines.budgets.parameters import additional_config
+from elastic_core.engines.budgets.processor import Stops
+from elastic_core.engines.budgets.runners import installed_runner
 from elastic_core.engines.parameters import EngineParameters, engine_environment
-from elastic_core.serving.law import Stops
-from elastic_core.serving.offer import VARIABLE, Offer
-from elastic_core.serving.parameters import additional_config
-from elastic_core.serving.runners import installed_runner
+from elastic_core.serving.configuration import VARIABLE, Offer
 from elastic_core.strategies.base import Sampling
 
 MIDDLEWARE = "elastic_core.serving.middleware.Budgets"
@@ -83,7 +83,7 @@ def _flags(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def _main(program: str, *arguments: str) -> None:
-    from elastic_core.vllm_alias import AliasFinder
+    from elastic_core.engines.vllm_alias import AliasFinder
 
     sys.meta_path.append(AliasFinder())
     import uvicorn

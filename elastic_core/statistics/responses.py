@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import polars as pl
 
-from elastic_core.markers import FINAL_ANSWER_AFTER
+from elastic_core.models.special_tokens import FINAL_ANSWER_AFTER
 from elastic_core.statistics.accuracy import avg_at_k
 from elastic_core.statistics.estimates import forced_close
 from elastic_core.statistics.seeds import in_every_seed

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from elastic_core.budget import Budget
-from elastic_core.markers import Markers
+from elastic_core.models.special_tokens import Markers
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 
 

@@ -5,7 +5,7 @@ exhausted thinking is closed with a phrase that asks for the final answer, and t
 from collections.abc import Generator
 
 from elastic_core.budget import Budget
-from elastic_core.markers import Markers
+from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies.base import (
     Completion,
     Draft,

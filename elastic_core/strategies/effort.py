@@ -4,7 +4,7 @@ and nothing says how many tokens that is but its usage."""
 from __future__ import annotations
 
 from elastic_core.budget import Budget
-from elastic_core.markers import Markers
+from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies.base import Sampling, Strategy, StrategyRun
 
 EFFORT = "effort"

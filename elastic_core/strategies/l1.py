@@ -2,7 +2,7 @@
 n = t + s tokens, and nothing but a generous cap enforces it. How well a model obeys is the signed length error."""
 
 from elastic_core.budget import Budget
-from elastic_core.markers import Markers
+from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies.base import Draft, Sampling, Strategy, StrategyRun
 from elastic_core.strategies.single_pass import single_pass
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from elastic_core.budget import Budget
-from elastic_core.fingerprint import hash_value
-from elastic_core.markers import Markers, chat_prompt
+from elastic_core.models.special_tokens import Markers, chat_prompt
 from elastic_core.reasonflux.guide import MAX_STEPS, Guide, load_script
 from elastic_core.reasonflux.interpreter import Interpreter, question_of
 from elastic_core.reasonflux.library import Template
 from elastic_core.strategies.base import Completion, Draft, Finish, Generate, Sampling, Strategy, StrategyRun, solve
+from elastic_core.system.fingerprint import hash_value
 from elastic_core.trajectory import NAVIGATOR, TRANSLATED, ThinkFinish
 
 if TYPE_CHECKING:

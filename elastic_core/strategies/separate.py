@@ -1,7 +1,7 @@
 """Separate budgeting (Elastic Reasoning, section 3.2): thinking gets t tokens, the solution its own s."""
 
 from elastic_core.budget import Budget
-from elastic_core.markers import Markers
+from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies.base import Draft, Generate, Sampling, Strategy, StrategyRun, solve, think
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 

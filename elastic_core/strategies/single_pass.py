@@ -2,7 +2,7 @@
 wherever it stands; unconstrained goes on to the context's end, the reference that every curve tends to."""
 
 from elastic_core.budget import Budget
-from elastic_core.markers import Markers
+from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies.base import Draft, Generate, Sampling, Strategy, StrategyRun
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 

@@ -1,7 +1,7 @@
 """Runs what a sweep still misses: samples at their own pace, the cells of each side by side, rows to disk as they come.
 
-A sample's rows are the same however its cells interleave (`elastic_core.engines.turns`), and they are stored in the
-order of its cells: what a killed run leaves is what one cell after the other would have left.
+A sample's rows are the same however its cells interleave (`elastic_core.engines.draw_order`), and they are stored in
+the order of its cells: what a killed run leaves is what one cell after the other would have left.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from elastic_core.engines.base import Engine, Limited, RequestFailed, drive
+from elastic_core.engines.draw_order import Prefix, Turn, run_in_turns
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
-from elastic_core.engines.turns import Prefix, Turn, run_in_turns
 from elastic_core.strategies import Completion, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell, checkpoints
-from elastic_core.sweep.lanes import Lanes, Place, Replica
 from elastic_core.sweep.models import Prompts, Questions
 from elastic_core.sweep.plan import SweepPlan, Work
 from elastic_core.sweep.resume import StoredRows, learn
 from elastic_core.sweep.rows import Rows, Sample
+from elastic_core.sweep.scheduler import Lanes, Place, Replica
 from elastic_core.sweep.table import Table
 from elastic_core.trajectory import Trajectory
 

@@ -13,7 +13,7 @@ from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.problems import Problem
 from elastic_core.engines.endpoint import Endpoint
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.markers import Markers, chat_prompt, load_markers
+from elastic_core.models.special_tokens import Markers, chat_prompt, load_markers
 from elastic_core.strategies import STRATEGIES, Strategy
 from elastic_core.strategies.chat import CHAT_STRATEGIES
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, Templates

@@ -16,7 +16,7 @@ from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import Engine, Limited, drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
-from elastic_core.markers import Markers
+from elastic_core.models.special_tokens import Markers
 from elastic_core.seeds import cell_seed, sample_seed
 from elastic_core.statistics.estimates import sampled_tokens
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy
@@ -35,9 +35,9 @@ Lengths = Mapping[tuple[str, str], float]
 class Work:
     """One unit of work: the cells of one sample of a problem, in the order in which they draw and are stored.
 
-    They run side by side, and draw as if one came after the other (`elastic_core.engines.turns`). With the order fixed,
-    what the memo knows before a cell is what the rows before it hold. So whoever stops in the middle and rebuilds the
-    memo from the table goes on exactly as if nothing had happened.
+    They run side by side, and draw as if one came after the other (`elastic_core.engines.draw_order`). With the order
+    fixed, what the memo knows before a cell is what the rows before it hold. So a run that stops in the middle and
+    rebuilds the memo from the table goes on exactly as if nothing had happened.
 
     Attributes:
         cells: still missing, of one model and benchmark.

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from elastic_core.data.problems import Problem
-from elastic_core.markers import Markers
+from elastic_core.models.special_tokens import Markers
 from elastic_core.rewards import Answer, grade_many
 from elastic_core.rewards.response import ResponseText, response_texts
 from elastic_core.strategies.chat import ChatTrajectory

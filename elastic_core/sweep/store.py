@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from elastic_core.errors import UserError
-from elastic_core.files import LockHeld, exclusive, replacing, write_text
+from elastic_core.system.files import LockHeld, exclusive, replacing, write_text
 from elastic_core.trajectory import KEY, SCHEMA
 
 MANIFEST = "manifest.json"

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import polars as pl
 
-from elastic_core.files import write_text
-from elastic_core.fingerprint import hash_value
 from elastic_core.sweep.grid import checkpoints, split_model
 from elastic_core.sweep.store import MANIFEST, Manifest, ManifestMismatch, TrajectoryStore, locked
+from elastic_core.system.files import write_text
+from elastic_core.system.fingerprint import hash_value
 
 _NOT_OF_A_STORE = ("preset", "vllm")
 """Settings that make no store of their own: rows of another version of vLLM are refused, not drawn once more."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from elastic_core.errors import UserError
-from elastic_core.files import rename_durably, replacing_directory, write_text
-from elastic_core.model_files import let_others_read, tensors
+from elastic_core.models.files import let_others_read, tensors
+from elastic_core.system.files import rename_durably, replacing_directory, write_text
 
 _PREFIX = "global_step_"
 _MARKER = "latest_checkpointed_iteration.txt"

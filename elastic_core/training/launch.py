@@ -18,12 +18,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from elastic_core.engines.budgets.runners import installed_runner
 from elastic_core.engines.parameters import engine_environment
 from elastic_core.errors import UserError
-from elastic_core.fingerprint import hash_value
-from elastic_core.ray_cluster import RayCluster
-from elastic_core.retry import ProcessLost, wait_until
-from elastic_core.serving.runners import installed_runner
+from elastic_core.system.fingerprint import hash_value
+from elastic_core.system.ray_cluster import RayCluster
+from elastic_core.system.retry import ProcessLost, wait_until
 from elastic_core.training.requirements import check_nodes, required_resources
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import Any
 
 from wrapt import register_post_import_hook
 
-from elastic_core import private_stores
+from elastic_core.system import private_stores
 from elastic_core.training.grpo import server
 from elastic_core.training.requirements import check_versions
 

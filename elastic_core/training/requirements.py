@@ -16,7 +16,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elastic_core.errors import UserError
-from elastic_core.retry import ProcessLost, wait_until
+from elastic_core.system.retry import ProcessLost, wait_until
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elastic_core.files import replacing_directory
-from elastic_core.fingerprint import hash_files, model_fingerprint
-from elastic_core.model_files import let_others_read
-from elastic_core.network import HOST, ON_LOOPBACK, free_ports
+from elastic_core.models.files import let_others_read
+from elastic_core.system.files import replacing_directory
+from elastic_core.system.fingerprint import hash_files, model_fingerprint
+from elastic_core.system.network import HOST, ON_LOOPBACK, free_ports
 from elastic_core.training.sft_parameters import WarmStart
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
-"""Presets: TOML files that fill `flows.settings.Settings`. Reading them, overriding single keys, and saying what is
-wrong with a key in one sentence. A preset that begins with `extends = "NAME"` is that other one, but for what it says
-itself.
+"""Presets: TOML files that fill `flows.runtime.settings.Settings`. Reading them, overriding single keys, and saying
+what is wrong with a key in one sentence. A preset that begins with `extends = "NAME"` is that other one, but for
+what it says itself.
 
 A preset is named, or given as a file: what ends in .toml or holds a slash is a path. The preset is then called like the
 file, and may extend another by name, or a file beside it.
@@ -20,7 +20,7 @@ from elastic_core.errors import UserError, nearest
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
-    from flows.settings import Settings
+    from flows.runtime.settings import Settings
 
 _DIRECTORY = Path(__file__).resolve().parent
 _TAKEN = {
@@ -61,7 +61,7 @@ def resolve(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings
     """
     from pydantic import ValidationError
 
-    from flows.settings import Settings
+    from flows.runtime.settings import Settings
 
     parts = _read(preset)
     values: dict[str, Any] = {"preset": _name(parts[-1].file)}

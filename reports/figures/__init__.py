@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.escaping import write_csv
-from elastic_core.files import replacing
 from elastic_core.statistics.estimates import FREE
+from elastic_core.system.escaping import write_csv
+from elastic_core.system.files import replacing
 from reports.content import ReportFigure
 from reports.figures.styles import STYLES, Style, tinted
 from reports.summary import partial
@@ -111,7 +111,7 @@ def panels_of(
         panels = list(zip(places, parts, strict=True))
         for axes, part in panels:
             title = ", ".join(part[name][0] for name in by)
-            colour = {} if sheet is None else {"color": sheet.colours[part["model"][0]]}
+            colour: dict[str, Any] = {} if sheet is None else {"color": sheet.colours[part["model"][0]]}
             axes.set_title(f"{title} ({sampled(part)})", **colour)
         legend: dict[str, Any] = {}
         yield panels, legend

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -115,7 +115,12 @@ def marginal(gains: pl.DataFrame, sheet: Sheet) -> ReportFigure | None:
         for axes, part in panels:
             axes.axhline(0, color=INK, lw=0.8)
             for line in lines_of(part.sort(middle), sheet):
-                style = {"ls": line.style.line, "ms": 4.5 * line.style.size, "lw": 1.4, "elinewidth": 1.1}
+                style: dict[str, Any] = {
+                    "ls": line.style.line,
+                    "ms": 4.5 * line.style.size,
+                    "lw": 1.4,
+                    "elinewidth": 1.1,
+                }
                 draw_points(axes, line, line.cells, middle, ("gain", "low", "high"), **style)
                 _draw_beyond(axes, line, middle, reach)
             log2_axis(axes, bounded["tokens"].min(), bounded["next_tokens"].max())  # type: ignore[arg-type]

@@ -19,8 +19,8 @@ from elastic_core.budget import Budget
 from elastic_core.engines.base import Engine, drive
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.engines.vllm import VllmEngine
-from elastic_core.markers import chat_prompt, load_markers
 from elastic_core.miniature.problems import LEVELS, generate
+from elastic_core.models.special_tokens import chat_prompt, load_markers
 from elastic_core.strategies import Completion, Generate, Sampling
 from elastic_core.strategies.separate import separate
 from elastic_core.training.algorithms.anytime import Cuts, think_and_answer

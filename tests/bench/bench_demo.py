@@ -18,7 +18,7 @@ from pathlib import Path
 import mlflow
 import psutil
 
-from flows.environment import RUNS_VARIABLE
+from flows.runtime.environment import RUNS_VARIABLE
 from tests.bench import results
 from tests.bench.bench_terminal import stage_seconds
 

@@ -19,10 +19,10 @@ from typing import Any
 from elastic_core.engines.endpoint import Endpoint, EndpointParameters, parse_address
 from elastic_core.engines.http import http_pool
 from elastic_core.engines.ray_engine import RayEngine
-from elastic_core.network import free_ports
 from elastic_core.sweep.executor import SweepResult
 from elastic_core.sweep.grid import build_cells
-from flows.endpoints import find_endpoints
+from elastic_core.system.network import free_ports
+from flows.runtime.endpoints import find_endpoints
 from tests.bench import results
 from tests.bench.bench_sweep import BUDGETS, MODEL, PARAMETERS, STRATEGIES, line, problems, swept
 from tests.vllm_server import VllmServer

@@ -18,21 +18,21 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from elastic_core.accelerators import installed_gpus
 from elastic_core.data.miniature import TRAIN, VALIDATION, MiniatureParameters
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.markers import chat_prompt, load_markers
 from elastic_core.miniature.problems import generate
-from elastic_core.ray_cluster import local_cluster
+from elastic_core.models.special_tokens import chat_prompt, load_markers
+from elastic_core.models.twins.twin import make_twin, origin_of
 from elastic_core.strategies import Generate, Sampling
+from elastic_core.system.accelerators import installed_gpus
+from elastic_core.system.ray_cluster import local_cluster
 from elastic_core.training import launch
 from elastic_core.training.grpo.config import compose
 from elastic_core.training.grpo.parameters import GrpoParameters
-from elastic_core.twins.twin import make_twin, origin_of
 from flows import presets
-from flows.doctor.finding import GIB
-from flows.doctor.machine import installed_build
-from flows.gpu_check.training import GPU_TWIN, PRESET
+from flows.commands.doctor.finding import GIB
+from flows.commands.doctor.machine import installed_build
+from flows.commands.gpu_check.training import GPU_TWIN, PRESET
 from tests.bench import results
 from tests.miniature_data import build_miniature
 

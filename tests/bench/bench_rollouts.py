@@ -24,8 +24,8 @@ from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.engines.vllm import VllmEngine
-from elastic_core.markers import chat_prompt, load_markers
 from elastic_core.miniature.problems import LEVELS, generate
+from elastic_core.models.special_tokens import chat_prompt, load_markers
 from elastic_core.strategies import Sampling
 from elastic_core.strategies.separate import separate
 from elastic_core.training.grpo.step_metrics import GENERATED
@@ -40,7 +40,7 @@ def of_training(steps: int, *, one_pass: bool = False) -> list[float]:
     """Tokens per second of each step's rollouts, but the first's, where kernels are made ready."""
     with tempfile.TemporaryDirectory() as runs:
         settings = (f"train.steps={steps}", "train.validate_every=0", f"train.one_pass={str(one_pass).lower()}")
-        command = [sys.executable, "-m", "flows.cli", "run", "train", "--preset", PRESET]
+        command = [sys.executable, "-m", "flows.commands", "run", "train", "--preset", PRESET]
         command += [argument for setting in settings for argument in ("--set", setting)]
         subprocess.run(command, env={**os.environ, "ELASTIC_RUNS": runs}, check=True)
         (metrics,) = Path(runs).glob(f"{PRESET}/train/*/metrics.parquet")

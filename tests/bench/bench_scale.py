@@ -133,7 +133,7 @@ def append(table: Path) -> None:
 
 
 def compare(table: Path) -> None:
-    from flows.compare import find_side
+    from flows.commands.compare import find_side
     from reports.comparison import paired_cells, render_pairs
 
     sides = [find_side(str(table), table) for _ in range(2)]

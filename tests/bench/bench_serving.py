@@ -23,10 +23,10 @@ import aiohttp
 import orjson
 import psutil
 
-from elastic_core.markers import chat_prompt, load_markers
 from elastic_core.miniature.problems import generate
-from elastic_core.network import free_ports
-from flows.serve import command
+from elastic_core.models.special_tokens import chat_prompt, load_markers
+from elastic_core.system.network import free_ports
+from flows.commands.serve import command
 from tests.bench import results
 from tests.served import BASE, elastic_serve, running
 

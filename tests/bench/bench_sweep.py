@@ -28,8 +28,8 @@ from elastic_core.data.problems import Problem
 from elastic_core.engines.base import Engine
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.engines.ray_engine import RayEngine
-from elastic_core.markers import load_markers
 from elastic_core.miniature.problems import LEVELS, generate
+from elastic_core.models.special_tokens import load_markers
 from elastic_core.seeds import request_seed
 from elastic_core.strategies import Generate, Sampling
 from elastic_core.sweep.executor import SweepResult, run_sweep

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from tests.bench import results
 
-ELASTIC = [sys.executable, "-u", "-m", "flows.cli"]
+ELASTIC = [sys.executable, "-u", "-m", "flows.commands"]
 PIPELINE = ("run", "pipeline", "--preset", "smoke")
 COMMANDS = {
     "help": ("--help",),

@@ -17,10 +17,10 @@ from unittest.mock import patch
 
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.problems import Problem
-from elastic_core.markers import Markers, load_markers
 from elastic_core.miniature import grammar, problems
 from elastic_core.miniature.corpus import encode, prompt_ids
 from elastic_core.miniature.warm_start import BASE
+from elastic_core.models.special_tokens import Markers, load_markers
 from elastic_core.sweep import rows
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.rows import RowBuilder, Sample

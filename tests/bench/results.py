@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from flows.environment import runs_directory
+from flows.runtime.environment import runs_directory
 
 SKIPPED = "skipped: "
 """Begins the line that says what was not measured, and why."""

@@ -10,8 +10,8 @@ import psutil
 import pytest
 import yaml
 
-from elastic_core.network import free_ports
-from flows.services.deployments import AUTOMATION
+from elastic_core.system.network import free_ports
+from flows.commands.services.deployments import AUTOMATION
 from tests.elastic_up import DEPLOYMENTS, clean_environment, lines_until, prefect_client, start, wait_for
 
 FLOW = """
@@ -62,7 +62,7 @@ def test_a_dead_flow_run_is_marked_crashed(tmp_path: Path) -> None:
 def kill_worker_with_its_runs(process: "subprocess.Popen[str]") -> None:
     for worker in psutil.Process(process.pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):  # It may end while it is looked at.
-            if "flows.services.worker" in worker.cmdline():
+            if "flows.commands.services.worker" in worker.cmdline():
                 family = [worker, *worker.children(recursive=True)]
                 assert len(family) > 1
                 for each in family:

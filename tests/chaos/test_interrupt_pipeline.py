@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elastic_core.retry import wait_until
+from elastic_core.system.retry import wait_until
 from tests.elastic_command import ELASTIC, elastic, environment
 
 COMMAND = ("run", "pipeline", "--preset", "smoke")

@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from elastic_core.network import free_ports
-from tasks.tracking import Tracker
+from elastic_core.system.network import free_ports
+from tasks.records.mlflow_tracker import Tracker
 
 OUTAGE_SECONDS = 60
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flows import presets
-from flows.rehearsal.preset import models_of
+from flows.commands.rehearsal.preset import models_of
 from tests.elastic_command import elastic
 
 

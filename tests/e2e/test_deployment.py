@@ -14,9 +14,9 @@ import httpx
 import polars as pl
 import pytest
 
-from elastic_core.ray_cluster import local_cluster, prepare_process
+from elastic_core.system.ray_cluster import local_cluster, prepare_process
 from elastic_core.trajectory import KEY
-from flows.environment import read_variables
+from flows.runtime.environment import read_variables
 from tests.e2e.conftest import read_table
 from tests.elastic_command import ELASTIC, environment
 

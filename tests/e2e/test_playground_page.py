@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from elastic_core.engines.endpoint import Served
-from elastic_core.network import free_ports
+from elastic_core.system.network import free_ports
 from tests.browser import watched
 from tests.command_lines import command_lines
 from tests.elastic_command import ELASTIC, environment

@@ -14,8 +14,8 @@ import pytest
 from mlflow import MlflowClient
 from playwright.sync_api import Browser, Page, expect
 
-from flows import last_run
-from flows.services.links import links
+from flows.commands.services.links import links
+from flows.runtime import last_run
 from tests.browser import PAGE_MS, watched
 from tests.elastic_up import Services, clean_environment, clients
 
@@ -33,11 +33,11 @@ RECORD = """
     from elastic_core.statistics.budgets import anytime_accuracy
     from elastic_core.sweep.store import Manifest, TrajectoryStore
     from reports.summary import cell_problems, summarize_problems
-    from tasks.artifacts import progress
-    from tasks.cells import record_cells
+    from tasks.records.prefect_artifacts import progress
+    from tasks.records.mlflow_cells import record_cells
     from tasks.report import write_report
-    from tasks.stage import Stage
-    from tasks.tracking import Tracker
+    from tasks.records.stage_directory import Stage
+    from tasks.records.mlflow_tracker import Tracker
     from tests.unit.test_report_summary import make_rows
 
     RUNS = Path(os.environ["ELASTIC_RUNS"])

@@ -14,7 +14,7 @@ import pytest
 from elastic_core.errors import UserError
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import CELL, KEY
-from flows.cli.options import changes_of
+from flows.commands.options import changes_of
 from flows.sweep import sweep
 from tests.elastic_command import elastic, elastic_here, environment
 from tests.exactness import broken_rules

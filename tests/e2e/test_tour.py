@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from elastic_core.markers import load_markers
 from elastic_core.miniature.warm_start import BASE
+from elastic_core.models.special_tokens import load_markers
 from tests.api_server import ApiServer, listening
 from tests.documents import commands, page
 from tests.e2e.test_playground_page import start, stopped

@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
-from elastic_core.ray_cluster import RayCluster, local_cluster
-from tasks.tracking import Tracker
+from elastic_core.system.ray_cluster import RayCluster, local_cluster
+from tasks.records.mlflow_tracker import Tracker
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from elastic_core.errors import UserError
 from flows import ablation, presets
 from flows.ablation import changes
-from flows.cli import cli
+from flows.commands.cli import cli
 
 
 def test_a_variant_replaces_settings_of_training_and_starts_where_another_ended() -> None:

@@ -15,9 +15,9 @@ from mlflow.entities import Run
 from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.training.model_card import RECORD
 from reports.summary import cell_problems, summarize_problems
-from tasks import cells
-from tasks.stage import Stage
-from tasks.tracking import Tracker
+from tasks.records import mlflow_cells as cells
+from tasks.records.mlflow_tracker import Tracker
+from tasks.records.stage_directory import Stage
 from tests.unit.test_report_summary import make_rows
 
 ROWS = make_rows(benchmarks=["easy"], budgets=[16, 48], num_problems=6, num_samples=4)

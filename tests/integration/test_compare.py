@@ -11,10 +11,10 @@ from mlflow import MlflowClient
 
 from elastic_core.errors import UserError
 from elastic_core.sweep.store import Manifest, TrajectoryStore
-from flows.cli import cli
-from flows.compare import compare
+from flows.commands.cli import cli
+from flows.commands.compare import compare
 from reports.comparison import paired_cells
-from tasks.tracking import Result, Tracker
+from tasks.records.mlflow_tracker import Result, Tracker
 from tests.unit.test_compare import rows
 
 

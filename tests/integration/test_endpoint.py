@@ -12,11 +12,11 @@ from elastic_core.engines.http import HttpEngine, http_pool
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.engines.vllm import VllmEngine
 from elastic_core.errors import UserError
-from elastic_core.markers import load_markers
 from elastic_core.miniature.warm_start import BASE
-from elastic_core.network import free_ports
+from elastic_core.models.special_tokens import load_markers
 from elastic_core.strategies import Completion, Finish, Generate, Sampling
-from flows.endpoints import find_endpoints
+from elastic_core.system.network import free_ports
+from flows.runtime.endpoints import find_endpoints
 from tests.elastic_command import elastic
 from tests.exactness import broken_rules
 from tests.swept import NUM_PROBLEMS, NUM_SAMPLES, SAMPLING, Swept, grid, sweep

@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from elastic_core.markers import load_markers
 from elastic_core.miniature.warm_start import BASE
+from elastic_core.models.special_tokens import load_markers
 from elastic_core.sweep.table import SweepTable
 from tests.api_server import ApiServer, listening
 from tests.exactness import broken_rules

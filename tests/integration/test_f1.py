@@ -25,7 +25,7 @@ STEPS = 8  # Four epochs of eight rows in batches of four.
 
 def start(file: Path, runs: Path) -> subprocess.Popen[str]:
     changes = [f"warm_start.sft.data={file}", *SETTINGS]
-    command = [sys.executable, "-m", "flows.cli", "run", "warm-start", "--preset", "reasonflux-f1-7b"]
+    command = [sys.executable, "-m", "flows.commands", "run", "warm-start", "--preset", "reasonflux-f1-7b"]
     return subprocess.Popen(
         command + [part for change in changes for part in ("--set", change)],
         env={**os.environ, "ELASTIC_RUNS": str(runs)},

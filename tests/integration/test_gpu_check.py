@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from flows import presets
-from flows.gpu_check import NO_GPU, Check
-from flows.gpu_check.evidence import Machine, run_steps
+from flows.commands.gpu_check import NO_GPU, Check
+from flows.commands.gpu_check.evidence import Machine, run_steps
 from tests.elastic_command import elastic
 
 

@@ -13,7 +13,7 @@ import httpx
 import psutil
 import pytest
 
-from elastic_core.ray_cluster import RayCluster
+from elastic_core.system.ray_cluster import RayCluster
 from elastic_core.training import launch
 from tests.command_lines import command_lines
 from tests.listening import listening
@@ -83,7 +83,7 @@ def test_a_job_without_the_token_is_refused(cluster: RayCluster, headers: dict[s
 
 JOB = """
 import os, ray
-from elastic_core.private_stores import protected
+from elastic_core.system.private_stores import protected
 from elastic_core.training.launch import private_variables
 ray.init(runtime_env=protected({"env_vars": {"ORDINARY": "1"}}, private_variables()))
 names = ("ORDINARY", "MLFLOW_TRACKING_PASSWORD", "ELASTIC_QUEUE_KEY")

@@ -14,8 +14,8 @@ from elastic_core.budget import Budget
 from elastic_core.engines.base import RequestFailed, drive
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.engines.vllm import VllmEngine
-from elastic_core.markers import chat_prompt, load_markers
 from elastic_core.miniature.problems import generate
+from elastic_core.models.special_tokens import chat_prompt, load_markers
 from elastic_core.strategies import STRATEGIES, Generate, Sampling
 from elastic_core.trajectory import ThinkFinish, Trajectory
 

@@ -14,11 +14,11 @@ from elastic_core.data.build import build
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.statistics.accuracy import paired_difference
 from flows import nightly, presets
-from flows.inputs import Inputs
 from flows.nightly import NEWEST, record_night, tonight
-from flows.run import FlowRun
+from flows.runtime.inputs import Inputs
+from flows.runtime.run import FlowRun
 from reports.summary import summarize
-from tasks.tracking import Tracker
+from tasks.records.mlflow_tracker import Tracker
 from tests.unit.test_report_summary import make_rows
 
 FIRST, SECOND = date(2026, 11, 22), date(2026, 11, 23)

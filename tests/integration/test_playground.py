@@ -14,17 +14,17 @@ import pytest
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
 from elastic_core.errors import UserError
-from elastic_core.markers import chat_prompt
 from elastic_core.miniature.warm_start import BASE
+from elastic_core.models.special_tokens import chat_prompt
 from elastic_core.rewards import GradeStatus
 from elastic_core.seeds import sample_seed
 from elastic_core.strategies import STRATEGIES, Generate, Sampling
 from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.trajectory import Trajectory
-from flows.playground import PlaygroundParameters
-from flows.playground.choices import Choices, PageRequest, find_choices
-from flows.playground.session import Run, Session
-from flows.playground.view import render
+from flows.commands.playground import PlaygroundParameters
+from flows.commands.playground.choices import Choices, PageRequest, find_choices
+from flows.commands.playground.session import Run, Session
+from flows.commands.playground.view import render
 
 pytestmark = pytest.mark.timeout(600)
 

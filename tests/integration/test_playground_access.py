@@ -14,11 +14,11 @@ import httpx
 import pytest
 import uvicorn
 
-from elastic_core.network import free_ports
-from flows.playground import PlaygroundParameters, application
-from flows.playground.access import CLIENT_LOGINS
-from flows.playground.choices import Choices, find_choices
-from flows.playground.session import Session
+from elastic_core.system.network import free_ports
+from flows.commands.playground import PlaygroundParameters, application
+from flows.commands.playground.access import CLIENT_LOGINS
+from flows.commands.playground.choices import Choices, find_choices
+from flows.commands.playground.session import Session
 
 pytestmark = pytest.mark.timeout(120)
 

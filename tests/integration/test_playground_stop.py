@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elastic_core.network import free_ports
+from elastic_core.system.network import free_ports
 from tests.elastic_command import ELASTIC, environment
 
 # tests/e2e/test_playground_page.py ends one by SIGTERM that is ready.
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 HELD = """
 import subprocess, sys, time
-from flows.playground import engines
+from flows.commands.playground import engines
 
 def never_ready(*arguments):
     # As vLLM's constructor does, it starts a process and returns to nobody meanwhile.
@@ -30,7 +30,7 @@ def never_ready(*arguments):
         time.sleep(1)
 
 engines.VllmEngine = never_ready
-from flows.cli import cli
+from flows.commands.cli import cli
 cli(["playground", "--port", sys.argv[1]])
 """
 

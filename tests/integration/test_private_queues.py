@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_core.ray_cluster import RayCluster
+from elastic_core.system.ray_cluster import RayCluster
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -18,7 +18,7 @@ QUEUE = """
 
     import ray, torch, zmq
 
-    from elastic_core import private_stores
+    from elastic_core.system import private_stores
 
     proof, protected, address = Path(sys.argv[1]), sys.argv[2] == "protected", sys.argv[3]
     environment = {"env_vars": {"ORDINARY": "1"}}

@@ -30,7 +30,7 @@ TRANSFER = """
     import verl.workers.rollout.utils
     from verl.workers.rollout.vllm_rollout import bucketed_weight_transfer as transfer
 
-    from elastic_core.private_stores import install_in_worker
+    from elastic_core.system.private_stores import install_in_worker
 
     resource_tracker.ensure_running()
     os.setgroups([])

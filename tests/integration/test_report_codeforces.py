@@ -11,17 +11,17 @@ import pytest
 from click.testing import CliRunner
 from prefect.testing.utilities import prefect_test_harness
 
-from elastic_core.codeforces.rating import SAMPLE_TESTS_NOTE
-from elastic_core.codeforces.standings import API_VARIABLE
 from elastic_core.data.problems import VERL_SCHEMA
-from elastic_core.fingerprint import hash_files
+from elastic_core.rewards.codeforces.rating import SAMPLE_TESTS_NOTE
+from elastic_core.rewards.codeforces.standings import API_VARIABLE
 from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.system.fingerprint import hash_files
 from flows import report as report_flow
-from flows.cli import sweeps
-from flows.data_inputs import DataInputs
-from flows.inputs import Inputs
-from tasks.stage import TABLE, Stage
-from tasks.tracking import Tracker
+from flows.commands import sweeps
+from flows.runtime.data_inputs import DataInputs
+from flows.runtime.inputs import Inputs
+from tasks.records.mlflow_tracker import Tracker
+from tasks.records.stage_directory import TABLE, Stage
 from tests.integration.test_standings import Api, api  # noqa: F401 (a fixture)
 from tests.report_tables import row, table
 

@@ -25,14 +25,14 @@ from elastic_core.engines.endpoint import EndpointParameters, parse_address
 from elastic_core.engines.http import http_pool
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.engines.vllm import VllmEngine
-from elastic_core.markers import chat_prompt, load_markers
 from elastic_core.miniature.problems import generate
-from elastic_core.retry import wait_until
+from elastic_core.models.special_tokens import chat_prompt, load_markers
 from elastic_core.seeds import request_seed
 from elastic_core.serving.middleware import MOST_BYTES
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
+from elastic_core.system.retry import wait_until
 from elastic_core.trajectory import ThinkFinish, Trajectory
-from flows.endpoints import find_endpoints
+from flows.runtime.endpoints import find_endpoints
 from tests.exactness import broken_rules
 from tests.served import BASE, BUDGETS, elastic_serve, model_with_levels, streams
 from tests.swept import NUM_PROBLEMS, NUM_SAMPLES, Swept, grid, sweep

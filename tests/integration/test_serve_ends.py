@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from elastic_core.engines.budgets.processor import Stops
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.markers import load_markers
+from elastic_core.models.special_tokens import load_markers
 from elastic_core.serving.further import conflict
-from elastic_core.serving.law import Stops
 from elastic_core.serving.server import arguments as server_arguments
 from elastic_core.strategies import Sampling
 from tests.served import BASE, elastic_serve, streams

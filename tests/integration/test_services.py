@@ -19,7 +19,7 @@ import httpx
 import psutil
 import pytest
 
-from elastic_core.network import free_ports
+from elastic_core.system.network import free_ports
 from tests.command_lines import command_lines
 from tests.elastic_up import (
     Services,

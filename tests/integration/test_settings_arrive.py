@@ -100,7 +100,7 @@ GRPO: dict[str, list[Arrival]] = {
         STRATEGY,
         Arrival(
             f"{ROLLOUT}.engine_kwargs.vllm.logits_processors",
-            lambda p: ["elastic_core.serving.v1:SeparateBudgets"] if p.one_pass else None,
+            lambda p: ["elastic_core.engines.budgets.v1:SeparateBudgets"] if p.one_pass else None,
             SERVER,
             "**engine_kwargs",
         ),

@@ -17,9 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import pytest
 
-from elastic_core.codeforces import rating, standings
-from elastic_core.codeforces.standings import NoData, fetch, from_api, load, save
 from elastic_core.errors import UserError
+from elastic_core.rewards.codeforces import rating, standings
+from elastic_core.rewards.codeforces.standings import NoData, fetch, from_api, load, save
 from tasks.report import fetch_standings
 
 CHANGES, STANDINGS = "contest.ratingChanges", "contest.standings"
@@ -343,7 +343,7 @@ def test_refusals_and_unknown_answers_are_neither_repeated_nor_recorded(
     assert cached(tmp_path) == []
 
 
-FETCH = "import sys; from pathlib import Path; from elastic_core.codeforces.standings import fetch; "
+FETCH = "import sys; from pathlib import Path; from elastic_core.rewards.codeforces.standings import fetch; "
 FETCH += "fetch([1, 2, 3], Path(sys.argv[1]), sys.argv[2], 0)"
 
 

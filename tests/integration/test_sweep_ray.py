@@ -17,8 +17,8 @@ from elastic_core.data.problems import Problem
 from elastic_core.engines.base import Engine, EngineLost
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.engines.ray_engine import RayEngine, ray_pool
-from elastic_core.markers import load_markers
 from elastic_core.miniature.problems import generate
+from elastic_core.models.special_tokens import load_markers
 from elastic_core.strategies import Completion, Finish, Generate, Sampling
 from elastic_core.sweep.executor import SweepResult, run_sweep
 from elastic_core.sweep.grid import Cell, build_cells

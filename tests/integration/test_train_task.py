@@ -10,12 +10,12 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from elastic_core.errors import UserError
-from elastic_core.files import exclusive
+from elastic_core.system.files import exclusive
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.grpo.step_metrics import EVERY_STEP
 from tasks import train
-from tasks.stage import METRICS, Stage
-from tasks.tracking import Tracker
+from tasks.records.mlflow_tracker import Tracker
+from tasks.records.stage_directory import METRICS, Stage
 
 PARAMETERS = GrpoParameters(steps=3, validate_every=0)
 

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 import elastic_core.miniature
 from elastic_core.budget import Budget
-from elastic_core.markers import load_markers
+from elastic_core.models.special_tokens import load_markers
 from elastic_core.training.grpo.config import compose, overrides
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.grpo.trainer import ESTIMATOR
@@ -52,7 +52,7 @@ def test_one_pass_gives_rollouts_to_an_engine_that_closes_thoughts(tmp_path: Pat
     two, one = (composed(tmp_path, **MINIATURE, one_pass=one_pass) for one_pass in (False, True))
     assert (two.elastic.strategy, one.elastic.strategy) == ("separate", "separate_native")
     kwargs = one.actor_rollout_ref.rollout.engine_kwargs.vllm
-    assert list(kwargs.logits_processors) == ["elastic_core.serving.v1:SeparateBudgets"]
+    assert list(kwargs.logits_processors) == ["elastic_core.engines.budgets.v1:SeparateBudgets"]
     assert kwargs.additional_config.elastic.think_end == load_markers(BASE)[1].think_end
     assert set(job_environment(one)) - set(job_environment(two)) == {"VLLM_USE_V2_MODEL_RUNNER"}
     assert composed(tmp_path, one_pass=True).actor_rollout_ref.rollout.engine_kwargs.vllm.logits_processors

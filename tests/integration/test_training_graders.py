@@ -10,7 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from elastic_core.errors import UserError
-from elastic_core.ray_cluster import RayCluster
+from elastic_core.system.ray_cluster import RayCluster
 from elastic_core.training import requirements
 
 ON_A_CLUSTER = """

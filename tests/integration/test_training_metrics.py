@@ -11,7 +11,7 @@ import elastic_core.miniature
 from elastic_core.errors import UserError
 from elastic_core.training.checkpoints import Validation
 from elastic_core.training.grpo.step_metrics import EVERY_STEP, StepMetrics, check_metrics, validation_of
-from tasks.tracking import Tracker, flatten
+from tasks.records.mlflow_tracker import Tracker, flatten
 
 BASE = Path(elastic_core.miniature.__file__).parent / "base"
 VALIDATION = "val-core/miniature-validation/acc/mean@8"

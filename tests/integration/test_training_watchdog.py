@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from elastic_core.ray_cluster import RayCluster
+from elastic_core.system.ray_cluster import RayCluster
 
 TRAINER = """
 import sys, time

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from elastic_core.ray_cluster import RayCluster
+from elastic_core.system.ray_cluster import RayCluster
 
 DRIVER = """
 import os, signal, sys
 import ray
-from elastic_core.retry import ProcessLost, is_transient
+from elastic_core.system.retry import ProcessLost, is_transient
 
 ray.init(address=sys.argv[1], log_to_driver=False)
 

@@ -7,8 +7,8 @@ from unittest.mock import patch
 import psutil
 import pytest
 
-from elastic_core.ray_cluster import kept_cluster, running_cluster
-from elastic_core.retry import wait_until
+from elastic_core.system.ray_cluster import kept_cluster, running_cluster
+from elastic_core.system.retry import wait_until
 
 pytestmark = pytest.mark.timeout(300)
 

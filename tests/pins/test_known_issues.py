@@ -18,9 +18,9 @@ from omegaconf import OmegaConf
 from torchdata.stateful_dataloader import StatefulDataLoader
 from verl.utils.debug.metrics import calculate_debug_metrics
 
+from elastic_core.engines.vllm_alias import AliasFinder
 from elastic_core.training.grpo.config import compose
 from elastic_core.training.grpo.step_metrics import AGREEMENT, disagrees
-from elastic_core.vllm_alias import AliasFinder
 from flows import presets
 
 ON_GPUS = [

@@ -13,13 +13,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elastic_core.retry import wait_until
+from elastic_core.system.retry import wait_until
 from tests.elastic_up import clean_environment
 
 pytestmark = pytest.mark.timeout(240)
 
 ATTACK = """
-    from flows import environment
+    from flows.runtime import environment
 
     environment.prepare()
 
@@ -61,8 +61,8 @@ def test_nobody_else_is_answered_by_the_server_of_a_run(tmp_path: Path) -> None:
 
 
 PATIENT = """
-    from elastic_core import processes
-    from flows.cli import main
+    from elastic_core.system import processes
+    from flows.commands.cli import main
 
     processes._GRACE_SECONDS = 100  # However busy the machine, the server can be told.
     main()

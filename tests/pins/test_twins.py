@@ -9,12 +9,12 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from elastic_core.errors import UserError
-from elastic_core.markers import chat_prompt, load_markers
-from elastic_core.model_check import require_usable
-from elastic_core.twins.family import families, family_of
-from elastic_core.twins.twin import Origin, make_twin, origin_of, shrunk
+from elastic_core.models.check import require_usable
+from elastic_core.models.special_tokens import chat_prompt, load_markers
+from elastic_core.models.twins.family import families, family_of
+from elastic_core.models.twins.twin import Origin, make_twin, origin_of, shrunk
 from flows import presets
-from flows.rehearsal.preset import models_of
+from flows.commands.rehearsal.preset import models_of
 
 MODELS = {
     "agentica-org/DeepScaleR-1.5B-Preview": "deepscaler",

@@ -14,11 +14,11 @@ from rich.console import Console
 from elastic_core.budget import Budget
 from elastic_core.errors import UserError
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
-from flows import ask
-from flows.ask import CUT_STYLE, FORCED, SOLUTION, THOUGHT, Segment, further, segments, settled, told
-from flows.cli import cli
-from flows.playground.engines import Loaded
-from flows.playground.session import Attempt
+from flows.commands import ask
+from flows.commands.ask import CUT_STYLE, FORCED, SOLUTION, THOUGHT, Segment, further, segments, settled, told
+from flows.commands.cli import cli
+from flows.commands.playground.engines import Loaded
+from flows.commands.playground.session import Attempt
 from tests.unit.test_playground import Letters, trajectory
 from tests.unit.test_playground_live import END, EOS, MARKERS, SIDE_BY_SIDE, Streaming, side_by_side
 

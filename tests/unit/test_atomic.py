@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_core.files import rename_durably, replacing, replacing_directory, write_text
+from elastic_core.system.files import rename_durably, replacing, replacing_directory, write_text
 
 
 def test_a_file_is_replaced_when_the_block_succeeds_and_else_stays(tmp_path: Path) -> None:

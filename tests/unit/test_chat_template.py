@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from elastic_core.errors import UserError
-from elastic_core.prepared_model import prepare
-from flows import doctor, presets
-from flows.doctor import models
+from elastic_core.models.prepare import prepare
+from flows import presets
+from flows.commands import doctor
+from flows.commands.doctor import models
 from flows.pipeline import pipeline
-from flows.settings import Settings
+from flows.runtime.settings import Settings
 from flows.train import composed, require_chat_template, warm_start
 from tests.unit.test_prepared_model import CHATML, checkpoint
 
@@ -32,7 +33,7 @@ def test_a_template_that_drops_thoughts_is_refused_before_data_is_built(
     flow: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setattr("flows.environment.prepare", lambda: None)  # Its variables would outlive the test.
+    monkeypatch.setattr("flows.runtime.environment.prepare", lambda: None)  # Its variables would outlive the test.
     source = checkpoint(tmp_path / "m", template=DROPS)
     with pytest.raises(UserError, match="with its thought"):
         flow.fn("smollm2-135m", {"warm_start.initial": str(source)})  # type: ignore[attr-defined]

@@ -21,7 +21,7 @@ from elastic_core.data.fetch import fetch, is_present, located
 from elastic_core.data.pins import Entry, Pin, PinFile
 from elastic_core.data.source_files import Fetched
 from elastic_core.errors import UserError
-from elastic_core.fingerprint import HashCache
+from elastic_core.system.fingerprint import HashCache
 from tests.data_server import Answer, Server, serving
 
 COMMIT = "c" * 40

@@ -14,7 +14,7 @@ from jinja2 import TemplateError
 
 import elastic_core.miniature
 from elastic_core.data.prompts import prompt_lengths, summarize_lengths
-from elastic_core.markers import chat_prompt
+from elastic_core.models.special_tokens import chat_prompt
 
 BASE = Path(elastic_core.miniature.__file__).parent / "base"
 PARALLELISM = "TOKENIZERS_PARALLELISM"

@@ -13,8 +13,8 @@ from elastic_core.data.fetch import fetch
 from elastic_core.data.problems import Manifest, read_problems
 from elastic_core.data.registry import REGISTRY
 from elastic_core.errors import UserError
-from elastic_core.files import exclusive
 from elastic_core.miniature.warm_start import BASE
+from elastic_core.system.files import exclusive
 from tests.unit.test_data import local
 
 SHARED = "Is this question measured?"

@@ -17,9 +17,10 @@ from elastic_core.data.registry import REGISTRY
 from elastic_core.engines.base import drive
 from elastic_core.errors import UserError
 from elastic_core.strategies import STRATEGIES, Sampling
-from flows import evaluate, presets
-from flows.cli import cli
-from flows.cli.options import changes_of
+from flows import presets
+from flows.commands import evaluate
+from flows.commands.cli import cli
+from flows.commands.options import changes_of
 from tests.documents import DOCUMENTS, REPOSITORY, commands
 from tests.scripted import ScriptedEngine
 from tests.unit.test_strategies import END, MARKERS, PROMPT, WORD

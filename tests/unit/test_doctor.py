@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from elastic_core.accelerators import Gpu, count_gpus, parse_gpus
 from elastic_core.errors import UserError
-from elastic_core.ray_cluster import RayCluster
+from elastic_core.system.accelerators import Gpu, count_gpus, parse_gpus
+from elastic_core.system.ray_cluster import RayCluster
 from elastic_core.training.requirements import placement
-from flows import doctor, presets
-from flows.doctor import gpus, machine, models, services
-from flows.doctor.finding import GIB, Finding, require
+from flows import presets
+from flows.commands import doctor
+from flows.commands.doctor import gpus, machine, models, services
+from flows.commands.doctor.finding import GIB, Finding, require
 
 
 def test_only_python_3_11_will_do() -> None:

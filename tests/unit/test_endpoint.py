@@ -21,7 +21,7 @@ from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.strategies import Completion, Finish, Generate, Sampling
 from flows import presets
-from flows.settings import Settings
+from flows.runtime.settings import Settings
 
 HERE = "http://host:8000/v1#model"
 SERVED = Served("vllm", "0.29.0", "/models/a", 512)

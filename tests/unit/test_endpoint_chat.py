@@ -25,8 +25,8 @@ from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import KEY
 from flows import presets
-from flows.endpoints import find_endpoints
-from flows.settings import Settings
+from flows.runtime.endpoints import find_endpoints
+from flows.runtime.settings import Settings
 from reports.summary import report_rows, summarize
 from tests.api_server import ApiServer, listening
 from tests.exactness import broken_rules

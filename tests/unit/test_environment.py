@@ -7,7 +7,7 @@ from pathlib import Path
 
 PREPARE = """
 import os
-from flows import environment
+from flows.runtime import environment
 environment.prepare()
 print(os.environ.get("PREFECT_API_AUTH_STRING"), os.environ.get("PREFECT_SERVER_API_AUTH_STRING"))
 """

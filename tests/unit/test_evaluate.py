@@ -7,8 +7,8 @@ import pytest
 
 from elastic_core.errors import UserError
 from flows import presets
-from flows.evaluate import PRESET, name_of, settings_of
-from flows.settings import Settings
+from flows.commands.evaluate import PRESET, name_of, settings_of
+from flows.runtime.settings import Settings
 
 NOTHING: dict[str, Any] = {"benchmarks": (), "budgets": (), "samples": None, "problems": None, "tokenizer": None}
 

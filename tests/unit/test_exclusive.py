@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from elastic_core.files import LockHeld, exclusive
+from elastic_core.system.files import LockHeld, exclusive
 
 HOLD = """
 import sys, pathlib
-from elastic_core.files import exclusive
+from elastic_core.system.files import exclusive
 with exclusive(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

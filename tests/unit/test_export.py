@@ -10,18 +10,19 @@ import pytest
 from huggingface_hub import ModelCard
 
 from elastic_core.errors import UserError
-from elastic_core.fingerprint import model_fingerprint
 from elastic_core.miniature.warm_start import BASE
-from elastic_core.model_files import licence
+from elastic_core.models.files import licence
 from elastic_core.serving.levels import LEVELS, read_levels
 from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.system.fingerprint import model_fingerprint
 from elastic_core.training import model_card
 from elastic_core.training.model_card import TrainingRecord
-from flows import export, presets
-from flows.inputs import Inputs
-from flows.run import FlowRun
+from flows import presets
+from flows.commands import export
+from flows.runtime.inputs import Inputs
+from flows.runtime.run import FlowRun
 from reports.content import ReportParameters
-from tasks.stage import TABLE, Stage
+from tasks.records.stage_directory import TABLE, Stage
 from tests.unit.test_report_summary import make_rows
 
 RECORD: TrainingRecord = {

@@ -11,8 +11,8 @@ from elastic_core.errors import UserError
 from elastic_core.training.sft import compose_config
 from elastic_core.training.sft_parameters import SftParameters
 from flows import presets
-from flows.data_inputs import DataInputs
-from flows.run import FlowRun
+from flows.runtime.data_inputs import DataInputs
+from flows.runtime.run import FlowRun
 from tasks.warm_start import Launch
 
 NAMES = ("reasonflux-f1-7b", "reasonflux-f1-14b", "reasonflux-f1-32b")

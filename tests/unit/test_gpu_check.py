@@ -8,14 +8,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from elastic_core.accelerators import Gpu
 from elastic_core.errors import UserError
+from elastic_core.models.twins.twin import shrunk
+from elastic_core.system.accelerators import Gpu
 from elastic_core.training.grpo.step_metrics import AGREEMENT
-from elastic_core.twins.twin import shrunk
-from flows import children, presets
-from flows.gpu_check import begin, evidence
-from flows.gpu_check.evidence import FILE, Machine, Record, conclusion, find_machine, write_summary
-from flows.gpu_check.training import (
+from flows import presets
+from flows.commands.gpu_check import begin, evidence
+from flows.commands.gpu_check.evidence import FILE, Machine, Record, conclusion, find_machine, write_summary
+from flows.commands.gpu_check.training import (
     BENCHMARKS,
     GPU_TWIN,
     GRADIENT,
@@ -30,8 +30,9 @@ from flows.gpu_check.training import (
     preset_values,
     read_steps,
 )
-from flows.rehearsal.preset import Inputs, toml
-from flows.settings import Settings
+from flows.commands.rehearsal.preset import Inputs, toml
+from flows.runtime import subprocesses as children
+from flows.runtime.settings import Settings
 
 H200 = Gpu("NVIDIA H200", 140 << 30, 139 << 30, "580.1")
 

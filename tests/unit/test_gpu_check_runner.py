@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from elastic_core.errors import UserError
-from flows.gpu_check.evidence import NotHere, Record, Step, run_steps
+from flows.commands.gpu_check.evidence import NotHere, Record, Step, run_steps
 
 
 class Steps:

@@ -15,10 +15,10 @@ from elastic_core.engines.endpoint import Address, Endpoint, EndpointParameters,
 from elastic_core.engines.http import http_pool
 from elastic_core.engines.http_server import HttpServer, ServerLost, look
 from elastic_core.errors import UserError
-from elastic_core.markers import load_markers
 from elastic_core.miniature.warm_start import BASE
-from elastic_core.network import free_ports
+from elastic_core.models.special_tokens import load_markers
 from elastic_core.strategies import Completion, Generate, Sampling
+from elastic_core.system.network import free_ports
 from tests.api_server import CONTEXT, ApiServer, Fault, listening
 
 BODY = {"model": "drawn", "prompt": [1, 2, 3], "max_tokens": 4, "seed": 1}

@@ -7,13 +7,13 @@ import pytest
 from huggingface_hub import constants
 from huggingface_hub.errors import LocalEntryNotFoundError
 
-from elastic_core import model_files
 from elastic_core.errors import UserError
-from elastic_core.fingerprint import model_fingerprint
 from elastic_core.miniature.warm_start import BASE
+from elastic_core.models import files as model_files
+from elastic_core.system.fingerprint import model_fingerprint
 from flows import presets
-from flows.inputs import Inputs
-from flows.run import FlowRun
+from flows.runtime.inputs import Inputs
+from flows.runtime.run import FlowRun
 
 COMMIT = "b" * 40
 
@@ -106,5 +106,5 @@ def test_weights_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def read_again(path: Path) -> str:
         raise AssertionError(f"{path} was read again")
 
-    monkeypatch.setattr("elastic_core.fingerprint.sha256_file", read_again)
+    monkeypatch.setattr("elastic_core.system.fingerprint.sha256_file", read_again)
     assert inputs.fingerprint(BASE) == first

@@ -14,10 +14,11 @@ import yaml
 
 from elastic_core.budget import Budget
 from elastic_core.serving.server import CLOSE_SECONDS, DRAIN_SECONDS
-from flows import presets, services
-from flows.cli import cli
-from flows.cli.options import changes_of
-from flows.services import deployments
+from flows import presets
+from flows.commands import services
+from flows.commands.cli import cli
+from flows.commands.options import changes_of
+from flows.commands.services import deployments
 
 REPOSITORY = Path(__file__).parents[2]
 INFRA = REPOSITORY / "infra"

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from elastic_core import lm_eval
+from elastic_core.data import lm_eval
+from elastic_core.data.lm_eval import utils
 from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
-from elastic_core.lm_eval import utils
 from elastic_core.miniature.tokenizer import build_tokenizer
 
 SETTINGS = lm_eval.TaskSettings(context=32768, samples=16, temperature=0.6, top_p=0.95)
@@ -89,7 +89,7 @@ def test_the_readme_says_what_can_be_checked_and_how() -> None:
 
 
 def test_tasks_are_not_mixed_with_exports_of_a_model(tmp_path: Path) -> None:
-    from flows.cli import cli
+    from flows.commands.cli import cli
 
     with pytest.raises(UserError, match="--lm-eval writes tasks and no model"):
         cli.main(["export", "--lm-eval", str(tmp_path), "--to", "model"], standalone_mode=False)

@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, LlamaConfig, Qwen2Config
 
-from elastic_core.markers import resolve_markers
+from elastic_core.models.special_tokens import resolve_markers
 
 TEXT = "How are you doing?\nFinal Answer: 2"
 

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
-from elastic_core.model_check import require_usable
+from elastic_core.models.check import require_usable
 
 Break = Callable[[Path], None]
 

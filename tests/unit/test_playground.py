@@ -19,11 +19,11 @@ from elastic_core.engines.endpoint import Endpoint, EndpointParameters, Served, 
 from elastic_core.errors import UserError
 from elastic_core.rewards import Grade, GradeStatus
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
-from flows.cli import cli
-from flows.playground import PlaygroundParameters, access, choices
-from flows.playground.engines import Loaded
-from flows.playground.session import Attempt, Run
-from flows.playground.view import CSS, message, pieces, render
+from flows.commands.cli import cli
+from flows.commands.playground import PlaygroundParameters, access, choices
+from flows.commands.playground.engines import Loaded
+from flows.commands.playground.session import Attempt, Run
+from flows.commands.playground.view import CSS, message, pieces, render
 from tests.served import BUDGETS, model_with_levels
 from tests.unit.test_playground_live import END, EOS, MARKERS, WORD
 

@@ -12,9 +12,9 @@ import pytest
 from elastic_core.engines.endpoint import Endpoint, EndpointParameters, Served, parse_address
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
-from flows.doctor.finding import GIB
-from flows.playground.choices import Choices, find_choices
-from flows.playground.engines import Engines, Loaded, memory_needed, num_engines
+from flows.commands.doctor.finding import GIB
+from flows.commands.playground.choices import Choices, find_choices
+from flows.commands.playground.engines import Engines, Loaded, memory_needed, num_engines
 
 FAR = Endpoint("far", (parse_address("http://gpu7:8000/v1#m"),), Served("vllm", "1", "", 9), None, EndpointParameters())
 

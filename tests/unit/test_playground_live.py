@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo
-from elastic_core.markers import Markers
+from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling
 from elastic_core.trajectory import Trajectory
-from flows.playground.choices import STRATEGY_NAMES
-from flows.playground.live import Follower, Watched
+from flows.commands.playground.choices import STRATEGY_NAMES
+from flows.commands.playground.live import Follower, Watched
 from tests.scripted import ScriptedEngine
 
 END, EOS, NEWLINE, FINAL, WAIT, WORD = 1, 2, 3, 4, 5, 6

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_core.network import free_ports
+from elastic_core.system.network import free_ports
 
 
 def test_ports_differ_and_can_be_listened_on() -> None:
@@ -25,6 +25,6 @@ def test_no_connection_gets_such_a_port() -> None:
 def test_a_port_that_is_listened_on_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
-        monkeypatch.setattr("elastic_core.network._RANGE", range(number, number + 1))
+        monkeypatch.setattr("elastic_core.system.network._RANGE", range(number, number + 1))
         with pytest.raises(OSError, match="no 1 free ports"):
             free_ports(1)

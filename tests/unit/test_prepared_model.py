@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from elastic_core.errors import UserError
-from elastic_core.markers import load_markers
-from elastic_core.prepared_model import prepare
-from flows.cli import cli
+from elastic_core.models.prepare import prepare
+from elastic_core.models.special_tokens import load_markers
+from flows.commands.cli import cli
 
 CHATML = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"

@@ -6,9 +6,10 @@ import pytest
 
 from elastic_core.errors import UserError
 from elastic_core.sweep.grid import build_cells
-from flows import doctor, presets
-from flows.inputs import Inputs
-from flows.run import FlowRun
+from flows import presets
+from flows.commands import doctor
+from flows.runtime.inputs import Inputs
+from flows.runtime.run import FlowRun
 from reports.content import Expectations
 
 
@@ -263,7 +264,7 @@ def test_every_preset_says_what_it_is_for_in_a_sentence() -> None:
 
 
 def test_a_command_that_is_advised_keeps_the_user_s_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows.run import FlowRun
+    from flows.runtime.run import FlowRun
 
     monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
     given = {"sweep.budgets": ["48+32"], "base": "a b/c", "sweep.checkpoints": {"mine": "x/y"}}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from elastic_core.errors import UserError
-from elastic_core.private_directory import private_directory, use_private_directory
+from elastic_core.system.private_directory import private_directory, use_private_directory
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def test_what_another_user_has_put_there_is_not_used_and_stops_nothing(what: str
 COMMAND = """
 import tempfile
 
-from flows.cli import cli
+from flows.commands.cli import cli
 
 @cli.command()
 def show():

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from elastic_core import private_stores
+from elastic_core.system import private_stores
 
 REPOSITORY = Path(__file__).parents[2]
 LISTENING = """
@@ -27,7 +27,7 @@ LISTENING = """
         return [each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN]
 """
 INSTALL = """
-    from elastic_core import private_stores
+    from elastic_core.system import private_stores
 
     private_stores.install()
     private_stores.install()
@@ -155,4 +155,4 @@ def test_trainings_that_ray_numbers_alike_send_their_weights_by_sockets_of_their
 def test_vllm_s_processes_install_it() -> None:
     """Whichever way vLLM starts them; an engine that shares a model between GPUs has a store."""
     declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["entry-points"]
-    assert declared["vllm.general_plugins"] == {"elastic": "elastic_core.private_stores:install"}
+    assert declared["vllm.general_plugins"] == {"elastic": "elastic_core.system.private_stores:install"}

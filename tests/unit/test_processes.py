@@ -10,12 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elastic_core.retry import wait_until
+from elastic_core.system.retry import wait_until
 
 STUBBORN = """
 import signal, subprocess, sys, time
 from pathlib import Path
-from elastic_core import processes
+from elastic_core.system import processes
 
 processes._GRACE_SECONDS = 0.5
 started = Path(sys.argv[1])

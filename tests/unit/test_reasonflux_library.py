@@ -20,7 +20,7 @@ from elastic_core.miniature.problems import split_of
 from elastic_core.miniature.tokenizer import pieces_pattern
 from elastic_core.reasonflux.libraries import add_own, load_library, load_own
 from elastic_core.reasonflux.library import MINIATURE_FILE, Template, entry, read_library
-from flows.cli.templates import templates
+from flows.commands.templates import templates
 from tests.upstream import UPSTREAM, needs_upstream
 
 PUBLISHED = UPSTREAM / "Gen-Verse/ReasonFlux/ReasonFlux_v1/data/template_library.json"

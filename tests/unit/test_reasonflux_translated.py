@@ -19,8 +19,8 @@ from elastic_core.data.problems import Problem
 from elastic_core.engines.base import Engine, drive
 from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.markers import Markers, chat_prompt, resolve_markers
 from elastic_core.miniature.warm_start import BASE
+from elastic_core.models.special_tokens import Markers, chat_prompt, resolve_markers
 from elastic_core.reasonflux.guide import load_script
 from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy

@@ -11,7 +11,7 @@ import pytest
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import drive
-from elastic_core.markers import Markers, chat_prompt, resolve_markers
+from elastic_core.models.special_tokens import Markers, chat_prompt, resolve_markers
 from elastic_core.reasonflux.guide import load_script, parse_plan
 from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
@@ -21,9 +21,9 @@ from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.trajectory import ThinkFinish
 from flows import presets
-from flows.data_inputs import DataInputs
-from flows.doctor.models import models_in_use
-from flows.run import FlowRun
+from flows.commands.doctor.models import models_in_use
+from flows.runtime.data_inputs import DataInputs
+from flows.runtime.run import FlowRun
 from tests.guided import plain_tokenizer as tokenizer
 
 PLAN = """{'General Knowledge Category': 'Easy chain', 'Specific Direction': 'more plus', 'Applied Method':

@@ -9,8 +9,8 @@ from elastic_core.data.problems import VERL_SCHEMA, Problem
 from elastic_core.sweep.rows import regrade
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import SCHEMA
-from flows.tables import regrade_table
-from tasks.stage import TABLE, Stage
+from flows.commands.tables import regrade_table
+from tasks.records.stage_directory import TABLE, Stage
 
 PROBLEMS = {"easy": {str(i): Problem("easy", str(i), "2+2=?", "4", "math") for i in range(5)}}
 TEXTS = [

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from flows import presets
-from flows.rehearsal import missing_on_a_cpu
-from flows.rehearsal.preset import CONTEXT, STEPS, Inputs, models_of, rehearsal_values, toml
-from flows.settings import Settings
+from flows.commands.rehearsal import missing_on_a_cpu
+from flows.commands.rehearsal.preset import CONTEXT, STEPS, Inputs, models_of, rehearsal_values, toml
+from flows.runtime.settings import Settings
 
 
 def rehearsed(name: str, directory: Path) -> tuple[Settings, Settings]:

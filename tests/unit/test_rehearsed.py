@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from flows import presets, rehearsal
+from flows import presets
+from flows.commands import rehearsal
 
 RECORDED = json.loads(rehearsal.SHIPPED.read_text())
 

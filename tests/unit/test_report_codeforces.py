@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from elastic_core.codeforces.rating import SAMPLE_TESTS_NOTE, CodeforcesRating, Standings
+from elastic_core.rewards.codeforces.rating import SAMPLE_TESTS_NOTE, CodeforcesRating, Standings
 from reports.codeforces import RATINGS, rating_table, ratings
 from reports.codeforces import section as section_of
 from reports.published import published

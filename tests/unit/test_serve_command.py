@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from elastic_core.budget import Budget
+from elastic_core.engines.budgets.processor import Stops
 from elastic_core.errors import UserError
-from elastic_core.markers import load_markers
-from elastic_core.serving.law import Stops
+from elastic_core.models.special_tokens import load_markers
+from elastic_core.serving.configuration import VARIABLE, Offer
 from elastic_core.serving.levels import read_levels
-from elastic_core.serving.offer import VARIABLE, Offer
 from flows import presets
-from flows.serve import Command, command
+from flows.commands.serve import Command, command
 from tests.elastic_command import elastic_here
 from tests.served import BASE, BUDGETS, model_with_levels
 
@@ -43,7 +43,7 @@ def test_vllm_serves_the_presets_engine_with_both_budgets() -> None:
     changes = {"engine.max_model_len": 512, "sweep.temperature": 0.7, "sweep.top_p": 0.9}
     arguments = composed(changes=changes, further=["--tool-call-parser", "hermes"]).arguments
     assert arguments[:5] == [sys.executable, "-m", "elastic_core.serving.server", "serve", str(BASE)]
-    assert value(arguments, "--logits-processors") == "elastic_core.serving.v1:SeparateBudgets"
+    assert value(arguments, "--logits-processors") == "elastic_core.engines.budgets.v1:SeparateBudgets"
     assert value(arguments, "--middleware") == "elastic_core.serving.middleware.Budgets"
     assert value(arguments, "--max-model-len") == "512"
     assert value(arguments, "--host") == "127.0.0.1"
@@ -143,7 +143,7 @@ def test_more_replicas_than_gpus_are_refused(
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr("flows.serve.installed_build", lambda: build)
+    monkeypatch.setattr("flows.commands.serve.installed_build", lambda: build)
     engine = {"device": "cuda", "data_parallel_size": replicas}
     changes = {f"engine.{key}": value for key, value in engine.items()}
     if sentence is None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from elastic_core import network
 from elastic_core.errors import UserError
-from flows import services
-from flows.cli import cli
-from flows.environment import read_variables, write_variables
-from flows.services import ServicesParameters, supervisor
-from flows.services.supervisor import Service
+from elastic_core.system import network
+from flows.commands import services
+from flows.commands.cli import cli
+from flows.commands.services import ServicesParameters, supervisor
+from flows.commands.services.supervisor import Service
+from flows.runtime.environment import read_variables, write_variables
 
 
 @pytest.fixture(autouse=True)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
+from elastic_core.engines.budgets.processor import Progress, Stops, read_budget, thought_is_closed
+from elastic_core.engines.budgets.runners import V1, V2, runner
+from elastic_core.engines.budgets.schedule import Schedule
 from elastic_core.errors import UserError
-from elastic_core.markers import Markers
-from elastic_core.serving.law import Progress, Stops, read_budget, thought_is_closed
-from elastic_core.serving.runners import V1, V2, runner
-from elastic_core.serving.schedule import Schedule
+from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies import STRATEGIES, Sampling
 from elastic_core.trajectory import ThinkFinish
 from tests.scripted import ScriptedEngine

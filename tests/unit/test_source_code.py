@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_core import fingerprint
+from elastic_core.system import fingerprint
 
 MODULES = {
     "elastic_core/first.py": "from elastic_core.second import thing\nimport json\n",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
-from elastic_core.markers import Markers
+from elastic_core.models.special_tokens import Markers
 from elastic_core.seeds import request_seed
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.trajectory import BudgetExceeded, SolutionFinish, ThinkFinish, Trajectory

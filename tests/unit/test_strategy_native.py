@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import Engine, drive
-from elastic_core.markers import Markers
-from elastic_core.serving.law import Progress, Stops
+from elastic_core.engines.budgets.processor import Progress, Stops
+from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling
 from elastic_core.trajectory import BudgetExceeded, SolutionFinish, ThinkFinish, Trajectory
 from tests.scripted import ScriptedEngine

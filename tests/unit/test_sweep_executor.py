@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import Engine, EngineLost, RequestFailed
-from elastic_core.markers import Markers
+from elastic_core.engines.budgets.processor import Progress, Stops
+from elastic_core.models.special_tokens import Markers
 from elastic_core.seeds import sample_seed
-from elastic_core.serving.law import Progress, Stops
 from elastic_core.strategies import Completion, Generate, Sampling
 from elastic_core.sweep import executor
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep

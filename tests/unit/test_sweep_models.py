@@ -9,9 +9,9 @@ import pytest
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.fingerprint import model_fingerprint
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.sweep.models import SweepModel, sweep_models
+from elastic_core.system.fingerprint import model_fingerprint
 
 PROBLEMS = {"easy": [Problem("easy", "0", "(+1+2)*3=?", "9", "math")]}
 

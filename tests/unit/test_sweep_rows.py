@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
-from elastic_core.markers import Markers
 from elastic_core.miniature.tokenizer import build_tokenizer
+from elastic_core.models.special_tokens import Markers
 from elastic_core.rewards import grade
 from elastic_core.rewards.grade import THINK_END
 from elastic_core.rewards.response import response_text, response_texts

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from elastic_core.sweep.grid import OTHERS, samples_of, samples_text, within
 from flows import presets
-from flows.inputs import Inputs
-from flows.run import FlowRun
+from flows.runtime.inputs import Inputs
+from flows.runtime.run import FlowRun
 
 COUNTS = st.one_of(
     st.integers(1, 4), st.fixed_dictionaries({OTHERS: st.integers(1, 4)}, optional={"a": st.integers(1, 4)})

@@ -18,9 +18,9 @@ from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.trajectory import KEY, SCHEMA
 from flows import presets
-from flows.inputs import Inputs
-from flows.run import FlowRun
-from tasks.stage import Stage
+from flows.runtime.inputs import Inputs
+from flows.runtime.run import FlowRun
+from tasks.records.stage_directory import Stage
 from tasks.sweep import Sweep
 
 PROBLEMS = {name: [Problem(name, str(i), "q", "4", "math") for i in range(9)] for name in ("easy", "hard")}

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tasks import terminal
+from tasks.records import terminal
 
 SCRIPT = """
 import logging, os, subprocess, sys
 from pathlib import Path
-from tasks import terminal
+from tasks.records import terminal
 
 logger = logging.getLogger("prefect.flow_runs")
 logger.setLevel(logging.INFO)
@@ -69,7 +69,7 @@ def test_what_is_left_is_told_by_the_speed_since_the_first_unit(done: int, left:
     """Two units in four seconds, after an hour of starting."""
     from rich.progress import Progress
 
-    from tasks.artifacts import _left
+    from tasks.records.prefect_artifacts import _left
 
     clock = iter([0.0, *(3600.0 + 2 * i for i in range(9))])
     bar = Progress(get_time=lambda: now, speed_estimate_period=300)

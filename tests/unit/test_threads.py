@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from elastic_core import model_files
 from elastic_core.miniature.warm_start import BASE
+from elastic_core.models import files as model_files
 from tasks.warm_start import Launch
 from tests.unit.test_prepared_model import checkpoint
 

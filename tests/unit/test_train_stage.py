@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from elastic_core.training.grpo.parameters import RESOURCES, GrpoParameters
-from flows.data_inputs import DataInputs
-from flows.inputs import Inputs
-from flows.settings import TrainSettings
+from flows.runtime.data_inputs import DataInputs
+from flows.runtime.inputs import Inputs
+from flows.runtime.settings import TrainSettings
 
 
 def inputs(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from elastic_core.errors import UserError
-from elastic_core.retry import ProcessLost, is_transient
+from elastic_core.system.retry import ProcessLost, is_transient
 from elastic_core.training import launch
 from elastic_core.training.grpo import main
 from elastic_core.training.launch import LOST, Deadlines, TrainingFailed, follow

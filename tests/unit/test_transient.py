@@ -12,8 +12,8 @@ from ray.exceptions import ActorDiedError, RayActorError, RayTaskError
 
 from elastic_core.engines.base import EngineLost, RequestFailed
 from elastic_core.errors import UserError
-from elastic_core.retry import ProcessLost, is_transient
-from tasks.stage import worth_retrying
+from elastic_core.system.retry import ProcessLost, is_transient
+from tasks.records.stage_directory import worth_retrying
 
 
 def raised_in_task(cause: Exception) -> Exception:

@@ -19,7 +19,7 @@ from elastic_core.data.registry import all_datasets
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.rewards import grade
-from flows import user_data
+from flows.commands import user_data
 from tests.upstream import UPSTREAM
 
 GSM8K = UPSTREAM / "openai/grade-school-math/grade_school_math/data"

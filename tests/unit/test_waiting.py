@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from elastic_core.retry import wait_until
+from elastic_core.system.retry import wait_until
 
 
 def test_it_looks_until_the_condition_is_true() -> None:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from elastic_core import fingerprint
 from elastic_core.data.build import build
 from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.system import fingerprint
 from flows import presets
-from flows.finished import finished
-from flows.inputs import Inputs
-from flows.run import FlowRun
-from tasks.stage import TABLE
+from flows.runtime.finished import finished
+from flows.runtime.inputs import Inputs
+from flows.runtime.run import FlowRun
+from tasks.records.stage_directory import TABLE
 
 PROJECT = Path(__file__).parents[2]
 SMALL = {
@@ -96,7 +96,7 @@ def test_what_is_asked_for_or_how_it_runs_is_no_other_place(runs: Path, setting:
         ("elastic_core/statistics/accuracy.py", {"report"}),
         ("reports/tables.py", {"report"}),
         ("reports/assets/reader.js", {"report"}),
-        ("flows/cli.py", set()),
+        ("flows/commands.py", set()),
     ],
 )
 def test_a_file_of_the_project(
@@ -108,7 +108,7 @@ def test_a_file_of_the_project(
     with (tmp_path / file).open("a") as stream:
         stream.write("\n")
     monkeypatch.setattr(fingerprint, "_PROJECT", tmp_path)
-    monkeypatch.setattr("flows.inputs.reports.__file__", str(tmp_path / "reports" / "__init__.py"))
+    monkeypatch.setattr("flows.runtime.inputs.reports.__file__", str(tmp_path / "reports" / "__init__.py"))
     fingerprint.source_fingerprint.cache_clear()
     try:
         assert again(before, stages(runs, {})) == expected
@@ -121,7 +121,7 @@ def test_a_flow_is_finished_when_all_its_stages_are(runs: Path, monkeypatch: pyt
     """It is then known what it returns, and no server is started."""
     monkeypatch.setenv("ELASTIC_RUNS", str(runs))
     monkeypatch.setattr(
-        "flows.finished.conclusion", lambda inputs: "separate beats vanilla"
+        "flows.runtime.finished.conclusion", lambda inputs: "separate beats vanilla"
     )  # Of a table without rows.
     changes = SMALL | {"warm_start.learning_rate": 3e-4}
     markers = stages(runs, changes)

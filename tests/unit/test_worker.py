@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from elastic_core.errors import UserError
-from flows.services.worker import registered
+from flows.commands.services.worker import registered
 
 REPOSITORY = Path(__file__).parents[2]
 

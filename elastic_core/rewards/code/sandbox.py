@@ -46,12 +46,12 @@ from pathlib import Path
 from typing import Literal
 
 from elastic_core.errors import UserError
-from elastic_core.retry import retrying
 from elastic_core.rewards.code.bubblewrap import MAX_BYTES, MAX_FILES, MAX_PROCESSES, Limits, find_bwrap, start
 from elastic_core.rewards.code.harness.wire import HEADER, READY
 from elastic_core.rewards.code.processors import OwnTime, children, nanoseconds_waited, threads_below
 from elastic_core.rewards.code.seccomp import MACHINES
 from elastic_core.rewards.grade import ATTEMPTS, FIRST_WAIT, GradeStatus, GradingFailed
+from elastic_core.system.retry import retrying
 
 TICK = 0.05
 """Seconds between two looks at a running sandbox."""

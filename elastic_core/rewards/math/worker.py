@@ -21,11 +21,11 @@ import sys
 from functools import lru_cache
 from typing import Any, TextIO
 
-from elastic_core.processes import end_with_parent
 from elastic_core.rewards.math.compare import CLOSE_ENOUGH, accepts
 from elastic_core.rewards.math.normal import TRIGONOMETRY
 from elastic_core.rewards.math.pool import REPLACE
 from elastic_core.rewards.truth import MathTruth
+from elastic_core.system.processes import end_with_parent
 
 MEMORY_LIMIT = 2 << 30
 """Bytes of address space."""

@@ -25,7 +25,7 @@ import numpy as np
 from elastic_core.budget import Budget
 from elastic_core.engines.base import Engine, drive
 from elastic_core.engines.memo import ContinuationMemo
-from elastic_core.markers import Markers
+from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies.base import Completion, Generate, Sampling
 from elastic_core.strategies.separate import separate
 from elastic_core.training.grpo.masks import loss_mask

@@ -23,10 +23,10 @@ from verl.utils.profiler import simple_timer
 
 from elastic_core.budget import TrainingBudget
 from elastic_core.engines.base import drive
-from elastic_core.markers import load_markers
+from elastic_core.engines.budgets.processor import SOLUTION, THINK
+from elastic_core.models.special_tokens import load_markers
 from elastic_core.rewards import Grade
 from elastic_core.seeds import group_seed, request_seed, rollout_seed
-from elastic_core.serving.law import SOLUTION, THINK
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.training.algorithms.anytime import Answered, Cuts, num_distinct, think_and_answer
 from elastic_core.training.grpo.masks import loss_mask

@@ -10,12 +10,12 @@ from math import ceil, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
 
+from elastic_core.engines.budgets.parameters import additional_config
+from elastic_core.engines.budgets.processor import Stops
+from elastic_core.engines.budgets.runners import installed_runner
 from elastic_core.engines.parameters import CPU_EXECUTOR
-from elastic_core.markers import load_markers
-from elastic_core.model_files import tensors
-from elastic_core.serving.law import Stops
-from elastic_core.serving.parameters import additional_config
-from elastic_core.serving.runners import installed_runner
+from elastic_core.models.files import tensors
+from elastic_core.models.special_tokens import load_markers
 from elastic_core.training.algorithms.cuts import shares
 from elastic_core.training.grpo.parameters import DEFAULT_ANSWERS, GrpoParameters
 

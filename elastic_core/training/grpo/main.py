@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from elastic_core.errors import UserError
-from elastic_core.retry import is_transient
+from elastic_core.system.retry import is_transient
 from elastic_core.training.launch import LOST, REFUSED, private_variables
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def run(config: "DictConfig") -> None:
     import ray
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-    from elastic_core.private_stores import protected
+    from elastic_core.system.private_stores import protected
     from elastic_core.training.requirements import require_graders
 
     environment = get_ppo_ray_runtime_env(config)

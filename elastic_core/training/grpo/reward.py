@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elastic_core.budget import Budget, TokenRange
-from elastic_core.markers import Markers
+from elastic_core.models.special_tokens import Markers
 from elastic_core.rewards import Grade, grade
 from elastic_core.rewards.grade import UNANSWERED
 from elastic_core.rewards.response import response_text

@@ -1,0 +1,1 @@
+"""The budgets of `separate`, kept inside vLLM by a logits processor."""

@@ -1,0 +1,58 @@
+"""The budgets as a logits processor of vLLM's V1 runner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
+
+from elastic_core.engines.budgets.parameters import budget_of, stops_of, validate
+from elastic_core.engines.budgets.processor import Progress, thought_is_closed
+from elastic_core.engines.budgets.schedule import Schedule
+from elastic_core.engines.budgets.slots import force
+
+
+class SeparateBudgets(LogitsProcessor):
+    """Rows without a budget are never touched, others when they are due."""
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self._stops = stops_of(vllm_config)
+        self._pinned = is_pin_memory
+        self._schedule = Schedule()
+
+    @classmethod
+    def validate_params(cls, sampling_params: Any) -> None:
+        """As `validate`."""
+        validate(sampling_params)
+
+    def is_argmax_invariant(self) -> bool:
+        """A forced token is seldom the likeliest one."""
+        return False
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        """Where rows are from now on. Nothing is counted here: with asynchronous scheduling outputs still end in -1."""
+        if batch_update is None:
+            return
+        schedule = self._schedule
+        for index in batch_update.removed:
+            schedule.remove(index)
+        for index, sampling, prompt, output in batch_update.added:
+            budget = budget_of(sampling)
+            if budget is None:
+                schedule.remove(index)
+                continue
+            closed = thought_is_closed(prompt or (), self._stops)
+            schedule.add(index, Progress(budget, self._stops, 0 if closed else None), output)
+        for one, other, direction in batch_update.moved:
+            if direction is MoveDirectionality.SWAP:
+                schedule.swap(one, other)
+            else:
+                schedule.move(one, other)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        """Due rows get one possible token. `logits`: [rows, vocabulary], changed in place."""
+        forced = self._schedule.step()
+        if forced:
+            force(logits, torch.tensor(forced, pin_memory=self._pinned))
+        return logits

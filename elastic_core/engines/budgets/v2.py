@@ -1,0 +1,37 @@
+"""The budgets as a logits processor of vLLM's V2 runner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor
+
+from elastic_core.engines.budgets.parameters import budget_of, stops_of, validate
+from elastic_core.engines.budgets.slots import SlotBudgets
+
+
+class SeparateBudgets(LogitsProcessor):
+    """Without speculative decoding, which is refused, a logits row is a request and its length is known on the host."""
+
+    def __init__(self, vllm_config: Any, req_states: Any) -> None:
+        lengths = (req_states.prompt_len.np, req_states.prefill_len.np)
+        self._budgets = SlotBudgets(stops_of(vllm_config), req_states.all_token_ids.gpu, *lengths)
+
+    @classmethod
+    def validate_params(cls, sampling_params: Any) -> None:
+        """As `validate`."""
+        validate(sampling_params)
+
+    def add_request(self, req_idx: int, sampling_params: Any) -> bool:
+        """A request has come into a slot, or has come back."""
+        return self._budgets.add(req_idx, budget_of(sampling_params))
+
+    def apply_staged_writes(self) -> None:
+        """The step's prompts are on the device."""
+        self._budgets.begin()
+
+    def apply(self, logits: torch.Tensor, ctx: Any) -> torch.Tensor:
+        """Due rows get one possible token."""
+        self._budgets.apply(logits, ctx.idx_mapping_np, ctx.seq_lens_upper_bound_np)
+        return logits

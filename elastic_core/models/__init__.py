@@ -1,0 +1,1 @@
+"""Models on a disk: their files, tokens, checks and twins."""

@@ -1,0 +1,172 @@
+"""Rows that stand in for a data set's own in a rehearsal: made up, in upstream's format, so that the mapping, the
+prompt and the grader are those of the data set. Their truths are what a twin may say (`ANSWERS` of twin.py)."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import pickle
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from elastic_core.data.dataset import Dataset
+from elastic_core.data.mapping import answers, code, reference
+from elastic_core.data.registry import stand_in_file
+from elastic_core.errors import UserError
+from elastic_core.system.files import replacing
+
+ROWS = 16
+"""Of every data set."""
+Row = dict[str, Any]
+
+
+def write_stand_in(entry: Dataset, directory: Path) -> None:
+    """Write stand-in rows of a data set below `directory`.
+
+    Raises:
+        UserError: when we do not know what its rows look like.
+    """
+    if entry.map not in _ROWS:
+        raise UserError(
+            f"{entry.name}: its files are not here, and we have no rows that could stand in; run first: elastic run "
+            "prepare-data, or give a mirror that holds them (data.mirror)"
+        )
+    file = stand_in_file(entry, directory)
+    rows = [_ROWS[entry.map](entry.name, i) for i in range(ROWS)]
+    with replacing(file) as temporary:
+        if entry.map.fields is None:  # A document of another shape than a list of objects.
+            temporary.write_text(json.dumps(_DOCUMENTS[entry.map](rows)))
+        elif file.suffix == ".parquet":
+            pl.DataFrame(rows).write_parquet(temporary)
+        elif file.suffix == ".csv":
+            with temporary.open("w", newline="") as stream:
+                writer = csv.DictWriter(stream, list(rows[0]))
+                writer.writeheader()
+                writer.writerows(rows)
+        elif file.suffix == ".jsonl":
+            temporary.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        else:
+            temporary.write_text(json.dumps(rows))
+
+
+def _digit(name: str, i: int) -> str:
+    # No two questions share a phrase, or a training row would be removed as overlap with an evaluation set.
+    return f"{name} {i}: which digit?"
+
+
+def _number(i: int) -> int:
+    return 1 + i % 2
+
+
+def _printed(i: int) -> str:
+    return str(3 + i % 2)
+
+
+def _plain(name: str, i: int) -> Row:
+    return {"problem": _digit(name, i), "answer": str(_number(i)), "unique_id": f"{name}/{i}"}
+
+
+def _aime(name: str, i: int) -> Row:
+    return _plain(name, i) | {"year": 1900 + i, "aime_number": 1 + i % 2, "problem_number": 1 + i % 15}
+
+
+def _tests(i: int, **further: str) -> list[Row]:
+    return [{"input": "", "output": f"{_printed(i)}\n", **further}]
+
+
+def _livecodebench(name: str, i: int) -> Row:
+    tests = json.dumps(_tests(i, testtype="stdin"))
+    return {
+        "question_id": f"{name}-{i}",
+        "question_content": _digit(name, i),
+        "contest_date": "2024-08-03T00:00:00",
+        "starter_code": "",
+        "public_test_cases": tests,
+        # As upstream hides them.
+        "private_test_cases": base64.b64encode(zlib.compress(pickle.dumps(tests))).decode(),
+        "metadata": "{}",
+    }
+
+
+def _check(name: str, i: int) -> Row:
+    test = f"def check(candidate):\n    assert candidate() == {_printed(i)}\n"
+    prompt = f'def digit():\n    """{_digit(name, i)}"""\n'
+    return {"task_id": f"{name}/{i}", "prompt": prompt, "entry_point": "digit", "test": test}
+
+
+def _choice(name: str, i: int) -> Row:
+    wrong = {f"Incorrect Answer {n}": f"none of {n}" for n in (1, 2, 3)}
+    return {"Record ID": f"{name}-{i}", "Question": _digit(name, i), "Correct Answer": "the digit", **wrong}
+
+
+def _conversation(name: str, i: int) -> Row:
+    output = f"<think>\nthe digit is {_number(i)}\n</think>\n\\boxed{{{_number(i)}}}"
+    return {"instruction": _digit(name, i), "input": "", "output": output}
+
+
+def _template(name: str, i: int) -> Row:
+    return {
+        "template_name": f"Digit {i}",
+        "template_type": "Digits",
+        "knowledge_tag": ["digits"],
+        "description": "Which digit is it?",
+        "application_scenario": "Problems that ask for a digit.",
+        "reason_flow": ["Read the problem.", "Name the digit."],
+        "example_application": "The digit of one is 1.",
+    }
+
+
+_ROWS: dict[Any, Callable[[str, int], Row]] = {
+    answers.plain: _plain,
+    answers.math500: _plain,
+    answers.number: lambda name, i: {"problem": _digit(name, i), "answer": float(_number(i))},
+    answers.aime: _aime,
+    answers.aime25: lambda name, i: {"problem": _digit(name, i), "answer": _number(i), "id": str(i)},
+    answers.minerva: lambda name, i: {"problem": _digit(name, i), "answer": [str(_number(i))], "idx": i},
+    answers.olympiad: lambda name, i: {
+        "problem": _digit(name, i),
+        "answer": [f"${_number(i)}$"],
+        "id": str(i),
+        "is_multiple_answer": False,
+        "unit": None,
+        "error": None,
+    },
+    answers.gpqa: _choice,
+    code.primeintellect: lambda name, i: {
+        "problem": _digit(name, i),
+        "tests": json.dumps(_tests(i, type="stdin_stdout")),
+    },
+    code.taco: lambda name, i: {
+        "problem": _digit(name, i),
+        "tests": json.dumps({"inputs": [""], "outputs": [_printed(i)]}),
+    },
+    code.livecodebench_train: lambda name, i: {
+        "problem": _digit(name, i),
+        "starter_code": "",
+        "tests": json.dumps(_tests(i, testtype="stdin")),
+        "metadata": "{}",
+    },
+    code.livecodebench: _livecodebench,
+    code.codeforces: lambda name, i: {
+        "problem": f"{_digit(name, i)}\n\nTime Limit: 1000 ms\nMemory Limit: 256 MB",
+        "tests": _tests(i),
+    },
+    code.humaneval_plus: _check,
+    code.humaneval_plus_bare: _check,
+    reference.alpaca: _conversation,
+    reference.ids: lambda name, i: {"id": f"{1900 + i}A"},
+    reference.ratings: lambda name, i: {"rating": str(800 + 100 * i), "users": 10},
+    reference.template_library: _template,
+}
+"""A row of a data set as upstream has it, by how its rows are read."""
+
+_DOCUMENTS: dict[Any, Callable[[list[Row]], Any]] = {
+    reference.ids: lambda rows: [row["id"] for row in rows],
+    reference.ratings: lambda rows: {row["rating"]: row["users"] for row in rows},
+    reference.template_library: lambda rows: {"Digits": {"One digit": rows}},
+}

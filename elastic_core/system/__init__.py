@@ -1,0 +1,1 @@
+"""What every part stands on: files, processes, networks, clusters, fingerprints."""

@@ -1,0 +1,164 @@
+"""Content hashes: what a result was computed from and by, whatever it is called and wherever it lies."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from elastic_core.system.files import write_text
+
+_MODEL_FILES = ("config.json", "generation_config.json", "*.safetensors", "tokenizer.json", "tokenizer_config.json",
+                "chat_template.jinja")  # fmt: skip
+_TOKENIZER_FILES = ("tokenizer*", "chat_template*", "vocab*", "merges*")
+_PROJECT = Path(__file__).parents[2]
+
+
+def sha256_file(file: Path) -> str:
+    """sha256 of a file's contents."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def hash_files(files: Iterable[Path], sha256: Callable[[Path], str] = sha256_file) -> str:
+    """sha256 over names and contents, in the order of their names.
+
+    Args:
+        sha256: of one file's contents; one that remembers saves reading large files again.
+    """
+    digest = hashlib.sha256()
+    for file in sorted(files, key=lambda path: path.name):
+        digest.update(file.name.encode() + b"\0")
+        digest.update(bytes.fromhex(sha256(file)))
+    return digest.hexdigest()
+
+
+def hash_value(value: Any) -> str:
+    """sha256 of a JSON-serialisable value, independent of key order."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def model_fingerprint(checkpoint: Path, sha256: Callable[[Path], str] = sha256_file) -> str:
+    """sha256 of a Hugging Face checkpoint directory's weights, configuration and tokenizer, first 16 hex digits.
+
+    Args:
+        sha256: as in `hash_files`.
+
+    Raises:
+        ValueError: when the directory holds no safetensors weights.
+    """
+    files = [file for pattern in _MODEL_FILES for file in checkpoint.glob(pattern)]
+    if not any(file.suffix == ".safetensors" for file in files):
+        raise ValueError(f"{checkpoint}: no model checkpoint there; expected a directory with *.safetensors")
+    return hash_files(files, sha256)[:16]
+
+
+def tokenizer_fingerprint(checkpoint: Path) -> str:
+    """sha256 of the tokenizer of a Hugging Face checkpoint directory, first 16 hex digits.
+
+    Raises:
+        ValueError: when the directory holds no tokenizer.
+    """
+    files = {file for pattern in _TOKENIZER_FILES for file in checkpoint.glob(pattern)}
+    if not files:
+        raise ValueError(f"{checkpoint}: no tokenizer there; expected a Hugging Face checkpoint directory")
+    return hash_files(files)[:16]
+
+
+class HashCache:
+    """sha256 of files, computed again only when size or modification time has changed.
+
+    It trusts the file system's times: a change that restores both size and time goes unnoticed.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._entries = self._read()
+        self._new: dict[str, tuple[int, int, str]] = {}
+
+    def sha256(self, path: Path) -> str:
+        """The file's sha256, as 64 hexadecimal digits.
+
+        Raises:
+            OSError: when it cannot be read.
+        """
+        stat = path.stat()  # Before reading: a file that changes meanwhile is hashed again next time.
+        cached = self._entries.get(str(path.absolute()))
+        if cached and cached[:2] == (stat.st_size, stat.st_mtime_ns):
+            return cached[2]
+        sha256 = sha256_file(path)
+        self._keep(path, (stat.st_size, stat.st_mtime_ns, sha256))
+        return sha256
+
+    def renamed(self, old: Path, new: Path) -> None:
+        """Keep what is known of a file that was moved: size and time move with it."""
+        entry = self._entries.pop(str(old.absolute()), None)
+        self._new.pop(str(old.absolute()), None)
+        if entry:
+            self._keep(new, entry)
+
+    def save(self) -> None:
+        """Write what was computed. A cache that cannot be written costs time only, so that is no error."""
+        from filelock import FileLock
+
+        if not self._new:
+            return
+        with suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(self._file.with_name(".hashes.lock")):
+                write_text(self._file, json.dumps({**self._read(), **self._new}, indent=0, sort_keys=True) + "\n")
+            self._new.clear()
+
+    def _keep(self, path: Path, entry: tuple[int, int, str]) -> None:
+        self._entries[str(path.absolute())] = self._new[str(path.absolute())] = entry
+
+    def _read(self) -> dict[str, tuple[int, int, str]]:
+        try:
+            entries = json.loads(self._file.read_text()).items()
+            return {path: (int(size), int(time), str(sha256)) for path, (size, time, sha256) in entries}
+        except (OSError, ValueError, TypeError, AttributeError):  # None, or a broken one.
+            return {}
+
+
+@cache
+def source_fingerprint(*modules: str, without: Collection[str] = ()) -> str:
+    """sha256 of what this project's modules are written as, and all that they import of it: a result of theirs is
+    another one when that changes.
+
+    Args:
+        without: modules that are not looked into, as they have no part in the result. Hashable.
+    """
+    return hash_value({name: sha256_file(file) for name, file in source_files(modules, without).items()})
+
+
+def source_files(modules: Iterable[str], without: Collection[str] = ()) -> dict[str, Path]:
+    """Files of modules and of all that they import of this project, at the top or inside a function, by module."""
+    found: dict[str, Path] = {}
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        file = None if name in found or name in without else _source(name)
+        if file is not None:
+            found[name] = file
+            waiting += _imported(file)
+    return found
+
+
+def _source(module: str) -> Path | None:
+    path = _PROJECT.joinpath(*module.split("."))
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+
+
+def _imported(file: Path) -> Iterator[str]:
+    """Names that may be modules."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)

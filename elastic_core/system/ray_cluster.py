@@ -1,0 +1,304 @@
+"""Ray clusters: how one is reached, whoever started it, and one on this machine, for as long as a context lasts.
+
+Everything of a local cluster listens on loopback only, asks for a token, and keeps its files where no other user gets
+to them. Its further nodes are this module run as a program:
+
+    python -m elastic_core.system.ray_cluster GCS_ADDRESS CPUS GPUS OBJECT_STORE_BYTES
+"""
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import psutil
+
+from elastic_core.system.accelerators import count_gpus
+from elastic_core.system.network import HOST, ON_LOOPBACK, free_ports
+from elastic_core.system.processes import end_with_parent, kill_tree
+from elastic_core.system.retry import wait_until
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+_ANSWER_SECONDS = 60
+"""How long a job server may take to answer a request."""
+_START_SECONDS = 120
+"""How long the dashboard may take to answer, and every node to join."""
+_PORTS = (
+    *("port", "dashboard-port", "dashboard-agent-listen-port", "dashboard-agent-grpc-port", "runtime-env-agent-port"),
+    *("metrics-export-port", "ray-client-server-port", "node-manager-port", "object-manager-port"),
+)
+
+
+class RayCluster(NamedTuple):
+    """How to reach a Ray cluster.
+
+    Attributes:
+        dashboard: where jobs are submitted, such as http://127.0.0.1:8265.
+        gcs: for `ray.init`, host:port; None when the cluster is remote.
+        token: what the cluster authenticates requests by; None leaves it to Ray's own environment variables.
+        head: id of the head's process, when this one started it.
+    """
+
+    dashboard: str
+    gcs: str | None = None
+    token: str | None = None
+    head: int | None = None
+
+    @property
+    def headers(self) -> dict[str, str] | None:
+        """HTTP headers that authenticate a request."""
+        return None if self.token is None else {"Authorization": f"Bearer {self.token}"}
+
+    def client(self) -> "JobSubmissionClient":
+        """Raises:
+        ConnectionError: when the job server does not answer.
+        """
+        from ray.job_submission import JobSubmissionClient
+
+        class Client(JobSubmissionClient):
+            """Ray's, which by itself waits for ever for an answer."""
+
+            def _do_request(self, *args: Any, **kwargs: Any) -> Any:
+                return super()._do_request(*args, timeout=_ANSWER_SECONDS, **kwargs)
+
+        return Client(self.dashboard, headers=self.headers)
+
+    def has_ended(self) -> bool:
+        """Whether the head that this process started is gone. Of any other it cannot be known: it may come back."""
+        try:
+            return self.head is not None and psutil.Process(self.head).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    def nodes(self) -> list[tuple[int, int]]:
+        """GPUs and logical CPUs of each node that is up."""
+        from ray.util.state import StateApiClient
+        from ray.util.state.common import ListApiOptions, StateResource
+
+        client = StateApiClient(address=self.dashboard, headers=self.headers)
+        nodes = client.list(StateResource.NODES, ListApiOptions(), raise_on_missing_output=True)
+        alive = [node.resources_total for node in nodes if node.state == "ALIVE"]
+        return [(int(node.get("GPU", 0)), int(node.get("CPU", 0))) for node in alive]
+
+
+@contextmanager
+def local_cluster(
+    *, nodes: int = 1, cpus: int = 32, gpus: int = 1, object_store_bytes: int = 1 << 30
+) -> Iterator[RayCluster]:
+    """Start a Ray head, and further nodes if there shall be any, and stop exactly what was started.
+
+    Args:
+        cpus, gpus: logical ones of each node. verl reserves CPUs by the dozen and trains on GPUs only, so on a CPU both
+            are pretended.
+
+    Raises:
+        TimeoutError: when it did not answer, with the end of Ray's own output.
+        RuntimeError: when Ray exited instead.
+    """
+    # Ray lets everybody write in its directory, who could then have it write elsewhere as us: nobody gets to it. The
+    # names are short, as Unix sockets below it have paths of some 75 characters, of 107 allowed.
+    private = Path(tempfile.mkdtemp(prefix="ray-"))
+    directory = private / "t"
+    ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
+    gcs = f"{HOST}:{ports['port']}"
+    token = prepare_process()
+    environment = _environment(pretended=gpus > count_gpus())
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(module: str, *arguments: str) -> Path:
+        output = private / f"node-{len(started)}.log"
+        with output.open("wb") as log:
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", module, *arguments],
+                    env=environment,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                    preexec_fn=end_with_parent,  # An orphaned job would write checkpoints beside the next one.
+                )
+            )
+        return output
+
+    try:
+        output = start(
+            *("ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats"),
+            *(f"--node-ip-address={HOST}", f"--dashboard-host={HOST}", "--include-dashboard=true"),
+            *(f"--num-cpus={cpus}", f"--num-gpus={gpus}", f"--object-store-memory={object_store_bytes}"),
+            *(f"--{name}={port}" for name, port in ports.items()),
+            f"--temp-dir={directory}",
+        )
+        cluster = RayCluster(f"http://{HOST}:{ports['dashboard-port']}", gcs, token, started[0].pid)
+        _wait(started[0], cluster, 1, output)
+        for number in range(2, nodes + 1):
+            output = start("elastic_core.system.ray_cluster", gcs, str(cpus), str(gpus), str(object_store_bytes))
+            _wait(started[-1], cluster, number, output)
+        yield cluster
+    finally:
+        # They take no leave: that is most of a minute on a busy machine, and what a job needs later is in its files.
+        for process in reversed(started):
+            kill_tree(process.pid)
+            process.wait()
+        shutil.rmtree(private, ignore_errors=True)
+
+
+class _Kept:
+    """One local cluster at a time, which runs from when it is asked for until it is stopped."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._running: tuple[tuple[int, int], RayCluster] | None = None
+
+    def take(self, nodes: int, gpus: int) -> RayCluster:
+        """The one that runs, or a new one in its place where that has ended or is of another shape."""
+        if self._running is None or self._running[0] != (nodes, gpus) or self._running[1].has_ended():
+            self.stop()
+            self._running = (
+                (nodes, gpus),
+                self._stack.enter_context(local_cluster(nodes=nodes, cpus=32 * gpus, gpus=gpus)),
+            )
+        return self._running[1]
+
+    def stop(self) -> None:
+        self._running = None
+        self._stack.close()
+
+
+_kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def kept_cluster() -> Iterator[None]:
+    """Inside, `running_cluster` leaves a local cluster to whoever wants the like next: one takes seconds to start and
+    to stop. After an error it is not kept, as it may be the cluster's."""
+    kept = _Kept()
+    before = _kept.set(kept)
+    try:
+        yield
+    finally:
+        _kept.reset(before)
+        kept.stop()
+
+
+@contextmanager
+def running_cluster(
+    running: RayCluster | None, nodes: int = 1, pretended_gpus: int | None = None
+) -> Iterator[RayCluster]:
+    """The running cluster, or a local one that lasts as long as the context, or as `kept_cluster`.
+
+    Args:
+        nodes: of a local cluster.
+        pretended_gpus: how many GPUs each of them shall believe in, whatever the machine has; None for those of the
+            machine that this process may use.
+    """
+    if running is not None:
+        yield running
+        return
+    kept = _kept.get()
+    local = kept or _Kept()
+    with ExitStack() as ending:
+        ending.callback(local.stop)
+        # Without any, verl is made to believe in one.
+        yield local.take(nodes, pretended_gpus or max(1, count_gpus()))
+        if kept is not None:
+            ending.pop_all()
+
+
+@contextmanager
+def connected(cluster: RayCluster) -> Iterator[None]:
+    """This process as a driver of the cluster, for actors of its own."""
+    import ray
+
+    ray.init(address=cluster.gcs, log_to_driver=False, namespace="elastic")
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _environment(*, pretended: bool) -> dict[str, str]:
+    """Of a node, and so of the jobs that it runs."""
+    # An address from outside would make Ray join that cluster, and GPUs that are pretended are none of the visible.
+    outside = {"RAY_ADDRESS", *(["CUDA_VISIBLE_DEVICES"] if pretended else [])}
+    return {
+        **ON_LOOPBACK,
+        "VLLM_HOST_IP": HOST,
+        **{name: value for name, value in os.environ.items() if name not in outside},
+        # Jobs say `python`; it has to be this one.
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+
+
+def prepare_process() -> str:
+    """Set what Ray reads once, when it is first imported, for this process and its children; the cluster's token.
+
+    A process that wants more of a local cluster than to submit jobs calls this before anything imports Ray; verl does.
+    """
+    # The job server runs whatever it is sent; without a token that is anyone on this machine.
+    os.environ["RAY_AUTH_MODE"] = "token"
+    # Ray's only way to stay on loopback, whatever the name says: else it takes the machine's own address.
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    return os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+
+
+def _wait(process: "subprocess.Popen[bytes]", cluster: RayCluster, nodes: int, output: Path) -> None:
+    """Return when the job server answers and so many nodes have joined."""
+    waited_for = ""
+
+    def is_ready() -> bool:
+        nonlocal waited_for
+        if process.poll() is not None:
+            raise RuntimeError(f"ray start exited with {process.returncode}:\n{_tail(output)}")
+        waited_for = "its job server to answer"
+        with suppress(OSError, RuntimeError):  # What just starts may hang up: an OSError of requests.
+            cluster.client().list_jobs()
+            waited_for = f"node {nodes} to join"
+            return len(cluster.nodes()) >= nodes
+        return False
+
+    if not wait_until(is_ready, _START_SECONDS, every=0.2):
+        raise TimeoutError(f"Ray at {cluster.dashboard}: waited {_START_SECONDS} s for {waited_for}\n{_tail(output)}")
+
+
+def _tail(file: Path) -> str:
+    return "\n".join(file.read_text(errors="replace").splitlines()[-20:])
+
+
+def _join() -> None:
+    """Be a node until SIGTERM. `ray start` joins no cluster on loopback, so this does what Ray's own
+    `cluster_utils.Cluster.add_node` does."""
+    from ray._private.node import Node
+    from ray._private.parameter import RayParams
+
+    gcs, cpus, gpus, object_store = sys.argv[1:]
+    parameters = RayParams(
+        gcs_address=gcs,
+        node_ip_address=gcs.partition(":")[0],
+        num_cpus=int(cpus),
+        num_gpus=int(gpus),
+        object_store_memory=int(object_store),
+        min_worker_port=0,
+        max_worker_port=0,
+        node_manager_port=0,
+        dashboard_agent_listen_port=None,
+        include_log_monitor=False,
+    )
+    node = Node(parameters, head=False, shutdown_at_exit=True, spawn_reaper=True)
+    signal.sigwait([signal.SIGTERM, signal.SIGINT])
+    node.kill_all_processes(check_alive=False, allow_graceful=True)
+
+
+if __name__ == "__main__":
+    _join()

@@ -1,0 +1,3 @@
+from flows.commands.cli import main
+
+main()

@@ -1,0 +1,173 @@
+"""`elastic budgets`: effort levels chosen from a sweep's trajectory table, for `elastic serve` to offer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from elastic_core.errors import UserError, nearest
+from elastic_core.serving.choice import COLUMNS, Choice, choose_levels
+from elastic_core.serving.levels import EFFORTS, Gain, Levels
+from elastic_core.statistics.advice import SERVED
+from elastic_core.sweep.grid import split_model
+from elastic_core.sweep.table import SweepTable
+from elastic_core.system.fingerprint import hash_files
+from elastic_core.trajectory import BUDGET, KEY
+from reports.wording import with_bounds
+from tasks.records.stage_directory import open_table
+from tasks.records.table_rows import sound_rows
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def table_fingerprint(table: SweepTable) -> str:
+    """As `Levels.table`."""
+    return hash_files(table.shards())
+
+
+def measured_models(rows: pl.LazyFrame) -> list[str]:
+    """Models of a table that can be served and have rows of `separate` with limits on both phases."""
+    names = rows.filter(*_LIMITED).select("model").unique().collect()["model"].sort().to_list()
+    return [name for name in names if len(split_model(name)) == 1]
+
+
+def measured_levels(
+    table: SweepTable, model: str, benchmarks: Sequence[str], margin: float, *wanted: pl.Expr
+) -> tuple[Levels, Choice]:
+    """The effort levels of one of `measured_models`, and how they were chosen.
+
+    Args:
+        benchmarks: to choose by; none is all that the model was measured on.
+        margin: in [0, 1], as of `choose_levels`.
+        wanted: which rows; all without any.
+
+    Raises:
+        UserError: when the model was not measured on one of the benchmarks, or under no budget on all of them.
+    """
+    columns = [*KEY, "think_finish", *COLUMNS[4:]]
+    found = sound_rows(table, columns, pl.col("model") == model, *_LIMITED, *wanted)
+    known = found["benchmark"].unique().sort().to_list()
+    for name in benchmarks:
+        if name not in known:
+            raise UserError(
+                f"--benchmark {name}: {model} was not measured on it under {SERVED}{nearest(name, known)}; there "
+                f"are: {', '.join(known)}"
+            )
+    chosen = list(dict.fromkeys(benchmarks)) or known
+    found = found.filter(pl.col("benchmark").is_in(chosen))
+    found = found.filter(pl.col("benchmark").n_unique().over(BUDGET) == len(chosen))
+    if found.is_empty():
+        raise UserError(
+            f"{table.directory}: no budget was measured on all of {', '.join(chosen)}; give --benchmark with one of "
+            "them, or finish the sweep"
+        )
+    choice = choose_levels(found, margin)
+    sampling = table.manifest.settings
+    levels = Levels(
+        model=model,
+        weights=table.manifest.models.get(model, model),  # A store on its own calls a model by its fingerprint.
+        table=table_fingerprint(table),
+        benchmarks=chosen,
+        strategy=SERVED,
+        temperature=sampling.get("temperature"),
+        top_p=sampling.get("top_p"),
+        margin=margin,
+        date=datetime.now(UTC).date(),
+        levels=choice.levels,
+    )
+    return levels, choice
+
+
+def write_levels(
+    directory: Path, model: str | None, benchmarks: Sequence[str], margin: float, output: Path, console: Console
+) -> None:
+    """Choose levels, show them and write them.
+
+    Args:
+        directory: of a trajectory table.
+        model: its name in the table; None takes the only one.
+        benchmarks, margin: as of `measured_levels`.
+
+    Raises:
+        UserError: when there is no such table or model, or nothing to choose from.
+    """
+    table = open_table(directory)
+    rows = table.scan()
+    levels, choice = measured_levels(table, _one_model(table, rows, model), benchmarks, margin)
+    levels.write(output)
+    show(levels, choice, console)
+    console.print(f"{output}: put it beside the model's weights, for elastic serve to offer", soft_wrap=True)
+
+
+def show(levels: Levels, choice: Choice, console: Console) -> None:
+    """The levels as a table, each with its gain over the one below, and what to know of the choice."""
+    from rich.table import Table
+
+    table = Table("level", "t + s", "accuracy (%)", "gain (points)", "tokens", "p95", box=None, pad_edge=False)
+    for name, level in levels.levels.items():
+        table.add_row(
+            name,
+            str(level.budget),
+            with_bounds(level.accuracy, level.accuracy_low, level.accuracy_high),
+            _shown(level.gain) if level.gain else "",
+            f"{level.tokens_mean:.0f}",
+            f"{level.tokens_p95:.0f}",
+        )
+    console.print(table)
+    for sentence in remarks(levels, choice):
+        console.print(sentence, soft_wrap=True, highlight=False)
+
+
+def remarks(levels: Levels, choice: Choice) -> list[str]:
+    """What was looked at, why `high` is what it is, and what the measurement could not tell."""
+    high, margin = levels.levels["high"], f"{100 * levels.margin:g} points"
+    found = [
+        f"{levels.model} on {', '.join(levels.benchmarks)}: {high.num_problems} problems × {high.num_samples} samples "
+        f"under {choice.num_budgets} budgets of {levels.strategy}, {choice.num_frontier} of them on the frontier of "
+        "accuracy and tokens."
+    ]
+    if choice.left_out:
+        found.append(f"{choice.left_out} budgets have not all problems yet and were left out: finish the sweep.")
+    if choice.best is None:
+        found.append(f"high is the most accurate budget: no cheaper one is shown to be within {margin} of it.")
+    else:
+        found.append(f"high is shown to be within {margin} of the most accurate budget: {_shown(choice.best)} points.")
+    if missing := [name for name in EFFORTS if name not in levels.levels]:
+        found.append(f"No budget of its own for {', '.join(missing)}: measure more budgets for more levels.")
+    if unsure := [name for name, level in levels.levels.items() if level.gain and level.gain.low <= 0]:
+        found.append(
+            f"Not shown to be more accurate than the level below: {', '.join(unsure)}; more problems would tell."
+        )
+    return found
+
+
+def _shown(gain: Gain) -> str:
+    return with_bounds(gain.mean, gain.low, gain.high, "+.1f")
+
+
+_LIMITED = (pl.col("strategy") == SERVED, *(pl.col(name).is_not_null() for name in BUDGET))
+"""Rows of `separate` with limits on both phases, as a server's budgets have."""
+
+
+def _one_model(table: SweepTable, rows: pl.LazyFrame, model: str | None) -> str:
+    known = measured_models(rows)
+    if not known:
+        strategies = rows.select("strategy").unique().collect()["strategy"].sort().to_list()
+        raise UserError(
+            f"{table.directory}: no model that can be served has rows of {SERVED} with limited budgets, by which "
+            f"levels are chosen (its strategies: {', '.join(strategies) or 'none, it is empty'}); sweep with "
+            f"--set sweep.strategies='[\"{SERVED}\"]'"
+        )
+    if model is None and len(known) > 1:
+        raise UserError(f"{table.directory} has several models; give --model with one of: {', '.join(known)}")
+    if model is not None and model not in known:
+        raise UserError(
+            f"--model {model}: no single model of that name has rows of {SERVED} with limited budgets"
+            f"{nearest(model, known)}; there are: {', '.join(known)}"
+        )
+    return model or known[0]

@@ -1,0 +1,342 @@
+"""The `elastic` command. Only click is imported here, so that --help answers at once.
+
+In this file is what runs, and what can be known before it costs anything: of this machine, of a preset, of a GPU.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from typing import Any
+
+import click
+
+from elastic_core.errors import UserError
+from elastic_core.system.processes import attended
+from flows.commands.data import data
+from flows.commands.models import ask, export, model, playground, serve, train
+from flows.commands.options import PORT, changes_of, settings_options
+from flows.commands.refusals import OneOf, sentence
+from flows.commands.sweeps import budgets, compare, plan, regrade, report, sweep
+from flows.commands.templates import templates
+
+_STAGES = {
+    "prepare-data": (),
+    "report": (),
+    "warm-start": ("warm-start",),
+    "train": ("warm-start", "train"),
+    "sweep": ("sweep",),
+}
+"""Of flows that do not take GPUs for every stage, those that they take them for."""
+_ATTENDED = ("run", "evaluate", "rehearse", "gpu-check", "up")
+"""Commands that start servers, clusters and processes, which Ctrl-C is to end in seconds."""
+FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline", "ablation", "nightly")
+
+
+_verbose = click.option(
+    "-v", "--verbose", is_flag=True, help="Show what Prefect, Ray, vLLM and MLflow say, not only log it."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """Train and measure reasoning models under a token budget."""
+    from elastic_core.system.private_directory import use_private_directory
+
+    use_private_directory(new_if_taken=True)
+
+
+@cli.command()
+@click.argument("flow", type=OneOf(FLOWS), metavar="FLOW")
+@settings_options("Settings to run with.")
+@click.option("--mirror", metavar="DIR", help="Local tree of source files; the same as --set data.mirror=DIR.")
+@click.option(
+    "--until", metavar="ci=POINTS", help="Add samples until every cell's 95 % interval is within ±POINTS points."
+)
+@_verbose
+def run(
+    flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, until: str | None, verbose: bool
+) -> None:
+    """Run FLOW on this machine, now.
+
+    FLOW is prepare-data, warm-start, train, sweep, report, pipeline (all of these), ablation or nightly. The same
+    command after a crash finishes what is missing; after success it does nothing and says so.
+    """
+    changes = changes_of(overrides)
+    if mirror is not None:
+        changes["data.mirror"] = mirror
+    if until is not None:
+        changes["sweep.until_ci"] = _points(until)
+    _run(flow, preset, changes, verbose)
+
+
+@cli.command()
+@click.argument("model")
+@click.option(
+    "--benchmark",
+    "benchmarks",
+    multiple=True,
+    metavar="NAME",
+    help="One of `elastic data list`; may be given again. Without it math500.",
+)
+@click.option(
+    "--gpus",
+    type=click.IntRange(0, 1024),
+    help="How many GPUs, with an engine on each; 0 takes the CPU. Without it all of this machine.",
+)
+@click.option(
+    "--budget",
+    "budgets",
+    multiple=True,
+    metavar="T+S",
+    help='Thinking + solution tokens, like "1k+512"; may be given again.',
+)
+@click.option("--samples", type=click.IntRange(1), help="Responses to each problem under each budget.")
+@click.option("--problems", type=click.IntRange(1), help="How many problems of each benchmark.")
+@click.option("--tokenizer", metavar="DIR", help="If MODEL is a server's address: its tokenizer, DIR or OWNER/NAME.")
+@click.option("--mirror", metavar="DIR", help="Local tree of source files; the same as --set data.mirror=DIR.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of preset evaluate.")
+@_verbose
+def evaluate(
+    model: str,
+    benchmarks: tuple[str, ...],
+    gpus: int | None,
+    budgets: tuple[str, ...],
+    samples: int | None,
+    problems: int | None,
+    tokenizer: str | None,
+    mirror: str | None,
+    overrides: tuple[str, ...],
+    verbose: bool,
+) -> None:
+    """Measure MODEL under a grid of budgets and write its report.
+
+    The benchmark is fetched on the way. MODEL is a checkpoint directory, OWNER/NAME on the hub, or a server's address:
+    http://host:8000/v1#MODEL, or openai+https://HOST/v1#MODEL for a chat API. The same command after a crash finishes
+    what is missing.
+    """
+    from elastic_core.system.accelerators import count_gpus
+    from flows.commands import evaluate
+
+    changes = evaluate.settings_of(
+        model,
+        benchmarks=benchmarks,
+        budgets=budgets,
+        samples=samples,
+        problems=problems,
+        gpus=count_gpus() if gpus is None else gpus,
+        tokenizer=tokenizer,
+    )
+    if mirror is not None:
+        changes["data.mirror"] = mirror
+    _run("pipeline", evaluate.PRESET, changes | changes_of(overrides), verbose)
+
+
+def _run(flow: str, preset: str, changes: dict[str, Any], verbose: bool) -> None:
+    from flows import presets
+    from flows.commands import doctor
+    from flows.runtime import environment, last_run
+
+    settings = presets.resolve(preset, changes)  # Bad input is refused before anything starts.
+    environment.prepare()
+    # They import Prefect, which reads what was just prepared.
+    from flows.report import closing
+    from flows.runtime.finished import finished
+    from flows.runtime.run import DONE_BEFORE, stage_seconds
+    from tasks.records import terminal
+    from tasks.records.stage_directory import REPORT
+
+    if done := finished(flow, preset, changes):
+        last_run.remember(preset, changes)
+        # One line in a terminal, of which the path alone is the command's output.
+        click.echo(f"{flow}: {DONE_BEFORE}: ", nl=bool(done.said), err=True)
+        if done.said:
+            click.echo(done.said)
+        click.echo(done.result)
+        return
+    environment.end_orphaned_servers()
+    doctor.require_machine(settings, _STAGES.get(flow))
+    last_run.remember(preset, changes)
+    started = time.perf_counter()
+    log = environment.runs_directory() / settings.preset / f"{flow}.log"
+    with nullcontext() if verbose else terminal.quiet(log):
+        try:
+            result = _load(flow)(preset=preset, overrides=changes)
+        finally:
+            _mute_farewell()
+    stages = ", ".join(f"{name} {seconds:.0f}" for name, seconds in stage_seconds.items())
+    click.echo(f"{flow} finished in {time.perf_counter() - started:.0f} s{stages and ': '}{stages}", err=True)
+    click.echo(closing(result) if result.name == REPORT else result)
+
+
+@cli.command()
+@settings_options("Preset whose model, GPUs and cluster are checked.")
+def doctor(preset: str, overrides: tuple[str, ...]) -> None:
+    """Check that this machine can run the pipeline."""
+    from flows.commands import doctor
+    from flows.runtime import environment
+
+    environment.prepare()
+    sys.exit(doctor.main(preset, changes_of(overrides)))
+
+
+@cli.command()
+def presets() -> None:
+    """List the presets, and whether each has passed its rehearsal.
+
+    For each: what it is for, its first model, its GPUs, and whether it has passed a rehearsal since it was changed.
+    """
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from flows import presets
+    from flows.commands import rehearsal
+    from flows.commands.doctor.gpus import gpu_demands
+    from flows.runtime import environment
+
+    rehearsals = environment.runs_directory() / rehearsal.REHEARSALS
+    console = Console(highlight=False)
+    all_usable = True
+    for name in presets.names():
+        settings = presets.resolve(name)
+        usable = rehearsal.is_usable(settings, rehearsals)
+        all_usable &= usable
+        gpus = max((demand.total for demand in gpu_demands(settings)), default=0)
+        nodes = settings.train.nodes if settings.train else 1
+        needed = f"{nodes} × {gpus}" if nodes > 1 else str(gpus or "no")
+        model = settings.warm_start.initial if settings.base == "warm-start" else settings.base
+        rest = f"{model}, {needed} GPU{'' if gpus == 1 else 's'}, {'' if usable else 'not '}rehearsed"
+        console.print(f"[bold]{name}[/bold]: {rest}", soft_wrap=True)
+        console.print(Padding.indent(Text(presets.purpose(name)), 4))
+    if not all_usable:
+        click.echo("Rehearse a preset before its first use, and after a change: elastic rehearse --preset NAME")
+
+
+@cli.command()
+@settings_options("Preset to rehearse.")
+@click.option("--ship", is_flag=True, help="Record in flows/presets/rehearsed.json that it passed.")
+def rehearse(preset: str, overrides: tuple[str, ...], ship: bool) -> None:
+    """Run a whole preset on a CPU before it costs a GPU.
+
+    Every model is replaced by a small twin with random weights, everything else stays. It takes minutes; the same
+    command after a crash goes on.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from flows.commands import rehearsal
+    from flows.presets import resolve
+    from flows.runtime import environment
+
+    environment.prepare()
+    changes = changes_of(overrides)
+    steps, missing = rehearsal.rehearse(preset, changes, lambda line: click.echo(line, err=True))
+    table = Table("stage", "seconds", "exercised")
+    for step in steps:
+        table.add_row(step.stage, f"{step.seconds:.0f}" if step.seconds else "", step.exercised)
+    Console().print(table)
+    if missing:
+        click.echo(f"Not to be seen on a CPU: {'; '.join(missing)}.")
+    settings = resolve(preset, changes)
+    if ship:
+        rehearsal.ship(settings)
+    click.echo(f"{settings.preset} passes its rehearsal")
+
+
+@cli.command("gpu-check")
+def gpu_check() -> None:
+    """Show on this machine's GPUs what a CPU cannot show.
+
+    That is gradients, speed, five steps of GRPO that are killed and go on, a sweep, the report. It leaves
+    runs/gpu-evidence; the same command after a crash goes on. `make gpu` installs first.
+    """
+    from flows.commands.gpu_check import gpu_check as run
+    from flows.runtime import environment
+
+    environment.prepare()
+    told, sound = run(click.echo)
+    click.echo(told)
+    sys.exit(0 if sound else 1)
+
+
+@cli.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--prefect-port", type=PORT, default=4200, show_default=True)
+@click.option("--mlflow-port", type=PORT, default=5000, show_default=True)
+@click.option(
+    "--database",
+    metavar="URL",
+    envvar="ELASTIC_DATABASE",
+    show_envvar=True,
+    help="PostgreSQL server, postgresql://USER:PASSWORD@HOST:PORT, with the databases prefect and mlflow. Without it "
+    "SQLite files. Every user of the machine can read a command line, so give a password in the variable.",
+)
+def up(host: str, prefect_port: int, mlflow_port: int, database: str | None) -> None:
+    """Start Prefect, MLflow and a worker; Ctrl-C stops them.
+
+    The worker runs the deployments of prefect.yaml.
+    """
+    from flows.commands import services
+
+    services.up(services.ServicesParameters(host, prefect_port, mlflow_port, database))
+
+
+_COMMANDS = (
+    *(data, templates, model, train, export, ask, playground),
+    *(serve, plan, sweep, report, compare, budgets, regrade),
+)
+for _command in _COMMANDS:
+    cli.add_command(_command)
+
+
+def _points(until: str) -> float:
+    """2.0 of "ci=2.0"."""
+    name, _, points = until.partition("=")
+    with suppress(ValueError):
+        if name.strip() == "ci":
+            return float(points)
+    raise UserError(f'--until {until}: expected ci=POINTS, like "ci=2.0"')
+
+
+def _load(flow: str) -> Callable[..., Any]:
+    """The flow function; importing Prefect takes most of a second, so only when it runs."""
+    import importlib
+
+    module = {"prepare-data": "data", "warm-start": "train"}.get(flow, flow)
+    return getattr(importlib.import_module(f"flows.{module}"), flow.replace("-", "_"))
+
+
+def _mute_farewell() -> None:
+    """Without PREFECT_API_URL a flow's temporary server says goodbye at exit, and its events worker that it still has
+    some to send: both after what must be our last line."""
+    import logging
+
+    for name in ("prefect", "EventsWorker"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def main() -> None:
+    """Entry point."""
+    starts = sys.argv[1:2] and sys.argv[1] in _ATTENDED
+    with attended(shlex.join(["elastic", *sys.argv[1:]])) if starts else nullcontext():
+        command()
+
+
+def command() -> None:
+    """What the arguments ask for: errors of the user's making are one sentence and exit status 2."""
+    try:
+        cli(standalone_mode=False)
+    except click.Abort:
+        sys.exit(128 + signal.SIGINT)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(2)
+    except (click.UsageError, UserError) as error:
+        told = sentence(error) if isinstance(error, click.UsageError) else error
+        click.echo(f"error: {told}", err=True)
+        sys.exit(2)

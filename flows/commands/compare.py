@@ -1,0 +1,190 @@
+"""`elastic compare RUN_A RUN_B`: two sweeps, or two of their cells, side by side, problem by problem."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from elastic_core.errors import UserError, nearest
+from elastic_core.statistics.estimates import sampled_tokens
+from elastic_core.sweep.store import ManifestMismatch
+from elastic_core.sweep.table import SweepTable
+from elastic_core.trajectory import BUDGET, KEY
+from reports.comparison import paired_cells, render_pairs
+from reports.summary import metric_name
+from tasks.records.mlflow_tracker import LABEL, Tracker
+from tasks.records.stage_directory import TABLE, nearest_sweep
+from tasks.records.table_rows import sound_rows
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+_SHOWN_RUNS = 5
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two.
+
+    Attributes:
+        name: as it was asked for.
+        cell: values of the key columns, when only one cell is meant.
+    """
+
+    name: str
+    table: SweepTable
+    run_id: str | None = None
+    cell: Mapping[str, Any] | None = None
+
+    @property
+    def preset(self) -> str:
+        return str(self.table.manifest.settings.get("preset", "compare"))
+
+    def rows(self) -> pl.DataFrame:
+        """What a comparison reads of the table: whole samples, as a half-done sweep has the short ones first."""
+        columns = [*KEY, "score", "think_tokens", "solution_tokens", "forced_tokens", "think_finish"]
+        wanted = [pl.col(name).eq_missing(pl.lit(value)) for name, value in (self.cell or {}).items()]
+        return sound_rows(self.table, columns, *wanted).with_columns(tokens=sampled_tokens())
+
+
+def compare(first: str, second: str, runs: Path, tracking_uri: str | None = None) -> str:
+    """The paired table of two runs as text, logged to MLflow as a run of its own, in the experiment of the first.
+
+    Args:
+        first, second: a directory of a trajectory table or of a sweep, or an MLflow run of a sweep, of a pipeline with
+            a sweep, or of a cell, by id or name.
+        runs: the directory of all results.
+
+    Raises:
+        UserError: when one is not to be found, or they have nothing in common.
+    """
+    sides = find_side(first, runs, tracking_uri), find_side(second, runs, tracking_uri)
+    try:
+        _require_same_problems(*sides)
+        table = paired_cells(*(side.rows() for side in sides))
+    except ValueError as error:
+        raise UserError(f"nothing to compare: {error}") from None
+    shown = render_pairs(table, *(f"{side.name} ({side.table.directory})" for side in sides))
+    return f"{shown}\nlogged to MLflow as run {log_comparison(table, shown, sides, runs, tracking_uri)}"
+
+
+def _require_same_problems(first: Side, second: Side) -> None:
+    """Raises UserError when benchmarks of one name are other problems, or they share none."""
+    ours, theirs = first.table.manifest.benchmarks, second.table.manifest.benchmarks
+    common = ours.keys() & theirs.keys()
+    if not common:
+        raise UserError(
+            f"nothing to compare: {first.name} measured {', '.join(sorted(ours))}, and {second.name} "
+            f"{', '.join(sorted(theirs))}"
+        )
+    for name in sorted(common):
+        if ours[name] != theirs[name]:
+            raise UserError(
+                f"{name} is not the same in both: its problems have sha256 {ours[name][:12]}… in {first.name}, and "
+                f"{theirs[name][:12]}… in {second.name}; measure both on the same problems"
+            )
+
+
+def log_comparison(
+    table: pl.DataFrame, shown: str, sides: tuple[Side, Side], runs: Path, tracking_uri: str | None
+) -> str:
+    """Id of the comparison's run: its table as an artifact that MLflow shows, and the differences over tokens. The same
+    two have one run, however often they are compared, unless their rows have changed."""
+    first, second = sides
+    tracker = Tracker(first.preset, runs, tracking_uri)
+    named = (f"{side.table.directory.resolve()} {sorted((side.cell or {}).items())}" for side in sides)
+    identity = hashlib.sha256("\0".join(named).encode()).hexdigest()[:12]
+    tags = {
+        "stage": "compare",
+        **{f"compared.{k}": side.run_id for k, side in zip("ab", sides, strict=True) if side.run_id},
+    }
+    name = f"compare {first.name} {second.name}"[:250]
+    rows = table.iter_rows(named=True)
+    points = [(metric_name("difference", row), round(row["tokens_a"]), row["difference"]) for row in rows]
+    run_id = tracker.keep_points(f"{first.preset}/compare/{identity}", name, points, None, tags)
+    with tracker.running(run_id):
+        tracker.log(run_id, params={"a": first.table.directory, "b": second.table.directory})
+        tracker.log_table(run_id, "comparison.json", table.to_dicts())
+        tracker.client.log_text(run_id, shown, "comparison.txt")
+    return run_id
+
+
+def find_side(name: str, runs: Path, tracking_uri: str | None = None) -> Side:
+    """What one argument names.
+
+    Raises:
+        UserError: when it is not to be found, or names several.
+    """
+    directory = Path(name)
+    if directory.is_dir():
+        return _side(name, directory / TABLE if (directory / TABLE).is_dir() else directory)
+    from mlflow import MlflowClient
+
+    # Without a Tracker, which would make an experiment.
+    client = MlflowClient(tracking_uri)
+    run = _swept(client, _run(client, name))
+    label = run.data.tags.get(LABEL, "")
+    preset, _, rest = label.partition("/sweep/")
+    key = rest.partition("/")[0]
+    if not key:
+        raise UserError(f"{name}: run {run.info.run_id} is no sweep, has none below it, and is no cell of one")
+    found = _side(name, runs / preset / "sweep" / key / TABLE)
+    return Side(name, found.table, run.info.run_id, _cell(run) if "t" in run.data.tags else None)
+
+
+def _side(name: str, table: Path) -> Side:
+    try:
+        return Side(name, SweepTable(table))
+    except (OSError, ManifestMismatch) as error:
+        raise UserError(
+            f"{name}: no trajectory table at {table} ({error}); expected runs/PRESET/sweep/KEY or an MLflow run of a "
+            "sweep whose table is below this runs directory"
+        ) from None
+
+
+def _run(client: MlflowClient, name: str) -> Run:
+    """The run of an id, or the only one of a name."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return client.get_run(name)
+    except MlflowException:
+        pass  # It is a name, then.
+    quote = '"' if "'" in name else "'"
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    found = (
+        list(client.search_runs(experiments, f"attributes.run_name = {quote}{name}{quote}"))
+        if quote not in name
+        else []
+    )
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        known = {str(run.info.run_name) for run in client.search_runs(experiments)}
+        hint = nearest_sweep(Path(name)) or nearest(name, known)
+        raise UserError(f"no directory, MLflow run id or MLflow run name {name!r}{hint}")
+    listed = "; ".join(
+        f"{run.info.run_id} ({run.data.tags.get(LABEL, 'without label')})" for run in found[:_SHOWN_RUNS]
+    )
+    raise UserError(f"{len(found)} MLflow runs are called {name!r}; give an id: {listed}")
+
+
+def _swept(client: MlflowClient, run: Run) -> Run:
+    """The run itself, or the sweep of a pipeline."""
+    if "/sweep/" in run.data.tags.get(LABEL, ""):
+        return run
+    below = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
+    return next((each for each in below if "/sweep/" in each.data.tags.get(LABEL, "")), run)
+
+
+def _cell(run: Run) -> dict[str, Any]:
+    """The key columns of a cell's run, from its tags."""
+    tags = run.data.tags
+    budget: Iterator[int | None] = (None if tags[tag] == "unlimited" else int(tags[tag]) for tag in ("t", "s"))
+    return {name: tags[name] for name in ("model", "benchmark", "strategy")} | dict(zip(BUDGET, budget, strict=True))

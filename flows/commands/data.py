@@ -1,0 +1,211 @@
+"""`elastic data`: look at data sets, fetch them, add one's own. Only click is imported here, see `flows.commands`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from elastic_core.errors import UserError
+from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
+from flows.commands.options import PATH, PRESET_FORMS, built_data, mirror_option
+from flows.commands.refusals import OneOf
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from elastic_core.data.dataset import Dataset
+
+
+@click.group()
+def data() -> None:
+    """Look at data sets, fetch them, add your own."""
+
+
+@data.command()
+@click.argument("table", type=PATH)
+@click.option("--to", type=PATH, required=True, metavar="FILE", help="JSON file to write.")
+@click.option(
+    "--chat-template",
+    type=OneOf(tuple(CHAT_TEMPLATES)),
+    required=True,
+    help="Chat template of the model that wrote the responses.",
+)
+@click.option("--strategy", default="reasonflux_zero", show_default=True, help="Strategy whose responses are taken.")
+@built_data
+def distil(table: Path, to: Path, chat_template: str, strategy: str, data: Path | None) -> None:
+    """Write correct responses as data for fine-tuning.
+
+    They are those in TABLE, runs/PRESET/sweep/KEY/table, and the file is in the alpaca form. Questions of benchmarks
+    that a model is measured on are left out when it is fine-tuned.
+    """
+    from flows.commands.tables import distil as write
+
+    click.echo(write(table, strategy, chat_template, to, data))
+
+
+@data.command("list")
+def list_datasets() -> None:
+    """List every data set: its use, its rows, its source."""
+    from rich.console import Console
+    from rich.table import Table
+
+    columns = ("name", "split", "domain", "grader", "rows", "licence", "source", "description")
+    table = Table(*columns, box=None, pad_edge=False)
+    for entry in _known().values():
+        values = (getattr(entry, column) for column in columns)
+        table.add_row(*("-" if value is None else str(value) for value in values))
+    # Written to a file or a pipe nothing is cut.
+    width = None if sys.stdout.isatty() else 250
+    Console(width=width, highlight=False, markup=False).print(table)
+
+
+@data.command()
+@click.argument("name")
+@click.option("--rows", "num", default=3, show_default=True, help="How many rows.")
+@click.option(
+    "--preset", default="embedded", show_default=True, help=f"Preset that sizes generated data. {PRESET_FORMS}"
+)
+@mirror_option
+def show(name: str, num: int, preset: str, mirror: Path | None) -> None:
+    """Show the first rows of data set NAME, as a model sees them.
+
+    Its files are fetched if they are not here.
+    """
+    import itertools
+
+    from elastic_core.data.registry import select
+
+    known = _known()
+    entry = select([name], known)[-1]
+    frames = _clean_frames(entry, known, preset, mirror)
+    rows = itertools.islice((row for frame in frames for row in frame.iter_rows(named=True)), num)
+    total = f"{entry.rows} rows" if entry.rows else "rows not counted upstream"
+    click.echo(f"{entry.name}: {entry.description}\n{entry.source} · {entry.licence} · {entry.split} · {total}")
+    for number, row in enumerate(rows, 1):
+        click.echo(f"\n--- {number} " + "-" * 60)
+        for column, value in row.items():
+            click.echo(f"{column}: {_shortened(value)}")
+
+
+@data.command()
+@click.argument("names", nargs=-1, required=True)
+@mirror_option
+def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
+    """Download and verify the files of data sets NAMES.
+
+    `all` is every data set.
+    """
+    from elastic_core.data.fetch import fetch
+    from elastic_core.data.registry import select
+
+    known = _known()
+    entries = select(known if names == ("all",) else names, known)
+    fetched = fetch([entry for entry in entries if entry.files], sources=_sources(), mirror=mirror)
+    for name, dataset in fetched.items():
+        for file in dataset.files:
+            click.echo(f"{name}\t{file.sha256}\t{file.path}")
+
+
+@data.command()
+@click.argument("file", type=PATH)
+@click.option("--question", required=True, metavar="FIELD", help="Field that holds the question.")
+@click.option(
+    "--answer",
+    required=True,
+    metavar="FIELD",
+    help="Field that holds the answer, without a box; or a rationale whose last line is `#### ANSWER`, as in GSM8K.",
+)
+@click.option("--id", "identifier", metavar="FIELD", help="Field that names the row. Without it its position does.")
+@click.option("--name", help="Name of the data set. Without it the file's name.")
+@click.option(
+    "--for",
+    "purpose",
+    type=OneOf(["evaluation", "train", "sft"]),
+    default="evaluation",
+    show_default=True,
+    help="A benchmark, problems to train on, or rationales to fine-tune on (warm_start.sft.data=NAME).",
+)
+@click.option("--prompt", default="boxed-v1", show_default=True, help="Prompt template.")
+@click.option("--leave-out", is_flag=True, help="Leave out rows that would be refused for their answer.")
+@click.option("--model", metavar="MODEL", help="Show prompts in its chat template: a directory, or OWNER/NAME.")
+@click.option("--preset", help=f"Show prompts in the chat template of its model. {PRESET_FORMS}")
+def add(
+    file: Path,
+    question: str,
+    answer: str,
+    identifier: str | None,
+    name: str | None,
+    purpose: Any,
+    prompt: str,
+    leave_out: bool,
+    model: str | None,
+    preset: str | None,
+) -> None:
+    """Add your own FILE of problems as a data set.
+
+    FILE is CSV, JSON (a list of objects), JSONL or parquet, one problem a row. It is copied into the runs directory.
+    Every answer is graded against itself, and a file is refused if the grader does not accept one of them. Then it is a
+    data set like every other: `elastic data show NAME`, --set data.benchmarks='["NAME"]'.
+    """
+    from elastic_core.data import user_dataset
+    from flows.commands import user_data
+
+    if model is not None and preset is not None:
+        raise UserError("--model and --preset both name a chat template; give one of them")
+    path, sha256 = user_dataset.describe(file)
+    called = name or file.stem.lower().replace("_", "-").replace(" ", "-")
+    split: Any = "evaluation" if purpose == "evaluation" else "train"
+    form: Any = "conversations" if purpose == "sft" else "problems"
+    entry = user_dataset.UserDataset(called, path, sha256, question, answer, identifier, split, prompt, form=form)
+    click.echo(user_data.add(entry, leave_out=leave_out, tokenizer=user_data.model_tokenizer(model, preset)))
+
+
+def _known() -> dict[str, Dataset]:
+    from elastic_core.data.registry import all_datasets
+    from flows.runtime import environment
+    from tasks.records.stage_directory import USER_DATASETS
+
+    return all_datasets(environment.runs_directory() / USER_DATASETS)
+
+
+def _sources() -> Path:
+    from flows.runtime import environment
+    from tasks.records.stage_directory import SOURCES
+
+    return environment.runs_directory() / SOURCES
+
+
+def _clean_frames(
+    entry: Dataset, known: dict[str, Dataset], preset: str, mirror: Path | None
+) -> Iterator[pl.DataFrame]:
+    """Clean rows with their prompts."""
+    from elastic_core.data.clean import clean_batches, file_batches, model_text
+    from elastic_core.data.fetch import fetch
+
+    if entry.files:
+        fetched = fetch([entry], sources=_sources(), mirror=mirror)[entry.name]
+        batches = file_batches(entry, [file.path for file in fetched.files])
+    else:
+        batches = _generated(entry, preset)
+    ids = next(_clean_frames(known[entry.ids], known, preset, mirror))["id"] if entry.ids else None
+    for rows in clean_batches(entry, batches, ids):
+        yield model_text(entry, rows)
+
+
+def _generated(entry: Dataset, preset: str) -> Any:
+    from elastic_core.data.miniature import generate
+    from flows import presets
+
+    parameters = presets.resolve(preset).data.miniature
+    if parameters is None:
+        raise UserError(f"preset {preset} has no data.miniature, which {entry.name} is generated from")
+    return iter([(str(entry.source), generate(entry.name, parameters))])
+
+
+def _shortened(value: Any, most: int = 1200) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"

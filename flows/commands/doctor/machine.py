@@ -1,0 +1,194 @@
+"""What this machine has, and what is installed on it, against what this package was written for."""
+
+from __future__ import annotations
+
+import shutil
+import sysconfig
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from flows.commands.doctor.finding import GIB, Finding, judged
+
+PROJECT = "elastic-reasoning"
+LOCKS = Path(__file__).resolve().parents[3] / "infra" / "requirements"
+_NOT_LOCKED = {PROJECT, "pip"}
+"""In every environment, and in no lock."""
+Build = Literal["cpu", "gpu"]
+NEEDED_MEMORY_BYTES = 10 * GIB
+"""Ray, verl's trainer and vLLM side by side, with the miniature model."""
+NEEDED_DISK_BYTES = 4 * GIB
+"""Checkpoints, tables and databases of the embedded preset, with room to run it again."""
+NEEDED_SHARED_MEMORY_BYTES = 2 * GIB
+"""Ray's object store lives in /dev/shm, or on the disk if that is too small."""
+
+
+def check_machine(
+    runs: Path, memory_bytes: int = NEEDED_MEMORY_BYTES, disk_bytes: int = NEEDED_DISK_BYTES
+) -> list[Finding]:
+    """What a flow asks before it starts, in milliseconds: processor, memory, disk."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    total = min(memory.total, cgroup_memory_limit() or memory.total)
+    existing = next(path for path in (runs, *runs.resolve().parents) if path.exists())
+    return [
+        *([check_processor(processor_flags())] if installed_build() == "cpu" else []),
+        check_memory(total, memory.available, memory_bytes),
+        check_disk(shutil.disk_usage(existing).free, runs, disk_bytes),
+    ]
+
+
+def check_processor(flags: frozenset[str]) -> Finding:
+    """The CPU build of vLLM is compiled for AVX2."""
+    found = f"x86-64 with {'AVX-512' if 'avx512f' in flags else 'AVX2'}"
+    problem = "vLLM on a CPU needs the AVX2 instructions and this processor has none: use a machine from 2014 or later"
+    return judged("processor", "avx2" in flags, found, problem)
+
+
+def check_cores(cores: int) -> Finding:
+    problem = "one core: everything runs, slowly; two or more are better"
+    return judged("cores", cores >= 2, f"{cores} cores", problem, "warning")
+
+
+def check_memory(total: int, available: int, needed: int = NEEDED_MEMORY_BYTES) -> Finding:
+    """Too little in all is a failure; enough, but in use by others now, a warning. Bytes."""
+    wanted = f"{needed / GIB:.0f} GiB of memory are needed"
+    if total < needed:
+        problem = f"{wanted} and this machine or container has {total / GIB:.1f}: use a larger one, or raise its limit"
+        return Finding("memory", "failure", problem)
+    free = f"{available / GIB:.1f} of {total / GIB:.1f}"
+    problem = f"{wanted} and {free} are free: close other programs"
+    return judged("memory", available >= needed, f"{free} GiB free", problem, "warning")
+
+
+def check_disk(free: int, runs: Path, needed: int = NEEDED_DISK_BYTES) -> Finding:
+    """Room where results go. Bytes."""
+    problem = f"{needed / GIB:.0f} GiB of disk are needed and {runs} has {free / GIB:.1f}"
+    advice = "free some, or set ELASTIC_RUNS to a directory on another disk"
+    return judged("disk", free >= needed, f"{free / GIB:.0f} GiB free for {runs}", f"{problem}: {advice}")
+
+
+def check_shared_memory(size: int) -> Finding:
+    """Containers get 64 MiB unless told otherwise."""
+    problem = (
+        f"/dev/shm has {size / GIB:.2f} GiB, so Ray keeps objects on the disk, slowly: give the container "
+        f"--shm-size={NEEDED_SHARED_MEMORY_BYTES // GIB}g"
+    )
+    enough = size >= NEEDED_SHARED_MEMORY_BYTES
+    return judged("shared memory", enough, f"{size / GIB:.1f} GiB in /dev/shm", problem, "warning")
+
+
+def cgroup_memory_limit(
+    root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
+) -> int | None:
+    """Bytes this process's control groups allow, of versions 1 and 2; None without a limit."""
+    limits = []
+    for line in membership.read_text().splitlines() if membership.exists() else []:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            base, name = root, "memory.max"
+        elif "memory" in controllers.split(","):
+            base, name = root / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        # A limit binds everything below it. Inside a container the path may not exist and the root is the group's own.
+        group = base / path.lstrip("/")
+        for directory in (group, *group.parents):
+            file = directory / name
+            if directory.is_relative_to(base) and file.exists() and (text := file.read_text().strip()) != "max":
+                limits.append(int(text))
+    return min(limits, default=None)
+
+
+def processor_flags() -> frozenset[str]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return frozenset(next((line.partition(":")[2] for line in lines if line.startswith("flags")), "").split())
+
+
+def check_python(version: tuple[int, ...]) -> Finding:
+    found = ".".join(map(str, version))
+    problem = f"Python 3.11 is needed and this is {found}: install it, then `make install`"
+    return judged("python", version == (3, 11), f"Python {found}", problem)
+
+
+def check_compiler(found: Mapping[str, str | None]) -> Finding:
+    """torch and Triton compile kernels at run time. `found` is what `compiler_files` returns."""
+    missing = [package for package, file in found.items() if file is None]
+    problem = (
+        f"kernels are compiled at run time and {', '.join(missing)} must be installed for it: run `sudo apt-get "
+        f"install {' '.join(missing)}`"
+    )
+    return judged("compiler", not missing, ", ".join(filter(None, found.values())), problem)
+
+
+def check_versions(expected: Mapping[str, str], installed: Mapping[str, str]) -> Finding:
+    """verl's and vLLM's internals move between releases, and the plugin knows exactly one of each."""
+    wrong = [
+        f"{name} is {installed.get(name, 'missing')}, not {version}"
+        for name, version in expected.items()
+        if _public(installed.get(name, "")) != version
+    ]
+    found = ", ".join(f"{name} {version}" for name, version in expected.items())
+    return judged("versions", not wrong, found, f"{'; '.join(wrong)}: run `make install`")
+
+
+def check_lock(lock: str, installed: Mapping[str, str]) -> Finding:
+    """The environment holds what the lock says, and nothing else."""
+    pins = dict(line.split("==") for line in lock.splitlines() if "==" in line and not line.startswith("#"))
+    different = [name for name, version in pins.items() if _public(installed.get(name, "")) != version]
+    more = [name for name in installed if name not in pins and name not in _NOT_LOCKED]
+    names = ", ".join([*different, *more][:5])
+    problem = f"{len(different)} packages differ from the lock and {len(more)} are not in it ({names})"
+    found = f"{len(pins)} packages as locked"
+    return judged("environment", not different and not more, found, f"{problem}: run `make install`", "warning")
+
+
+def check_sandbox(problem: str | None) -> Finding:
+    """Only benchmarks of programs need it, and they refuse to start without."""
+    needed = f"{problem} (needed where programs are graded)"
+    return judged("sandbox", problem is None, "bubblewrap can isolate programs", needed, "warning")
+
+
+def installed_build() -> Build:
+    """Which lock the environment was made from: the two hold different distributions of vLLM."""
+    try:
+        metadata.version("vllm")
+    except metadata.PackageNotFoundError:
+        return "cpu"
+    return "gpu"
+
+
+def expected_versions(build: Build) -> dict[str, str]:
+    """Exact pins among the project's requirements for a build, by distribution."""
+    pins: dict[str, str] = {}
+    for text in metadata.requires(PROJECT) or []:
+        requirement = Requirement(text)
+        exact = [each.version for each in requirement.specifier if each.operator == "=="]
+        if exact and requirement.marker and requirement.marker.evaluate({"extra": build}):
+            pins[canonicalize_name(requirement.name)] = exact[0]
+    return pins
+
+
+def installed_versions() -> dict[str, str]:
+    """Every installed distribution."""
+    return {str(canonicalize_name(each.metadata["Name"])): each.version for each in metadata.distributions()}
+
+
+def compiler_files(build: Build, include: str | None = None) -> dict[str, str | None]:
+    """What compiling takes, by the package it comes in; None is missing. Python's headers are in `include`."""
+    files = {"gcc": shutil.which("cc") or shutil.which("gcc")}
+    if build == "gpu":
+        # torch calls g++ by name; Triton compiles a module for Python.
+        header = Path(include or sysconfig.get_paths()["include"]) / "Python.h"
+        files |= {"g++": shutil.which("g++"), "python3.11-dev": str(header) if header.exists() else None}
+    return files
+
+
+def _public(version: str) -> str:
+    """Without the local part, which names a build: 2.13.0 of 2.13.0+cpu."""
+    return version.partition("+")[0]

@@ -1,0 +1,226 @@
+"""Models: made ready, looked at before training, exported, tried in the terminal or on a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from elastic_core.errors import UserError
+from flows.commands.options import PATH, PORT, changes_of, settings_options
+
+
+@click.group()
+def model() -> None:
+    """Make a model ready for the pipeline."""
+
+
+@model.command()
+@click.argument("model")
+@click.option("--to", type=PATH, required=True, metavar="DIR", help="Where to write the new model.")
+@click.option(
+    "--think", metavar="TOKEN", help="Token of the model that becomes <think>. Without it a spare or a new one."
+)
+@click.option("--think-end", metavar="TOKEN", help="Token of the model that becomes </think>.")
+def prepare(model: str, to: Path, think: str | None, think_end: str | None) -> None:
+    """Make MODEL ready for a budget on its thoughts.
+
+    The new model has <think> and </think> as single tokens, an end-of-text, and a chat template that opens the thought.
+    It learns what the markers mean by fine-tuning: docs/own-model.md. MODEL is a Hugging Face checkpoint directory, a
+    .gguf file, or OWNER/NAME on the hub.
+    """
+    from elastic_core.models.prepare import prepare as prepare_model
+
+    click.echo(prepare_model(model, to, think, think_end))
+    click.echo(f"Next: elastic doctor --set base={to}")
+
+
+@click.command()
+@click.option(
+    "--dry-run", is_flag=True, help="Print verl's whole configuration as YAML; nothing is started, nor fetched."
+)
+@settings_options("Settings of the training.")
+def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
+    """Look at a training before it runs. To run it: elastic run train."""
+    from elastic_core.models.files import is_local
+    from flows import presets
+    from flows.commands.doctor.finding import require
+    from flows.commands.doctor.models import look, models_in_use
+    from flows.runtime import environment
+
+    environment.prepare()
+    from flows import train as flow
+
+    if not dry_run:
+        raise UserError(f"nothing to look at; give --dry-run, or to train: elastic run train --preset {preset}")
+    settings = presets.resolve(preset, changes_of(overrides))
+    here = [use for use in models_in_use(settings) if is_local(use.model)]
+    composed = flow.composed(settings)
+    require(*look(here))
+    click.echo(composed, nl=False)
+
+
+@click.command()
+@settings_options("Settings that the model was trained with.")
+@click.option(
+    "--model",
+    default="trained",
+    show_default=True,
+    help="trained: the last checkpoint; best: the one with the highest validation accuracy. If training had several "
+    "seeds, with its seed: trained@2.",
+)
+@click.option("--to", type=PATH, metavar="DIR", help="Copy it to DIR.")
+@click.option("--push", metavar="OWNER/NAME", help="Push it to the hub, as a private repository.")
+@click.option(
+    "--lm-eval",
+    "tasks",
+    type=PATH,
+    metavar="DIR",
+    help="Write the preset's benchmarks to DIR as tasks of lm-evaluation-harness, and no model.",
+)
+def export(
+    preset: str, overrides: tuple[str, ...], model: Any, to: Path | None, push: str | None, tasks: Path | None
+) -> None:
+    """Export a trained model in Hugging Face format, with a card.
+
+    The card says what the sweep measured of the model.
+    """
+    from flows.commands.export import export_lm_eval, export_model
+    from flows.runtime import environment
+
+    if tasks is not None and (to is not None or push is not None):
+        raise UserError("--lm-eval writes tasks and no model; give it without --to and --push")
+    environment.prepare()
+    changes = changes_of(overrides)
+    click.echo(
+        export_model(preset, changes, model, to, push) if tasks is None else export_lm_eval(preset, changes, tasks)
+    )
+
+
+@click.command()
+@click.argument("question")
+@settings_options("Preset whose models, engine and sampling are taken.")
+@click.option(
+    "--model",
+    metavar="MODEL",
+    help="One of the preset's, a checkpoint directory, OWNER/NAME on the hub, or a server's address, "
+    "http://host:8000/v1#MODEL. Without it the preset's base.",
+)
+@click.option("--strategy", default="separate", show_default=True, help="How the budget is spent: docs/strategies.md.")
+@click.option(
+    "--budget",
+    metavar="T+S",
+    help='Thinking + solution tokens, like "512+256" or "1k+1k". Without it what the preset trains under.',
+)
+@click.option("--sample", default=0, show_default=True, help="Another number draws another response.")
+def ask(
+    question: str,
+    preset: str,
+    overrides: tuple[str, ...],
+    model: str | None,
+    strategy: str,
+    budget: str | None,
+    sample: int,
+) -> None:
+    """Ask a model QUESTION under a token budget, in the terminal.
+
+    The thought is dimmed, what was cut is marked, what we wrote is in ⟦brackets⟧; tokens are counted at the end.
+    """
+    import os
+
+    # vLLM's own tidings would stand in the response; read when it is imported.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    from rich.console import Console
+
+    from flows.commands.ask import ask as answer
+
+    answer(
+        question,
+        preset=preset,
+        overrides=changes_of(overrides),
+        model=model,
+        strategy=strategy,
+        budget=budget,
+        sample=sample,
+        console=Console(),
+    )
+
+
+@click.command()
+@settings_options("Preset whose models, benchmarks, engine and sampling are taken.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="[NAME=]DIR",
+    help="A further model, and the first to be chosen: a checkpoint directory, OWNER/NAME on the hub, or a server's "
+    "address, http://host:8000/v1#MODEL.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need a password.")
+@click.option("--port", type=PORT, default=7860, show_default=True)
+@click.option(
+    "--password-file",
+    type=PATH,
+    help="File whose first line is the password to ask for; without it $ELASTIC_PLAYGROUND_PASSWORD, if set.",
+)
+@click.option("--concurrent", type=click.IntRange(1, 64), default=2, show_default=True, help="Runs at the same time.")
+def playground(
+    preset: str,
+    overrides: tuple[str, ...],
+    models: tuple[str, ...],
+    host: str,
+    port: int,
+    password_file: Path | None,
+    concurrent: int,
+) -> None:
+    """Try a model under token budgets, on a page in the browser.
+
+    Strategies answer side by side.
+    """
+    from flows.commands import playground as page
+
+    page.require_gradio()
+    parameters = page.PlaygroundParameters(host=host, port=port, concurrent=concurrent)
+    password = page.require_access(parameters, password_file)
+    from flows.commands.playground.choices import find_choices
+
+    page.serve(find_choices(preset, changes_of(overrides), models), parameters, password)
+
+
+@click.command()
+@settings_options("Preset whose models, engine and sampling are taken.")
+@click.option(
+    "--model",
+    default="trained",
+    show_default=True,
+    metavar="MODEL",
+    help="One of the preset's (trained, best, base, ...), a checkpoint directory, or OWNER/NAME on the hub.",
+)
+@click.option(
+    "--budget",
+    metavar="T+S",
+    help='Budget of requests that name none, like "512+256". Without it they are unlimited.',
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need $VLLM_API_KEY.")
+@click.option("--port", type=PORT, default=8000, show_default=True)
+@click.argument("vllm_arguments", nargs=-1, metavar="[-- VLLM_ARGUMENTS...]")
+def serve(
+    preset: str,
+    overrides: tuple[str, ...],
+    model: str,
+    budget: str | None,
+    host: str,
+    port: int,
+    vllm_arguments: tuple[str, ...],
+) -> None:
+    """Serve a model under budgets over OpenAI's API, with vLLM.
+
+    A request names its budget, "vllm_xargs": {"think_budget": 512, "solution_budget": 256}, or one of the levels that
+    were measured, "reasoning_effort": "low". If $VLLM_API_KEY is set, clients have to give this key.
+    """
+    import sys
+
+    from flows.commands.serve import serve as run
+
+    sys.exit(run(preset, changes_of(overrides), model, budget=budget, host=host, port=port, further=vllm_arguments))

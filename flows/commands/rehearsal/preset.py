@@ -1,0 +1,283 @@
+"""A preset for its rehearsal: twins in place of models, rows in upstream's format where a data set's are not here, few
+and short rollouts, two processes in place of a node's GPUs. What is not named here stays as the preset has it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Set
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from elastic_core.budget import TrainingBudget
+from elastic_core.data.dataset import Dataset
+from elastic_core.data.fetch import bytes_present
+from elastic_core.data.registry import STAND_INS, all_datasets, select
+from elastic_core.miniature.warm_start import BASE
+from elastic_core.models.check import require_usable
+from elastic_core.models.twins.stand_in import write_stand_in
+from elastic_core.models.twins.twin import make_twin, origin_of
+from elastic_core.reasonflux.libraries import DATASET, PUBLISHED
+from elastic_core.strategies import STRATEGIES
+from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
+from elastic_core.sweep.grid import checkpoints
+from flows.runtime import environment
+from flows.runtime.data_inputs import mirror_of
+from flows.runtime.settings import Settings
+from tasks.records.stage_directory import SOURCES, USER_DATASETS
+
+BUDGET, SMALLER = "24+16", "8+16"
+PROMPT_TOKENS = 512
+CONTEXT = 2048
+"""Of engines: what a problem of Codeforces takes with a tokenizer that has few merges, and room for templates."""
+RESPONSE_TOKENS = CONTEXT // 4
+"""Where a preset limits a response that has no budget."""
+STEPS = 2
+"""One before a training is killed, and one after it has resumed."""
+_LARGEST_BYTES = 8 << 20
+"""Of a data set's files that are read as they are; building gigabytes of tests would take a rehearsal's time."""
+
+
+def models_of(settings: Settings) -> dict[str, str]:
+    """Models that a preset names, by the setting that names them; the miniature needs no twin."""
+    named = {"base": settings.base, "warm_start.initial": settings.warm_start.initial}
+    named |= {f"sweep.checkpoints.{name}": model for name, model in settings.sweep.directories.items()}
+    if settings.warm_start.sft is None:
+        del named["warm_start.initial"]
+    return {setting: model for setting, model in named.items() if model not in ("shipped", "warm-start")}
+
+
+class Inputs(NamedTuple):
+    """Where a rehearsal's data lies.
+
+    Attributes:
+        mirror: real files of data sets, if there are any.
+        library: thought templates in the place of the published ones, where these are not in the mirror.
+    """
+
+    mirror: Path | None
+    library: Path | None
+
+
+def make_twins(settings: Settings, directory: Path) -> tuple[dict[str, Path], str]:
+    """Twins of a preset's models, by model, and a line that tells where they are from. One that is there stays.
+
+    Raises:
+        UserError: when a model could not be used, or no twin of it can be made.
+    """
+    twins: dict[str, Path] = {}
+    told: list[str] = []
+    for number, model in enumerate(dict.fromkeys(models_of(settings).values())):
+        twins[model] = directory / model.strip("/").replace("/", "--")
+        if twins[model].exists():
+            continue
+        origin = origin_of(model)
+        if origin.model is not None:
+            trained = settings.train is not None and model == settings.base
+            device = settings.engine.device
+            require_usable(
+                origin.model, name=model, device=device, trained=trained, weights=False, thinks=settings.thinks
+            )
+        make_twin(model, origin, twins[model], seed=number)
+        told.append(f"{model}: {origin}")
+    return twins, "; ".join(told) or "none needed: the miniature is its own, or made by an earlier attempt"
+
+
+def prepare_rows(settings: Settings, runs: Path) -> tuple[Inputs, str]:
+    """Rows for every data set of a preset, and a line that names them.
+
+    Args:
+        runs: the rehearsal's runs directory.
+
+    Raises:
+        UserError: when a data set is not here, and has no rows that could stand in.
+    """
+    here = environment.runs_directory()
+    users, downloads = here / USER_DATASETS, here / SOURCES
+    if users.is_dir():
+        shutil.copytree(users, runs / USER_DATASETS, dirs_exist_ok=True)
+    mirror = mirror_of(settings) or (downloads if downloads.is_dir() else None)
+    stand_ins = runs / USER_DATASETS / STAND_INS
+    real: list[str] = []
+    made: list[str] = []
+
+    def take(entry: Dataset) -> None:
+        size = bytes_present(entry, mirror) if mirror else None
+        if size is not None and size <= _LARGEST_BYTES:
+            real.append(entry.name)
+        else:
+            write_stand_in(entry, stand_ins)
+            made.append(entry.name)
+
+    known, sft = all_datasets(users), settings.warm_start.sft
+    names = [*settings.data.train, *settings.data.validation, *settings.data.benchmarks]
+    names += [sft.data] if sft and sft.data in known else []
+    for entry in select(names, known):
+        if entry.files and not (users / f"{entry.name}.json").exists():
+            take(entry)
+    if REASONFLUX_ZERO in settings.sweep.every_strategy and settings.sweep.templates.library == PUBLISHED:
+        take(known[DATASET])
+    kinds = {"real rows": real, "made in upstream's format": made}
+    told = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
+    return Inputs(mirror, stand_ins / f"{DATASET}.json" if DATASET in made else None), told or "generated"
+
+
+def given_values(settings: Settings) -> dict[str, Any]:
+    """What a preset file of the settings says; where they run and are recorded is no part of it."""
+    return settings.model_dump(mode="json", exclude_unset=True, exclude_none=True, exclude={"preset", "ray", "mlflow"})
+
+
+def rehearsal_values(settings: Settings, twins: Mapping[str, Path], inputs: Inputs) -> dict[str, Any]:
+    """The values of a preset file that rehearses `settings`, with twins by model."""
+    values = given_values(settings)
+    if settings.base in twins:
+        values["base"] = str(twins[settings.base])
+    values["data"] |= {"datasets": []} | ({"mirror": str(inputs.mirror)} if inputs.mirror else {})
+    if settings.data.miniature:
+        values["data"]["miniature"] |= {"num_train": 64, "problems_per_benchmark": 6}
+    if settings.train is not None:
+        values["train"] = _training(settings, values["train"])
+    if settings.warm_start.sft is not None:
+        values["warm_start"] |= {"initial": str(twins.get(settings.warm_start.initial, settings.warm_start.initial))}
+        values["warm_start"]["sft"] |= _SFT
+    if settings.ablation:
+        values["ablation"] = _ablation(settings, values["ablation"])
+        measured = {*settings.sweep.models, *values["ablation"]}
+        if settings.report.pairs:
+            values["report"] |= {"pairs": [pair for pair in settings.report.pairs if measured.issuperset(pair)]}
+    values["engine"] = _engine(settings)
+    left_out = settings.ablation.keys() - values.get("ablation", {}).keys()
+    values["sweep"] = _sweep(settings, values["sweep"], twins, left_out)
+    if inputs.library:
+        values["sweep"]["templates"] = values["sweep"].get("templates", {}) | {"library": str(inputs.library)}
+    return values
+
+
+_SFT = {
+    "epochs": 1,
+    "cutoff": 256,
+    "batch_size": 4,
+    "save_every": 2,
+    "precision": "fp32",
+    "device": "cpu",
+    "gpus": 2,
+    "tokens_per_device": 256,
+    "attention": "sdpa",
+}
+
+
+def _training(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
+    p = settings.training
+    several = p.nodes > 1
+    changed = {
+        "budget": _budget(p.budget),
+        "steps": STEPS,
+        "batch_size": 4,
+        # As many updates a step as the preset has, if it has several.
+        "mini_batch_size": 4 if p.mini_batch_size == p.batch_size else 2,
+        "group_size": 4,
+        # What a few steps change must show: else a swap pair finds all its answers among those of its two models.
+        "learning_rate": 1e-3,
+        "prompt_tokens": min(PROMPT_TOKENS, p.prompt_tokens),
+        "save_every": 1,
+        "validate_every": 1,
+        "validation_problems": 8,
+        "validation_samples": 1,
+        "device": "cpu",
+        "nodes": 2 if several else 1,
+        "gpus_per_node": 1 if several or p.device == "cpu" else 2,
+        "tensor_parallel": 1,
+        "rollout_workers": 2,
+        "attention": "sdpa",
+    }
+    values = _shortened({**values, **changed})
+    if p.l1 is not None:
+        values["l1"] = {**values["l1"], "lengths": "8..40"}
+    # One sequence a forward pass: several of them make an update.
+    lengths = {name: values[name] for name in ("budget", "prompt_tokens")}
+    values["tokens_per_device"] = p.model_copy(update=lengths).context_tokens
+    return values
+
+
+def _shortened(train: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a training that cut as many times, in shorter thoughts, and are ended by their steps."""
+    kept = {name: value for name, value in train.items() if name != "max_generated_tokens"}
+    if cuts := train.get("cuts"):
+        think = TrainingBudget.parse(BUDGET).think.high
+        kept["cuts"] = [think * number // len(cuts) for number in range(1, len(cuts) + 1)]
+    return kept
+
+
+def _budget(given: str) -> str:
+    return f"8..{BUDGET}" if ".." in given else BUDGET
+
+
+def _ablation(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
+    """Of the variants the first, and the first that goes on from another, with that one."""
+    names = list(settings.ablation)
+    kept = {names[0]}
+    for name, variant in settings.ablation.items():
+        if variant.after is not None:
+            kept |= {name, variant.after}
+            break
+    shortened = {}
+    for name in names:
+        if name in kept:
+            train = values[name]["train"]
+            budget = {"budget": _budget(train["budget"])} if "budget" in train else {}
+            steps = {"steps": STEPS} if "steps" in train else {}
+            shortened[name] = {**values[name], "train": _shortened({**train, **budget, **steps})}
+    return shortened
+
+
+def _engine(settings: Settings) -> dict[str, Any]:
+    engine = settings.engine
+    context = engine.max_model_len if engine.device == "cpu" else CONTEXT
+    return {
+        "device": "cpu",
+        "dtype": "float32",
+        "max_num_seqs": 32,
+        "kv_cache_gib": 0.5,
+        "data_parallel_size": min(2, engine.data_parallel_size),
+        **({"max_model_len": context} if context else {}),
+    }
+
+
+def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path], left_out: Set[str]) -> dict[str, Any]:
+    sweep = settings.sweep
+    if "strategies_of" in values:
+        own = {name: strategies for name, strategies in values["strategies_of"].items() if name not in left_out}
+        values = {**values, "strategies_of": own}
+    models = list(values.get("models", sweep.models))
+    single = all(set(checkpoints(name)) == {"policy"} for name in models)
+    if single and len(models) > 1 and any(len(STRATEGIES[name].roles) > 1 for name in sweep.strategies):
+        models.append(f"{models[0]}>{models[1]}")
+    budgets = [BUDGET, SMALLER] if len(sweep.budgets) > 1 else [BUDGET]
+    # A rehearsal asks no server: the base stands in for the model behind it.
+    stand_in = str(twins.get(settings.base, BASE))
+    return {
+        **{name: value for name, value in values.items() if name != "tokenizers"},
+        "models": models,
+        "checkpoints": {name: str(twins.get(model, model)) for name, model in sweep.directories.items()}
+        | dict.fromkeys(sweep.endpoints, stand_in),
+        "budgets": budgets,
+        "samples": 2,
+        "problems": 2,
+        "max_samples": 2,
+        **({} if sweep.max_response_tokens is None else {"max_response_tokens": RESPONSE_TOKENS}),
+        # Two problems cannot reach what the preset's can.
+        **({} if sweep.until_ci is None else {"until_ci": 50}),
+    }
+
+
+def toml(values: Mapping[str, Any]) -> str:
+    """A preset file: one dotted key a line, values as JSON writes them, which TOML reads."""
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in _leaves(values, ()))
+
+
+def _leaves(values: Mapping[str, Any], path: tuple[str, ...]) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        here = (*path, json.dumps(key))
+        found += _leaves(value, here) if isinstance(value, dict) else [(".".join(here), value)]
+    return found

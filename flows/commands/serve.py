@@ -1,0 +1,175 @@
+"""`elastic serve`: a model over OpenAI's API, every request under a thinking and a solution budget. The server is
+vLLM's own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from elastic_core.budget import Budget
+from elastic_core.engines.budgets.processor import Stops
+from elastic_core.engines.parameters import EngineParameters
+from elastic_core.errors import UserError
+from elastic_core.models.special_tokens import load_markers
+from elastic_core.serving import server
+from elastic_core.serving.configuration import Offer
+from elastic_core.serving.levels import LEVELS, Levels, levels_beside, no_levels
+from elastic_core.strategies.base import Sampling
+from elastic_core.system.accelerators import installed_gpus
+from elastic_core.system.network import reachable, require_free_port
+from elastic_core.system.processes import end_with_parent
+from flows.commands.ask import choose
+from flows.commands.doctor.finding import require
+from flows.commands.doctor.gpus import GpuDemand, check_gpus, cuda_version
+from flows.commands.doctor.machine import installed_build, installed_versions
+from flows.commands.playground.access import is_loopback
+from flows.runtime.settings import SweepSettings
+
+KEY_VARIABLE = "VLLM_API_KEY"
+"""vLLM's own: the key that clients have to give."""
+
+
+class Command(NamedTuple):
+    """A server to be started: its name for the model, what it runs, and the variables it needs."""
+
+    name: str
+    arguments: list[str]
+    environment: dict[str, str]
+
+
+def serve(
+    preset: str,
+    overrides: Mapping[str, Any],
+    model: str,
+    *,
+    budget: str | None,
+    host: str,
+    port: int,
+    further: Sequence[str],
+) -> int:
+    """Run vLLM's server until SIGINT or SIGTERM: then responses under way end, and a second signal ends them at once.
+
+    Args:
+        model, budget, host, port, further: as of `command`.
+
+    Returns:
+        Its exit status; never 0 when nothing told it to end.
+
+    Raises:
+        UserError: on wrong input.
+    """
+    require_free_port(host, port, "server", "--port")
+    started = command(preset, overrides, model, budget=budget, host=host, port=port, further=further)
+    click.echo(f"serving {started.name} at http://{reachable(host)}:{port}/v1; Ctrl-C stops it")
+    return _run(started)
+
+
+def _run(started: Command) -> int:
+    """In a process group that is killed at its end: vLLM (0.29), ended while it starts, leaves its engine behind."""
+    process = subprocess.Popen(
+        started.arguments,
+        env={**os.environ, **started.environment},
+        start_new_session=True,
+        preexec_fn=end_with_parent,
+    )
+    received: list[int] = []
+
+    def end(number: int, frame: object) -> None:
+        process.send_signal(signal.SIGKILL if received else number)
+        received.append(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    try:
+        status = process.wait()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    if status == 0 and not received:
+        click.echo("error: the server ended though nothing told it to, as when its engine dies: see above", err=True)
+        return 1
+    return status
+
+
+def command(
+    preset: str,
+    overrides: Mapping[str, Any],
+    model: str,
+    *,
+    budget: str | None,
+    host: str,
+    port: int,
+    further: Sequence[str],
+) -> Command:
+    """What is to run.
+
+    Args:
+        model: as `choose`.
+        budget: of a request that names none, as `Budget.parse`; None leaves it unlimited.
+        further: arguments for `vllm serve`.
+
+    Raises:
+        UserError: on wrong input.
+    """
+    if not is_loopback(host) and not os.environ.get(KEY_VARIABLE):
+        raise UserError(f"others can reach {host}: set the key that clients give in {KEY_VARIABLE}, or use 127.0.0.1")
+    try:
+        default = None if budget is None else Budget.parse(budget)
+    except ValueError as error:
+        raise UserError(f"--budget: {error}") from None
+    choices, name = choose(preset, overrides, model)
+    directory, parameters, sweep = choices.models[name], choices.settings.engine, choices.settings.sweep
+    _check_gpus(parameters)
+    stops = _stops(directory)
+    levels = levels_beside(directory)
+    if levels is None:
+        click.echo(no_levels(name, directory))
+    offered = {str(effort): level.budget for effort, level in levels.levels.items()} if levels else {}
+    offer = Offer(stops, default, offered)
+    _check_context(offer, parameters.context(str(directory)), directory)
+    sampling = _sampling(levels, sweep)
+    arguments = server.arguments(directory, name, parameters, sampling, stops, host, port)
+    return Command(
+        name,
+        [sys.executable, "-m", server.__name__, *arguments, "--", *further],
+        server.environment(parameters, offer),
+    )
+
+
+def _check_gpus(engine: EngineParameters) -> None:
+    if engine.num_gpus:
+        demand = GpuDemand("serve", "engine.data_parallel_size", engine.data_parallel_size, engine.num_gpus, False)
+        require(*check_gpus(installed_build(), installed_gpus(), [demand], cuda_version(installed_versions())))
+
+
+def _check_context(offer: Offer, context: int, model: Path) -> None:
+    """Budgets that no request could have, as a prompt takes a token at least."""
+    levels = {f"{model / LEVELS}: its level {effort}": budget for effort, budget in offer.levels.items()}
+    for what, budget in {"--budget": offer.default, **levels}.items():
+        if context and budget and budget.limited + 1 >= context:
+            raise UserError(
+                f"{what} is {budget}, which takes {budget.limited + 1} tokens after the prompt, and the context has "
+                f"{context}: expected a smaller one, or a larger engine.max_model_len"
+            )
+
+
+def _sampling(levels: Levels | None, sweep: SweepSettings) -> Sampling:
+    """Of a request that says nothing: as the levels were measured, as far as they say, else as the preset's sweeps."""
+    temperature, top_p = (levels.temperature, levels.top_p) if levels else (None, None)
+    return Sampling(sweep.temperature if temperature is None else temperature, sweep.top_p if top_p is None else top_p)
+
+
+def _stops(directory: Path) -> Stops:
+    try:
+        _, markers = load_markers(directory)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{directory} cannot be served under budgets: {error}; see `elastic model prepare`") from None
+    return Stops.of(markers)

@@ -1,0 +1,285 @@
+"""`elastic up`: a Prefect server, an MLflow server and a worker on one machine, in the foreground until Ctrl-C.
+
+Both servers keep their data in SQLite, where `elastic run` without a server keeps it too, so that all runs are seen; or
+in a PostgreSQL server of the user's, for many runs at once. Both ask for a password, generated at the first start:
+a user who may start a flow run may run any program as this user.
+
+Not started: a service the user already has, named by PREFECT_API_URL or an http MLFLOW_TRACKING_URI.
+Not promised: encryption. Listening on more than loopback wants a proxy in front that adds TLS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from elastic_core.errors import UserError
+from elastic_core.system.network import reachable, require_free_port
+from elastic_core.system.retry import wait_until
+from flows.commands.services.deployments import WORK_POOL, register
+from flows.commands.services.supervisor import Service, Supervisor, tail
+from flows.runtime.environment import (
+    NO_OTHER_PAGES,
+    RUNS_VARIABLE,
+    USER,
+    new_password,
+    read_variables,
+    runs_directory,
+    write_private,
+    write_variables,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
+_DATABASES = ("prefect", "mlflow")
+"""Of the PostgreSQL server: one each, as both would call a table `alembic_version`."""
+_START_SECONDS = 180
+"""How long a service may take until it answers."""
+
+
+@dataclass(frozen=True)
+class ServicesParameters:
+    """What `elastic up` starts, and where.
+
+    Attributes:
+        host: address both servers listen on.
+        database: the PostgreSQL server that both keep their data in, as `database_server` reads it; None is SQLite
+            files.
+        project: directory of prefect.yaml; the worker and its flow runs work in it.
+        runs: directory for databases, artifacts, passwords and logs.
+    """
+
+    host: str = "127.0.0.1"
+    prefect_port: int = 4200
+    mlflow_port: int = 5000
+    database: str | None = field(default=None, repr=False)
+    project: Path = Path()
+    runs: Path = field(default_factory=runs_directory)
+
+    @property
+    def directory(self) -> Path:
+        """Logs and passwords; private to the user."""
+        return self.runs.resolve() / "services"
+
+    @property
+    def clients(self) -> Path:
+        """Where the servers are and what they are to be told, as environment variables."""
+        return self.directory / "client.env"
+
+
+class Plan(NamedTuple):
+    """What `up` will run."""
+
+    services: list[Service]
+    """Each after those it calls; the worker is the last."""
+    environment: dict[str, str]
+    """What all of them see beside the user's own environment."""
+    clients: dict[str, str]
+    """The part of it that a client of the servers started here needs."""
+
+
+def up(parameters: ServicesParameters) -> None:
+    """Start the services, print their addresses, and keep them until KeyboardInterrupt, which it raises.
+
+    Raises:
+        UserError: a port is taken, prefect.yaml or a database is missing, or a service does not come up; nothing is
+            left running.
+    """
+    project = parameters.project.resolve()
+    if not (project / "prefect.yaml").is_file():
+        raise UserError(f"{project} has no prefect.yaml; run `elastic up` in the directory of the repository")
+    server = None if parameters.database is None else database_server(parameters.database)
+    if server:
+        _require_databases(server)
+    directory = parameters.directory
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.chmod(0o700)
+    planned = plan(parameters, read_variables(parameters.clients), server)
+    for service in planned.services:
+        if service.port:
+            require_free_port(parameters.host, service.port, service.name)
+    write_variables(parameters.clients, planned.clients)
+    supervisor = Supervisor(planned.services, planned.environment, directory, project)
+    try:
+        _start(supervisor, planned, project)
+        from flows.commands.services.links import links
+
+        for what, address in links({**os.environ, **planned.clients}, parameters.runs.resolve()):
+            click.echo(f"{what}: {address}")
+        click.echo(f"passwords: {parameters.clients}; in a shell: set -a; . {parameters.clients}; set +a")
+        click.echo("Ctrl-C stops them all.")
+        while True:
+            time.sleep(1)
+            supervisor.check()
+    finally:
+        supervisor.stop()
+
+
+def plan(parameters: ServicesParameters, held: Mapping[str, str], database: URL | None = None) -> Plan:
+    """The services to start, and the environment they share. Settings the user already made are kept.
+
+    Args:
+        held: passwords of an earlier start, as `Plan.clients` gave them.
+        database: of `database_server`; None is SQLite.
+    """
+    runs = parameters.runs.resolve()
+    servers = [_prefect(parameters, held, database), _mlflow(parameters, held, database)]
+    clients = {name: value for server in servers for name, value in server.clients.items()}
+    environment = {
+        "DO_NOT_TRACK": "1",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_HOME": os.environ.get("PREFECT_HOME") or str(runs / "prefect"),
+        # The automation for dead runs waits for ten of these seconds.
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        # Background jobs of MLflow's evaluation service: a dozen processes nothing here asks for.
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        RUNS_VARIABLE: str(runs),
+        # asyncpg and libpq read it, so that it is on no command line and in no address that a server may show.
+        **({"PGPASSWORD": str(database.password)} if database and database.password else {}),
+        **{name: value for server in servers for name, value in server.environment.items()},
+        **clients,
+    }
+    worker = [sys.executable, "-m", "flows.commands.services.worker"]
+    return Plan(
+        [*(each for server in servers for each in server.services), Service("worker", worker)], environment, clients
+    )
+
+
+def database_server(address: str) -> URL:
+    """The PostgreSQL server of `postgresql://USER:PASSWORD@HOST:PORT`.
+
+    Raises:
+        UserError: for anything else. What was given is not repeated, as a password may be in any part of it.
+    """
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    with contextlib.suppress(ArgumentError, ValueError):
+        server = make_url(address)
+        named = server.username and server.host and "@" not in server.host
+        if server.drivername == "postgresql" and named and not server.database and not server.query:
+            return server
+    raise UserError(
+        "--database (or ELASTIC_DATABASE) is no address of a PostgreSQL server: expected postgresql://"
+        "USER:PASSWORD@HOST:PORT, special characters of the password as %XX, and nothing behind the port"
+    )
+
+
+def _require_databases(server: URL) -> None:
+    import psycopg2
+
+    login = {"host": server.host, "port": server.port, "user": server.username, "password": server.password}
+    for name in _DATABASES:
+        try:
+            psycopg2.connect(**login, dbname=name, connect_timeout=10).close()
+        except psycopg2.OperationalError as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"--database: no database {name} to work with ({reason}); see docs/operate.md") from None
+
+
+def _database_url(server: URL, driver: str, name: str) -> str:
+    """SQLAlchemy's address of one of the databases, without the password."""
+    from sqlalchemy.engine import URL
+
+    return str(URL.create(f"postgresql+{driver}", server.username, host=server.host, port=server.port, database=name))
+
+
+def _prefect(parameters: ServicesParameters, held: Mapping[str, str], database: URL | None) -> Plan:
+    host, port = parameters.host, parameters.prefect_port
+    address = f"http://{reachable(host)}:{port}"
+    url = os.environ.get("PREFECT_API_URL") or f"{address}/api"
+    if url != f"{address}/api":  # A shell that read client.env names ours.
+        return Plan([], {}, {"PREFECT_API_URL": url})
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", host, "--port", str(port)]
+    password = held.get("PREFECT_API_AUTH_STRING") or f"{USER}:{new_password()}"
+    environment = {"PREFECT_SERVER_API_AUTH_STRING": password, **NO_OTHER_PAGES}
+    if database:
+        environment["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = _database_url(database, "asyncpg", "prefect")
+    return Plan(
+        [Service("prefect", command, port, address, f"{url}/health")],
+        environment,
+        {"PREFECT_API_URL": url, "PREFECT_API_AUTH_STRING": password},
+    )
+
+
+def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: URL | None) -> Plan:
+    host, port, runs = parameters.host, parameters.mlflow_port, parameters.runs.resolve()
+    address = f"http://{reachable(host)}:{port}"
+    url = os.environ.get("MLFLOW_TRACKING_URI") or address
+    if url.startswith("http") and url != address:
+        return Plan([], {}, {"MLFLOW_TRACKING_URI": url})
+    own = _database_url(database, "psycopg2", "mlflow") if database else f"sqlite:///{runs / 'mlflow.db'}"
+    command = [
+        *(sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"),
+        *("--artifacts-destination", str(runs / "mlartifacts"), "--app-name", "basic-auth"),
+    ]
+    password = held.get("MLFLOW_TRACKING_PASSWORD") or new_password()
+    environment = {
+        # The user's database may have a password in its address, and a command line is everybody's.
+        "MLFLOW_BACKEND_STORE_URI": own if url == address else url,
+        "MLFLOW_AUTH_CONFIG_PATH": str(_mlflow_configuration(parameters.directory)),
+        "MLFLOW_AUTH_ADMIN_USERNAME": USER,
+        "MLFLOW_AUTH_ADMIN_PASSWORD": password,
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": new_password(),
+    }
+    clients = {
+        "MLFLOW_TRACKING_URI": address,
+        "MLFLOW_TRACKING_USERNAME": USER,
+        "MLFLOW_TRACKING_PASSWORD": password,
+    }
+    return Plan([Service("mlflow", command, port, address, f"{address}/health")], environment, clients)
+
+
+def _mlflow_configuration(directory: Path) -> Path:
+    """MLflow keeps its users apart from its runs, and hashes a password for half a second unless told to remember."""
+    file = directory / "mlflow.ini"
+    users = str(directory / "mlflow-users.db").replace("%", "%%")
+    options = {"default_permission": "READ", "database_uri": f"sqlite:///{users}", "auth_cache_ttl_seconds": 60}
+    write_private(file, "[mlflow]\n" + "".join(f"{name} = {value}\n" for name, value in options.items()))
+    return file
+
+
+def answers(url: str, *, proxies: bool = False) -> bool:
+    """Whether `url` answers 200. A proxy of the environment's leads to the internet, not to our loopback."""
+    import httpx
+
+    try:
+        return httpx.get(url, timeout=5, trust_env=proxies).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def _start(supervisor: Supervisor, planned: Plan, project: Path) -> None:
+    """Servers, deployments, worker, in this order: each needs the ones before."""
+    *servers, worker = planned.services
+    _wait(supervisor.ready, "supervisord", supervisor.log)
+    for server in servers:
+        supervisor.start(server.name)
+    for server in servers:
+        log = supervisor.logs[server.name]
+        _wait(partial(_is_up, supervisor, server), f"{server.name} at {server.address}", log)
+        click.echo(f"{server.name:10} {server.address}  log: {log}")
+    register(project, {**os.environ, **planned.environment})
+    supervisor.start(worker.name)
+    click.echo(f"{worker.name:10} serves work pool {WORK_POOL}  log: {supervisor.logs[worker.name]}")
+
+
+def _is_up(supervisor: Supervisor, server: Service) -> bool:
+    supervisor.check()
+    return answers(server.health)
+
+
+def _wait(condition: Callable[[], bool], what: str, log: Path) -> None:
+    if not wait_until(condition, _START_SECONDS, every=0.2):
+        raise UserError(f"no answer within {_START_SECONDS} s from {what}{tail(log)}")

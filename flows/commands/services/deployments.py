@@ -1,0 +1,111 @@
+"""Register with a Prefect server what this repository wants it to know: work pool, deployments, automation.
+
+`elastic up` does it with the server it starts; `python -m flows.commands.services.deployments` with the one of
+PREFECT_API_URL.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from elastic_core.errors import UserError
+
+WORK_POOL = "elastic"
+FILE = Path("prefect.yaml")
+AUTOMATION = Path("infra/prefect/automation.yaml")
+
+
+def deployments_of(file: Path) -> list[dict[str, Any]]:
+    """Those that a prefect.yaml writes out; where it has a section `presets`, also those of every preset, with the work
+    pool and the limit of that section. A deployment that is written out takes the place of its preset's."""
+    document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    written: list[dict[str, Any]] = document.get("deployments") or []
+    if (common := document.get("presets")) is None:
+        return written
+    known = {(each.get("name"), each.get("entrypoint")) for each in written}
+    generated = [{**each, **common} for each in _of_presets() if (each["name"], each["entrypoint"]) not in known]
+    return [*generated, *written]
+
+
+def _of_presets() -> Iterator[dict[str, Any]]:
+    from flows import presets
+    from flows.commands.doctor.gpus import gpu_demands
+
+    for name in presets.names():
+        settings, purpose = presets.resolve(name), presets.purpose(name)
+        flow = "ablation" if settings.ablation else "pipeline"
+        tags = ["gpu" if gpu_demands(settings) else "cpu"]
+        yield _deployment(name, purpose, flow, tags)
+        if name.startswith("evaluate-"):
+            yield _deployment(name, f"The sweep alone: {purpose}", "sweep", [*tags, "sweep"])
+
+
+def _deployment(preset: str, description: str, flow: str, tags: list[str]) -> dict[str, Any]:
+    return {
+        "name": preset,
+        "description": description,
+        "entrypoint": f"flows/{flow}.py:{flow}",
+        "parameters": {"preset": preset},
+        "tags": tags,
+    }
+
+
+def register(project: Path, environment: Mapping[str, str] | None = None) -> None:
+    """Create work pool and automation unless they exist, and register every deployment of prefect.yaml.
+
+    prefect.yaml names no directory: Prefect records `project` in the server as each run's working directory.
+
+    Args:
+        project: directory of prefect.yaml.
+        environment: names the server by PREFECT_API_URL; None takes the process's own.
+
+    Raises:
+        UserError: Prefect refuses something; the end of its own words is in the message.
+    """
+    environment = {**(os.environ if environment is None else environment), "NO_COLOR": "1"}
+
+    def prefect(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "prefect", "--no-prompt", *arguments]
+        try:
+            return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=180)
+        except subprocess.TimeoutExpired as error:
+            raise UserError(f"`prefect {' '.join(arguments)}` did not end within {error.timeout:.0f} s") from error
+
+    # An existing pool or automation may carry the user's own limits: it is looked for, never overwritten.
+    commands = []
+    if prefect("work-pool", "inspect", WORK_POOL).returncode:
+        commands.append(["work-pool", "create", WORK_POOL, "--type", "process"])
+    automation = project / AUTOMATION
+    if automation.exists() and prefect("automation", "inspect", _name(automation)).returncode:
+        commands.append(["automation", "create", "--from-file", str(automation)])
+    with tempfile.TemporaryDirectory() as directory:
+        full = Path(directory) / FILE
+        full.write_text(yaml.safe_dump({"name": project.name, "deployments": deployments_of(project / FILE)}))
+        commands.append(["deploy", "--all", "--prefect-file", str(full)])
+        for command in commands:
+            done = prefect(*command)
+            if done.returncode:
+                reason = "\n".join((done.stdout + done.stderr).rstrip().splitlines()[-5:])
+                server = environment.get("PREFECT_API_URL")
+                raise UserError(
+                    f"`prefect {' '.join(command)}` failed in {project} with the server {server}:\n{reason}"
+                )
+
+
+def _name(automation: Path) -> str:
+    return str(yaml.safe_load(automation.read_text())["name"])
+
+
+if __name__ == "__main__":
+    try:
+        register(Path.cwd())
+    except UserError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,231 @@
+"""Sweeps and their tables: what they will cost, how far they are, how they compare, their report, their grades, and
+the budgets that they advise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from flows.commands.options import PATH, asked, built_data, changes_of, last_run_options, settings_options
+
+if TYPE_CHECKING:
+    from reports.content import ReportParameters
+
+_OPTIONS = settings_options("Settings of the sweep.")
+_TABLE = click.option(
+    "--from",
+    "table",
+    type=PATH,
+    metavar="TABLE",
+    help="A trajectory table, runs/PRESET/sweep/KEY/table, also of a half-done sweep. Without it the last run's.",
+)
+
+
+@click.group()
+def plan() -> None:
+    """Say what a run would cost before it runs."""
+
+
+@plan.command("sweep")
+@_OPTIONS
+def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
+    """Say how many cells, tokens, hours and bytes a sweep takes.
+
+    Nothing is started. The data must be built: elastic run prepare-data.
+    """
+    from flows.commands import sweep_status
+    from flows.runtime import environment
+
+    environment.prepare()
+    for part in sweep_status.costs(preset, changes_of(overrides)):
+        click.echo(part)
+
+
+@click.group()
+def sweep() -> None:
+    """Look at sweeps. To run one: elastic run sweep."""
+
+
+@sweep.command()
+@last_run_options
+def status(preset: str | None, overrides: tuple[str, ...]) -> None:
+    """Say how full the sweep's grid is, also while it runs."""
+    from flows.commands import sweep_status
+    from flows.runtime import environment
+
+    environment.prepare()
+    click.echo(sweep_status.status(*asked(preset, overrides)))
+
+
+@click.command()
+@click.option(
+    "--from",
+    "tables",
+    type=PATH,
+    metavar="TABLE",
+    multiple=True,
+    help="A trajectory table, runs/PRESET/sweep/KEY/table, also of a half-done sweep; several with --bundle. Without "
+    "it the last run's.",
+)
+@click.option("--to", "directory", type=PATH, metavar="DIR", help="Where to write it; by default beside TABLE.")
+@click.option(
+    "--bundle",
+    type=PATH,
+    metavar="DIR",
+    help="Add the reports to a static site: DIR/index.html, and for each report a directory, which also has its "
+    "results as records of Every Eval Ever.",
+)
+@click.option(
+    "--price",
+    type=click.FloatRange(min=0),
+    nargs=3,
+    metavar="INPUT CACHED OUTPUT",
+    help="Prices of a million input, cached input and output tokens, to compare budgets by cost.",
+)
+@click.option(
+    "--latency",
+    type=click.FloatRange(min=0),
+    nargs=3,
+    metavar="TURN INPUT OUTPUT",
+    help="Milliseconds of a turn, an input token and an output token, to show how long a response takes.",
+)
+def report(
+    tables: tuple[Path, ...],
+    directory: Path | None,
+    bundle: Path | None,
+    price: tuple[float, float, float] | None,
+    latency: tuple[float, float, float] | None,
+) -> None:
+    """Write the report of a trajectory table.
+
+    It has figures, tables and text; its settings are the section `report` of TABLE's preset, if there is a preset of
+    that name. To record it in MLflow as well: elastic run report.
+    """
+    from flows.runtime import environment
+
+    environment.prepare()
+    from dataclasses import replace
+
+    from flows.runtime.last_run import table_of_last_run
+    from reports.build import build_report
+    from reports.bundle import add_report, write_index
+    from tasks.records.stage_directory import PAGE, REPORT, open_table
+    from tasks.report import machine, report_sources
+
+    if bundle is None and len(tables) > 1:
+        raise click.UsageError("several --from need --bundle DIR, which holds a report of each")
+    if bundle is not None and directory is not None:
+        raise click.UsageError("--to and --bundle exclude each other: a bundle's reports lie below it")
+    for table in tables or (table_of_last_run(),):
+        parameters = _priced(_report_parameters(table), price, latency)
+        sources = replace(report_sources(table, machine()), parameters=parameters)
+        if bundle is not None:
+            key = open_table(table).directory.parent.name
+            content = add_report(sources, f"{sources.preset}-{key}", bundle)
+        else:
+            content = build_report(sources, directory or table.resolve().parent / "report")
+        click.echo("\n".join([*content.brief, content.verdict, *content.advice]))
+        if content.coverage is not None:
+            click.echo(content.coverage)
+        click.echo(content.directory / REPORT)
+        click.echo((content.directory / PAGE).resolve().as_uri())
+    if bundle is not None:
+        click.echo(write_index(bundle).resolve().as_uri())
+
+
+def _priced(
+    parameters: ReportParameters, price: tuple[float, float, float] | None, latency: tuple[float, float, float] | None
+) -> ReportParameters:
+    from elastic_core.statistics.cost import CostModel
+
+    if price is not None:
+        parameters = parameters.model_copy(update={"prices": CostModel(*price)})
+    if latency is not None:
+        turn, read, written = (milliseconds / 1000 for milliseconds in latency)
+        parameters = parameters.model_copy(update={"latency": CostModel(read, 0, written, turn)})
+    return parameters
+
+
+@click.command()
+@_TABLE
+@click.option("--model", metavar="NAME", help="The model's name in the table; needed if there are several.")
+@click.option(
+    "--benchmark",
+    "benchmarks",
+    multiple=True,
+    metavar="NAME",
+    help="Choose by this benchmark; may be given again. Without it by all that the model was measured on.",
+)
+@click.option(
+    "--margin",
+    type=click.FloatRange(min=0, max=100, min_open=True),
+    metavar="POINTS",
+    help="How many points of accuracy the highest level may be below the most accurate budget. Without it the preset's "
+    "report.margin.",
+)
+@click.option(
+    "--output", type=PATH, default=Path("budgets.json"), show_default=True, metavar="FILE", help="Where to write them."
+)
+def budgets(
+    table: Path | None, model: str | None, benchmarks: tuple[str, ...], margin: float | None, output: Path
+) -> None:
+    """Choose the effort levels that a server offers.
+
+    They are minimal, low, medium and high, and come from what a sweep measured: docs/serve.md.
+    """
+    from rich.console import Console
+
+    from flows.runtime import environment
+
+    environment.prepare()
+    from flows.commands.budgets import write_levels
+    from flows.runtime.last_run import table_of_last_run
+
+    table = table or table_of_last_run()
+    points = _report_parameters(table).margin if margin is None else margin
+    write_levels(table, model, benchmarks, points / 100, output, Console())
+
+
+@click.command()
+@click.argument("run_a")
+@click.argument("run_b", required=False)
+def compare(run_a: str, run_b: str | None) -> None:
+    """Compare two sweeps, cell by cell and paired by problem.
+
+    The table is printed, and logged to MLflow. RUN_A and RUN_B are MLflow runs of a pipeline, a sweep or a single cell,
+    by id or name; or directories of sweeps, runs/PRESET/sweep/KEY. Without RUN_B it is the sweep of the last run.
+    """
+    from flows.commands.compare import compare as compare_runs
+    from flows.runtime import environment
+
+    environment.prepare()
+    from flows.runtime.last_run import table_of_last_run
+
+    click.echo(compare_runs(run_a, run_b or str(table_of_last_run()), environment.runs_directory()))
+
+
+@click.command()
+@click.argument("table", type=PATH)
+@built_data
+def regrade(table: Path, data: Path | None) -> None:
+    """Grade the responses of TABLE again.
+
+    TABLE is runs/PRESET/sweep/KEY/table; its answers, scores and statuses are rewritten.
+    """
+    from flows.commands import tables
+    from flows.runtime import environment
+
+    environment.prepare()
+    click.echo(tables.regrade_table(table, data))
+
+
+def _report_parameters(table: Path) -> ReportParameters:
+    """The section `report` of the preset that a table is of; what it is by default where there is no such preset."""
+    from flows import presets
+    from reports.content import ReportParameters
+    from tasks.records.stage_directory import open_table, preset_directory
+
+    preset = preset_directory(open_table(table)).name
+    return presets.resolve(preset).report if preset in presets.names() else ReportParameters()

@@ -1,0 +1,133 @@
+"""`elastic templates`: look into a library of thought templates, search it, add one's own. Only click is imported here,
+see `flows.commands`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from elastic_core.errors import UserError, nearest
+from flows.commands.options import PATH, mirror_option
+
+if TYPE_CHECKING:
+    from elastic_core.reasonflux.library import Template
+
+_library_option = click.option(
+    "--library",
+    default="reasonflux",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="reasonflux (fetched if it is not here) or miniature, each with your own templates added; or just a file.",
+)
+
+
+@click.group()
+def templates() -> None:
+    """Look into a library of thought templates, or add your own."""
+
+
+@templates.command("list")
+@_library_option
+@mirror_option
+def list_templates(library: str, mirror: Path | None) -> None:
+    """List every template, by chapter and section."""
+    found = _load(library, mirror)
+    places: dict[str, dict[str, list[Template]]] = {}
+    for template in found.values():
+        places.setdefault(template.chapter, {}).setdefault(template.section, []).append(template)
+    for chapter, sections in places.items():
+        click.echo(chapter)
+        for section, inside in sections.items():
+            click.echo(f"  {section}")
+            for template in inside:
+                click.echo(f"    {template.id}\t{template.name}")
+    num_sections = sum(map(len, places.values()))
+    click.echo(f"{len(found)} templates in {num_sections} sections of {len(places)} chapters")
+
+
+@templates.command()
+@click.argument("identifier", metavar="ID")
+@_library_option
+@mirror_option
+def show(identifier: str, library: str, mirror: Path | None) -> None:
+    """Show the template called ID, in full."""
+    found = _load(library, mirror)
+    if identifier not in found:
+        hint = nearest(identifier, found)
+        raise UserError(f'library {library} has no template "{identifier}"{hint}; `elastic templates list` shows all')
+    template = found[identifier]
+    click.echo(f"{template.name}\n{template.chapter} / {template.section}")
+    kind = " · ".join(part for part in (template.type, ", ".join(template.knowledge_tags)) if part)
+    steps = "\n".join(f"{number:>2}. {step}" for number, step in enumerate(template.reason_flow, 1))
+    for title, text in (
+        ("type and tags", kind),
+        ("description", template.description),
+        ("for", template.application_scenario),
+        ("steps", steps),
+        ("example", template.example),
+    ):
+        if text:
+            click.echo(f"\n--- {title}\n{text}")
+
+
+@templates.command()
+@click.argument("text")
+@click.option("-k", "num", type=click.IntRange(min=1), default=5, show_default=True, help="How many templates.")
+@click.option(
+    "--embedder", default="tfidf", show_default=True, help="tfidf, or a sentence-transformers model by its name."
+)
+@click.option(
+    "--trust-remote-code", is_flag=True, help="Run the code that comes with a model; jina-embeddings-v3 needs it."
+)
+@_library_option
+@mirror_option
+def search(text: str, num: int, embedder: str, trust_remote_code: bool, library: str, mirror: Path | None) -> None:
+    """Find templates that fit TEXT, best first.
+
+    They are from the two nearest sections of the nearest chapter.
+    """
+    from elastic_core.reasonflux.retrieval import build_retriever
+    from flows.runtime import environment
+    from tasks.records.stage_directory import EMBEDDINGS
+
+    cache = environment.runs_directory() / EMBEDDINGS
+    found = _load(library, mirror)
+    retriever = build_retriever(found, embedder, cache=cache, trust_remote_code=trust_remote_code)
+    matches = [match for match in retriever.retrieve([text], num)[0] if match.score > 0]
+    for match in matches:
+        template = match.template
+        click.echo(
+            f"{match.score:.3f}  {template.id}\n       {template.chapter} / {template.section} / {template.name}"
+        )
+    if not matches:
+        click.echo(f"nothing in library {library} resembles this text; only names are searched")
+
+
+@templates.command()
+@click.argument("file", type=PATH)
+def add(file: Path) -> None:
+    """Add the templates of FILE to your own.
+
+    Your own are part of every library; a template with the same id is replaced. FILE is JSON of {chapter: {section:
+    [template]}}, as published; or a JSON list or JSONL of templates with "chapter" and "section". A template has
+    template_name, description and reason_flow (a list of steps), and may have template_type, knowledge_tag,
+    application_scenario and example_application.
+    """
+    from elastic_core.reasonflux.libraries import add_own
+    from flows.runtime import environment
+    from tasks.records.stage_directory import USER_TEMPLATES
+
+    own = environment.runs_directory() / USER_TEMPLATES
+    added, replaced = add_own(file, own)
+    click.echo(f"{added} added, {replaced} replaced in {own}")
+
+
+def _load(library: str, mirror: Path | None) -> Mapping[str, Template]:
+    from elastic_core.strategies.reasonflux_zero import TemplateParameters
+    from flows.runtime import environment
+    from flows.runtime.inputs import load_templates
+
+    return load_templates(TemplateParameters(library=library), environment.runs_directory(), mirror).library

@@ -1,0 +1,1 @@
+"""What a flow runs with: settings, inputs, environment."""

@@ -1,0 +1,418 @@
+"""Settings of every flow. A preset fills them; each field's docstring is its description, with unit and bound."""
+
+from __future__ import annotations
+
+import operator
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from elastic_core.budget import Budget, parse_grid
+from elastic_core.data.miniature import MiniatureParameters
+from elastic_core.engines.endpoint import Address, EndpointParameters
+from elastic_core.engines.parameters import EngineParameters
+from elastic_core.errors import UserError, nearest
+from elastic_core.strategies import STRATEGIES
+from elastic_core.strategies.reasonflux_zero import TemplateParameters
+from elastic_core.sweep.grid import (
+    OTHERS,
+    build_cells,
+    checkpoint_names,
+    checkpoints,
+    every_strategy,
+    seed_name,
+    split_model,
+    without_seed,
+)
+from elastic_core.system.ray_cluster import RayCluster
+from elastic_core.training.grpo.parameters import GrpoParameters
+from elastic_core.training.sft_parameters import SftParameters
+from flows.runtime.served_models import check_endpoints, endpoints_of, with_levels
+from reports.content import ReportParameters
+
+TRAINED = ("trained", "best")
+"""What training leaves: its last checkpoint, and the one with the highest validation accuracy."""
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    return re.split(r"[,\s]+", value.strip()) if isinstance(value, str) else value
+
+
+Names = Annotated[list[str], BeforeValidator(_listed)]
+"""A list of words, which --set also takes as one text: "48+32, 96+32"."""
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class DataSettings(Section):
+    """What `prepare-data` builds, and what it is for. `elastic data list` shows every data set."""
+
+    train: Names = []
+    """Data sets that training reads."""
+    validation: Names = []
+    """Data sets that training is watched on."""
+    benchmarks: Names = Field(min_length=1)
+    """Data sets that the sweep measures."""
+    datasets: list[str] | None = None
+    """Further data sets to build; none is every one that lies in the mirror, if there is a mirror."""
+    mirror: Path | None = None
+    """Local tree of source files, laid out as OWNER/REPOSITORY/PATH, where files are looked for first; none takes
+    ELASTIC_DATA_MIRROR."""
+    common_ngrams: int | None = Field(None, ge=1)
+    """Training rows that a 13-gram may occur in before it counts as a common phrase and no longer as overlap with an
+    evaluation set (GPT-3 used 10); none counts every 13-gram."""
+    decontaminate: bool = Field(True, exclude_if=operator.truth)
+    """Leave out training rows that overlap with an evaluation set; false only counts them."""
+    max_tests: int | None = Field(None, ge=1)
+    """Tests of a program that training rewards, the longest inputs first, of the sets of which DeepCoder takes 15; none
+    is all of them."""
+    miniature: MiniatureParameters | None = None
+    """Sizes and seeds of the miniature's data sets."""
+
+
+class WarmStartSettings(Section):
+    """Supervised fine-tuning of a base model: the miniature on its warm-start corpus, or any model on conversations."""
+
+    initial: str = "random"
+    """What to start from: "random" weights of the miniature, the "shipped" base, a Hugging Face checkpoint directory,
+    or with `sft` also OWNER/NAME on the hub."""
+    sft: SftParameters | None = None
+    """Fine-tune on conversations; none makes the miniature, by the settings that follow."""
+    recipe: Literal["curriculum", "consolidation"] = "curriculum"
+    """Which part of the miniature's corpus to train on; the shipped base saw both, one after the other."""
+    seed: int = 0
+    """Seed of the miniature's corpus and initial weights."""
+    steps: int | None = Field(None, gt=0)
+    """Optimiser steps, a shortened curriculum; none is the whole recipe."""
+    learning_rate: float | None = Field(None, gt=0)
+    """Peak learning rate; none is the recipe's."""
+    save_every: int = Field(500, gt=0)
+    """Steps between checkpoints: what a crash can cost."""
+
+    @model_validator(mode="after")
+    def _settings_have_an_effect(self) -> WarmStartSettings:
+        if self.sft is None:
+            if self.initial not in ("random", "shipped") and not Path(self.initial).is_dir():
+                raise ValueError(f'initial = "{self.initial}" is neither "random", "shipped" nor a directory')
+            return self
+        if self.initial == "random":
+            raise ValueError('sft goes on from a model; give initial = a checkpoint directory, OWNER/NAME or "shipped"')
+        if idle := self.model_fields_set & {"recipe", "seed", "steps", "learning_rate", "save_every"}:
+            raise ValueError(f"{min(idle)} has no effect beside sft; see those of sft")
+        return self
+
+
+class TrainSettings(GrpoParameters):
+    """GRPO under a budget, once or again with other seeds."""
+
+    seeds: tuple[int, ...] = Field(
+        (),
+        description="Train with each of these in the place of `seed`, 0 or more each. The sweep measures every one: "
+        "trained@1, trained@2 and so on, which are one model in a report.",
+    )
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError(f"{list(seeds)} has a seed twice")
+        if wrong := [seed for seed in seeds if not 0 <= seed < 2**31]:
+            raise ValueError(f"{wrong[0]} is no seed; expected 0 or more, and less than 2**31")
+        return seeds
+
+    @property
+    def by_seed(self) -> dict[int, GrpoParameters]:
+        """Every training. What a seed's training depends on is the same whether others have other seeds or not."""
+        given = self.model_dump(exclude={"seeds"})
+        return {seed: GrpoParameters(**{**given, "seed": seed}) for seed in self.seeds or [self.seed]}
+
+
+class SweepSettings(Section):
+    """The grid: strategies × budgets × benchmarks × models."""
+
+    models: Names = Field(["base", "trained"], min_length=1)
+    """Which models to measure: "base", "trained" (the last checkpoint), "best" (the one with the highest validation
+    accuracy), a name of `checkpoints`, or a pair "A>B", where A thinks and B solves."""
+    checkpoints: dict[str, str | list[str]] = {}
+    """Further models by name: directories of Hugging Face checkpoints, OWNER/NAME on the hub, or a server's address and
+    the model that it serves, "http://host:8000/v1#model"; a list of these are replicas. Names that differ in @NUMBER at
+    their end, "mine@1" and "mine@2", are seeds of one training, and one model in a report."""
+    tokenizers: dict[str, str] = Field({}, exclude_if=operator.not_)
+    """The tokenizer of each model behind a server, by its name in `checkpoints`: a directory, or OWNER/NAME on the hub.
+    The server must have the same one."""
+    strategies: Names = Field(min_length=1)
+    """Decoding strategies by name; `unconstrained` gives one cell, the others one per budget. "effort", of models
+    behind a chat API, is its four levels, one cell each."""
+    strategies_of: dict[str, Names] = Field({}, exclude_if=operator.not_)
+    """Strategies of single models, by a name in `models` (or of the ablation), where they are not `strategies`: so that
+    models are compared which keep to a budget in ways of their own."""
+    budgets: Names = Field(min_length=1)
+    """THINK+SOLUTION in tokens, like "48+32" or "1k+1k"."""
+    samples: int | dict[str, int]
+    """Samples per problem and cell, the k of avg@k: a number, or one for each benchmark, like { codeforces = 8,
+    default = 16 }, where those that are not named take `default`."""
+    problems: int | None = Field(None, gt=0)
+    """Problems of each benchmark to measure, drawn by a hash of their names: a smaller number is a subset of a larger
+    one. None is all of them."""
+    max_response_tokens: int | None = Field(None, ge=1)
+    """Where a response without a budget, or a phase without one, ends: so many tokens after a prompt of any length.
+    None is where the context ends (`engine.max_model_len`, prompt included)."""
+    temperature: float = Field(0.6, ge=0, le=2)
+    """Sampling temperature."""
+    top_p: float = Field(0.95, gt=0, le=1)
+    """Nucleus sampling."""
+    seed: int = 0
+    """Every sample's seed derives from this one."""
+    sharing: Literal["memo", "independent"] = "memo"
+    """"memo": the cells of a sample share what they draw, exactly. "independent": every cell draws its own."""
+    templates: TemplateParameters = TemplateParameters()
+    """What the strategy `reasonflux_zero` searches, and in which words it asks."""
+    until_ci: float | None = Field(None, gt=0, le=50)
+    """Go on sampling until the 95 % interval of every cell's accuracy is at most this wide to either side, in points
+    (percent). What the benchmarks' problems are too few for is refused (`elastic_core.sweep.stopping`)."""
+    max_samples: int = Field(256, gt=0)
+    """Most samples per problem and cell that `until_ci` leads to."""
+
+    @field_validator("budgets")
+    @classmethod
+    def _budgets(cls, budgets: list[str]) -> list[str]:
+        return [str(budget) for budget in parse_grid(budgets)]
+
+    @field_validator("models")
+    @classmethod
+    def _models(cls, models: list[str]) -> list[str]:
+        for model in models:
+            checkpoints(model)
+        return models
+
+    @field_validator("samples", mode="before")
+    @classmethod
+    def _positive(cls, samples: Any) -> Any:
+        # Before the union is tried: of what fits neither, pydantic would speak twice.
+        named = samples.items() if isinstance(samples, dict) else [("", samples)]
+        for name, number in named:
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise ValueError(f"input should be an integer{_for(name)}, or one for each benchmark")
+            if number < 1:
+                raise ValueError(f"input should be greater than 0{_for(name)}")
+        return samples
+
+    @model_validator(mode="after")
+    def _grid(self) -> SweepSettings:
+        build_cells(self.models, ["benchmark"], self.strategies, self.grid, self.strategies_of)
+        known = {"base", *TRAINED, *self.checkpoints}
+        for name in checkpoint_names(self.models):
+            if name not in known:
+                raise ValueError(f'no model "{name}"; expected {", ".join(sorted(known))}, or a pair of them "A>B"')
+        own = self.strategies_of
+        chosen = {name: own.get(name, own.get(without_seed(name)[0], self.strategies)) for name in self.models}
+        check_endpoints(self.endpoints, self.tokenizers, chosen)
+        for name in self.checkpoints:
+            model, seed = without_seed(name)
+            if seed is not None and model in known:
+                raise ValueError(f'"{name}" is a seed of "{model}", which is a model of its own; rename one of them')
+        if reserved := {"base", *TRAINED} & self.checkpoints.keys():
+            raise ValueError(f'"{reserved.pop()}" is a name of its own; call the checkpoint something else')
+        most = self.samples if isinstance(self.samples, int) else max(self.samples.values(), default=0)
+        if self.until_ci is not None and self.max_samples < most:
+            raise ValueError(f"max_samples is {self.max_samples}, fewer than the {most} samples to begin with")
+        return self
+
+    @field_validator("strategies_of")
+    @classmethod
+    def _levels_of(cls, strategies_of: dict[str, list[str]]) -> dict[str, list[str]]:
+        return {model: with_levels(strategies) for model, strategies in strategies_of.items()}
+
+    @field_validator("strategies")
+    @classmethod
+    def _strategies(cls, strategies: list[str]) -> list[str]:
+        strategies = with_levels(strategies)
+        build_cells(["model"], ["benchmark"], strategies, [Budget(1, 1)])  # It knows what a strategy is.
+        return strategies
+
+    @property
+    def endpoints(self) -> dict[str, tuple[Address, ...]]:
+        """Those of `checkpoints` that are behind servers."""
+        return endpoints_of(self.checkpoints)
+
+    @property
+    def directories(self) -> dict[str, str]:
+        """Those that are not: directories and names on the hub."""
+        behind = self.endpoints
+        return {name: str(place) for name, place in self.checkpoints.items() if name not in behind}
+
+    @property
+    def every_strategy(self) -> list[str]:
+        """Those of all models and those of single ones, each once."""
+        return every_strategy(self.strategies, self.strategies_of)
+
+    @property
+    def grid(self) -> list[Budget]:
+        return parse_grid(self.budgets)
+
+
+def _for(name: str) -> str:
+    return f" for {name}" if name else ""
+
+
+class Variant(Section):
+    """A training of the ablation."""
+
+    after: str | None = None
+    """The variant whose checkpoint it starts from; none is the base."""
+    measure: bool = Field(True, exclude_if=operator.truth)
+    """Measure it in the sweep; false where another variant only goes on from it."""
+    train: dict[str, Any]
+    """Settings of `train` that it replaces."""
+
+
+class RaySettings(Section):
+    """Where training and engines run."""
+
+    address: str | None = None
+    """Address of a running cluster, like "10.0.0.1:6379"; none starts a local cluster and stops it."""
+    dashboard: str | None = None
+    """Address of its dashboard, which takes jobs, like "http://10.0.0.1:8265"."""
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> RaySettings:
+        if (self.address is None) != (self.dashboard is None):
+            raise ValueError("a running cluster needs both ray.address and ray.dashboard")
+        return self
+
+    @property
+    def running(self) -> RayCluster | None:
+        """The cluster to join, if any."""
+        if self.address is None or self.dashboard is None:
+            return None
+        return RayCluster(dashboard=self.dashboard, gcs=self.address)
+
+
+class MlflowSettings(Section):
+    """Where runs are recorded."""
+
+    tracking_uri: str | None = None
+    """MLflow server or database; none takes MLFLOW_TRACKING_URI, and without it SQLite below the runs directory."""
+
+
+class Settings(Section):
+    """Everything a pipeline depends on."""
+
+    preset: str
+    """Name of the preset; also of the MLflow experiment and the directory below the runs directory."""
+    base: str
+    """The model to start from: "shipped" (the embedded miniature), "warm-start" (train it in the warm-start flow), a
+    Hugging Face checkpoint directory, or OWNER/NAME on the hub."""
+    data: DataSettings
+    warm_start: WarmStartSettings = WarmStartSettings()
+    train: TrainSettings | None = None
+    """GRPO under a budget; without it there is no training, and the sweep measures what others trained."""
+    ablation: dict[str, Variant] = {}
+    """Trainings that differ in a setting, by name: `elastic run ablation` trains them one after the other, and measures
+    them side by side."""
+    engine: EngineParameters
+    endpoint: EndpointParameters = Field(EndpointParameters(), exclude_if=lambda given: given == EndpointParameters())
+    """How servers of models that are not run here are asked."""
+    sweep: SweepSettings
+    report: ReportParameters = ReportParameters()
+    ray: RaySettings = RaySettings()
+    mlflow: MlflowSettings = MlflowSettings()
+
+    @model_validator(mode="after")
+    def _trains_on_data(self) -> Settings:
+        if self.train and not (self.data.train and self.data.validation):
+            raise ValueError("training needs data.train and data.validation, at least one data set each")
+        if not self.train and (self.data.train or self.data.validation):
+            raise ValueError("data.train and data.validation are read by training, and there is no section train")
+        for name in checkpoint_names(self.sweep.models):
+            if name in TRAINED and not self.train:
+                raise ValueError(f'sweep.models: "{name}" needs a section train')
+        return self
+
+    @model_validator(mode="after")
+    def _variants(self) -> Settings:
+        known = {"base", *TRAINED, *self.sweep.checkpoints}
+        for i, (name, variant) in enumerate(self.ablation.items()):
+            earlier = list(self.ablation)[:i]
+            if name in known or checkpoints(name) != {"policy": name}:
+                raise ValueError(f'ablation.{name}: "{name}" is another model\'s name; call the variant something else')
+            if variant.after is not None and variant.after not in earlier:
+                raise ValueError(
+                    f'ablation.{name}: after = "{variant.after}", expected an earlier variant '
+                    f"({', '.join(earlier) or 'there is none'})"
+                )
+            if "seed" in variant.train and self.training.seeds:
+                raise ValueError(f"ablation.{name}.train.seed has no effect beside train.seeds")
+            try:
+                GrpoParameters.model_validate({**self.training.model_dump(exclude={"seeds"}), **variant.train})
+            except ValidationError as error:
+                problem = error.errors()[0]
+                key = ".".join(["train", *map(str, problem["loc"])])
+                unknown = problem["type"] == "extra_forbidden"
+                message = "unknown key" if unknown else problem["msg"].removeprefix("Value error, ")
+                raise ValueError(f"ablation.{name}.{key}: {message}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _pairs(self) -> Settings:
+        measured = [*self.sweep.models, *self.measured_variants]
+        known = {*measured, *(without_seed(model)[0] for model in measured)}  # A report shows seeds as one model.
+        in_pairs = [name for pair in self.report.pairs for name in pair]
+        for setting, names in {"report.pairs": in_pairs, "sweep.strategies_of": [*self.sweep.strategies_of]}.items():
+            for name in names:
+                if name not in known:
+                    raise ValueError(f'{setting}: no model "{name}" is measured; expected {", ".join(measured)}')
+        return self
+
+    @model_validator(mode="after")
+    def _samples_of_benchmarks(self) -> Settings:
+        samples, benchmarks = self.sweep.samples, self.data.benchmarks
+        if isinstance(samples, dict):
+            for name in samples:
+                if name not in [*benchmarks, OTHERS]:
+                    hint = nearest(name, benchmarks)
+                    raise ValueError(
+                        f'sweep.samples: no benchmark "{name}" is measured{hint}; expected {", ".join(benchmarks)}, or '
+                        f"{OTHERS} for all others"
+                    )
+            if missing := [name for name in benchmarks if name not in samples and OTHERS not in samples]:
+                raise ValueError(f"sweep.samples: no number for {missing[0]}; give it, or {OTHERS} for all others")
+        return self
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the models need think markers: training does, and every strategy that puts a budget on a thought."""
+        return self.train is not None or any(STRATEGIES[name].thinks for name in self.sweep.every_strategy)
+
+    @property
+    def training(self) -> TrainSettings:
+        """What the section `train` says. Raises UserError when there is none."""
+        if self.train is None:
+            raise UserError(f"preset {self.preset} trains nothing: it has no section train")
+        return self.train
+
+    @property
+    def measured_variants(self) -> list[str]:
+        """Those of the ablation that its sweep measures."""
+        return [name for name, variant in self.ablation.items() if variant.measure]
+
+    @property
+    def models(self) -> list[str]:
+        """The sweep's models, by the names that they have in its table: one for each seed of a training."""
+        return [each for model in self.sweep.models for each in self.of_seeds(model)]
+
+    def of_seeds(self, model: str) -> list[str]:
+        """What a model is called where training had several seeds: "trained@1", "trained@2"; else its name."""
+        names = split_model(model)
+        if self.train is None or len(self.train.by_seed) == 1 or not {*TRAINED} & {*names}:
+            return [model]
+        return [
+            ">".join(seed_name(name, seed) if name in TRAINED else name for name in names)
+            for seed in self.train.by_seed
+        ]

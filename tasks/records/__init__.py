@@ -1,0 +1,1 @@
+"""Where a task's work is recorded: directories, MLflow, Prefect, the terminal."""

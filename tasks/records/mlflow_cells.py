@@ -1,0 +1,148 @@
+"""Every cell of a sweep, where people look: in MLflow a run per cell, and per model a run of its accuracy over tokens,
+which its charts draw for several models; in Prefect a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import polars.selectors as cs
+from prefect.artifacts import create_table_artifact
+
+from elastic_core.budget import Budget
+from elastic_core.sweep.grid import split_model, without_seed
+from elastic_core.training import model_card
+from elastic_core.trajectory import CELL
+from reports.summary import anytime_metrics
+from reports.wording import plain, with_bounds
+from tasks.records.mlflow_tracker import Point, Result, Tracker
+from tasks.records.prefect_artifacts import link_run
+from tasks.records.stage_directory import Stage
+
+_BUDGET = {"think_budget": "t", "solution_budget": "s"}
+_NOTE = """\
+**Accuracy over tokens**: {charts}
+
+A line per model, at the mean of sampled tokens.
+
+**Cells against each other**: filter the experiment's runs by `tags.stage = "cell"` (and, for one benchmark,
+`tags.benchmark = "NAME"`), open the sweep's row, and chart or compare them: parameters `t`, `s`, `model`, `strategy`
+and `train_budget`, metrics `avg_at_k`, `tokens_mean` and `forced_fraction`. An unlimited budget is no parameter, only
+the tag `t = "unlimited"`.
+
+**Every cell**: the artifact `cells.json` of the sweep. Two sweeps, paired by problem: `elastic compare RUN_A RUN_B`."""
+
+
+def record_cells(
+    tracker: Tracker,
+    run_id: str,
+    parent: str | None,
+    stage: Stage,
+    places: Mapping[str, Path | str],
+    summary: pl.DataFrame,
+    anytime: pl.DataFrame,
+) -> None:
+    """Record a sweep as it stands. What an earlier record had and this one has not is in no chart.
+
+    Args:
+        run_id, parent: the sweep's run, and the pipeline's, which has the same note.
+        places: where each checkpoint lies, or the address that it is served at, by name.
+        summary: as `reports.summary.summarize` returns it.
+        anytime: as `anytime_accuracy` returns it.
+    """
+    cells = summary.drop("num_seeds", cs.list()).to_dicts()  # Here every seed is a model by itself.
+    told_apart = {model: _model(model, stage, places) for model in sorted({cell["model"] for cell in cells})}
+    tracker.record(run_id, [_result(stage, cell, told_apart[cell["model"]]) for cell in cells])
+    curves = [_curve(tracker, run_id, stage, model, cells, facts) for model, facts in told_apart.items()]
+    tracker.log(run_id, metrics=anytime_metrics(anytime))
+    tracker.log_table(run_id, "cells.json", cells)
+    for noted in filter(None, (run_id, parent)):
+        tracker.describe(noted, _NOTE, _charts(tracker, curves, cells))
+    create_table_artifact([_line(cell) for cell in cells], key="sweep", description=f"Every cell of {stage.label}")
+    link_run(tracker, run_id, "sweep-mlflow")
+
+
+def _model(model: str, stage: Stage, places: Mapping[str, Path | str]) -> dict[str, Any]:
+    """What tells a model apart: its weights and, as far as its checkpoints have a record of it, its training. Of two
+    models that answer together, both."""
+    names = split_model(model)
+    directories = [place for name in names if isinstance(place := places[name], Path)]
+    records = [file for directory in directories if (file := directory / model_card.RECORD).exists()]
+    trainings = [json.loads(file.read_text(encoding="utf-8")) for file in records]
+    found = {
+        "model_path": [places[name] for name in names],
+        "model_fingerprint": [stage.inputs["models"][name] for name in names],
+        "train_budget": [each["train"]["budget"] for each in trainings],
+        "train_steps": [each["step"] for each in trainings],
+        "train_seed": [each["train"]["seed"] for each in trainings],
+    }
+    facts = {name: ">".join(map(str, values)) for name, values in found.items() if values}
+    _, seed = without_seed(model)
+    return facts if seed is None else facts | {"train_seed": seed}
+
+
+def _result(stage: Stage, cell: dict[str, Any], model: Mapping[str, Any]) -> Result:
+    """Parameters are what a cell is chosen by, and numbers where they are numbers, or a chart's axis would sort them as
+    text: an unlimited budget is a tag only. So is what may change: where the model lies, and k."""
+    key = {_BUDGET.get(name, name): cell[name] for name in CELL}
+    label = f"{cell['model']} {cell['benchmark']} {cell['strategy']} {_shown(key['t'])}+{_shown(key['s'])}"
+    budget = Budget(cell["think_budget"], cell["solution_budget"])
+    shown = cell["strategy"] if budget == Budget(None, None) else f"{cell['strategy']} {budget}"
+    metrics = {column: value for column, value in cell.items() if column not in CELL and value is not None}
+    metrics |= {"avg_at_k_low": metrics.pop("ci_low"), "avg_at_k_high": metrics.pop("ci_high")}
+    changing = {"k": cell["num_samples"], "model_path": model["model_path"]}
+    tags = {"stage": "cell", **{name: _shown(value) for name, value in key.items()}, **changing}
+    sampling = {name: stage.inputs["sampling"][name] for name in ("temperature", "top_p")}
+    params = {**key, **{name: value for name, value in model.items() if name not in tags}, **sampling}
+    params = {name: value for name, value in params.items() if value is not None} | {"sweep": stage.key}
+    name = f"{cell['model']} · {cell['benchmark']} · {shown}"
+    return Result(f"{stage.label}/{label}", name, tags, params, metrics)
+
+
+def _curve(
+    tracker: Tracker,
+    run_id: str,
+    stage: Stage,
+    model: str,
+    cells: Sequence[Mapping[str, Any]],
+    facts: Mapping[str, Any],
+) -> str:
+    """The run of a model's accuracy over tokens: a metric for each benchmark and strategy, the same for every model, so
+    that MLflow draws those of several in one chart."""
+    ours = [cell for cell in cells if cell["model"] == model]
+    points: list[Point] = [(_metric(cell), round(cell["tokens_mean"]), cell["avg_at_k"]) for cell in ours]
+    tags = {"stage": "curve", "model": model, "k": min(cell["num_samples"] for cell in ours), **facts}
+    return tracker.keep_points(f"{stage.label}/accuracy/{model}", f"{model} · over tokens", points, run_id, tags)
+
+
+def _metric(cell: Mapping[str, Any]) -> str:
+    return f"accuracy/{cell['benchmark']}/{cell['strategy']}"
+
+
+def _charts(tracker: Tracker, curves: Sequence[str], cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A link to the chart of every benchmark and strategy that ran under budgets, separate budgeting first."""
+    limited = {
+        (cell["strategy"], cell["benchmark"]): _metric(cell) for cell in cells if cell["think_budget"] is not None
+    }
+    first = sorted(limited, key=lambda place: (place[0] != "separate", place))
+    return [f"[{place[1]}, {plain(place[0])}]({tracker.chart(curves, limited[place])})" for place in first]
+
+
+def _line(cell: dict[str, Any]) -> dict[str, Any]:
+    """A cell as people read it."""
+    return {
+        **{name: cell[name] for name in ("benchmark", "model", "strategy")},
+        "budget": str(Budget(cell["think_budget"], cell["solution_budget"])),
+        "accuracy, % [95 %]": with_bounds(cell["avg_at_k"], cell["ci_low"], cell["ci_high"]),
+        "thinking tokens": f"{cell['think_tokens_mean']:.1f}",
+        "solution tokens": f"{cell['solution_tokens_mean']:.1f}",
+        "cut by us, %": f"{100 * cell['forced_fraction']:.0f}",
+        "problems × samples": f"{cell['num_problems']} × {cell['num_samples']}",
+    }
+
+
+def _shown(value: object) -> str:
+    return "unlimited" if value is None else str(value)
