@@ -136,17 +136,12 @@ def _curves(rows: pl.DataFrame, model: str, strategy: str) -> pl.DataFrame:
             ends = area(curve)[:3], law.slope[:3] if law else (None,) * 3
             counts = curve.num_cells, float(tokens.min()), float(tokens.max()), len(curve.problems)
             lines.append((*key, *counts, *ends[0], *ends[1], law and f"{law.r2:.2f}", fit))
-    text, number, count = pl.String(), pl.Float64(), pl.Int64()
-    found = {name + end: number for name in ("area", "slope") for end in _ENDS} | {"R²": text, "fit": text}
-    counts = {"cells": count, "tokens from": number, "tokens to": number, "problems": count}
-    curves = pl.DataFrame(lines, dict.fromkeys(place, text) | counts | found, orient="row")
-    frame = curves.select(
-        *place,
-        *counts,
-        **estimate("area", "area"),
-        **estimate("slope", "slope"),
-        **{n: pl.col(n) for n in ("R²", "fit")},
-    )
+    number: dict[str, Any] = {name + end: pl.Float64 for name in ("area", "slope") for end in _ENDS}
+    sizes = {"cells": pl.Int64, "tokens from": pl.Float64, "tokens to": pl.Float64, "problems": pl.Int64}
+    schema = {**dict.fromkeys(place, pl.String), **sizes, **number, "R²": pl.String, "fit": pl.String}
+    curves = pl.DataFrame(lines, schema, orient="row")
+    estimates = estimate("area", "area") | estimate("slope", "slope")
+    frame = curves.select(*place, *sizes, **estimates).with_columns(curves["R²"], curves["fit"])
     frame = _beside(frame, area_differences(rows, "model", model), "model", f"area − {model}", place)
     frame = _beside(frame, area_differences(rows, "strategy", strategy), "strategy", f"area − {plain(strategy)}", place)
     first = pl.col("model") != model, "model", pl.col("strategy") != strategy, "strategy"
