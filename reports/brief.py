@@ -12,8 +12,8 @@ from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.endpoint import is_endpoint
 from elastic_core.rewards.extraction import LETTERS
-from elastic_core.statistics.advice import Choices, Reason
 from elastic_core.statistics.estimates import Estimate
+from elastic_core.statistics.which_budget import Choices, Reason
 from elastic_core.trajectory import CELL
 from reports.claims import BASE
 from reports.content import Setting

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import mean_score, paired_differences, score_difference
+from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.statistics.curves import (
-    area,
     area_differences,
     log_law,
     read_curve,
@@ -33,11 +33,12 @@ ASKED_LENGTH = ("l1_exact", "l1_max")
 LEGEND = """\
 Accuracy is avg@k in percent [95 % interval]. Differences are in percentage points, with * if the interval excludes 0
 and with the number of common problems in brackets. Tokens are those sampled per trajectory, ± half of the 95 %
-interval. n is problems × samples, or problems. Error is tokens sampled minus tokens asked for. Area is the mean
-accuracy over log2 tokens along a curve; its differences are over the tokens that both curves reach. Slope is the
-points gained per doubling of the thinking budget from 16 tokens up, and fit the p-value of these budgets lying on a
-line. Intervals: Clopper-Pearson's for accuracy; Student's t over problems for tokens, differences and slopes; a
-bootstrap over problems for areas."""
+interval. n is problems × samples, or problems. Error is tokens sampled minus tokens asked for. Anytime is the
+mean accuracy over thinking budgets, uniform in log t, at the largest solution budget. "At equal tokens" is the
+difference of the mean accuracy over log2 tokens, in the range that both curves reach. Slope is the points gained per
+doubling of the thinking budget from 16 tokens up, and fit the p-value of these budgets lying on a line. Intervals:
+Clopper-Pearson's for accuracy; Student's t over problems for tokens, differences and slopes; a bootstrap over problems
+at equal tokens."""
 PAIRS_LEGEND = """\
 Accuracy is avg@k in percent over the n problems that both have [95 % interval]. The difference is in percentage points,
 paired by problem, with * if its interval excludes 0. Intervals: Clopper-Pearson's for accuracy; Student's t over
@@ -55,7 +56,8 @@ def render_comparison(rows: pl.DataFrame) -> str:
 
     - a table per strategy, a line per budget: avg@k and tokens of each model, and models against the first;
     - a table per model, a line per budget: strategies against the first;
-    - a table of curves, a line per model and strategy: area, its paired differences, and the log-linear law.
+    - a table of curves, a line per model and strategy: anytime accuracy, paired differences at equal
+      tokens, and the log-linear law.
 
     The first model is `base`, and the first strategy `vanilla`, or where the table has none the first by name. What
     makes a model's numbers say little follows at the end.
@@ -126,25 +128,27 @@ def _strategies(differences: pl.DataFrame, at: dict[str, str]) -> list[Renderabl
 
 
 def _curves(rows: pl.DataFrame, models: list[str], strategies: list[str], benchmark: str) -> list[RenderableType]:
-    """Area and law of every curve of one benchmark that spans a range of tokens."""
+    """Every curve of one benchmark that spans a range of tokens."""
     parts = rows.partition_by("model", "strategy", as_dict=True)
     curves = {key: curve for key, part in parts.items() if (curve := read_curve(part)).spans}
     if not curves:
         return []
     by_strategy = area_differences(rows, "strategy", strategies[0])
     by_model = area_differences(rows, "model", models[0])
-    versus = f"area − {plain(strategies[0])}", f"area − {models[0]}"
-    table = _table(["model", "strategy"], ["cells", "tokens", "area", *versus, "slope", "R²", "fit", "n"])
+    versus = f"− {plain(strategies[0])}, at equal tokens", f"− {models[0]}, at equal tokens"
+    anytime = anytime_accuracy(problem_table(rows, ["score"], CELL)).sort("solution_budget", nulls_last=True)
+    table = _table(["model", "strategy"], ["cells", "tokens", "anytime", *versus, "slope", "R²", "fit", "n"])
     for model, strategy in sorted(curves, key=lambda key: (models.index(key[0]), strategies.index(key[1]))):
         curve = curves[model, strategy]
         law = log_law(parts[model, strategy])
         tokens = 2**curve.log_tokens
+        at_any = anytime.filter(model=model, strategy=strategy).select("anytime", "anytime_low", "anytime_high").rows()
         table.add_row(
             model,
             plain(strategy),
             str(curve.num_cells),
             f"{tokens.min():.1f} to {tokens.max():.1f}",
-            with_bounds(*area(curve)[:3]),
+            with_bounds(*at_any[-1]) if at_any else "",
             _difference(by_strategy.filter(model=model, second=strategy)),
             _difference(by_model.filter(strategy=strategy, second=model)),
             _marked(*law.slope[:3]) if law else "",

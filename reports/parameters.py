@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from elastic_core.statistics.advice import MARGIN
+from elastic_core.statistics.at_k import Parallel
 from elastic_core.statistics.budgets import Distribution
 from elastic_core.statistics.cost import CostModel
-from elastic_core.statistics.parallel import Parallel
+from elastic_core.statistics.which_budget import MARGIN
 
 
 class Expectations(BaseModel):

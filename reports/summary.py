@@ -34,7 +34,8 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
-from elastic_core.statistics.accuracy import maj_at_k_values, mean_rate, mean_score, pass_at_k_values
+from elastic_core.statistics.accuracy import mean_score
+from elastic_core.statistics.at_k import maj_at_k_values, mean_rate, pass_at_k_values
 from elastic_core.statistics.cost import WORK, with_work
 from elastic_core.statistics.estimates import (
     Estimate,

@@ -43,7 +43,8 @@ def test_strategies_are_held_against_vanilla_at_equal_budget(text: str) -> None:
 def test_every_curve_has_its_area_and_law(text: str) -> None:
     header, *lines = lines_of(text, "easy: accuracy over log2 tokens")
     assert header == [
-        "model", "strategy", "cells", "tokens", "area", "area − vanilla", "area − base", "slope", "R²", "fit", "n",
+        "model", "strategy", "cells", "tokens", "anytime", "− vanilla, at equal tokens",
+        "− base, at equal tokens", "slope", "R²", "fit", "n",
     ]  # fmt: skip
     assert [line[:2] for line in lines] == [
         [model, strategy] for model in ("base", "trained") for strategy in ("vanilla", "budget forcing", "separate")
