@@ -8,8 +8,7 @@ from typing import Any
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.statistics.advice import SERVED, Choices, Reason
-from elastic_core.statistics.simultaneous import NonInferiority
+from elastic_core.statistics.which_budget import SERVED, Choices, NonInferiority, Reason
 from reports.summary import BASE, TRAINED
 from reports.wording import margin_text, ordered, plain, with_bounds
 

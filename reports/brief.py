@@ -12,7 +12,7 @@ from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.endpoint import is_endpoint
 from elastic_core.rewards.extraction import LETTERS
-from elastic_core.statistics.advice import Choices, Reason
+from elastic_core.statistics.which_budget import Choices, Reason
 from elastic_core.trajectory import CELL
 from reports.content import Setting
 from reports.verdict import MAX_NAMED, Readable, in_words, unanswered

@@ -14,7 +14,8 @@ from rich.table import Table
 
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import mean_score, paired_differences, score_difference
-from elastic_core.statistics.curves import area, area_differences, log_law, read_curve
+from elastic_core.statistics.budgets import anytime_accuracy
+from elastic_core.statistics.curves import area_differences, log_law, read_curve
 from elastic_core.statistics.estimates import (
     common_problems,
     estimates_table,
@@ -35,17 +36,19 @@ ASKED_LENGTH = ("l1_exact", "l1_max")
 
 LEGEND = """\
 Accuracy is avg@k. Differences are in percentage points, with * if the interval excludes 0 and with the number n of
-common problems. Tokens are those sampled per trajectory. Error is tokens sampled minus tokens asked for. Area is the
-mean accuracy over log2 tokens along a curve; its differences are over the tokens that both curves reach. Slope is the
-points gained per doubling of the thinking budget from 16 tokens up, and fit the p-value of these budgets lying on a
-line. 95 % intervals: Clopper-Pearson's for accuracy; Student's t over problems for tokens, differences and slopes; a
-bootstrap over problems for areas."""
+common problems. Tokens are those sampled per trajectory. Error is tokens sampled minus tokens asked for. Anytime is
+the mean accuracy over thinking budgets, uniform in log t, at the largest solution budget. "At equal tokens" is the
+difference of the mean accuracy over log2 tokens, in the range that both curves reach. Slope is the points gained per
+doubling of the thinking budget from 16 tokens up, and fit the p-value of these budgets lying on a line. 95 % intervals:
+Clopper-Pearson's for accuracy; Student's t over problems for tokens, differences and slopes; a bootstrap over problems
+at equal tokens."""
 PAIRS_LEGEND = """\
 Accuracy is avg@k over the n problems that both have. The difference is in percentage points, paired by problem, with *
 if its interval excludes 0. Tokens are those sampled per trajectory; their ratio is paired by problem. 95 % intervals:
 Clopper-Pearson's for accuracy; Student's t over problems for tokens, for their ratio and for differences. Each is of
 its own cell: among many cells without a difference one in twenty excludes 0."""
 
+EQUAL = ", at equal tokens"
 _DIMENSIONS = (("model",), ("strategy",), BUDGET)
 _ENDS = ("", "_low", "_high")
 
@@ -54,9 +57,9 @@ def render_comparison(rows: pl.DataFrame) -> str:
     """The comparison of a trajectory table as plain text, for a terminal of any width: lines are never folded.
 
     For each benchmark a line per cell, with its paired differences from the first model and from the first strategy at
-    equal budget; and a line per curve of a model and strategy: area, its differences, and the log-linear law. The first
-    model is `base`, and the first strategy `vanilla`, or where the table has none the first by name. What makes a
-    model's numbers say little follows at the end.
+    equal budget; and a line per curve of a model and strategy: anytime accuracy, differences at equal tokens, and the
+    log-linear law. The first model is `base`, and the first strategy `vanilla`, or where the table has none the first
+    by name. What makes a model's numbers say little follows at the end.
 
     Raises:
         ValueError: as `reports.summary.summarize`.
@@ -67,7 +70,7 @@ def render_comparison(rows: pl.DataFrame) -> str:
         "cells": _cells(rows, summary, model, strategy),
         "accuracy over log2 tokens": _curves(rows, model, strategy),
     }
-    signed = {"error", "slope", *(f"{what}− {plain(first)}" for what in ("", "area ") for first in (model, strategy))}
+    signed = {"error", "slope", *(f"− {plain(first)}{at}" for at in ("", EQUAL) for first in (model, strategy))}
     parts: list[RenderableType] = []
     for benchmark in summary["benchmark"].unique().sort():
         for title, frame in frames.items():
@@ -127,23 +130,25 @@ def _cells(rows: pl.DataFrame, summary: pl.DataFrame, model: str, strategy: str)
 
 
 def _curves(rows: pl.DataFrame, model: str, strategy: str) -> pl.DataFrame:
-    """Area and law of every curve that spans a range of tokens."""
+    """A line per curve that spans a range of tokens."""
     place, lines = ["benchmark", "model", "strategy"], []
     for key, part in rows.partition_by(place, as_dict=True).items():
         if (curve := read_curve(part)).spans:
             law, tokens = log_law(part), 2**curve.log_tokens
             fit = None if law is None or law.lack_of_fit is None else f"{law.lack_of_fit:.2g}"
-            ends = area(curve)[:3], law.slope[:3] if law else (None,) * 3
             counts = curve.num_cells, float(tokens.min()), float(tokens.max()), len(curve.problems)
-            lines.append((*key, *counts, *ends[0], *ends[1], law and f"{law.r2:.2f}", fit))
-    number: dict[str, Any] = {name + end: pl.Float64 for name in ("area", "slope") for end in _ENDS}
+            lines.append((*key, *counts, *(law.slope[:3] if law else (None,) * 3), law and f"{law.r2:.2f}", fit))
     sizes = {"cells": pl.Int64, "tokens from": pl.Float64, "tokens to": pl.Float64, "problems": pl.Int64}
-    schema = {**dict.fromkeys(place, pl.String), **sizes, **number, "R²": pl.String, "fit": pl.String}
-    curves = pl.DataFrame(lines, schema, orient="row")
-    estimates = estimate("area", "area") | estimate("slope", "slope")
-    frame = curves.select(*place, *sizes, **estimates).with_columns(curves["R²"], curves["fit"])
-    frame = _beside(frame, area_differences(rows, "model", model), "model", f"area − {model}", place)
-    frame = _beside(frame, area_differences(rows, "strategy", strategy), "strategy", f"area − {plain(strategy)}", place)
+    slope: dict[str, Any] = {f"slope{end}": pl.Float64 for end in _ENDS} | {"R²": pl.String, "fit": pl.String}
+    curves = pl.DataFrame(lines, {**dict.fromkeys(place, pl.String), **sizes, **slope}, orient="row")
+    anytime = anytime_accuracy(problem_table(rows, ["score"], CELL)).sort("solution_budget", nulls_last=True)
+    anytime = anytime.group_by(place).last().select(*place, **estimate("anytime (%)", "anytime"))
+    frame = curves.select(*place, *sizes, **estimate("slope", "slope")).with_columns(curves["R²"], curves["fit"])
+    frame = frame.join(anytime, on=place, how="left")
+    frame = _beside(frame, area_differences(rows, "model", model), "model", f"− {model}{EQUAL}", place)
+    frame = _beside(
+        frame, area_differences(rows, "strategy", strategy), "strategy", f"− {plain(strategy)}{EQUAL}", place
+    )
     first = pl.col("model") != model, "model", pl.col("strategy") != strategy, "strategy"
     return _ordered(frame.sort(first), "model", "strategy")
 

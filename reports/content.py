@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.data.problems import Problem
-from elastic_core.statistics.advice import MARGIN
+from elastic_core.statistics.at_k import Parallel
 from elastic_core.statistics.budgets import Distribution
 from elastic_core.statistics.cost import CostModel
-from elastic_core.statistics.parallel import Parallel
+from elastic_core.statistics.which_budget import MARGIN
 from elastic_core.sweep.grid import Cell, Samples
 from reports.codeforces import RATINGS
 

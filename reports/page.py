@@ -23,7 +23,7 @@ from reports.content import ReportContent, ReportFigure, Verdict
 from reports.payload import build_payload, draw_problems
 from reports.rendering import TITLE, as_address, template
 from reports.summary import is_partial
-from reports.tables.choices import PICKED
+from reports.tables.budgets import PICKED
 from reports.tables.comparisons import every_cell
 from reports.wording import METHOD, one_line
 

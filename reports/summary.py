@@ -37,12 +37,10 @@ import polars.selectors as cs
 
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import (
-    maj_at_k_values,
-    mean_rate,
     mean_score,
-    pass_at_k_values,
     score_differences,
 )
+from elastic_core.statistics.at_k import maj_at_k_values, mean_rate, pass_at_k_values
 from elastic_core.statistics.cost import WORK, with_work
 from elastic_core.statistics.estimates import (
     FREE,

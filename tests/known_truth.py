@@ -16,7 +16,7 @@ import polars as pl
 from elastic_core.budget import parse_grid
 from elastic_core.data.problems import VERL_SCHEMA
 from elastic_core.errors import UserError
-from elastic_core.statistics.advice import MARGIN, budget_advice, choose_budgets
+from elastic_core.statistics.which_budget import MARGIN, budget_advice, choose_budgets
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.sound import check_rows, whole_samples

@@ -25,8 +25,8 @@ from elastic_core.statistics.estimates import (
     paired_columns,
     seed_columns,
 )
+from elastic_core.statistics.intervals import Difference, simultaneous
 from elastic_core.statistics.seeds import by_seed
-from elastic_core.statistics.simultaneous import Difference, simultaneous
 
 Distribution = Literal["log-uniform", "uniform"]
 """Of the thinking budgets that a model may be given: as many between 100 and 200 tokens as between 1,000 and 2,000, or

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.intervals import mean_interval
-from elastic_core.statistics.seeds import TRAIN_SEED, by_seed, seed_half_widths, with_seeds
+from elastic_core.statistics.intervals import mean_interval, seed_half_widths, with_seeds
+from elastic_core.statistics.seeds import TRAIN_SEED, by_seed
 from elastic_core.trajectory import ThinkFinish
 
 DRAWS = 2000

@@ -9,7 +9,6 @@ and generates none of them again.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.errors import nearest
+from elastic_core.statistics.seeds import without_seed
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.effort import EFFORTS, STRATEGY
 
@@ -32,7 +32,6 @@ Samples = int | Mapping[str, int]
 OTHERS = "default"
 
 _SWAP = ">"
-_SEED = "@"
 _WITHOUT_BUDGET = ("unconstrained", *map(STRATEGY.format, EFFORTS))
 _PAIR = ("navigator", "thinker", "solver")
 
@@ -76,18 +75,6 @@ def split_model(model: str) -> list[str]:
     if len(names) > 2 or not all(names):
         raise ValueError(f'"{model}" is no model; expected a name, or THINKER{_SWAP}SOLVER')
     return names
-
-
-def seed_name(model: str, seed: int) -> str:
-    """The name of a model that was trained with this seed, where it was trained with several: "trained@2"."""
-    return f"{model}{_SEED}{seed}"
-
-
-def without_seed(model: str) -> tuple[str, int | None]:
-    """A model's name without the seed in it, and that seed: "trained@2>base" is ("trained>base", 2). A name without one
-    is as it is."""
-    seeds = re.findall(rf"{_SEED}(\d+)(?={_SWAP}|$)", model)
-    return re.sub(rf"{_SEED}\d+(?={_SWAP}|$)", "", model), int(seeds[0]) if seeds else None
 
 
 def checkpoint_names(models: Iterable[str]) -> list[str]:

@@ -184,12 +184,16 @@ def _table(cells: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _levels(levels: Levels) -> list[str]:
+    points = f"{100 * levels.margin:g} points"
+    highest = f"is shown to be at most {points} below responses without a limit"
+    if levels.loss is None:
+        highest = f"is the most accurate one; none is shown to be within {points} of responses without a limit"
     rows = [
         "## Effort levels",
         "",
         f"The budgets that `elastic serve` offers (`{LEVELS}`): chosen among those measured on "
-        f"{', '.join(map(escaped, levels.benchmarks))}, the highest at most {100 * levels.margin:g} points below the "
-        "most accurate one. A response's tokens are the model's and forced ones.",
+        f"{', '.join(map(escaped, levels.benchmarks))}. The highest {highest}. A response's tokens are the model's and "
+        "forced ones.",
         "",
         "| reasoning_effort | t + s | accuracy (%) | problems × samples | tokens, mean | tokens, 95th percentile |",
         "|---|---|---|---|---|---|",

@@ -12,7 +12,8 @@ import polars as pl
 from elastic_core.errors import UserError, nearest
 from elastic_core.serving.choice import COLUMNS, Choice, choose_levels
 from elastic_core.serving.levels import EFFORTS, Gain, Levels
-from elastic_core.statistics.advice import SERVED
+from elastic_core.statistics.estimates import FREE
+from elastic_core.statistics.which_budget import SERVED, Reason
 from elastic_core.sweep.grid import split_model
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.fingerprint import hash_files
@@ -49,9 +50,10 @@ def measured_levels(
     Raises:
         UserError: when the model was not measured on one of the benchmarks, or under no budget on all of them.
     """
-    columns = [*KEY, "think_finish", *COLUMNS[4:]]
-    found = sound_rows(table, columns, pl.col("model") == model, *_LIMITED, *wanted)
-    known = found["benchmark"].unique().sort().to_list()
+    columns = list(dict.fromkeys((*KEY, "think_finish", *COLUMNS)))
+    served = pl.all_horizontal(_LIMITED)
+    found = sound_rows(table, columns, pl.col("model") == model, served | (pl.col("strategy") == FREE), *wanted)
+    known = found.filter(served)["benchmark"].unique().sort().to_list()
     for name in benchmarks:
         if name not in known:
             raise UserError(
@@ -60,14 +62,17 @@ def measured_levels(
             )
     chosen = list(dict.fromkeys(benchmarks)) or known
     found = found.filter(pl.col("benchmark").is_in(chosen))
-    found = found.filter(pl.col("benchmark").n_unique().over(BUDGET) == len(chosen))
-    if found.is_empty():
+    found = found.filter(pl.col("benchmark").n_unique().over("strategy", *BUDGET) == len(chosen))
+    if found.filter(served).is_empty():
         raise UserError(
             f"{table.directory}: no budget was measured on all of {', '.join(chosen)}; give --benchmark with one of "
             "them, or finish the sweep"
         )
     choice = choose_levels(found, margin)
-    sampling = table.manifest.settings
+    sampling, rule = table.manifest.settings, choice.rule
+    loss = None
+    if not isinstance(rule, Reason):
+        loss = Gain(**{end: round(rule[name], 6) for end, name in zip(Gain.model_fields, _LOSS, strict=True)})
     levels = Levels(
         model=model,
         weights=table.manifest.models.get(model, model),  # A store on its own calls a model by its fingerprint.
@@ -77,6 +82,7 @@ def measured_levels(
         temperature=sampling.get("temperature"),
         top_p=sampling.get("top_p"),
         margin=margin,
+        loss=loss,
         date=datetime.now(UTC).date(),
         levels=choice.levels,
     )
@@ -133,10 +139,15 @@ def remarks(levels: Levels, choice: Choice) -> list[str]:
     ]
     if choice.left_out:
         found.append(f"{choice.left_out} budgets have not all problems yet and were left out: finish the sweep.")
-    if choice.best is None:
-        found.append(f"high is the most accurate budget: no cheaper one is shown to be within {margin} of it.")
+    if levels.loss is None:
+        why = str(choice.rule).replace("the margin", margin)
+        more = f": sweep the strategy {FREE} too" if choice.rule == Reason.UNMEASURED else ""
+        found.append(f"high is the most accurate budget, as no budget is advised: {why}{more}.")
     else:
-        found.append(f"high is shown to be within {margin} of the most accurate budget: {_shown(choice.best)} points.")
+        found.append(
+            f"high is the budget to set: the cheapest that is shown to be at most {margin} below responses without a "
+            f"limit, {_shown(levels.loss)} points (one-sided bounds)."
+        )
     if missing := [name for name in EFFORTS if name not in levels.levels]:
         found.append(f"No budget of its own for {', '.join(missing)}: measure more budgets for more levels.")
     if unsure := [name for name, level in levels.levels.items() if level.gain and level.gain.low <= 0]:
@@ -150,6 +161,7 @@ def _shown(gain: Gain) -> str:
     return with_bounds(gain.mean, gain.low, gain.high, "+.1f")
 
 
+_LOSS = ("difference", "low", "high")
 _LIMITED = (pl.col("strategy") == SERVED, *(pl.col(name).is_not_null() for name in BUDGET))
 """Rows of `separate` with limits on both phases, as a server's budgets have."""
 

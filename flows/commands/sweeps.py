@@ -162,8 +162,8 @@ def _priced(
     "--margin",
     type=click.FloatRange(min=0, max=100, min_open=True),
     metavar="POINTS",
-    help="How many points of accuracy the highest level may be below the most accurate budget. Without it the preset's "
-    "report.margin.",
+    help="How many points of accuracy the highest level may be below responses without a limit. Without it the "
+    "preset's report.margin.",
 )
 @click.option(
     "--output", type=PATH, default=Path("budgets.json"), show_default=True, metavar="FILE", help="Where to write them."

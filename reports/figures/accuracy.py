@@ -151,7 +151,7 @@ def pareto_frontier(priced: pl.DataFrame, advised: pl.DataFrame, sheet: Sheet, u
 
     Args:
         priced: of `reports.tables.costs.priced`.
-        advised: of `elastic_core.statistics.advice.advised_budgets`; those whose test holds are marked.
+        advised: of `elastic_core.statistics.which_budget.advised_budgets`; those whose test holds are marked.
         unit: of costs.
     """
     if priced.height < 2:

@@ -101,7 +101,7 @@ def thinking_spent(spent: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFi
 
 
 def sufficient_budgets(spent: pl.DataFrame, sheet: Sheet) -> ReportFigure | None:
-    """The share of problems solved within t (`elastic_core.statistics.thinking`), per model and strategy. None without
+    """The share of problems solved within t (`thinking_spent`), per model and strategy. None without
     any."""
     if spent.is_empty():
         return None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from elastic_core.sweep.grid import without_seed
+from elastic_core.statistics.seeds import without_seed
 from reports.content import ReportFigure, Training
 from reports.figures import INK, Sheet, figure_files, figure_of, legend_below
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 import polars.selectors as cs
 
+from elastic_core.statistics.accuracy import variance_split
 from elastic_core.statistics.estimates import FREE
-from elastic_core.statistics.variance import variance_split
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.trajectory import BUDGET
 from reports.content import HIGH, LOW, ReportTable, Training
@@ -201,7 +201,7 @@ def parallel(cells: pl.DataFrame, names: Sequence[str]) -> ReportTable | None:
     """Thinking in parallel beside separate budgeting, by the tokens that were sampled. None without such cells.
 
     Args:
-        cells: in schema `reports.summary.SUMMARY`, those of `elastic_core.statistics.parallel` among them.
+        cells: in schema `reports.summary.SUMMARY`, those of `elastic_core.statistics.at_k` among them.
         names: of these.
     """
     if cells.filter(pl.col("strategy").is_in(names)).is_empty():

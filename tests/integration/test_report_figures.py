@@ -14,7 +14,7 @@ from matplotlib.text import Text
 from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.statistics.accuracy import paired_differences
 from elastic_core.statistics.budgets import marginal_accuracy
-from elastic_core.statistics.thinking import thinking_spent
+from elastic_core.statistics.responses import thinking_spent
 from elastic_core.strategies import STRATEGIES
 from reports.content import Training
 from reports.figures import (

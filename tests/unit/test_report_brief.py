@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from elastic_core.data.problems import Problem
-from elastic_core.statistics.advice import choose_budgets
+from elastic_core.statistics.which_budget import choose_budgets
 from reports.brief import brief, command, guesses, settings, told
 from reports.content import Setting
 from reports.summary import cell_problems, summarize

@@ -54,8 +54,9 @@ def test_every_curve_has_its_area_and_law(text: str) -> None:
     assert [(line["model"], line["strategy"]) for line in lines] == [
         (model, strategy) for model in ("base", "trained") for strategy in ("vanilla", "budget forcing", "separate")
     ]
-    assert all("[" in line["area"] and "[" in line["slope"] and line["R²"] and line["fit"] for line in lines)
-    assert lines[0]["area − base"] == "" and "[" in lines[-1]["area − base"] and "[" in lines[-1]["area − vanilla"]
+    assert all("[" in line["anytime (%)"] and "[" in line["slope"] and line["R²"] and line["fit"] for line in lines)
+    assert lines[0]["− base, at equal tokens"] == ""
+    assert "[" in lines[-1]["− base, at equal tokens"] and "[" in lines[-1]["− vanilla, at equal tokens"]
 
 
 def test_intervals_that_exclude_zero_are_marked_and_others_are_not() -> None:

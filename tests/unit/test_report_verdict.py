@@ -6,8 +6,8 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import paired_difference
-from elastic_core.statistics.advice import Choices, Reason, advised_budgets
 from elastic_core.statistics.seeds import seeds_as_one
+from elastic_core.statistics.which_budget import Choices, Reason, advised_budgets
 from elastic_core.sweep.grid import build_cells
 from reports.advice import more_tokens_hurt, production
 from reports.content import Asked, Claim, Verdict

@@ -18,11 +18,11 @@ from elastic_core.miniature.problems import DATA_SOURCE, LEVELS, generate
 from elastic_core.models import files as model_files
 from elastic_core.rewards.truth import MathTruth
 from elastic_core.serving.levels import levels_beside, no_levels
+from elastic_core.statistics.seeds import without_seed
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.effort import EFFORTS
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, Templates
 from elastic_core.strategies.separate import SEPARATE_NATIVE
-from elastic_core.sweep.grid import without_seed
 from flows.commands.playground import PlaygroundParameters
 from flows.runtime.endpoints import find_endpoints, named_endpoint
 from flows.runtime.inputs import Inputs, load_templates
