@@ -22,8 +22,7 @@ from elastic_core.statistics.which_budget import advised_budgets, budget_advice,
 from elastic_core.sweep.sound import check_rows, whole_samples
 from elastic_core.system.escaping import write_csv
 from elastic_core.system.files import replacing, write_text
-from reports.advice import main_model, more_tokens_hurt, production
-from reports.brief import brief, guesses, settings
+from reports.advice import guesses, main_model, more_tokens_hurt, not_told, settings
 from reports.claims import evaluate_claims, pairs_to_compare
 from reports.content import ReportContent, ReportSources, ReportTable, Verdict
 from reports.figures import Sheet, accuracy, differences, tokens, training
@@ -45,7 +44,7 @@ from reports.summary import (
 from reports.tables import budgets as budget_tables
 from reports.tables import comparisons
 from reports.tables import costs as cost_tables
-from reports.verdict import coverage, cut_short, left_out, readable, verdict
+from reports.verdict import brief, coverage, cut_short, left_out, readable, verdict
 from reports.wording import ordered
 
 FIGURES, TABLES = "figures", "tables"
@@ -182,7 +181,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     choices = choose_budgets(advised, problems, guessed)
     priced, chosen = cost_tables.priced(summary, costs[unit]), advised_budgets(advised, choices)
     under, within = best_under(problems, models[unit]), cheapest_within(advised, problems, guessed)
-    to_set = settings(choices, summary, advised_on, margin)
+    to_set = settings(choices, summary, advised_on, margin, unit)
     colours, styles = model_colours([*summary["model"], *trainings]), strategy_styles(beside["strategy"])
     drawn = Sheet(directory / FIGURES, colours, styles)
     figures = [
@@ -236,7 +235,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
             for benchmark in summary.filter(model=advised_on)["benchmark"].unique().sort()
         },
         verdict=" ".join([*more_tokens_hurt(hurt), verdict(problems, claims, responses), *cut_short(rows), *idle]),
-        advice=production(advised, chosen, choices, advised_on, unit),
+        advice=not_told(advised, advised_on),
         coverage=" ".join(filter(None, [coverage(asked_for, sources.asked), left_out(whole)])),
         summary=summary,
         priced=priced,

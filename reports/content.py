@@ -262,16 +262,16 @@ class Setting:
 
     Attributes:
         margin: how far below unconstrained accuracy it may be, in words.
+        told: the numbers behind it, or why there is nothing to set.
         budget: for `elastic serve --budget`; None where none is advised.
         reason: why none is; "" where one is.
-        cell: of that budget, its numbers: those of `reports.summary` and of `budget_advice`.
     """
 
     benchmark: str
     model: str
     margin: str
+    told: str = ""
     budget: Budget | None = None
-    cell: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
 
 
@@ -286,7 +286,7 @@ class ReportContent:
         unit: of costs, by which budgets are compared.
         choices: by benchmark what to run under a limit of cost, and within so many points, of the main model.
         verdict: the numbers of the first sentence, and what limits them.
-        advice: what to run in production, at what cost, how sure that is, and what the table cannot tell.
+        advice: what the advice does not cover.
         coverage: how much of the sweep is there, as far as that is known, and what is not counted yet.
         summary: a row per cell, in schema `reports.summary.SUMMARY`.
         priced: these with their cost in `unit`, and whether they are on the frontier.

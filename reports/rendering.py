@@ -12,7 +12,6 @@ import polars as pl
 from elastic_core.budget import Budget
 from elastic_core.system.escaping import Markdown, escaped
 from elastic_core.trajectory import BUDGET
-from reports.brief import told
 from reports.content import Claim, ReportContent, ReportFigure, ReportTable, Verdict
 from reports.summary import is_partial, partial
 from reports.wording import METHOD, one_line, plain, sampled, with_bounds
@@ -53,10 +52,7 @@ def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> st
     return text.render(
         method=METHOD,
         brief=" ".join(content.brief),
-        settings=[
-            {"benchmark": each.benchmark, "budget": each.budget, "told": told(each, content.unit)}
-            for each in content.settings
-        ],
+        settings=content.settings,
         verdict=content.verdict,
         advice=content.advice,
         coverage=content.coverage,

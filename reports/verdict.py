@@ -14,12 +14,10 @@ from elastic_core.statistics.responses import ResponseKind
 from elastic_core.sweep.grid import samples_of, within
 from elastic_core.sweep.sound import Whole
 from elastic_core.trajectory import CELL, ThinkFinish
-from reports.content import Asked, Claim, Verdict
+from reports.advice import to_set
+from reports.content import Asked, Claim, Setting, Verdict
 from reports.summary import BASE, SEPARATE, TRAINED, VANILLA, Averaged, over_budgets
-from reports.wording import listed, ordered, signed
-
-MAX_NAMED = 3
-"""Of more benchmarks a sentence on the first screen counts, and names none."""
+from reports.wording import MAX_NAMED, listed, ordered, signed
 
 
 class Readable(NamedTuple):
@@ -80,10 +78,17 @@ def pairs_of(problems: pl.DataFrame) -> list[Pair]:
     return []
 
 
-def in_words(problems: pl.DataFrame, responses: Sequence[Readable] = ()) -> str:
-    """The first sentence of the first screen: what was found, in words without an interval."""
-    if unanswered(responses):
-        return "Nothing can be read from this comparison: no response holds an answer that the grader can read."
+def brief(problems: pl.DataFrame, settings: Sequence[Setting], responses: Sequence[Readable] = ()) -> list[str]:
+    """The first screen: what was found and what to set, in two sentences without an interval."""
+    if _unanswered(responses):
+        return [
+            "Nothing can be read from this comparison: no response holds an answer that the grader can read.",
+            "Read some of the responses below before anything else.",
+        ]
+    return [_in_words(problems, responses), to_set(settings)]
+
+
+def _in_words(problems: pl.DataFrame, responses: Sequence[Readable]) -> str:
     pairs = pairs_of(problems)
     if not pairs:
         models = problems["model"].unique().sort()
@@ -105,7 +110,7 @@ def _one(pair: Pair) -> str:
     parts = [f"{word} accurate {_where(found, len(differences))}" for word, found in sides if found]
     same = [name for name in differences if name not in more and name not in less]
     if same:
-        parts.append(f"neither on {listed(same, MAX_NAMED)}, as far as these problems show")
+        parts.append(f"neither on {listed(same)}, as far as these problems show")
     return f"Under a token budget {pair.makes} {', '.join(parts)}."
 
 
@@ -135,12 +140,12 @@ def _many(pairs: Sequence[Pair]) -> str:
 def verdict(problems: pl.DataFrame, claims: Iterable[Claim], responses: Sequence[Readable] = ()) -> str:
     """The paired differences with intervals and counts, how many expectations hold, and what makes them say little."""
     remarks = [sentence for each in responses for sentence in unreadable(each)]
-    if unanswered(responses):
+    if _unanswered(responses):
         return " ".join(["Nothing can be read from this comparison.", *remarks])
     return " ".join([_differences(problems), *_held(claims), *remarks])
 
 
-def unanswered(responses: Sequence[Readable]) -> bool:
+def _unanswered(responses: Sequence[Readable]) -> bool:
     """Whether no response of any model holds an answer."""
     return bool(responses) and all(each.num_answered == 0 for each in responses)
 

@@ -126,7 +126,8 @@ def report(
             content = add_report(sources, f"{sources.preset}-{key}", bundle)
         else:
             content = build_report(sources, directory or table.resolve().parent / "report")
-        click.echo("\n".join([*content.brief, content.verdict, *content.advice]))
+        told = [f"{each.benchmark}: {each.told}" for each in content.settings]
+        click.echo("\n".join([*content.brief, *told, content.verdict, *content.advice]))
         if content.coverage is not None:
             click.echo(content.coverage)
         click.echo(content.directory / REPORT)

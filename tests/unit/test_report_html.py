@@ -212,7 +212,7 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> str:
         sources=sources,
         directory=directory,
         brief=[bad, bad],
-        settings=[Setting(bad, bad, bad)],
+        settings=[Setting(bad, bad, bad, bad)],
         unit=bad,
         choices={bad: [ReportTable("table", bad, bad, pl.DataFrame({bad: [bad]}))]},
         verdict=bad,
@@ -262,7 +262,7 @@ def chart_of(rows: pl.DataFrame, *settings: Setting) -> Chart:
 
 def test_the_main_figure_links_every_cell_and_marks_the_frontier_and_the_advised_budget() -> None:
     rows = make_rows(num_problems=4, num_samples=1, budgets=[16, 48])
-    chart = chart_of(rows, Setting("hard", "trained", "2 points", Budget(48, 32)))
+    chart = chart_of(rows, Setting("hard", "trained", "2 points", "", Budget(48, 32)))
     points = [point for panel in chart.panels for point in panel.points]
     assert [panel.benchmark for panel in chart.panels] == ["easy", "hard"]
     assert len({point.address for point in points}) == len(points) == summarize(rows).height

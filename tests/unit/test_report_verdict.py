@@ -7,12 +7,11 @@ import polars as pl
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import paired_difference
 from elastic_core.statistics.seeds import seeds_as_one
-from elastic_core.statistics.which_budget import Choices, Reason, advised_budgets
 from elastic_core.sweep.grid import build_cells
-from reports.advice import more_tokens_hurt, production
+from reports.advice import more_tokens_hurt, not_told
 from reports.content import Asked, Claim, Verdict
 from reports.summary import cell_problems
-from reports.verdict import coverage, cut_short, in_words, readable, verdict
+from reports.verdict import brief, coverage, cut_short, readable, verdict
 from tests.unit.test_report_summary import make_rows
 
 
@@ -112,7 +111,7 @@ def test_one_model_that_never_answers_is_told_beside_the_comparison() -> None:
 
 def test_without_a_closed_thought_no_difference_is_not_called_one() -> None:
     cut = scored(0.5, 0.5).with_columns(think_finish=pl.lit("forced"))
-    assert in_words(cell_problems(cut), readable(cut)).startswith("No difference can be read")
+    assert brief(cell_problems(cut), [], readable(cut))[0].startswith("No difference can be read")
     assert "thoughts of base was closed" in read(cut)
     assert read(scored(0.5, 0.5)) == said(scored(0.5, 0.5)), "nothing is added where all is well"
 
@@ -173,31 +172,11 @@ def advice(**columns: object) -> pl.DataFrame:
     return pl.DataFrame([row | columns])
 
 
-def told(found: pl.DataFrame) -> list[str]:
-    holds = found.filter(verdict="holds").to_dicts()
-    choices: Choices = {("trained", "hard"): holds[0] if holds else Reason.NOT_SHOWN}
-    return production(found, advised_budgets(found, choices), choices, "trained", "tokens processed")
-
-
-def test_what_to_run_comes_with_its_cost_how_sure_it_is_and_what_is_not_known() -> None:
-    text, cannot_tell = told(advice())
-    assert text.startswith("On hard separate at 48+32 keeps trained at most 2 points less accurate than unconstrained")
-    assert "difference -0.4 [-1.5, +0.7] points" in text and "100 problems" in text
-    assert "0 of the 1 budgets of trained are undecided" in cannot_tell
-
-
-def test_a_cheaper_budget_that_is_undecided_says_how_many_problems_would_decide_it() -> None:
+def test_how_many_budgets_are_undecided_is_counted() -> None:
     cheaper = advice(think_budget=32, cost=70.0, low=-0.05, verdict="undecided", problems_needed=640.0)
-    text, _ = told(pl.concat([cheaper, advice().cast(cheaper.schema)]))
-    assert "separate at 48+32 keeps trained" in text
-    assert "undecided: separate at 32+32" in text and "about 640 problems" in text
-
-
-def test_where_nothing_holds_nothing_is_advised() -> None:
-    failed = advice(difference=-0.3, low=-0.4, high=-0.2, verdict="fails")
-    text, _ = told(failed)
-    assert text == "On hard no budget of trained is advised: none is shown to be within 2 points of unlimited thinking."
-    assert told(failed.clear()) == []
+    (sentence,) = not_told(pl.concat([cheaper, advice().cast(cheaper.schema)]), "trained")
+    assert "1 of the 2 budgets of trained are undecided" in sentence
+    assert not_told(advice().clear(), "trained") == []
 
 
 def test_the_deepest_fall_is_told_first_and_the_others_counted() -> None:
@@ -209,6 +188,6 @@ def test_the_deepest_fall_is_told_first_and_the_others_counted() -> None:
         ]
     ).with_columns(num_problems=100, num_trajectories=1600)
     (sentence,) = more_tokens_hurt(falls)
-    assert sentence.startswith("More tokens hurt: base on easy under separate falls by 34.8 points [28.0, 41.0]")
+    assert sentence.startswith("More tokens hurt: base on easy under separate falls by 34.8 [28.0, 41.0] points")
     assert "from t = 0 to t = 48" in sentence and "1 other line falls too" in sentence
     assert more_tokens_hurt(falls.clear()) == []
