@@ -27,9 +27,9 @@ from reports.claims import evaluate_claims, pairs_to_compare
 from reports.content import ReportContent, ReportSources, ReportTable, Verdict
 from reports.figures import Sheet, accuracy, differences, tokens, training
 from reports.figures.styles import model_colours, strategy_styles
+from reports.markdown import render_markdown
 from reports.page import write_page
 from reports.published import published
-from reports.rendering import render_markdown
 from reports.summary import (
     BASE,
     SEPARATE,

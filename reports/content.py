@@ -21,7 +21,17 @@ from elastic_core.statistics.budgets import Distribution
 from elastic_core.statistics.cost import CostModel
 from elastic_core.statistics.which_budget import MARGIN
 from elastic_core.sweep.grid import Cell, Samples
-from reports.codeforces import RATINGS
+from elastic_core.trajectory import CELL, SCHEMA
+
+RATINGS = pl.Schema(
+    {
+        **{name: SCHEMA[name] for name in CELL},
+        **{name + end: pl.Float64() for name in ("rating", "percentile") for end in ("", "_low", "_high")},
+        "num_contests": pl.Int64(),
+    }
+)
+"""A row per cell that has a rating: with its percentile among users (0 to 100), both with their 95 % intervals, and the
+number of contests that it is the mean of. The section "ratings" of `summary.json`."""
 
 LOW, HIGH = " low", " high"
 """Suffixes of the columns that hold the 95 % interval of the column before them."""
@@ -151,7 +161,7 @@ class ReportSources:
         documents: longer documents, name → anything that JSON can say: the configuration, the manifests of table and
             data.
         remarks: Markdown for the part of a benchmark, by its name.
-        ratings: of the Codeforces cells, in schema `reports.codeforces.RATINGS`.
+        ratings: of the Codeforces cells, in schema `RATINGS`.
         preset: the preset that the table belongs to, by which published numbers are found; "" where it is not known.
         places: of models that the preset does not make, by name: a directory, OWNER/NAME on the hub, or servers.
     """

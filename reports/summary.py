@@ -132,7 +132,7 @@ def is_partial(summary: pl.DataFrame) -> bool:
 def write_summary_json(summary: pl.DataFrame, anytime: pl.DataFrame, ratings: pl.DataFrame, path: Path) -> None:
     """A JSON object: "cells", a list with one object per cell, keys as in SUMMARY; "anytime", one with an object per
     ladder of thinking budgets (`anytime_accuracy`); and "ratings", one with an object per Codeforces cell, keys as in
-    `reports.codeforces.RATINGS`. Floats to six decimals. Atomic."""
+    `reports.content.RATINGS`. Floats to six decimals. Atomic."""
     lists = {"cells": summary, "anytime": anytime, "ratings": ratings}
     rounded = (cs.float().round(6), cs.list().list.eval(pl.element().round(6)))
     text = json.dumps({name: table.with_columns(rounded).to_dicts() for name, table in lists.items()}, indent=1)

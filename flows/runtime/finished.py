@@ -12,7 +12,7 @@ from flows.runtime import environment
 from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun
 from flows.sweep import conclusion
-from reports.codeforces import BENCHMARK
+from reports.tables.codeforces import BENCHMARK
 from tasks.records.stage_directory import MODEL, PAGE, TABLE, Stage
 
 _RESULTS = {"warm-start": MODEL, "train": MODEL, "sweep": TABLE, "report": PAGE, "pipeline": PAGE}

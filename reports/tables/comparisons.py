@@ -25,7 +25,7 @@ def model_comparison(summary: pl.DataFrame, ratings: pl.DataFrame, published: pl
     such cells. Pairs of models have a table of their own.
 
     Args:
-        ratings: of the Codeforces cells, in schema `reports.codeforces.RATINGS`.
+        ratings: of the Codeforces cells, in schema `reports.content.RATINGS`.
         published: in schema `reports.published.PUBLISHED`.
     """
     single = ~pl.col("model").str.contains(SWAP, literal=True)

@@ -15,8 +15,7 @@ from elastic_core.statistics.cost import TOKENS, CostModel, cell_costs
 from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.responses import thinking_spent
 from elastic_core.statistics.which_budget import advised_budgets, budget_advice, choose_budgets
-from reports.codeforces import RATINGS
-from reports.content import ReportParameters, ReportTable, Shown, Training
+from reports.content import RATINGS, ReportParameters, ReportTable, Shown, Training
 from reports.published import ACCURACY, PUBLISHED, everything, published
 from reports.summary import cell_problems, report_rows, summarize
 from reports.tables import budgets as budget_tables

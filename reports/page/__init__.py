@@ -18,10 +18,10 @@ import polars as pl
 from elastic_core.system.files import write_text
 from elastic_core.trajectory import BUDGET
 from reports.advice import command
-from reports.chart import CAPTION, DRAWING, main_chart
 from reports.content import ReportContent, ReportFigure, Verdict
-from reports.payload import build_payload, draw_problems
-from reports.rendering import TITLE, as_address, template
+from reports.markdown import TITLE, as_address, template
+from reports.page.chart import CAPTION, DRAWING, main_chart
+from reports.page.payload import build_payload, draw_problems
 from reports.summary import is_partial
 from reports.tables.budgets import PICKED
 from reports.tables.comparisons import every_cell

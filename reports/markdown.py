@@ -99,16 +99,15 @@ def _table(cells: pl.DataFrame, show: Callable[[dict[str, Any]], str]) -> Markdo
         budget = str(Budget(cell["think_budget"], cell["solution_budget"]))
         shown.setdefault(budget, {})[cell["model"], cell["strategy"]] = show(cell)
     header = ["budget", *(f"{model}, {plain(strategy)}" for model, strategy in columns)]
-    return _grid(
-        header, [[budget, *(values.get(column, "") for column in columns)] for budget, values in shown.items()]
-    )
+    return grid(header, [[budget, *(values.get(column, "") for column in columns)] for budget, values in shown.items()])
 
 
 def _lines(table: ReportTable) -> Markdown:
-    return _grid(table.header, [[place.text for place in line] for line in table.lines])
+    return grid(table.header, [[place.text for place in line] for line in table.lines])
 
 
-def _grid(header: list[str], lines: list[list[str]]) -> Markdown:
+def grid(header: list[str], lines: list[list[str]]) -> Markdown:
+    """A table of these names and lines; what is no Markdown is escaped."""
     places = [header, ["---"] * len(header), *lines]
     return Markdown("\n".join(f"| {' | '.join(map(escaped, line))} |" for line in places))
 
