@@ -82,9 +82,9 @@ def marginal(gains: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure | None:
     caption = (
         "A point is the gain between two neighbouring budgets, drawn at the mean of their tokens. Bars: 95 % "
         f"intervals, problems resampled. {plot.TOKENS_AXIS} Left out: {drawn.height - bounded.height} of "
-        f"{drawn.height} pairs, whose tokens grow by less than {100 * MIN_GROWTH:.0f} %, so that the gain is divided by nearly "
-        f"nothing, or whose interval is unbounded; the table has them. The frame is at most {_FRAME} times the median "
-        f"size of a gain, ±{100 * reach:.3g}; bars are cut there."
+        f"{drawn.height} pairs, whose tokens grow by less than {100 * MIN_GROWTH:.0f} %, so that the gain is divided "
+        f"by nearly nothing, or whose interval is unbounded; the table has them. The frame is at most {_FRAME} times "
+        f"the median size of a gain, ±{100 * reach:.3g}; bars are cut there."
     )
     if beyond:
         caption += f" Triangles at its edge stand for {beyond} gains beyond it, with their numbers."

@@ -94,8 +94,8 @@ def sufficient_budgets(spent: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure |
     spent, left_out = plot.distinct(spent)
     caption = (
         f"{plot.BAND} {plot.BUDGET_AXIS} A budget suffices if at least half of a problem's samples are right. A "
-        "problem is solved within t if t and every larger budget suffice for one half of its samples, and t for the other half "
-        "too. So bad luck makes the share too small more often than good luck makes it too large. ∞: "
+        "problem is solved within t if t and every larger budget suffice for one half of its samples, and t for the "
+        "other half too. So bad luck makes the share too small more often than good luck makes it too large. ∞: "
         f"unconstrained.{left_out}"
     )
     target = plot.figure_files(sheet, "sufficient_budgets", "Problems solved within a thinking budget", caption)
