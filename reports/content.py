@@ -132,13 +132,8 @@ class Training:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a sweep was asked for.
-
-    Attributes:
-        num_problems: of each benchmark.
-        num_samples: per problem and cell, by benchmark where they differ.
-        chosen: whether these are not all problems of the benchmarks.
-    """
+    """What a sweep was asked for: so many problems of each benchmark, and samples per problem and cell, by benchmark
+    where they differ. `chosen` tells that these are not all problems of the benchmarks."""
 
     cells: list[Cell]
     num_problems: Mapping[str, int]
@@ -151,18 +146,17 @@ class ReportSources:
     """What a report is made of.
 
     Attributes:
-        rows: the trajectory table (elastic_core.trajectory.SCHEMA) without problems that were not asked for; its models
-            are named "base" and "trained" where the two are to be compared. It may be half done.
+        rows: the trajectory table (elastic_core.trajectory.SCHEMA), maybe half done, without problems that were not
+            asked for; its models are named "base" and "trained" where the two are to be compared.
         trainings: of models of the table, by name.
         asked: the whole sweep; None where it is not known.
         problems: by benchmark and id, as far as they are known.
         latency: seconds of the work of a response, by model, as its engine was measured.
         provenance: what the numbers come from, name → value.
-        documents: longer documents, name → anything that JSON can say: the configuration, the manifests of table and
-            data.
+        documents: longer ones, name → anything that JSON can say: configuration, manifests of table and data.
         remarks: Markdown for the part of a benchmark, by its name.
         ratings: of the Codeforces cells, in schema `RATINGS`.
-        preset: the preset that the table belongs to, by which published numbers are found; "" where it is not known.
+        preset: that the table belongs to, by which published numbers are found; "" where it is not known.
         places: of models that the preset does not make, by name: a directory, OWNER/NAME on the hub, or servers.
     """
 
@@ -211,8 +205,7 @@ class ReportTable:
 
     Attributes:
         name: stem of its CSV file.
-        title: plain text.
-        caption: what the numbers are and how many they rest on; plain text.
+        title, caption: plain text; the caption says what the numbers are and how many they rest on.
         frame: one row per line, in display units. A column "x" with "x low" and "x high" is an estimate, shown as one
             place "x [low, high]"; bounds may be infinite, and are null for a number that came without. Texts may be
             written by anyone and are escaped by the renderer.
@@ -251,12 +244,8 @@ class ReportTable:
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """A figure, as PNG and SVG, and the numbers in it as CSV.
-
-    Attributes:
-        name: stem of its files.
-        caption: what its marks mean and how many they rest on; plain text.
-    """
+    """A figure as PNG and SVG, `name` being the stem of its files, and the numbers in it as CSV. The caption is plain
+    text: what its marks mean and how many they rest on."""
 
     name: str
     title: str
