@@ -63,13 +63,18 @@ def ratings(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mappi
 
 def rating_table(cells: Iterable[RatedCell]) -> pl.DataFrame:
     """The cells that have a rating, in schema RATINGS."""
-    lines = [(*each.cell, *_values(each.rating), len(each.rating.contests)) for each in cells if each.rating]
+    rated = [(each.cell, each.rating, *_values(each.rating)) for each in cells if each.rating]
+    lines = [(*cell, *rating, *percentile, len(found.contests)) for cell, found, rating, percentile in rated]
     return pl.DataFrame(lines, schema=RATINGS, orient="row")
 
 
-def _values(found: CodeforcesRating) -> tuple[float, ...]:
+_Bounded = tuple[float, float, float]
+
+
+def _values(found: CodeforcesRating) -> tuple[_Bounded, _Bounded]:
+    """Rating and percentile, each with its interval."""
     percentile = found.percentile, found.percentile_low, found.percentile_high
-    return found.rating, found.low, found.high, *percentile
+    return (found.rating, found.low, found.high), percentile
 
 
 def section(rows: pl.DataFrame, found: list[RatedCell] | None, theirs: pl.DataFrame) -> str:
@@ -96,16 +101,17 @@ def section(rows: pl.DataFrame, found: list[RatedCell] | None, theirs: pl.DataFr
 
 
 def _measured(cells: list[RatedCell], missing: set[int]) -> str:
-    lines, unknown = [], set()
+    lines: list[list[str]] = []
+    unknown: set[str] = set()
     for each in cells:
         shown, found = f"{each.name}{' †' if each.partial else ''}", each.rating
         if found is None:
             lines.append([shown, "not measured", "", "0"])
             continue
         unknown.update(found.unknown_problems)
-        values = _values(found)
-        ends = with_bounds(*values[:3], ".0f", scale=1), with_bounds(*values[3:], scale=1)
-        lines.append([shown, *ends, str(len(found.contests))])
+        rated, percentile = _values(found)
+        shares = with_bounds(*percentile, scale=1)
+        lines.append([shown, with_bounds(*rated, ".0f", scale=1), shares, str(len(found.contests))])
     lowered = ", which lowers those marked †: they have fewer trajectories than the fullest"
     return (
         f"{grid(['cell', 'rating', 'percentile among users', 'contests'], lines)}\n\n"
@@ -130,5 +136,5 @@ def _published(theirs: pl.DataFrame) -> str:
     return f"Published, not measured here ({sources(theirs)}):\n\n{table}"
 
 
-def _listed(items: Iterable[object]) -> str:
+def _listed(items: Iterable[Any]) -> str:
     return ", ".join(map(str, items)) or "none"
