@@ -39,14 +39,11 @@ def more_tokens_hurt(falls: pl.DataFrame) -> list[str]:
 
 
 def production(advice: pl.DataFrame, advised: pl.DataFrame, choices: Choices, model: str, unit: str) -> list[str]:
-    """What to run, on each benchmark, of a model. Its cost, how sure it is, and what it rests on; last, what cannot be
-    told from this.
+    """What to run, on each benchmark, of a model. Its cost in `unit`, how sure it is, and what it rests on; last, what
+    cannot be told from this.
 
     Args:
-        advice: of `budget_advice`.
-        advised: of `advised_budgets`.
-        choices: that these rest on.
-        unit: of costs.
+        advice, advised, choices: of `elastic_core.statistics.which_budget`.
     """
     ours = advice.filter(model=model, strategy=SERVED)
     if ours.is_empty():

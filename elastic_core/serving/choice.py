@@ -35,6 +35,7 @@ COLUMNS = (
 """What is read of a trajectory table."""
 _SHARES: dict[Effort, float] = {"minimal": 0, "low": 1 / 3, "medium": 2 / 3}
 """Of the accuracy that `high` has over `minimal`, what the other levels must have."""
+_LOSS = {"mean": "difference", "low": "low", "high": "high"}
 _SPLITS = 5
 _SEED = 0
 _POOLED = {"model": pl.lit("model"), "benchmark": pl.lit("all")}
@@ -52,14 +53,15 @@ class Choice(NamedTuple):
         num_budgets: how many were compared: those that have as many problems as any.
         num_frontier: of these, on the frontier.
         left_out: how many have fewer problems.
-        rule: the row of `budget_advice` that is `high`; or why the rule chose none, and `high` is the most accurate.
+        rule: of `high`, where the rule chose it, the accuracy over responses without a limit, with one-sided 95 %
+            bounds; else why it chose none.
     """
 
     levels: dict[Effort, Level]
     num_budgets: int
     num_frontier: int
     left_out: int
-    rule: dict[str, Any] | Reason
+    rule: Gain | Reason
 
 
 def choose_levels(rows: pl.DataFrame, margin: float = MARGIN) -> Choice:
@@ -92,7 +94,8 @@ def choose_levels(rows: pl.DataFrame, margin: float = MARGIN) -> Choice:
     crossed, gains = _cross_fitted(problems, sides, chosen, margin), _gains(sides)
     below = {upper: gains[chosen[upper], chosen[lower]] for lower, upper in pairwise(chosen)}
     levels = {effort: _level(sides[cell], rows, crossed[effort], below.get(effort)) for effort, cell in chosen.items()}
-    return Choice(levels, len(sides), num_frontier, limited.n_unique(BUDGET) - len(sides), rule)
+    loss = rule if isinstance(rule, Reason) else Gain(**{end: round(rule[name], 6) for end, name in _LOSS.items()})
+    return Choice(levels, len(sides), num_frontier, limited.n_unique(BUDGET) - len(sides), loss)
 
 
 def _chosen(problems: pl.DataFrame, margin: float) -> tuple[dict[Effort, _Cell], int, dict[str, Any] | Reason]:

@@ -20,13 +20,7 @@ from elastic_core.statistics.estimates import (
     problem_table,
     seed_columns,
 )
-from elastic_core.statistics.intervals import (
-    paired_interval,
-    seed_half_widths,
-    share_interval,
-    t_quantile,
-    with_seeds,
-)
+from elastic_core.statistics.intervals import paired_interval, seed_half_widths, share_interval, t_quantile, with_seeds
 from elastic_core.statistics.seeds import by_seed, seed_keys
 from elastic_core.trajectory import BUDGET
 
@@ -243,6 +237,6 @@ def _of_samples(rows: pl.DataFrame) -> tuple[float, int]:
     the fewest samples of any problem and seed."""
     place = ["problem", *seed_keys(rows)]
     samples = rows.group_by([*place, "sample"], maintain_order=True).agg(pl.col("score").mean())
-    cells = samples.group_by(place).agg(pl.col("score").var() / pl.len(), number=pl.len())
+    cells = samples.group_by(place, maintain_order=True).agg(pl.col("score").var() / pl.len(), number=pl.len())
     variance = np.nan if cells["score"].null_count() else float(column_of(cells, "score").mean()) / cells.height
     return variance, int(cells["number"].to_numpy().min())

@@ -39,9 +39,9 @@ def problem_table(rows: pl.DataFrame, columns: Sequence[str], by: Sequence[str] 
     Raises:
         ValueError: on no rows, a missing value, or a score outside [0, 1].
     """
+    if rows.is_empty():
+        raise ValueError(f"mean {', '.join(columns)} of no rows; expected at least one sample")
     for column in columns:
-        if rows.is_empty():
-            raise ValueError(f"mean {column} of no rows; expected at least one sample")
         if rows[column].null_count():
             raise ValueError(f"{rows[column].null_count()} of {rows.height} rows have no {column}")
     if "score" in columns:

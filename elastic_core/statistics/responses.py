@@ -131,17 +131,11 @@ RESPONSES = pl.Schema(
 
 
 def response_kinds(rows: pl.DataFrame) -> pl.DataFrame:
-    """How the responses of each cell end, and its avg@k with and without those that were cut (`is_cut`).
+    """How the responses of each cell end, and its avg@k with and without those that were cut (`is_cut`), from rows with
+    `kind` and `cut`: in schema RESPONSES, sorted by CELL; the second accuracy is null where every response was cut.
 
     Problems all of whose responses were cut, under some seed of training, are not in the latter, and these are the hard
     ones: it is no estimate of what a larger budget would give.
-
-    Args:
-        rows: of the trajectory table, with `kind` and `cut`.
-
-    Returns:
-        A row per cell, in schema RESPONSES, sorted by CELL: trajectories of each kind; both accuracies in [0, 1] with
-        their intervals, the second null where every response was cut.
     """
     cells = [_cell(cell) for cell in rows.partition_by(CELL)]
     return pl.DataFrame(cells, schema=RESPONSES).sort(CELL, nulls_last=True)
