@@ -107,12 +107,12 @@ def _chosen(problems: pl.DataFrame, margin: float) -> tuple[dict[Effort, _Cell],
     sides = problems.filter(strategy=SERVED).partition_by(BUDGET)
     means = [(*_budget(side), mean_score(side).mean, mean_tokens(side, "tokens").mean) for side in sides]
     cells = pl.DataFrame(means, [*BUDGET, "accuracy", "tokens"], orient="row").sort("tokens", *BUDGET)
-    accuracy = {(think, solution): score for think, solution, score, _ in cells.iter_rows()}
+    accuracy = {row[:2]: row[2] for row in cells.iter_rows()}
+    tokens = {row[:2]: row[3] for row in cells.iter_rows()}
     frontier = cells.filter(on_frontier("tokens", "accuracy")).select(BUDGET).rows()
     rule = choose_budget(budget_advice(problems, margin=margin), problems, "model", "all")
     high = frontier[-1] if isinstance(rule, Reason) else (rule["think_budget"], rule["solution_budget"])
-    by_tokens = list(accuracy)
-    cheaper = [cell for cell in frontier if by_tokens.index(cell) < by_tokens.index(high)]
+    cheaper = [cell for cell in frontier if tokens[cell] < tokens[high]]
     lowest = accuracy[frontier[0]]
     chosen: dict[_Cell, Effort] = {}
     for effort, share in _SHARES.items():

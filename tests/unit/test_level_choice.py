@@ -167,6 +167,20 @@ def test_levels_ascend_on_the_frontier_and_high_is_within_the_margin(cells: list
     assert choose_levels(shuffled, margin) == choice
 
 
+@given(CELLS, st.sampled_from([0.02, 0.5, 1.0]), st.sampled_from([0.25, 0.5, 1.0]))
+def test_with_responses_without_a_limit_high_is_what_is_shown_or_the_most_accurate(
+    cells: list[Measured], margin: float, free: float
+) -> None:
+    choice = choose_levels(make_table([*cells, Measured(None, free, 80)], problems=16, samples=1), margin)
+    levels, measured = choice.levels, {cell.think: cell.accuracy for cell in cells}
+    assert all(below.tokens_mean < level.tokens_mean for below, level in pairwise(levels.values()))
+    if isinstance(choice.rule, Reason):
+        assert measured[levels["high"].think] == max(measured.values())
+    else:
+        assert choice.rule.low >= -margin
+        assert choice.rule.mean == pytest.approx(measured[levels["high"].think] - free)
+
+
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("runs") / "mine" / "sweep" / "key" / "table"
