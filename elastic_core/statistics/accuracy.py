@@ -26,10 +26,7 @@ from elastic_core.trajectory import BUDGET
 
 
 def avg_at_k(rows: pl.DataFrame) -> Estimate:
-    """avg@k: the mean over problems of the mean score over their k samples, scores in [0, 1].
-
-    Args:
-        rows: of one cell, with `problem` and `score`; every row is one sample.
+    """avg@k of one cell: the mean over problems of the mean score over their k samples, scores in [0, 1].
 
     Raises:
         ValueError: on no rows, or a score that is missing or outside [0, 1].

@@ -168,9 +168,6 @@ def log_law(rows: pl.DataFrame) -> LogLaw | None:
     paired differences (`paired_interval`), as a slope is bounded like one: it covered 93 % or more in the simulation of
     `_lack_of_fit`.
 
-    Args:
-        rows: of one strategy of one model on one benchmark; rows without a thinking budget are left out.
-
     Returns:
         None on fewer than `MIN_LAW_CELLS` such budgets, or where no problem was measured in all of them.
 
@@ -207,14 +204,11 @@ def _lack_of_fit(scores: np.ndarray, x: np.ndarray) -> float | None:
 
     In 270 simulated settings (30 and 100 problems of 8 samples, 0 to 99 % of them shared by 4, 5 or 7 budgets;
     intra-problem correlation 0.1 to 0.9; accuracies from 0.01 to 0.98 on a line) p was below 0.01 in 0.8 % of tables
-    (median) and in 4.8 % at most, where scores are most skewed; below 0.05 in 4.8 % and in 11 % at most.
+    (median) and in 4.8 % at most, where scores are most skewed; below 0.05 in 4.8 % and in 11 % at most. None where
+    there are no more problems than contrasts.
 
     Args:
         scores: shape (problems, cells).
-        x: shape (cells,).
-
-    Returns:
-        None where there are no more problems than contrasts.
     """
     from scipy.special import fdtrc
 

@@ -176,21 +176,17 @@ def bootstrap(
               30    0.593         0.93   0.94                   0.94
              100    0.984         0.79   0.71                   0.98
 
-    The least over 48 such settings of 10 to 500 problems, pass@4 and pass@8, was 0.93, and Wilson's interval at the
-    effective size did no better. The price is a pull to the middle of the extremes, by two problems
-    in n + 2. The point estimate itself is of the problems alone, and always inside the interval.
+    The least over 48 such settings of 10 to 500 problems was 0.93. The price is a pull to the middle of the extremes,
+    by two problems in n + 2. The point estimate is of the problems alone, and always inside the interval.
 
     Args:
         values: shape (problems, columns).
         statistic: from means over problems, shape (draws, columns), to one value per draw; nan where undefined.
         extremes: shape (2, columns).
-        num_trajectories: rows of the table that `values` come from.
-
-    Returns:
-        The estimate; its bounds are infinite where more than one resample in twenty leaves the statistic undefined.
 
     Raises:
-        ValueError: when the statistic is undefined for the problems as they are.
+        ValueError: when the statistic is undefined for the problems as they are. Where more than one resample in twenty
+            leaves it undefined, the bounds are infinite.
     """
     point = float(statistic(values.mean(axis=0, keepdims=True))[0])
     if np.isnan(point):
