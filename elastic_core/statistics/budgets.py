@@ -21,7 +21,7 @@ from elastic_core.statistics.estimates import (
     column_of,
     common_problems,
     estimates_table,
-    paired_columns,
+    paired_scores,
     seed_columns,
 )
 from elastic_core.statistics.intervals import Difference, simultaneous
@@ -176,8 +176,8 @@ def differences_together(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]], fam
     """The first minus the second of each, all on the same problems (`simultaneous`); nothing where there is none."""
     if not pairs:
         return []
-    values = [np.subtract(*paired_columns(a, b, "score")) for a, b in pairs]
-    return simultaneous(values, [sum(int(side["num_samples"].sum()) for side in pair) for pair in pairs], families)
+    values, trajectories = zip(*(paired_scores(a, b) for a, b in pairs), strict=True)
+    return simultaneous(values, trajectories, families)
 
 
 def _weighted(cells: Sequence[pl.DataFrame], weights: np.ndarray) -> pl.DataFrame:

@@ -116,6 +116,11 @@ def paired_columns(a: pl.DataFrame, b: pl.DataFrame, column: str) -> tuple[np.nd
     return first[:shared], second[:shared]
 
 
+def paired_scores(a: pl.DataFrame, b: pl.DataFrame) -> tuple[np.ndarray, int]:
+    """Scores of `a` minus those of `b` on the same problems, shape (seeds, problems), and the trajectories of both."""
+    return np.subtract(*paired_columns(a, b, "score")), int(a["num_samples"].sum()) + int(b["num_samples"].sum())
+
+
 class Estimate(NamedTuple):
     """A value with its 95 % interval, and what it was measured on: problems, and rows of the table in all.
 
