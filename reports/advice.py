@@ -14,7 +14,7 @@ from reports.wording import margin_text, ordered, plain, with_bounds
 
 
 def main_model(models: Iterable[str]) -> str:
-    """The model that a report advises on: the trained one; else the only one beside base that is no pair of models;
+    """The model that a report advises on: the trained one; else the only one beside base that is not a pair of models;
     else base, or where there is none the first by name."""
     names = ordered(models, BASE)
     single = [name for name in names if name != BASE and ">" not in name]

@@ -150,7 +150,7 @@ def anytime_differences(
 
 
 def _keys(problems: pl.DataFrame, *names: str) -> dict[str, pl.DataType]:
-    """Their types; what is no column of `problems` is a thinking budget."""
+    """The types of these columns; those that `problems` lacks are thinking budgets."""
     return {name: problems.schema.get(name, problems.schema["think_budget"]) for name in names}
 
 

@@ -18,7 +18,7 @@ from elastic_core.trajectory import BUDGET
 MIN_LAW_CELLS = 3
 """Two points always lie on a line."""
 MIN_LAW_BUDGET = 16
-"""Below this many thinking tokens there is no thought to speak of, and the log-linear law is not expected."""
+"""With fewer thinking tokens the log-linear law is not expected to hold."""
 
 
 class Curve(NamedTuple):

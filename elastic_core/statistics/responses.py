@@ -129,8 +129,8 @@ def response_kinds(rows: pl.DataFrame) -> pl.DataFrame:
     """How the responses of each cell end, and its avg@k with and without those that were cut (`is_cut`), from rows with
     `kind` and `cut`: in schema RESPONSES, sorted by CELL; the second accuracy is null where every response was cut.
 
-    Problems all of whose responses were cut, under some seed of training, are not in the latter, and these are the hard
-    ones: it is no estimate of what a larger budget would give.
+    Problems all of whose responses were cut, under some seed of training, are not in the latter. These are the hard
+    ones, so it does not estimate what a larger budget would give.
     """
     cells = [_cell(cell) for cell in rows.partition_by(CELL)]
     return pl.DataFrame(cells, schema=RESPONSES).sort(CELL, nulls_last=True)
