@@ -20,7 +20,7 @@ from reports.wording import MAX_NAMED, listed, ordered, plain, with_bounds
 
 
 def main_model(models: Iterable[str]) -> str:
-    """The model that a report advises on: the trained one; else the only one beside base that is no pair of models;
+    """The model that a report advises on: the trained one; else the only one beside base that is not a pair of models;
     else base, or where there is none the first by name."""
     names = ordered(models, BASE)
     single = [name for name in names if name != BASE and ">" not in name]

@@ -35,6 +35,7 @@ COLUMNS = (
 """What is read of a trajectory table."""
 _SHARES: dict[Effort, float] = {"minimal": 0, "low": 1 / 3, "medium": 2 / 3}
 """Of the accuracy that `high` has over `minimal`, what the other levels must have."""
+_LOSS = {"mean": "difference", "low": "low", "high": "high"}
 _SPLITS = 5
 _SEED = 0
 _POOLED = {"model": pl.lit("model"), "benchmark": pl.lit("all")}
@@ -52,14 +53,15 @@ class Choice(NamedTuple):
         num_budgets: how many were compared: those that have as many problems as any.
         num_frontier: of these, on the frontier.
         left_out: how many have fewer problems.
-        rule: the row of `budget_advice` that is `high`; or why the rule chose none, and `high` is the most accurate.
+        rule: of `high`, where the rule chose it, the accuracy over responses without a limit, with one-sided 95 %
+            bounds; else why it chose none.
     """
 
     levels: dict[Effort, Level]
     num_budgets: int
     num_frontier: int
     left_out: int
-    rule: dict[str, Any] | Reason
+    rule: Gain | Reason
 
 
 def choose_levels(rows: pl.DataFrame, margin: float = MARGIN) -> Choice:
@@ -92,7 +94,8 @@ def choose_levels(rows: pl.DataFrame, margin: float = MARGIN) -> Choice:
     crossed, gains = _cross_fitted(problems, sides, chosen, margin), _gains(sides)
     below = {upper: gains[chosen[upper], chosen[lower]] for lower, upper in pairwise(chosen)}
     levels = {effort: _level(sides[cell], rows, crossed[effort], below.get(effort)) for effort, cell in chosen.items()}
-    return Choice(levels, len(sides), num_frontier, limited.n_unique(BUDGET) - len(sides), rule)
+    loss = rule if isinstance(rule, Reason) else Gain(**{end: round(rule[name], 6) for end, name in _LOSS.items()})
+    return Choice(levels, len(sides), num_frontier, limited.n_unique(BUDGET) - len(sides), loss)
 
 
 def _chosen(problems: pl.DataFrame, margin: float) -> tuple[dict[Effort, _Cell], int, dict[str, Any] | Reason]:
@@ -104,12 +107,12 @@ def _chosen(problems: pl.DataFrame, margin: float) -> tuple[dict[Effort, _Cell],
     sides = problems.filter(strategy=SERVED).partition_by(BUDGET)
     means = [(*_budget(side), mean_score(side).mean, mean_tokens(side, "tokens").mean) for side in sides]
     cells = pl.DataFrame(means, [*BUDGET, "accuracy", "tokens"], orient="row").sort("tokens", *BUDGET)
-    accuracy = {(think, solution): score for think, solution, score, _ in cells.iter_rows()}
+    accuracy = {row[:2]: row[2] for row in cells.iter_rows()}
+    tokens = {row[:2]: row[3] for row in cells.iter_rows()}
     frontier = cells.filter(on_frontier("tokens", "accuracy")).select(BUDGET).rows()
     rule = choose_budget(budget_advice(problems, margin=margin), problems, "model", "all")
     high = frontier[-1] if isinstance(rule, Reason) else (rule["think_budget"], rule["solution_budget"])
-    by_tokens = list(accuracy)
-    cheaper = [cell for cell in frontier if by_tokens.index(cell) < by_tokens.index(high)]
+    cheaper = [cell for cell in frontier if tokens[cell] < tokens[high]]
     lowest = accuracy[frontier[0]]
     chosen: dict[_Cell, Effort] = {}
     for effort, share in _SHARES.items():

@@ -15,27 +15,18 @@ from elastic_core.statistics.estimates import (
     column_of,
     common_problems,
     estimates_table,
-    paired_columns,
+    paired_scores,
     paired_tables,
     problem_table,
     seed_columns,
 )
-from elastic_core.statistics.intervals import (
-    paired_interval,
-    seed_half_widths,
-    share_interval,
-    t_quantile,
-    with_seeds,
-)
+from elastic_core.statistics.intervals import paired_interval, seed_half_widths, share_interval, t_quantile, with_seeds
 from elastic_core.statistics.seeds import by_seed, seed_keys
 from elastic_core.trajectory import BUDGET
 
 
 def avg_at_k(rows: pl.DataFrame) -> Estimate:
-    """avg@k: the mean over problems of the mean score over their k samples, scores in [0, 1].
-
-    Args:
-        rows: of one cell, with `problem` and `score`; every row is one sample.
+    """avg@k of one cell: the mean over problems of the mean score over their k samples, scores in [0, 1].
 
     Raises:
         ValueError: on no rows, or a score that is missing or outside [0, 1].
@@ -90,13 +81,12 @@ def score_difference(a: pl.DataFrame, b: pl.DataFrame) -> Estimate:
 def score_differences(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> list[Estimate]:
     """`score_difference` of each pair, with intervals that hold together (Bonferroni). Pairs may be of different
     problems, such as those of different benchmarks."""
-    values = [np.subtract(*paired_columns(a, b, "score")) for a, b in pairs]
+    sides = [paired_scores(a, b) for a, b in pairs]
     found = []
-    for (a, b), each, added in zip(pairs, values, seed_half_widths(values), strict=True):
-        differences = each.mean(axis=0)
+    for (values, trajectories), added in zip(sides, seed_half_widths([each for each, _ in sides]), strict=True):
+        differences = values.mean(axis=0)
         mean = float(differences.mean())
         bounds = with_seeds(mean, paired_interval(differences, len(pairs)), added, (-1.0, 1.0))
-        trajectories = int(a["num_samples"].sum()) + int(b["num_samples"].sum())
         found.append(Estimate(mean, *bounds, len(differences), trajectories, added))
     return found
 
@@ -206,7 +196,7 @@ def variance_split(ours: pl.DataFrame, theirs: pl.DataFrame | None = None) -> Sp
         values = seed_columns(tables[0], "score")
         estimate, alone = (mean_score(each) for each in (tables[0], of_one_seed[0]))
     else:
-        values = np.subtract(*paired_columns(tables[0], tables[1], "score"))
+        values, _ = paired_scores(tables[0], tables[1])
         estimate, alone = (score_difference(one, other) for one, other in (tables, of_one_seed))
     squared, added = ((alone.high - alone.low) / 2) ** 2, estimate.seeds**2
     num_seeds, num_problems = values.shape
@@ -243,6 +233,6 @@ def _of_samples(rows: pl.DataFrame) -> tuple[float, int]:
     the fewest samples of any problem and seed."""
     place = ["problem", *seed_keys(rows)]
     samples = rows.group_by([*place, "sample"], maintain_order=True).agg(pl.col("score").mean())
-    cells = samples.group_by(place).agg(pl.col("score").var() / pl.len(), number=pl.len())
+    cells = samples.group_by(place, maintain_order=True).agg(pl.col("score").var() / pl.len(), number=pl.len())
     variance = np.nan if cells["score"].null_count() else float(column_of(cells, "score").mean()) / cells.height
     return variance, int(cells["number"].to_numpy().min())

@@ -3,8 +3,7 @@ parallel at equal tokens, n short thoughts and a vote in place of one long thoug
 
 No token is drawn for thinking in parallel. A sweep has several samples of each problem under separate budgeting; n of
 them at (t, s) are n parallel thoughts of the budget n·(t + s), and their vote, over all n-subsets of the samples, is an
-exact expectation. So this is a statistic of a table and no strategy: a strategy would draw n trunks a sample to learn
-the same, and it works on token ids, where a vote over answers has no place.
+exact expectation.
 
 - majority_n: all n vote (Wang et al. 2023, self-consistency), ties shared.
 - short_m_at_n: the m shortest thoughts vote, and the others are stopped when the m-th ends (Hassid et al. 2025, "Don't
@@ -24,12 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.estimates import (
-    Estimate,
-    bootstrap,
-    column_of,
-    seed_columns,
-)
+from elastic_core.statistics.estimates import Estimate, bootstrap, column_of, seed_columns
 from elastic_core.statistics.intervals import seed_half_widths, with_seeds
 from elastic_core.statistics.seeds import TRAIN_SEED
 from elastic_core.trajectory import BUDGET
@@ -57,9 +51,6 @@ def pass_at_k_values(rows: pl.DataFrame, k: int, keys: Sequence[str]) -> pl.Data
     Where scores are 0 and 1 and c samples are right, it is 1 - C(n - c, k) / C(n, k) (Chen et al. 2021, "Evaluating
     large language models trained on code", equation 1). Written over the samples in order of their scores it also
     holds for scores in between: the i-th smallest is the best of C(i - 1, k - 1) of the C(n, k) subsets.
-
-    Args:
-        rows: with `keys` and `score`; every row is one sample.
     """
     ascending = rows.group_by(keys).agg(pl.col("score").sort(), num_samples=pl.len())
     values = []
@@ -80,9 +71,6 @@ def maj_at_k_values(rows: pl.DataFrame, k: int, keys: Sequence[str]) -> pl.DataF
 
     For k < n it is the exact expectation over all subsets of k samples, from the number of samples behind each answer.
     It takes time in proportion to k² and to the square of the number of different answers.
-
-    Args:
-        rows: as of `pass_at_k_values`, with `answer`.
     """
     votes = rows.group_by(*keys, "answer").agg(pl.col("score").mean(), votes=pl.len()).sort("votes", "answer")
     voting = pl.col("answer").is_not_null()
@@ -162,10 +150,6 @@ def parallel_problems(rows: pl.DataFrame, problems: pl.DataFrame, wanted: Sequen
     are those of all n; of short-m@n those until the m-th shortest thought ends, and m solutions. Forced tokens and the
     work of a response are n times those of one. For an interval num_samples is how often the samples make n: no more
     votes are independent.
-
-    Args:
-        rows: of a trajectory table.
-        problems: `reports.summary.cell_problems` of them.
     """
     cells = problems.filter(pl.col(BUDGET[0]).is_not_null(), pl.col(BUDGET[1]).is_not_null(), strategy=_SEPARATE)
     key = ["model", "benchmark", *BUDGET]

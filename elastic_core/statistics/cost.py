@@ -105,15 +105,8 @@ def _resamples(num_problems: int) -> np.ndarray:
 
 
 def cell_costs(rows: pl.DataFrame, model: CostModel) -> pl.DataFrame:
-    """What a response of each cell costs.
-
-    Args:
-        rows: with the columns `WORK`.
-
-    Returns:
-        A row per cell. Columns: `CELL`; mean and p95, and the 95 % interval of each as <name>_low and <name>_high (null
-        where it is unbounded).
-    """
+    """What a response of each cell costs, from rows with the columns `WORK`: `CELL`, mean and p95, and the 95 %
+    interval of each as <name>_low and <name>_high (null where it is unbounded)."""
     priced = rows.select(*CELL, "problem", *seed_keys(rows), cost=model.of())
     found = []
     for key, cell in priced.partition_by(CELL, as_dict=True).items():
@@ -135,11 +128,11 @@ def on_frontier(cost: str, value: str) -> pl.Expr:
 
 def best_under(problems: pl.DataFrame, models: Mapping[str, CostModel]) -> pl.DataFrame:
     """For each model and benchmark, under limits in round numbers, the most accurate cell as measured whose mean cost
-    is at most the limit. All pairs of a model's cells are looked at together (`simultaneous`): `num_close` counts the
-    others under the limit that are not shown to be less accurate than the one that was picked.
+    is at most the limit; no advice, as the best of many is partly luck. All pairs of a model's cells are looked at
+    together (`simultaneous`): `num_close` counts the others under the limit that are not shown to be less accurate.
 
     Args:
-        problems: with the columns `WORK`.
+        problems: the `problem_table` of a trajectory table by its cells, with `score` and the columns `WORK`.
         models: of costs, by model.
 
     Returns:

@@ -11,20 +11,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.estimates import (
-    Estimate,
-    bootstrap,
-    estimates_table,
-    problem_table,
-    sampled_tokens,
-)
+from elastic_core.statistics.estimates import Estimate, bootstrap, estimates_table, problem_table, sampled_tokens
 from elastic_core.statistics.intervals import paired_interval
 from elastic_core.trajectory import BUDGET
 
 MIN_LAW_CELLS = 3
 """Two points always lie on a line."""
 MIN_LAW_BUDGET = 16
-"""Below this many thinking tokens there is no thought to speak of, and the log-linear law is not expected."""
+"""With fewer thinking tokens the log-linear law is not expected to hold."""
 
 
 class Curve(NamedTuple):
@@ -114,7 +108,7 @@ def area_difference(a: Curve, b: Curve) -> Estimate:
     Raises:
         ValueError: when they do not `overlap`.
     """
-    if not overlap(a, b):
+    if overlap(a, b) is None:
         raise ValueError("the curves have no problem, or no range of tokens, in common")
     a, b = _shared(a, b)
     split = 2 * a.num_cells
@@ -130,8 +124,7 @@ def area_difference(a: Curve, b: Curve) -> Estimate:
 
 
 def area_differences(rows: pl.DataFrame, between: Literal["model", "strategy"], baseline: str) -> pl.DataFrame:
-    """Models or strategies against `baseline` at equal tokens, as `accuracy.paired_differences` at equal budget: over
-    all budgets of a strategy, those without a limit left out.
+    """Models or strategies against `baseline` at equal tokens, over all limited budgets of a strategy.
 
     Args:
         rows: of a trajectory table.
@@ -140,36 +133,30 @@ def area_differences(rows: pl.DataFrame, between: Literal["model", "strategy"], 
     Returns:
         A row per curve that has an `overlap` with the baseline's. Columns: benchmark, strategy (or model, when between
         strategies), first (the baseline), second; difference, low, high of `area_difference` (in [-1, 1]), from_tokens
-        and to_tokens, the range that both curves span; num_problems (common ones), num_trajectories (of both sides).
-        Sorted by these columns.
+        and to_tokens, the range that both span; num_problems (common ones), num_trajectories (of both sides). Sorted by
+        these columns.
     """
     place = ["benchmark", "strategy" if between == "model" else "model"]
     found = []
     for key, part in rows.partition_by(place, as_dict=True).items():
         curves = {name: read_curve(side) for (name,), side in part.partition_by(between, as_dict=True).items()}
-        first = curves.pop(baseline, None)
-        for second, curve in curves.items() if first else ():
-            if first and overlap(first, curve):
-                difference = area_difference(curve, first)
-                span = (2.0**end for end in _common_range(*_shared(first, curve)))
-                found.append((*key, baseline, second, *difference[:3], *span, *difference[3:5]))
+        if first := curves.pop(baseline, None):
+            for second, curve in curves.items():
+                if span := overlap(first, curve):
+                    difference = area_difference(curve, first)
+                    found.append((*key, baseline, second, *difference[:3], *span, *difference[3:5]))
     keys = {name: pl.String() for name in (*place, "first", "second")}
     return estimates_table(found, keys, ["difference", "low", "high", "from_tokens", "to_tokens"])
 
 
-def overlap(a: Curve, b: Curve) -> bool:
-    """Whether two curves share problems, and over these a range of tokens that is wider than a point."""
+def overlap(a: Curve, b: Curve) -> tuple[float, float] | None:
+    """The range of tokens that both span over the problems that both have; None without one, or where it is a point."""
     a, b = _shared(a, b)
     if not a.problems:
-        return False
-    low, high = _common_range(a, b)
-    return low < high
-
-
-def _common_range(a: Curve, b: Curve) -> tuple[float, float]:
-    """In log2 tokens; empty where the second is not above the first."""
+        return None
     x, y = a.log_tokens, b.log_tokens
-    return max(float(x.min()), float(y.min())), min(float(x.max()), float(y.max()))
+    low, high = max(float(x.min()), float(y.min())), min(float(x.max()), float(y.max()))
+    return (2.0**low, 2.0**high) if low < high else None
 
 
 def log_law(rows: pl.DataFrame) -> LogLaw | None:
@@ -180,9 +167,6 @@ def log_law(rows: pl.DataFrame) -> LogLaw | None:
     budgets are the same for every problem, so the slope is the mean of each problem's own; its interval is that of
     paired differences (`paired_interval`), as a slope is bounded like one: it covered 93 % or more in the simulation of
     `_lack_of_fit`.
-
-    Args:
-        rows: of one strategy of one model on one benchmark; rows without a thinking budget are left out.
 
     Returns:
         None on fewer than `MIN_LAW_CELLS` such budgets, or where no problem was measured in all of them.
@@ -220,14 +204,11 @@ def _lack_of_fit(scores: np.ndarray, x: np.ndarray) -> float | None:
 
     In 270 simulated settings (30 and 100 problems of 8 samples, 0 to 99 % of them shared by 4, 5 or 7 budgets;
     intra-problem correlation 0.1 to 0.9; accuracies from 0.01 to 0.98 on a line) p was below 0.01 in 0.8 % of tables
-    (median) and in 4.8 % at most, where scores are most skewed; below 0.05 in 4.8 % and in 11 % at most.
+    (median) and in 4.8 % at most, where scores are most skewed; below 0.05 in 4.8 % and in 11 % at most. None where
+    there are no more problems than contrasts.
 
     Args:
         scores: shape (problems, cells).
-        x: shape (cells,).
-
-    Returns:
-        None where there are no more problems than contrasts.
     """
     from scipy.special import fdtrc
 

@@ -122,14 +122,9 @@ def paired_interval(differences: np.ndarray, families: int = 1) -> tuple[float, 
 
 
 def seed_error(values: np.ndarray) -> float:
-    """The standard error of the mean as far as seeds make it: the deviation of the seeds' own means over √S. 0 for one
-    seed, of which nothing can be known.
-
-    Samples and the interaction of seed and problem are in it, and are not subtracted: with two or three seeds what is
-    left after a subtraction is too often 0 by chance.
-
-    Args:
-        values: shape (seeds, problems).
+    """The standard error of the mean of `values`, shape (seeds, problems), as far as seeds make it: the deviation of
+    the seeds' own means over √S; 0 for one seed. Samples and the interaction of seed and problem are in it: with two or
+    three seeds what is left after a subtraction is too often 0 by chance.
     """
     num_seeds = len(values)
     return float(values.mean(axis=1).std(ddof=1) / np.sqrt(num_seeds)) if num_seeds > 1 else 0.0
@@ -165,10 +160,9 @@ def with_seeds(
     mean: float, interval: tuple[float, float], seeds: float, bounds: tuple[float, float] = (-np.inf, np.inf)
 ) -> tuple[float, float]:
     """An interval over problems, widened by what seeds add: squares of half widths add up, to either side (MOVER: Zou
-    and Donner 2008). It is never narrower than the interval over problems, which is what it is for one seed.
+    and Donner 2008). With one seed it is the interval over problems.
 
     Args:
-        interval: over problems, of the mean over seeds.
         seeds: of `seed_half_widths`.
         bounds: of the mean.
     """
@@ -193,12 +187,8 @@ class Difference(NamedTuple):
 
 def problems_needed(distance: float, half_width: float, seeds: float, num_problems: int) -> float:
     """How many problems like these would show that two numbers differ, were they as far apart as they were measured to
-    be: an interval over problems narrows with the root of their number; what seeds add to it does not. Infinite where
-    no number would.
-
-    Args:
-        half_width: of the interval over problems.
-        seeds: what training seeds add to it.
+    be: the half width over problems narrows with the root of their number; what seeds add to it does not. Infinite
+    where no number would.
     """
     room = distance**2 - seeds**2
     if room <= 0 or not np.isfinite(half_width):

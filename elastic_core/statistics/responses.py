@@ -1,35 +1,30 @@
 """How responses end, and where their thinking goes.
 
 A cut response is counted as wrong, and that is not inability. A forced think-end does not bind the model: it may go on
-with its thought in the place of the solution. That is told from the text: it opens a thought again, closes the one that
-is closed, or says what only a thought says.
-
-Where the thinking goes: what each problem needs, and the tokens that went past it or could not help.
+with its thought in the place of the solution, which is told from the text.
 
 A *ladder* is one strategy of one model on one benchmark at one solution budget; its *rungs* are the thinking budgets.
 Unconstrained responses of the same model are its last rung, unlimited, unless the strategy has such a cell of its own.
-Only problems that were measured on every rung count: what a problem needs cannot be read off a part of the ladder.
+Only problems that were measured on every rung count.
 
-The score of a problem on a rung is the mean over samples, and a rung *suffices* when that is at least `SUFFICIENT`.
-For a problem p, whose samples on rung t thought a tokens:
+A rung *suffices* for a problem when its samples score `SUFFICIENT` or more on average. For a problem p, whose samples
+on rung t thought a tokens:
 
 - b*(p), the sufficient budget: the smallest rung from which on this and every larger one suffice; infinite where only
   the unlimited one does. A problem whose last rung does not suffice has none.
 - overthinking on rung t: max(0, a - b*), for a problem that has a b*.
 - futile tokens on rung t: a, for a problem that has none.
 - what was needed: min(a, b*). The three add up to the thinking tokens.
-- starved on rung t: the thought was cut, by whoever, and t < b*.
+- starved on rung t: the thought was cut, and t < b*.
 - solved within t: b* is at most t, and the samples on rung t score `SUFFICIENT` or more.
 
 b* is read off one half of the samples and everything else is measured on the other, and then the other way round: on
-the same samples luck would count twice. What is left is a bias in b* itself. One unlucky rung moves it up, the more
-likely the fewer samples a half has, so b* is too large rather than too small, and the share solved within t too small;
-of a problem that is right half of the time, half of the samples say that a rung suffices.
+the same samples luck would count twice. One unlucky rung moves b* up, the more likely the fewer samples a half has, so
+it is too large rather than too small, and the share solved within t too small.
 
 The names are those of marin-community/marin issue 8357 (overthinking tax, futility waste, starvation loss), which sums
-over one answer per problem; here they are means over the samples of a problem, then over problems, with the interval
-over problems. Vanilla truncation at (t, s) may think t + s tokens: there the overthinking of a budget that just
-suffices is up to s.
+over one answer per problem; here they are means over samples, then over problems. Vanilla truncation at (t, s) may
+think t + s tokens: there the overthinking of a budget that just suffices is up to s.
 """
 
 from __future__ import annotations
@@ -131,17 +126,11 @@ RESPONSES = pl.Schema(
 
 
 def response_kinds(rows: pl.DataFrame) -> pl.DataFrame:
-    """How the responses of each cell end, and its avg@k with and without those that were cut (`is_cut`).
+    """How the responses of each cell end, and its avg@k with and without those that were cut (`is_cut`), from rows with
+    `kind` and `cut`: in schema RESPONSES, sorted by CELL; the second accuracy is null where every response was cut.
 
-    Problems all of whose responses were cut, under some seed of training, are not in the latter, and these are the hard
-    ones: it is no estimate of what a larger budget would give.
-
-    Args:
-        rows: of the trajectory table, with `kind` and `cut`.
-
-    Returns:
-        A row per cell, in schema RESPONSES, sorted by CELL: trajectories of each kind; both accuracies in [0, 1] with
-        their intervals, the second null where every response was cut.
+    Problems all of whose responses were cut, under some seed of training, are not in the latter. These are the hard
+    ones, so it does not estimate what a larger budget would give.
     """
     cells = [_cell(cell) for cell in rows.partition_by(CELL)]
     return pl.DataFrame(cells, schema=RESPONSES).sort(CELL, nulls_last=True)
@@ -164,10 +153,7 @@ def _cell(rows: pl.DataFrame) -> dict[str, object]:
 
 
 def thinking_spent(rows: pl.DataFrame) -> pl.DataFrame:
-    """What the thinking of every cell went into.
-
-    Args:
-        rows: of a trajectory table; problems with a single sample have no other half and are left out.
+    """What the thinking of every cell of a trajectory table went into; problems with a single sample are left out.
 
     Returns:
         A row per ladder and rung. Columns: LADDER, think_budget (null: unlimited), responses (the strategy whose
@@ -225,7 +211,7 @@ def _rungs(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _known(rungs: pl.DataFrame) -> list[str]:
-    """The columns by which a b* is one: training with another seed gives another model, with needs of its own."""
+    """The columns by which a b* is one: another seed of training gives another model."""
     return [*LADDER, *seed_keys(rungs), "problem", "half"]
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -25,15 +26,8 @@ import polars as pl
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.budgets import comparable, differences_together
 from elastic_core.statistics.cost import TOKENS, CostModel
-from elastic_core.statistics.estimates import FREE, Estimate, paired_columns, ratio_of_means
-from elastic_core.statistics.intervals import (
-    LEVEL,
-    paired_mean,
-    problems_needed,
-    seed_half_widths,
-    t_upper,
-    with_seeds,
-)
+from elastic_core.statistics.estimates import FREE, Estimate, paired_scores, ratio_of_means
+from elastic_core.statistics.intervals import LEVEL, paired_mean, problems_needed, seed_half_widths, t_upper, with_seeds
 from elastic_core.trajectory import CELL
 
 MARGIN = 0.02
@@ -97,9 +91,9 @@ def budget_advice(problems: pl.DataFrame, model: CostModel = TOKENS, margin: flo
     found = []
     for cells in problems.partition_by(_PLACE):
         sides = comparable(cells, *CELL)
-        free = next((side for side in sides if side["strategy"][0] == FREE), None)
-        for side in sides if free is not None else ():
-            if free is None or side["strategy"][0] == FREE:
+        without_limit = [side for side in sides if side["strategy"][0] == FREE]
+        for free, side in product(without_limit[:1], sides):
+            if side is free:
                 continue
             costs = model.of_problems(side), model.of_problems(free)
             ratio, low, high = ratio_of_means(*costs)
@@ -136,9 +130,9 @@ def judged(advice: pl.DataFrame, margin: float) -> pl.DataFrame:
 
 def _one_sided(side: pl.DataFrame, free: pl.DataFrame) -> Estimate:
     """The paired difference of accuracy; its bounds are one-sided, 95 % each."""
-    values = np.subtract(*paired_columns(side, free, "score"))
+    values, trajectories = paired_scores(side, free)
     differences = values.mean(axis=0)
-    counts = len(differences), int(side["num_samples"].sum()) + int(free["num_samples"].sum())
+    counts = len(differences), trajectories
     if len(differences) < 2:
         return Estimate(float(differences.mean()), -1.0, 1.0, *counts)
     found = paired_mean(differences)

@@ -26,13 +26,10 @@ _ALGORITHMS = {
 
 
 class TrainingRecord(TypedDict):
-    """Where a checkpoint comes from.
+    """Where a checkpoint ("last" or "best") comes from.
 
     Attributes:
-        checkpoint: "last" or "best".
-        step: training steps behind it.
         accuracy: avg@`samples` on the validation sets at that step, in [0, 1]; None when it was not validated then.
-        base: name of the model that training started from.
         licence: what the base's card names, None where it names none.
         train: `GrpoParameters`.
         data: contents of the training and validation files, as hashes.

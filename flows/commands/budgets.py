@@ -69,10 +69,7 @@ def measured_levels(
             "them, or finish the sweep"
         )
     choice = choose_levels(found, margin)
-    sampling, rule = table.manifest.settings, choice.rule
-    loss = None
-    if not isinstance(rule, Reason):
-        loss = Gain(**{end: round(rule[name], 6) for end, name in zip(Gain.model_fields, _LOSS, strict=True)})
+    sampling = table.manifest.settings
     levels = Levels(
         model=model,
         weights=table.manifest.models.get(model, model),  # A store on its own calls a model by its fingerprint.
@@ -82,7 +79,7 @@ def measured_levels(
         temperature=sampling.get("temperature"),
         top_p=sampling.get("top_p"),
         margin=margin,
-        loss=loss,
+        loss=None if isinstance(choice.rule, Reason) else choice.rule,
         date=datetime.now(UTC).date(),
         levels=choice.levels,
     )
@@ -92,12 +89,7 @@ def measured_levels(
 def write_levels(
     directory: Path, model: str | None, benchmarks: Sequence[str], margin: float, output: Path, console: Console
 ) -> None:
-    """Choose levels, show them and write them.
-
-    Args:
-        directory: of a trajectory table.
-        model: its name in the table; None takes the only one.
-        benchmarks, margin: as of `measured_levels`.
+    """Choose levels from a trajectory table, show them and write them. Without a model it is the only one there.
 
     Raises:
         UserError: when there is no such table or model, or nothing to choose from.
@@ -139,14 +131,14 @@ def remarks(levels: Levels, choice: Choice) -> list[str]:
     ]
     if choice.left_out:
         found.append(f"{choice.left_out} budgets have not all problems yet and were left out: finish the sweep.")
-    if levels.loss is None:
+    if isinstance(choice.rule, Reason):
         why = str(choice.rule).replace("the margin", margin)
         more = f": sweep the strategy {FREE} too" if choice.rule == Reason.UNMEASURED else ""
         found.append(f"high is the most accurate budget, as no budget is advised: {why}{more}.")
     else:
         found.append(
             f"high is the budget to set: the cheapest that is shown to be at most {margin} below responses without a "
-            f"limit, {_shown(levels.loss)} points (one-sided bounds)."
+            f"limit, {_shown(choice.rule)} points (one-sided bounds)."
         )
     if missing := [name for name in EFFORTS if name not in levels.levels]:
         found.append(f"No budget of its own for {', '.join(missing)}: measure more budgets for more levels.")
@@ -161,7 +153,6 @@ def _shown(gain: Gain) -> str:
     return with_bounds(gain.mean, gain.low, gain.high, "+.1f")
 
 
-_LOSS = ("difference", "low", "high")
 _LIMITED = (pl.col("strategy") == SERVED, *(pl.col(name).is_not_null() for name in BUDGET))
 """Rows of `separate` with limits on both phases, as a server's budgets have."""
 

@@ -287,22 +287,17 @@ def _run(nearest: pl.Expr) -> pl.Expr:
 def side_by_side(under: pl.DataFrame, within: pl.DataFrame, unit: str, benchmark: str, model: str) -> list[ReportTable]:
     """Both in short, of one benchmark and model, as far as there are any."""
     place = {"benchmark": benchmark, "model": model}
-    under, within = under.filter(**place), _by_pick(within.filter(**place))
-    best = under.select(
-        at_most=pl.col("limit").map_elements(lambda limit: f"{limit:,g}", pl.String),
-        run=_RUN,
-        **estimate("accuracy (%)", "accuracy"),
-        **{"as good, maybe": _CLOSE},
-    )
-    cheapest = within.select(
-        at_most=pl.format("{} point{}", "points", pl.when(points="1").then(pl.lit("")).otherwise(pl.lit("s"))),
-        run=_run(pl.format("none; nearest {}", _RUN)),
-        **estimate("difference", "difference", DIFFERENCE),
-        **{unit: pl.col("cost")},
-    )
-    titles = {f"Most accurate, by {unit}": best, "Cheapest, by points given up": cheapest}
+    best, cheapest = under_limit(under.filter(**place), unit), within_points(within.filter(**place), unit)
+    titles = {
+        f"Most accurate, by {unit}": (best, ["problems", unit]),
+        "Cheapest, by points given up": (cheapest, ["problems"]),
+    }
     return [
-        ReportTable("", title, PICKED, frame.rename({"at_most": "at most"}), frozenset({"difference"}))
-        for title, frame in titles.items()
-        if frame.height
+        ReportTable("", title, PICKED, table.frame.drop(*place, *left_out).rename(_short), frozenset({"difference"}))
+        for title, (table, left_out) in titles.items()
+        if table is not None
     ]
+
+
+def _short(name: str) -> str:
+    return "at most" if name.endswith("at most") else name.replace(" from unlimited", "")

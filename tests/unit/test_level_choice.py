@@ -77,9 +77,9 @@ def test_high_is_cheaper_than_the_best_only_where_enough_problems_show_that_it_i
     cells = [Measured(0, 0.2, 30), Measured(64, 0.895, 90), Measured(128, 0.9, 150), Measured(None, 0.9, 300)]
     few, many = (choose_levels(make_table(cells, problems), margin=0.02) for problems in (200, 2000))
     assert not isinstance(few.rule, Reason) and not isinstance(many.rule, Reason)
-    assert few.levels["high"].think == few.rule["think_budget"] == 128
+    assert few.levels["high"].think == 128 and few.rule.mean == 0
     assert many.levels["high"].think == 64
-    assert many.rule["difference"] == pytest.approx(-0.005) and many.rule["low"] >= -0.02
+    assert many.rule.mean == pytest.approx(-0.005) and many.rule.low >= -0.02
 
 
 def test_high_is_the_budget_that_a_report_advises() -> None:
@@ -89,9 +89,9 @@ def test_high_is_the_budget_that_a_report_advises() -> None:
     advised = choose_budget(budget_advice(problems), problems, "base", "hard")
     choice = choose_levels(rows.select(COLUMNS))
     assert not isinstance(advised, Reason) and not isinstance(choice.rule, Reason)
-    assert choice.levels["high"].think == advised["think_budget"] == choice.rule["think_budget"]
-    for name in ("difference", "low", "high"):
-        assert choice.rule[name] == pytest.approx(advised[name])
+    assert choice.levels["high"].think == advised["think_budget"]
+    for name, value in choice.rule:
+        assert value == pytest.approx(advised["difference" if name == "mean" else name], abs=1e-6)
 
 
 def test_without_responses_without_a_limit_high_is_the_most_accurate_budget() -> None:
@@ -165,6 +165,20 @@ def test_levels_ascend_on_the_frontier_and_high_is_within_the_margin(cells: list
     assert chosen[0].tokens_mean == min(cell.tokens for cell in cells)
     shuffled = table.sample(fraction=1, shuffle=True, seed=1)
     assert choose_levels(shuffled, margin) == choice
+
+
+@given(CELLS, st.sampled_from([0.02, 0.5, 1.0]), st.sampled_from([0.25, 0.5, 1.0]))
+def test_with_responses_without_a_limit_high_is_what_is_shown_or_the_most_accurate(
+    cells: list[Measured], margin: float, free: float
+) -> None:
+    choice = choose_levels(make_table([*cells, Measured(None, free, 80)], problems=16, samples=1), margin)
+    levels, measured = choice.levels, {cell.think: cell.accuracy for cell in cells}
+    assert all(below.tokens_mean < level.tokens_mean for below, level in pairwise(levels.values()))
+    if isinstance(choice.rule, Reason):
+        assert measured[levels["high"].think] == max(measured.values())
+    else:
+        assert choice.rule.low >= -margin
+        assert choice.rule.mean == pytest.approx(measured[levels["high"].think] - free)
 
 
 @pytest.fixture(scope="module")
