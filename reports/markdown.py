@@ -107,7 +107,7 @@ def _lines(table: ReportTable) -> Markdown:
 
 
 def grid(header: list[str], lines: list[list[str]]) -> Markdown:
-    """A table of these names and lines; what is no Markdown is escaped."""
+    """A table of these names and lines; plain text is escaped."""
     places = [header, ["---"] * len(header), *lines]
     return Markdown("\n".join(f"| {' | '.join(map(escaped, line))} |" for line in places))
 

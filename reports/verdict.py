@@ -96,7 +96,7 @@ def _in_words(problems: pl.DataFrame, responses: Sequence[Readable]) -> str:
             return f"Only {models[0]} was measured, so there is nothing to compare it with."
         return f"{', '.join(models)} were measured, and no two of them under the same budgets on the same problems."
     if responses and not any(each.num_closed for each in responses):
-        return "No difference can be read, as no thought was closed by its model."
+        return "No difference can be read, because no model closed a thought."
     return _one(pairs[0]) if len(pairs) == 1 else _many(pairs)
 
 
@@ -235,8 +235,8 @@ def left_out(whole: Whole) -> str:
     least = min(cells["num_missing"])
     are = "1 cell is" if cells.height == 1 else f"{cells.height} cells are"
     return (
-        f"{are} left out of this report, as some problems have no first sample yet, and the responses that end first "
-        f"are not like the others (the fullest lacks {least} problem{'' if least == 1 else 's'})."
+        f"{are} left out of this report: some problems have no first sample there yet, and the responses that end "
+        f"first differ from the others (the fullest lacks {least} problem{'' if least == 1 else 's'})."
     )
 
 

@@ -167,8 +167,8 @@ def variance(rows: pl.DataFrame, base: str) -> ReportTable | None:
         return None
     caption = (
         "Separate budgeting, averaged over budgets, in points. ± is half of the 95 % interval; the shares of seeds, "
-        "problems and samples are shares of its square. With a single seed the columns of seeds are empty, as their "
-        "part is unknown: another training might differ by more than all the rest, and no interval of one seed "
+        "problems and samples are shares of its square. With a single seed the columns of seeds are empty: their "
+        "part is unknown. Another training might differ by more than all the rest, and no interval of one seed "
         "includes that."
     )
     signed = frozenset() if of_base.is_empty() else frozenset({name})
