@@ -19,8 +19,7 @@ from flows.runtime.run import FlowRun
 from flows.runtime.settings import TRAINED, Settings
 from flows.sweep import measure_grid, measured_cells
 from flows.train import run_warm_start
-from reports.headline import headline
-from reports.summary import cell_problems, summarize_problems
+from reports.summary import cell_problems, headline, summarize_problems
 from reports.wording import plain
 from tasks.records.mlflow_tracker import Point, Tracker, chart, run_name
 from tasks.records.stage_directory import TABLE

@@ -12,7 +12,7 @@ from elastic_core.rewards.codeforces.rating import split_id
 from elastic_core.system.fingerprint import hash_files
 from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun, for_deployments
-from reports.codeforces import BENCHMARK
+from reports.tables.codeforces import BENCHMARK
 from tasks.records.stage_directory import PAGE, STANDINGS
 from tasks.report import fetch_standings, write_report
 

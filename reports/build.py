@@ -12,33 +12,39 @@ import polars as pl
 
 from elastic_core.errors import UserError
 from elastic_core.statistics.accuracy import paired_differences
-from elastic_core.statistics.advice import advised_budgets, budget_advice, choose_budgets
+from elastic_core.statistics.at_k import Parallel, parallel_problems
 from elastic_core.statistics.budgets import anytime_accuracy, anytime_differences, falls, marginal_accuracy
-from elastic_core.statistics.choices import best_under, cheapest_within
+from elastic_core.statistics.cost import best_under
 from elastic_core.statistics.curves import area_differences
-from elastic_core.statistics.parallel import Parallel, parallel_problems
-from elastic_core.statistics.responses import is_cut, response_kind, response_kinds
-from elastic_core.statistics.seeds import seeds_as_one
-from elastic_core.statistics.thinking import thinking_spent
-from elastic_core.sweep.grid import without_seed
+from elastic_core.statistics.responses import is_cut, response_kind, response_kinds, thinking_spent
+from elastic_core.statistics.seeds import seeds_as_one, without_seed
+from elastic_core.statistics.which_budget import advised_budgets, budget_advice, cheapest_within, choose_budgets
 from elastic_core.sweep.sound import check_rows, whole_samples
 from elastic_core.system.escaping import write_csv
 from elastic_core.system.files import replacing, write_text
-from reports.advice import main_model, more_tokens_hurt, production
-from reports.brief import brief, guesses, settings
-from reports.claims import BASE, TRAINED, VANILLA, evaluate_claims, pairs_to_compare
+from reports.advice import guesses, main_model, more_tokens_hurt, not_told, settings
+from reports.claims import evaluate_claims, pairs_to_compare
 from reports.content import ReportContent, ReportSources, ReportTable, Verdict
-from reports.figures import Sheet, accuracy, differences, frontier, model_colours, strategy_styles, tokens, training
-from reports.headline import headline
+from reports.figures import Sheet, accuracy, differences, tokens, training
+from reports.figures.styles import model_colours, strategy_styles
+from reports.markdown import render_markdown
 from reports.page import write_page
 from reports.published import published
-from reports.rendering import render_markdown
-from reports.summary import cell_problems, report_rows, summarize_problems, write_summary_json
-from reports.tables import SEPARATE, comparisons
+from reports.summary import (
+    BASE,
+    SEPARATE,
+    TRAINED,
+    VANILLA,
+    cell_problems,
+    headline,
+    report_rows,
+    summarize_problems,
+    write_summary_json,
+)
 from reports.tables import budgets as budget_tables
-from reports.tables import choices as choice_tables
+from reports.tables import comparisons
 from reports.tables import costs as cost_tables
-from reports.verdict import coverage, cut_short, left_out, readable, verdict
+from reports.verdict import brief, coverage, cut_short, left_out, readable, verdict
 from reports.wording import ordered
 
 FIGURES, TABLES = "figures", "tables"
@@ -171,16 +177,17 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     advised = budget_advice(problems, models[unit][first_model], margin)
     gains, spent, hurt = marginal_accuracy(problems), thinking_spent(rows), falls(problems)
     anytime = anytime_accuracy(problems, sources.parameters.distribution)
-    choices = choose_budgets(advised, problems, guesses(sources.problems.values()))
+    guessed = guesses(sources.problems.values())
+    choices = choose_budgets(advised, problems, guessed)
     priced, chosen = cost_tables.priced(summary, costs[unit]), advised_budgets(advised, choices)
-    under, within = best_under(problems, models[unit]), cheapest_within(advised)
-    to_set = settings(choices, summary, advised_on, margin)
+    under, within = best_under(problems, models[unit]), cheapest_within(advised, problems, guessed)
+    to_set = settings(choices, summary, advised_on, margin, unit)
     colours, styles = model_colours([*summary["model"], *trainings]), strategy_styles(beside["strategy"])
     drawn = Sheet(directory / FIGURES, colours, styles)
     figures = [
         accuracy.accuracy_vs_tokens(beside, drawn, star, theirs),
         accuracy.accuracy_vs_budget(summary, drawn, star),
-        frontier.pareto_frontier(priced, chosen, drawn, unit),
+        accuracy.pareto_frontier(priced, chosen, drawn, unit),
         differences.paired(by_model, drawn, "model", first_model),
         differences.paired(by_strategy, drawn, "strategy", first_strategy),
         accuracy.training_ablation(summary, drawn, trainings),
@@ -193,8 +200,8 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     ]
     shown = [
         comparisons.model_comparison(summary, sources.ratings, theirs),
-        choice_tables.under_limit(under, unit),
-        choice_tables.within_points(within, unit),
+        budget_tables.under_limit(under, unit),
+        budget_tables.within_points(within, unit),
         budget_tables.advice(chosen, costs[unit], unit),
         cost_tables.frontier(priced, chosen, unit),
         budget_tables.falls(hurt),
@@ -224,11 +231,11 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         settings=to_set,
         unit=unit,
         choices={
-            benchmark: choice_tables.side_by_side(under, within, unit, benchmark, advised_on)
+            benchmark: budget_tables.side_by_side(under, within, unit, benchmark, advised_on)
             for benchmark in summary.filter(model=advised_on)["benchmark"].unique().sort()
         },
         verdict=" ".join([*more_tokens_hurt(hurt), verdict(problems, claims, responses), *cut_short(rows), *idle]),
-        advice=production(advised, chosen, choices, advised_on, unit),
+        advice=not_told(advised, advised_on),
         coverage=" ".join(filter(None, [coverage(asked_for, sources.asked), left_out(whole)])),
         summary=summary,
         priced=priced,

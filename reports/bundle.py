@@ -16,8 +16,8 @@ from elastic_core.system.files import write_text
 from reports.build import build_report
 from reports.content import ReportContent, ReportSources
 from reports.exchange import file_name, write_records
+from reports.markdown import template
 from reports.page import policy, styles
-from reports.rendering import template
 
 CARD = "card.json"
 _PATHS = ("table", "command")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -18,20 +19,15 @@ import polars as pl
 from elastic_core.statistics.accuracy import avg_at_k, paired_difference
 from elastic_core.statistics.curves import MIN_LAW_BUDGET, log_law
 from elastic_core.statistics.estimates import FREE, Estimate, mean_tokens, paired_ratio, problem_table, sampled_tokens
-from elastic_core.statistics.simultaneous import problems_needed
-from reports.content import Claim, Training, Verdict
-from reports.parameters import Expectations
+from elastic_core.statistics.intervals import problems_needed
+from reports.content import Claim, Expectations, Training, Verdict
+from reports.summary import BASE, SEPARATE, SWAP, VANILLA
 from reports.wording import ordered, plain, signed
-
-BASE, TRAINED = "base", "trained"
-"""Names of the two models that a pipeline measures."""
-VANILLA = "vanilla"
-"""The strategy that others are held against."""
-SWAP = ">"
-"""Between the thinker and the solver of a pair of models that answer together."""
 
 LEVEL = 0.01
 """Of the test that refutes a line: at this one it refutes a true line in less than 5 %, however skewed the scores."""
+_SEPARATE_OF_BOTH = "separate budgeting of both models at a common budget"
+_FREE_OF_BOTH = "unconstrained responses of both models"
 
 
 class Criterion(NamedTuple):
@@ -74,22 +70,21 @@ def evaluate_claims(
         expectations: how large effects should be; the paper's by default.
         pairs: as for `pairs_to_compare`.
     """
-    trainings, expectations = trainings or {}, expectations or Expectations()
+    trainings, expected = trainings or {}, expectations or Expectations()
     models = [model for model in ordered(rows["model"], BASE) if SWAP not in model]
-    pairs = pairs_to_compare(rows, pairs)
     claims = []
     for benchmark in rows["benchmark"].unique().sort():
         part = rows.filter(benchmark=benchmark)
-        for pair in pairs:
+        for pair in pairs_to_compare(rows, pairs):
             trained = trainings.get(pair[1])
             star = trained.fixed_budget.think if trained and trained.fixed_budget else None
             claims += [
-                gain_at_small_budgets(part, benchmark, pair, expectations),
+                gain_at_small_budgets(part, benchmark, pair, expected),
                 gain_on_both_sides(part, benchmark, pair, star),
-                free_accuracy(part, benchmark, pair, expectations),
-                free_tokens(part, benchmark, pair, expectations),
+                free_accuracy(part, benchmark, pair, expected),
+                free_tokens(part, benchmark, pair, expected),
             ]
-        claims += between_trainings(part, benchmark, trainings, expectations)
+        claims += between_trainings(part, benchmark, trainings, expected)
         claims += [separate_leads(part, benchmark, model) for model in models[:1]]
         claims += [rises_with_budget(part, benchmark, model) for model in models]
     return claims
@@ -101,24 +96,21 @@ def pairs_to_compare(rows: pl.DataFrame, pairs: Sequence[tuple[str, str]] = ()) 
     return pairs or [(BASE, model) for model in models if model != BASE and BASE in models]
 
 
-def gain_at_small_budgets(
-    rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], expectations: Expectations
-) -> Claim:
+def gain_at_small_budgets(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], expected: Expectations) -> Claim:
     """Training pays where tokens are scarce."""
     reference, model = pair
     statement = (
-        f"Separate budgeting: {model} is above {reference}, by {expectations.gain:g} points or more on average over "
-        "the tight and middle thinking budgets"
+        f"Separate budgeting: {model} is above {reference}, by {expected.gain:g} points or more on average over the "
+        "tight and middle thinking budgets"
     )
-    theirs, ours = _cells(rows, reference, "separate"), _cells(rows, model, "separate")
-    tight, middle, _ = _thirds(theirs, ours)
+    sides = _cells(rows, model), _cells(rows, reference)
+    tight, middle, _ = _thirds(*sides)
     if not tight:
-        return _not_measured(benchmark, statement, "separate budgeting of both models at a common budget")
-    gain = paired_difference(_within(ours, tight + middle), _within(theirs, tight + middle))
-    each = [f"t = {t}: {signed(paired_difference(_within(ours, [t]), _within(theirs, [t])))}" for t in tight + middle]
+        return _not_measured(benchmark, statement, _SEPARATE_OF_BOTH)
+    gain = _gain(sides, tight + middle)
+    each = [f"t = {t}: {signed(_gain(sides, [t]))}" for t in tight + middle]
     evidence = f"Paired difference in points: {signed(gain)}; {'; '.join(each)}{_counts(gain)}"
-    criteria = [Criterion(gain, whole=True), Criterion(gain, expectations.gain / 100)]
-    return _judged(benchmark, statement, criteria, evidence)
+    return _judged(benchmark, statement, [Criterion(gain, whole=True), Criterion(gain, expected.gain / 100)], evidence)
 
 
 def gain_on_both_sides(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], star: int | None) -> Claim:
@@ -133,41 +125,39 @@ def gain_on_both_sides(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str]
     )
     if star is None:
         return _not_measured(benchmark, statement, f"a limited thinking budget t* that {model} was trained under")
-    theirs, ours = _cells(rows, reference, "separate"), _cells(rows, model, "separate")
-    ladder = _ladder(theirs, ours)
-    sides = {f"t < {star}": [t for t in ladder if t < star], f"t > {star}": [t for t in ladder if t > star]}
-    if not all(sides.values()):
+    sides = _cells(rows, model), _cells(rows, reference)
+    ladder = _ladder(*sides)
+    budgets = {f"t < {star}": [t for t in ladder if t < star], f"t > {star}": [t for t in ladder if t > star]}
+    if not all(budgets.values()):
         return _not_measured(benchmark, statement, f"separate budgeting of both models on both sides of t* = {star}")
-    gains = {side: paired_difference(_within(ours, ts), _within(theirs, ts)) for side, ts in sides.items()}
-    found = [f"{side} ({_list(sides[side])}): {signed(gain)}" for side, gain in gains.items()]
+    gains = {side: _gain(sides, ts) for side, ts in budgets.items()}
+    found = [f"{side} ({_list(budgets[side])}): {signed(gain)}" for side, gain in gains.items()]
     evidence = f"Paired difference in points: {'; '.join(found)}{_counts(*gains.values())}"
     return _judged(benchmark, statement, [Criterion(gain, whole=True) for gain in gains.values()], evidence)
 
 
-def free_accuracy(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], expectations: Expectations) -> Claim:
+def free_accuracy(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], expected: Expectations) -> Claim:
     """Training under a budget costs little of what the model can do without one."""
     reference, model = pair
-    statement = f"Unconstrained: {model} is no more than {expectations.free_loss:g} points below {reference}"
+    statement = f"Unconstrained: {model} is no more than {expected.free_loss:g} points below {reference}"
     theirs, ours = _free(rows, reference), _free(rows, model)
     if theirs.is_empty() or ours.is_empty():
-        return _not_measured(benchmark, statement, "unconstrained responses of both models")
+        return _not_measured(benchmark, statement, _FREE_OF_BOTH)
     change = paired_difference(ours, theirs)
     evidence = (
         f"{reference} {_percent(avg_at_k(theirs))}, {model} {_percent(avg_at_k(ours))}; "
         f"paired difference {signed(change)} points{_counts(change)}"
     )
-    return _judged(benchmark, statement, [Criterion(change, -expectations.free_loss / 100, whole=True)], evidence)
+    return _judged(benchmark, statement, [Criterion(change, -expected.free_loss / 100, whole=True)], evidence)
 
 
-def free_tokens(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], expectations: Expectations) -> Claim:
+def free_tokens(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], expected: Expectations) -> Claim:
     """Training under a budget makes free responses shorter too."""
     reference, model = pair
-    statement = (
-        f"Unconstrained: {model} samples fewer tokens than {reference}, by {expectations.tokens_saved:g} % or more"
-    )
+    statement = f"Unconstrained: {model} samples fewer tokens than {reference}, by {expected.tokens_saved:g} % or more"
     theirs, ours = _free(rows, reference), _free(rows, model)
     if theirs.is_empty() or ours.is_empty():
-        return _not_measured(benchmark, statement, "unconstrained responses of both models")
+        return _not_measured(benchmark, statement, _FREE_OF_BOTH)
     ratio = paired_ratio(ours, theirs, "tokens")
     means = [mean_tokens(problem_table(cell, ["tokens"]), "tokens").mean for cell in (theirs, ours)]
     evidence = (
@@ -175,42 +165,41 @@ def free_tokens(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], expec
         f"[{100 * (ratio.low - 1):+.1f}, {100 * (ratio.high - 1):+.1f}]{_counts(ratio)}"
     )
     saved = Estimate(1 - ratio.mean, 1 - ratio.high, 1 - ratio.low, *ratio[3:])
-    criteria = [Criterion(saved, whole=True), Criterion(saved, expectations.tokens_saved / 100)]
+    criteria = [Criterion(saved, whole=True), Criterion(saved, expected.tokens_saved / 100)]
     return _judged(benchmark, statement, criteria, evidence)
 
 
 def between_trainings(
-    rows: pl.DataFrame, benchmark: str, trainings: Mapping[str, Training], expectations: Expectations
+    rows: pl.DataFrame, benchmark: str, trainings: Mapping[str, Training], expected: Expectations
 ) -> list[Claim]:
     """The trainings of an ablation: a t* drawn anew for every problem, and thoughts cut at several, against each fixed
-    one that had the same start, and iterative training against its first half, over which it gains little (Table 3: it
+    one that had the same start; iterative training against its first half, over which it gains little (Table 3: it
     loses 0.4 to 2.0 points)."""
     fixed = [name for name in trainings if trainings[name].fixed_budget is not None]
     claims = []
     for name, training in trainings.items():
         if name not in fixed and not training.asks_length:
+            how = "thoughts cut at several t" if training.cuts else "a t* drawn anew for every problem"
             for other in fixed:
                 if training.base is not None and trainings[other].base == training.base:
-                    how = "thoughts cut at several t" if training.cuts else "a t* drawn anew for every problem"
                     statement = f"{name}, with {how}, is above {other}, with a fixed one"
                     claims.append(_over_all(rows, benchmark, statement, name, other, 0.0))
         elif training.base in fixed:
             statement = (
-                f"{name} gains less than {expectations.gain:g} points, the gain expected of a training, over "
+                f"{name} gains less than {expected.gain:g} points, the gain expected of a training, over "
                 f"{training.base}, from which it began"
             )
-            claims.append(_over_all(rows, benchmark, statement, training.base, name, -expectations.gain / 100))
+            claims.append(_over_all(rows, benchmark, statement, training.base, name, -expected.gain / 100))
     return claims
 
 
 def _over_all(rows: pl.DataFrame, benchmark: str, statement: str, model: str, reference: str, bound: float) -> Claim:
     """Whether the first model less the second, averaged over all budgets that both have, is above the bound."""
     statement = f"Separate budgeting, averaged over all budgets: {statement}"
-    ours, theirs = _cells(rows, model, "separate"), _cells(rows, reference, "separate")
-    ladder = _ladder(ours, theirs)
-    if not ladder:
-        return _not_measured(benchmark, statement, "separate budgeting of both models at a common budget")
-    gain = paired_difference(_within(ours, ladder), _within(theirs, ladder))
+    sides = _cells(rows, model), _cells(rows, reference)
+    if not (ladder := _ladder(*sides)):
+        return _not_measured(benchmark, statement, _SEPARATE_OF_BOTH)
+    gain = _gain(sides, ladder)
     evidence = f"{model} over {reference}, t = {_list(ladder)}: {signed(gain)} points{_counts(gain)}"
     return _judged(benchmark, statement, [Criterion(gain, bound, whole=True)], evidence)
 
@@ -218,17 +207,18 @@ def _over_all(rows: pl.DataFrame, benchmark: str, statement: str, model: str, re
 def separate_leads(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
     """How the budget is enforced matters before any training."""
     statement = f"{model}, tight budgets: separate above budget forcing above vanilla"
-    names = ("separate", "budget_forcing", VANILLA)
+    names = (SEPARATE, "budget_forcing", VANILLA)
     cells = [_cells(rows, model, name) for name in names]
     tight = _thirds(*cells)[0]
     if not tight:
         return _not_measured(benchmark, statement, f"{model} under the three strategies at a common budget")
-    cells = [_within(cell, tight) for cell in cells]
-    scores = ", ".join(f"{plain(name)} {_percent(avg_at_k(cell))}" for name, cell in zip(names, cells, strict=True))
-    first, second = paired_difference(cells[0], cells[1]), paired_difference(cells[1], cells[2])
+    scores = [
+        f"{plain(name)} {_percent(avg_at_k(_within(cell, tight)))}" for name, cell in zip(names, cells, strict=True)
+    ]
+    first, second = (_gain(pair, tight) for pair in pairwise(cells))
     evidence = (
-        f"Averaged over t = {_list(tight)}: {scores}. Paired difference in points: separate over budget forcing "
-        f"{signed(first)}; budget forcing over vanilla {signed(second)}{_counts(first, second)}"
+        f"Averaged over t = {_list(tight)}: {', '.join(scores)}. Paired difference in points: separate over budget "
+        f"forcing {signed(first)}; budget forcing over vanilla {signed(second)}{_counts(first, second)}"
     )
     return _judged(benchmark, statement, [Criterion(first, whole=True), Criterion(second, whole=True)], evidence)
 
@@ -239,17 +229,17 @@ def rises_with_budget(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
         f"Separate budgeting: accuracy of {model} rises with log2 t from t = {MIN_LAW_BUDGET} up, on a line that lack "
         f"of fit does not refute (p {LEVEL:g} or more)"
     )
-    law = log_law(_cells(rows, model, "separate"))
+    law = log_law(_cells(rows, model))
     if law is None:
         return _not_measured(benchmark, statement, f"three such budgets of {model}, and problems measured in all")
-    found = f"{signed(law.slope)} points per doubling, R² {law.r2:.2f}, t = {_list(law.budgets)}"
-    verdict = Criterion(law.slope, whole=True).verdict
     if law.lack_of_fit is None:
         fit, straight = "too few problems to test the line", Verdict.UNDECIDED
     else:
         fit = f"lack of fit p {law.lack_of_fit:.2g}"
         straight = Verdict.FAILS if law.lack_of_fit < LEVEL else Verdict.HOLDS
-    return Claim(benchmark, statement, _worst([verdict, straight]), f"{found}; {fit}{_counts(law.slope)}")
+    evidence = f"{signed(law.slope)} points per doubling, R² {law.r2:.2f}, t = {_list(law.budgets)}; {fit}"
+    verdict = _worst([Criterion(law.slope, whole=True).verdict, straight])
+    return Claim(benchmark, statement, verdict, f"{evidence}{_counts(law.slope)}")
 
 
 def _judged(benchmark: str, statement: str, criteria: Sequence[Criterion], evidence: str) -> Claim:
@@ -270,7 +260,7 @@ def _not_measured(benchmark: str, statement: str, missing: str) -> Claim:
     return Claim(benchmark, statement, Verdict.NOT_MEASURED, f"needs {missing}")
 
 
-def _cells(rows: pl.DataFrame, model: str, strategy: str) -> pl.DataFrame:
+def _cells(rows: pl.DataFrame, model: str, strategy: str = SEPARATE) -> pl.DataFrame:
     return rows.filter(pl.col("think_budget").is_not_null(), model=model, strategy=strategy)
 
 
@@ -280,6 +270,11 @@ def _free(rows: pl.DataFrame, model: str) -> pl.DataFrame:
 
 def _within(cells: pl.DataFrame, budgets: list[int]) -> pl.DataFrame:
     return cells.filter(pl.col("think_budget").is_in(budgets))
+
+
+def _gain(sides: Sequence[pl.DataFrame], budgets: list[int]) -> Estimate:
+    """The first minus the second, averaged over these thinking budgets."""
+    return paired_difference(*(_within(side, budgets) for side in sides))
 
 
 def _ladder(*cells: pl.DataFrame) -> list[int]:

@@ -1,9 +1,9 @@
-"""Cells side by side, for the terminal: models and strategies of one table, as a sweep prints when it is done, and two
-tables against each other, as `elastic compare` does."""
+"""Tables in a terminal: the cells of one table, as a sweep prints when it is done, and two tables paired, as
+`elastic compare` does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any
 
@@ -14,36 +14,41 @@ from rich.table import Table
 
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import mean_score, paired_differences, score_difference
-from elastic_core.statistics.curves import (
-    area,
-    area_differences,
-    log_law,
-    read_curve,
+from elastic_core.statistics.budgets import anytime_accuracy
+from elastic_core.statistics.curves import area_differences, log_law, read_curve
+from elastic_core.statistics.estimates import (
+    common_problems,
+    estimates_table,
+    length_error,
+    mean_tokens,
+    paired_ratio,
+    problem_table,
 )
-from elastic_core.statistics.estimates import common_problems, length_error, mean_tokens, paired_ratio, problem_table
 from elastic_core.trajectory import BUDGET, CELL
-from reports.claims import BASE, VANILLA
-from reports.summary import summarize
+from reports.content import HIGH, LOW, ReportTable
+from reports.summary import BASE, VANILLA, summarize
+from reports.tables import CI, DIFFERENCE, estimate
 from reports.verdict import readable, unreadable
-from reports.wording import ordered, plain, sampled, with_bounds
+from reports.wording import budget_text, ordered, plain
 
 ASKED_LENGTH = ("l1_exact", "l1_max")
 """Strategies whose prompt asks for a length of think_budget + solution_budget tokens."""
 
 LEGEND = """\
-Accuracy is avg@k in percent [95 % interval]. Differences are in percentage points, with * if the interval excludes 0
-and with the number of common problems in brackets. Tokens are those sampled per trajectory, ± half of the 95 %
-interval. n is problems × samples, or problems. Error is tokens sampled minus tokens asked for. Area is the mean
-accuracy over log2 tokens along a curve; its differences are over the tokens that both curves reach. Slope is the
-points gained per doubling of the thinking budget from 16 tokens up, and fit the p-value of these budgets lying on a
-line. Intervals: Clopper-Pearson's for accuracy; Student's t over problems for tokens, differences and slopes; a
-bootstrap over problems for areas."""
+Accuracy is avg@k. Differences are in percentage points, with * if the interval excludes 0 and with the number n of
+common problems. Tokens are those sampled per trajectory. Error is tokens sampled minus tokens asked for. Anytime is
+the mean accuracy over thinking budgets, uniform in log t, at the largest solution budget. "At equal tokens" is the
+difference of the mean accuracy over log2 tokens, in the range that both curves reach. Slope is the points gained per
+doubling of the thinking budget from 16 tokens up, and fit the p-value of these budgets lying on a line. 95 % intervals:
+Clopper-Pearson's for accuracy; Student's t over problems for tokens, differences and slopes; a bootstrap over problems
+at equal tokens."""
 PAIRS_LEGEND = """\
-Accuracy is avg@k in percent over the n problems that both have [95 % interval]. The difference is in percentage points,
-paired by problem, with * if its interval excludes 0. Intervals: Clopper-Pearson's for accuracy; Student's t over
-problems for tokens, for their ratio and for differences. Each interval is of its own cell: among many cells without a
-difference one in twenty excludes 0. Tokens are those sampled per trajectory; their ratio is paired by problem."""
+Accuracy is avg@k over the n problems that both have. The difference is in percentage points, paired by problem, with *
+if its interval excludes 0. Tokens are those sampled per trajectory; their ratio is paired by problem. 95 % intervals:
+Clopper-Pearson's for accuracy; Student's t over problems for tokens, for their ratio and for differences. Each is of
+its own cell: among many cells without a difference one in twenty excludes 0."""
 
+EQUAL = ", at equal tokens"
 _DIMENSIONS = (("model",), ("strategy",), BUDGET)
 _ENDS = ("", "_low", "_high")
 
@@ -51,34 +56,30 @@ _ENDS = ("", "_low", "_high")
 def render_comparison(rows: pl.DataFrame) -> str:
     """The comparison of a trajectory table as plain text, for a terminal of any width: lines are never folded.
 
-    For each benchmark:
-
-    - a table per strategy, a line per budget: avg@k and tokens of each model, and models against the first;
-    - a table per model, a line per budget: strategies against the first;
-    - a table of curves, a line per model and strategy: area, its paired differences, and the log-linear law.
-
-    The first model is `base`, and the first strategy `vanilla`, or where the table has none the first by name. What
-    makes a model's numbers say little follows at the end.
+    For each benchmark a line per cell, with its paired differences from the first model and from the first strategy at
+    equal budget; and a line per curve of a model and strategy: anytime accuracy, differences at equal tokens, and the
+    log-linear law. The first model is `base`, and the first strategy `vanilla`, or where the table has none the first
+    by name. What makes a model's numbers say little follows at the end.
 
     Raises:
         ValueError: as `reports.summary.summarize`.
     """
     summary = summarize(rows)
-    models, strategies = ordered(summary["model"], BASE), ordered(summary["strategy"], VANILLA)
-    by_model = paired_differences(rows, "model", models[0]).filter(first=models[0])
-    by_strategy = paired_differences(rows, "strategy", strategies[0]).filter(first=strategies[0])
-    tables: list[RenderableType] = []
+    model, strategy = ordered(summary["model"], BASE)[0], ordered(summary["strategy"], VANILLA)[0]
+    frames = {
+        "cells": _cells(rows, summary, model, strategy),
+        "accuracy over log2 tokens": _curves(rows, model, strategy),
+    }
+    signed = {"error", "slope", *(f"− {plain(first)}{at}" for at in ("", EQUAL) for first in (model, strategy))}
+    parts: list[RenderableType] = []
     for benchmark in summary["benchmark"].unique().sort():
-        part, cells = rows.filter(benchmark=benchmark), summary.filter(benchmark=benchmark)
-        for strategy in strategies:
-            at = {"benchmark": benchmark, "strategy": strategy}
-            tables += _accuracy(cells.filter(strategy=strategy), by_model.filter(**at), part, models, at)
-        for model in models:
-            at = {"benchmark": benchmark, "model": model}
-            tables += _strategies(by_strategy.filter(**at), at)
-        tables += _curves(part, models, strategies, benchmark)
-    remarks = [sentence for model in readable(rows) for sentence in unreadable(model)]
-    return render(*tables, LEGEND, *remarks)
+        for title, frame in frames.items():
+            shown = frame.filter(benchmark=benchmark).drop("benchmark")
+            shown = shown.select(column for column in shown if column.null_count() < shown.height)
+            if shown.height:
+                parts += [f"{benchmark}: {title}", terminal_table(shown, signed)]
+    remarks = [sentence for each in readable(rows) for sentence in unreadable(each)]
+    return render(*parts, LEGEND, *remarks)
 
 
 def render(*parts: RenderableType) -> str:
@@ -90,118 +91,77 @@ def render(*parts: RenderableType) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def _accuracy(
-    cells: pl.DataFrame, differences: pl.DataFrame, rows: pl.DataFrame, models: list[str], at: dict[str, str]
-) -> list[RenderableType]:
-    """Models across, budgets down, of one benchmark and strategy."""
-    if cells.is_empty():
-        return []
-    present = [model for model in models if model in cells["model"]]
-    seconds = [model for model in present if model in differences["second"]]
-    error = ["error"] if at["strategy"] in ASKED_LENGTH else []
-    columns = [column for model in present for column in (model, "tokens", *error)]
-    table = _table(["budget"], [*columns, *(f"{model} − {models[0]}" for model in seconds), "n"])
-    for budget, line in _by_budget(cells):
-        shown = []
-        for model in present:
-            cell = line.filter(model=model).to_dicts()
-            shown += _cell(cell[0]) if cell else ["", ""]
-            if error:
-                shown.append(_error(rows.filter(model=model, strategy=at["strategy"]), budget) if cell else "")
-        shown += [_found(differences, model, budget) for model in seconds]
-        n = sampled(line).replace(" problems", "").replace(" samples", "")
-        table.add_row(str(budget), *shown, n)
-    return [f"{at['benchmark']}, {plain(at['strategy'])}: accuracy and tokens", table]
+def terminal_table(frame: pl.DataFrame, signed: set[str]) -> Table:
+    """A frame as of `ReportTable`. Signed estimates have a * where their interval excludes 0."""
+    table = ReportTable("", "", "", frame, frozenset(signed))
+    shown = Table(box=box.SIMPLE_HEAD)
+    for name, numeric in zip(table.header, table.numeric, strict=True):
+        shown.add_column(name, justify="right" if numeric else "left")
+    for line, row in zip(table.lines, frame.iter_rows(named=True), strict=True):
+        marks = (_mark(row, name) if name in signed else "" for name in table.header)
+        shown.add_row(*(place.text + mark for place, mark in zip(line, marks, strict=True)))
+    return shown
 
 
-def _strategies(differences: pl.DataFrame, at: dict[str, str]) -> list[RenderableType]:
-    """Strategies across, budgets down, of one benchmark and model."""
-    if differences.is_empty():
-        return []
-    first, seconds = differences["first"][0], differences["second"].unique().sort().to_list()
-    table = _table(["budget"], [f"{plain(strategy)} − {plain(first)}" for strategy in seconds])
-    for budget, _ in _by_budget(differences):
-        table.add_row(str(budget), *(_found(differences, strategy, budget) for strategy in seconds))
-    return [f"{at['benchmark']}, {at['model']}: accuracy minus that of {plain(first)}", table]
-
-
-def _curves(rows: pl.DataFrame, models: list[str], strategies: list[str], benchmark: str) -> list[RenderableType]:
-    """Area and law of every curve of one benchmark that spans a range of tokens."""
-    parts = rows.partition_by("model", "strategy", as_dict=True)
-    curves = {key: curve for key, part in parts.items() if (curve := read_curve(part)).spans}
-    if not curves:
-        return []
-    by_strategy = area_differences(rows, "strategy", strategies[0])
-    by_model = area_differences(rows, "model", models[0])
-    versus = f"area − {plain(strategies[0])}", f"area − {models[0]}"
-    table = _table(["model", "strategy"], ["cells", "tokens", "area", *versus, "slope", "R²", "fit", "n"])
-    for model, strategy in sorted(curves, key=lambda key: (models.index(key[0]), strategies.index(key[1]))):
-        curve = curves[model, strategy]
-        law = log_law(parts[model, strategy])
-        tokens = 2**curve.log_tokens
-        table.add_row(
-            model,
-            plain(strategy),
-            str(curve.num_cells),
-            f"{tokens.min():.1f} to {tokens.max():.1f}",
-            with_bounds(*area(curve)[:3]),
-            _difference(by_strategy.filter(model=model, second=strategy)),
-            _difference(by_model.filter(strategy=strategy, second=model)),
-            _marked(*law.slope[:3]) if law else "",
-            f"{law.r2:.2f}" if law else "",
-            "" if law is None or law.lack_of_fit is None else f"{law.lack_of_fit:.2g}",
-            str(len(curve.problems)),
-        )
-    return [f"{benchmark}: accuracy over log2 tokens", table]
-
-
-def _difference(pairs: pl.DataFrame) -> str:
-    """The one pair of a table of differences, with its problems; nothing where there is none."""
-    found = pairs.select("difference", "low", "high", "num_problems").rows()
-    return f"{_marked(*found[0][:3])} ({found[0][3]})" if found else ""
-
-
-def _by_budget(cells: pl.DataFrame) -> Iterable[tuple[Budget, pl.DataFrame]]:
-    """The budgets of a table with their rows, from the smallest up, unlimited ones last."""
-    parts = cells.sort(*BUDGET, nulls_last=True).partition_by(*BUDGET, as_dict=True)
-    return [(Budget(*key), part) for key, part in parts.items()]
-
-
-def _at(rows: pl.DataFrame, budget: Budget) -> pl.DataFrame:
-    return rows.filter(
-        pl.col("think_budget").eq_missing(budget.think), pl.col("solution_budget").eq_missing(budget.solution)
-    )
-
-
-def _found(differences: pl.DataFrame, second: str, budget: Budget) -> str:
-    """The difference of `second` from the first at a budget; nothing where they have no problem in common there."""
-    return _difference(_at(differences.filter(second=second), budget))
-
-
-def _error(rows: pl.DataFrame, budget: Budget) -> str:
-    return "" if budget.total is None else with_bounds(*length_error(_at(rows, budget))[:3], "+.1f", scale=1)
-
-
-def _cell(cell: dict[str, Any]) -> list[str]:
-    high = cell["tokens_mean_high"]
-    half = "∞" if high is None else f"{high - cell['tokens_mean']:.1f}"
-    accuracy = with_bounds(cell["avg_at_k"], cell["ci_low"], cell["ci_high"])
-    return [accuracy, f"{cell['tokens_mean']:.1f} ± {half}"]
-
-
-def _marked(difference: float, low: float, high: float) -> str:
+def _mark(row: Mapping[str, Any], name: str) -> str:
     # The place of the mark is kept, so that figures stay below each other.
-    return with_bounds(difference, low, high, "+.1f") + ("*" if low > 0 or high < 0 else " ")
+    return "*" if row[name] is not None and (row[name + LOW] > 0 or row[name + HIGH] < 0) else " "
 
 
-def _table(names: Iterable[str], figures: Iterable[str]) -> Table:
-    # Its title is a line of its own: a table folds one that is wider than itself.
-    table = Table(box=box.SIMPLE_HEAD)
-    for column in names:
-        table.add_column(column)
-    for column in figures:
-        table.add_column(column, justify="right")
-    return table
+def _cells(rows: pl.DataFrame, summary: pl.DataFrame, model: str, strategy: str) -> pl.DataFrame:
+    """A line per cell; models of one strategy and budget stand below each other."""
+    asked = rows.filter(pl.col("strategy").is_in(ASKED_LENGTH), *(pl.col(limit).is_not_null() for limit in BUDGET))
+    errors = [(*key, *length_error(part).row) for key, part in asked.partition_by(CELL, as_dict=True).items()]
+    keys = {name: summary.schema[name] for name in CELL}
+    error = estimates_table(errors, keys, ["error", "error_low", "error_high"])
+    frame = summary.select(
+        *CELL,
+        budget=budget_text(),
+        **estimate("accuracy (%)", "avg_at_k", CI),
+        **estimate("tokens", "tokens_mean", scale=1),
+        **{"problems × samples": pl.format("{} × {}", "num_problems", "num_samples")},
+    ).join(error.select(*CELL, **estimate("error", "error", scale=1)), on=CELL, how="left", nulls_equal=True)
+    by_model = paired_differences(rows, "model", model).filter(first=model)
+    by_strategy = paired_differences(rows, "strategy", strategy).filter(first=strategy)
+    frame = _beside(frame, by_model, "model", f"− {model}", CELL)
+    frame = _beside(frame, by_strategy, "strategy", f"− {plain(strategy)}", CELL)
+    first = pl.col("strategy") != strategy, "strategy", *BUDGET, pl.col("model") != model, "model"
+    return _ordered(frame.sort(first, nulls_last=True).drop(BUDGET), "strategy", "budget", "model")
+
+
+def _curves(rows: pl.DataFrame, model: str, strategy: str) -> pl.DataFrame:
+    """A line per curve that spans a range of tokens."""
+    place, lines = ["benchmark", "model", "strategy"], []
+    for key, part in rows.partition_by(place, as_dict=True).items():
+        if (curve := read_curve(part)).spans:
+            law, tokens = log_law(part), 2**curve.log_tokens
+            fit = None if law is None or law.lack_of_fit is None else f"{law.lack_of_fit:.2g}"
+            counts = curve.num_cells, float(tokens.min()), float(tokens.max()), len(curve.problems)
+            lines.append((*key, *counts, *(law.slope[:3] if law else (None,) * 3), law and f"{law.r2:.2f}", fit))
+    sizes = {"cells": pl.Int64, "tokens from": pl.Float64, "tokens to": pl.Float64, "problems": pl.Int64}
+    slope: dict[str, Any] = {f"slope{end}": pl.Float64 for end in _ENDS} | {"R²": pl.String, "fit": pl.String}
+    curves = pl.DataFrame(lines, {**dict.fromkeys(place, pl.String), **sizes, **slope}, orient="row")
+    anytime = anytime_accuracy(problem_table(rows, ["score"], CELL)).sort("solution_budget", nulls_last=True)
+    anytime = anytime.group_by(place).last().select(*place, **estimate("anytime (%)", "anytime"))
+    frame = curves.select(*place, *sizes, **estimate("slope", "slope")).with_columns(curves["R²"], curves["fit"])
+    frame = frame.join(anytime, on=place, how="left")
+    frame = _beside(frame, area_differences(rows, "model", model), "model", f"− {model}{EQUAL}", place)
+    frame = _beside(
+        frame, area_differences(rows, "strategy", strategy), "strategy", f"− {plain(strategy)}{EQUAL}", place
+    )
+    first = pl.col("model") != model, "model", pl.col("strategy") != strategy, "strategy"
+    return _ordered(frame.sort(first), "model", "strategy")
+
+
+def _beside(frame: pl.DataFrame, pairs: pl.DataFrame, between: str, name: str, place: Sequence[str]) -> pl.DataFrame:
+    """The differences of each line from the baseline, and the problems in common."""
+    columns = {**estimate(name, "difference", DIFFERENCE), f"{name}, n": pl.col("num_problems")}
+    found = pairs.rename({"second": between}).select(*place, **columns)
+    return frame.join(found, on=place, how="left", nulls_equal=True)
+
+
+def _ordered(frame: pl.DataFrame, *first: str) -> pl.DataFrame:
+    return frame.select(*first, pl.exclude(first)).with_columns(pl.col("strategy").str.replace_all("_", " "))
 
 
 def paired_cells(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
@@ -270,26 +230,14 @@ def _both(a: str, b: str) -> str:
 def render_pairs(table: pl.DataFrame, first: str, second: str) -> str:
     """The table of `paired_cells` as plain text, for a terminal of any width; `first` and `second` say what A and B
     are."""
-    names = ("benchmark", "model", "strategy", "budget")
-    shown = _table(names, ["A", "B", "B − A", "tokens A", "tokens B", "B / A", "n"])
-    for row in table.iter_rows(named=True):
-        shown.add_row(
-            *(row[name] for name in names),
-            *(_bounded(row, name) for name in ("accuracy_a", "accuracy_b")),
-            _marked(*(row[f"difference{end}"] for end in _ENDS)),
-            *(_bounded(row, name, scale=1) for name in ("tokens_a", "tokens_b")),
-            _bounded(row, "token_ratio", ".2f", scale=1),
-            str(row["num_problems"]),
-        )
-    return render(f"A is {first}", f"B is {second}", shown, PAIRS_LEGEND)
-
-
-def _bounded(row: Mapping[str, Any], name: str, form: str = ".1f", scale: float = 100) -> str:
-    mean, low, high = (row[f"{name}{end}"] for end in _ENDS)
-    return "" if mean is None else with_bounds(mean, low, high, form, scale)
-
-
-def metric_name(quantity: str, row: Mapping[str, Any]) -> str:
-    """One metric per curve, whatever characters its names have."""
-    words = "/".join([quantity, *(row[name] for name in ("benchmark", "model", "strategy"))])
-    return words.replace(" → ", "-to-").replace(">", "-then-").replace("@", "-seed-")
+    shown = table.select(
+        *("benchmark", "model", "strategy", "budget"),
+        **estimate("A (%)", "accuracy_a"),
+        **estimate("B (%)", "accuracy_b"),
+        **estimate("B − A", "difference"),
+        **estimate("tokens A", "tokens_a", scale=1),
+        **estimate("tokens B", "tokens_b", scale=1),
+        **estimate("B / A (%)", "token_ratio"),
+        n="num_problems",
+    )
+    return render(f"A is {first}", f"B is {second}", terminal_table(shown, {"B − A"}), PAIRS_LEGEND)

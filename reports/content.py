@@ -1,4 +1,5 @@
-"""What a report is made of, and what it shows: built once by `reports.build`, rendered as Markdown and as a page."""
+"""What a report is made of and told, and what it shows: built once by `reports.build`, rendered as Markdown and as a
+page."""
 
 from __future__ import annotations
 
@@ -11,16 +12,77 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.data.problems import Problem
+from elastic_core.statistics.at_k import Parallel
+from elastic_core.statistics.budgets import Distribution
 from elastic_core.statistics.cost import CostModel
+from elastic_core.statistics.which_budget import MARGIN
 from elastic_core.sweep.grid import Cell, Samples
-from reports.codeforces import RATINGS
-from reports.parameters import ReportParameters
+from elastic_core.trajectory import CELL, SCHEMA
+
+RATINGS = pl.Schema(
+    {
+        **{name: SCHEMA[name] for name in CELL},
+        **{name + end: pl.Float64() for name in ("rating", "percentile") for end in ("", "_low", "_high")},
+        "num_contests": pl.Int64(),
+    }
+)
+"""A row per cell that has a rating: with its percentile among users (0 to 100), both with their 95 % intervals, and the
+number of contests that it is the mean of. The section "ratings" of `summary.json`."""
 
 LOW, HIGH = " low", " high"
 """Suffixes of the columns that hold the 95 % interval of the column before them."""
+
+
+class Expectations(BaseModel):
+    """By default the least that was published of models trained under 1024+1024, on AIME 2024, less about a point
+    (Elastic Reasoning, Tables 1 and 2, in `reports/published/results.csv`); the published tables meet them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    gain: float = Field(7, ge=0, le=100)
+    """Points of accuracy that training gains under separate budgeting, on average over the tight and middle thinking
+    budgets; published are 8.4 and 12.1 (1.5B, Tables 1 and 2) and 17.8 (7B)."""
+    free_loss: float = Field(7, ge=0, le=100)
+    """Most points of accuracy that it costs without a budget; published are 6.0 for 1.5B (from 41.0 to 35.0)
+    and a gain of 1.3 for 7B."""
+    tokens_saved: float = Field(14, ge=0, le=100)
+    """Percent of the tokens that it saves without a budget; published are 32.1 for 1.5B and 14.7 for 7B."""
+
+
+class ReportParameters(BaseModel):
+    """The section `report` of the settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    pairs: list[tuple[str, str]] = []
+    """Models to hold against each other, as [REFERENCE, MODEL]; none is every model against "base"."""
+    expectations: Expectations = Expectations()
+    """How large effects should be; the paper's by default."""
+    margin: float = Field(100 * MARGIN, gt=0, le=100)
+    """Points of accuracy that the budget to set may be below unconstrained. The fewer, the more problems it takes to
+    tell: 100 problems without a difference tell 3 points, and about 160 tell 2."""
+    prices: CostModel | None = None
+    """Of a million input, cached input and output tokens, and of a million turns, in any currency; without them budgets
+    are compared by the tokens that they take."""
+    latency: CostModel | None = None
+    """Seconds of an input, a cached input and an output token, and of a turn; without them those that the sweep
+    measured of each model's engine, one request at a time."""
+    parallel: list[str] = []
+    """Thinking in parallel to show beside separate budgeting at equal tokens: majority_N, and short_M_at_N, where the M
+    shortest of N thoughts vote. Nothing is drawn for it; the sweep needs N samples."""
+    distribution: Distribution = "log-uniform"
+    """Of the thinking budgets that anytime accuracy stands for: "log-uniform" or "uniform"."""
+
+    @field_validator("parallel")
+    @classmethod
+    def _known(cls, names: list[str]) -> list[str]:
+        for name in names:
+            Parallel.parse(name)
+        return names
 
 
 @dataclass(frozen=True)
@@ -59,12 +121,8 @@ class Training:
             for each in ("groups", "groups_without_variance")
         )
         idle = sum(equal.get(step) == count for step, count in groups.items())
-        if 2 * idle <= len(groups):
-            return ""
-        return (
-            f"In {idle} of {len(groups)} training steps of {name} nothing could be learned: all rollouts of every "
-            "problem had the same reward."
-        )
+        found = f"In {idle} of {len(groups)} training steps of {name} nothing could be learned: all rollouts of every "
+        return found + "problem had the same reward." if 2 * idle > len(groups) else ""
 
     @property
     def shown(self) -> str:
@@ -74,13 +132,8 @@ class Training:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a sweep was asked for.
-
-    Attributes:
-        num_problems: of each benchmark.
-        num_samples: per problem and cell, by benchmark where they differ.
-        chosen: whether these are not all problems of the benchmarks.
-    """
+    """What a sweep was asked for: so many problems of each benchmark, and samples per problem and cell, by benchmark
+    where they differ. `chosen` tells that these are not all problems of the benchmarks."""
 
     cells: list[Cell]
     num_problems: Mapping[str, int]
@@ -93,18 +146,17 @@ class ReportSources:
     """What a report is made of.
 
     Attributes:
-        rows: the trajectory table (elastic_core.trajectory.SCHEMA) without problems that were not asked for; its models
-            are named "base" and "trained" where the two are to be compared. It may be half done.
+        rows: the trajectory table (elastic_core.trajectory.SCHEMA), maybe half done, without problems that were not
+            asked for; its models are named "base" and "trained" where the two are to be compared.
         trainings: of models of the table, by name.
         asked: the whole sweep; None where it is not known.
         problems: by benchmark and id, as far as they are known.
         latency: seconds of the work of a response, by model, as its engine was measured.
         provenance: what the numbers come from, name → value.
-        documents: longer documents, name → anything that JSON can say: the configuration, the manifests of table and
-            data.
+        documents: longer ones, name → anything that JSON can say: configuration, manifests of table and data.
         remarks: Markdown for the part of a benchmark, by its name.
-        ratings: of the Codeforces cells, in schema `reports.codeforces.RATINGS`.
-        preset: the preset that the table belongs to, by which published numbers are found; "" where it is not known.
+        ratings: of the Codeforces cells, in schema `RATINGS`.
+        preset: that the table belongs to, by which published numbers are found; "" where it is not known.
         places: of models that the preset does not make, by name: a directory, OWNER/NAME on the hub, or servers.
     """
 
@@ -153,8 +205,7 @@ class ReportTable:
 
     Attributes:
         name: stem of its CSV file.
-        title: plain text.
-        caption: what the numbers are and how many they rest on; plain text.
+        title, caption: plain text; the caption says what the numbers are and how many they rest on.
         frame: one row per line, in display units. A column "x" with "x low" and "x high" is an estimate, shown as one
             place "x [low, high]"; bounds may be infinite, and are null for a number that came without. Texts may be
             written by anyone and are escaped by the renderer.
@@ -187,20 +238,14 @@ class ReportTable:
         value, low, high = row[name], row.get(name + LOW), row.get(name + HIGH)
         if value is None:
             return Shown("", None)
-        sign = name in self.signed
-        if low is None or high is None:
-            return Shown(_number(value, sign), value)
-        return Shown(f"{_number(value, sign)} [{_number(low, sign)}, {_number(high, sign)}]", value)
+        text, *bounds = (_number(each, name in self.signed) for each in (value, low, high) if each is not None)
+        return Shown(f"{text} [{', '.join(bounds)}]" if len(bounds) == 2 else text, value)
 
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """A figure, as PNG and SVG, and the numbers in it as CSV.
-
-    Attributes:
-        name: stem of its files.
-        caption: what its marks mean and how many they rest on; plain text.
-    """
+    """A figure as PNG and SVG, `name` being the stem of its files, and the numbers in it as CSV. The caption is plain
+    text: what its marks mean and how many they rest on."""
 
     name: str
     title: str
@@ -216,16 +261,16 @@ class Setting:
 
     Attributes:
         margin: how far below unconstrained accuracy it may be, in words.
+        told: the numbers behind it, or why there is nothing to set.
         budget: for `elastic serve --budget`; None where none is advised.
         reason: why none is; "" where one is.
-        cell: of that budget, its numbers: those of `reports.summary` and of `budget_advice`.
     """
 
     benchmark: str
     model: str
     margin: str
+    told: str = ""
     budget: Budget | None = None
-    cell: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
 
 
@@ -239,17 +284,14 @@ class ReportContent:
         settings: what to set, by benchmark.
         unit: of costs, by which budgets are compared.
         choices: by benchmark what to run under a limit of cost, and within so many points, of the main model.
-        verdict: where more tokens hurt; what the table says about the trained model, or else about the strategies.
-        advice: what to run in production, at what cost, how sure that is, and what the table cannot tell.
-        coverage: how much of the sweep is there, as far as it is known how much was asked for, and what of it is not
-            counted yet.
+        verdict: the numbers of the first sentence, and what limits them.
+        advice: what the advice does not cover.
+        coverage: how much of the sweep is there, as far as that is known, and what is not counted yet.
         summary: a row per cell, in schema `reports.summary.SUMMARY`.
         priced: these with their cost in `unit`, and whether they are on the frontier.
         anytime: a row per ladder of thinking budgets, of `anytime_accuracy`.
-        headline: the metrics of `reports.headline`.
-        claims: what the paper leads us to expect, and whether it holds.
-        tables: in the order of the report; each lies in `tables/` as CSV.
-        figures: in the order of the report.
+        headline: the metrics of `reports.summary.headline`.
+        tables, figures: in the order of the report.
     """
 
     sources: ReportSources

@@ -17,11 +17,15 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.system.files import write_text
+from elastic_core.trajectory import BUDGET
 from reports.content import ReportSources
 from reports.wording import one_line
 
 _LIBRARY, _HUB = "elastic-reasoning", "huggingface.co/datasets/"
-_DEPLOYMENT = {"deployment_type": "self_deployed", "model_availability": "unknown"}
+_SOURCE = {
+    "source_name": _LIBRARY, "source_type": "evaluation_run", "source_organization_name": "unknown",
+    "evaluator_relationship": "other",
+}  # fmt: skip
 _METRIC = {
     "metric_id": "accuracy", "metric_kind": "accuracy", "metric_unit": "proportion",
     "lower_is_better": False, "score_type": "continuous", "min_score": 0.0, "max_score": 1.0,
@@ -35,41 +39,23 @@ def file_name(name: str) -> str:
 
 
 def write_records(summary: pl.DataFrame, sources: ReportSources, when: datetime, directory: Path) -> list[Path]:
-    """Write a record for each model, at the path that the datastore wants below `directory`.
-
-    Args:
-        summary: the cells.
-        when: the records are made.
-    """
-    files = []
-    seconds, sampling = str(int(when.timestamp())), sources.provenance.get("sampling", {})
+    """Write a record of the cells of each model, at the path that the datastore wants below `directory`."""
+    files, seconds, sampling = [], str(int(when.timestamp())), sources.provenance.get("sampling", {})
     name, _, number = str(sampling.get("vllm", "")).partition(" ")
-    datasets = {
-        benchmark: _data(benchmark, about)
-        for document, content in sources.documents.items()
-        if document.startswith("data of ") and isinstance(content, Mapping)
-        for benchmark, about in content.get("datasets", {}).items()
-    }
+    engine = {"name": name or "unknown", "version": number or "unknown"}
+    manifests = [document for name, document in sources.documents.items() if name.startswith("data of ")]
+    data = {name: about for each in manifests for name, about in (each or {}).get("datasets", {}).items()}
     for (model,), cells in summary.partition_by("model", as_dict=True, maintain_order=True).items():
         weights = str(sources.provenance.get("models", {}).get(model, "unknown"))
+        details = {"deployment_type": "self_deployed", "model_availability": "unknown", "weights_fingerprint": weights}
         record = {
             "schema_version": "0.3.0",
             "evaluation_id": f"{sources.preset or _LIBRARY}/{model}/{weights}/{seconds}",
             "retrieved_timestamp": seconds,
-            "source_metadata": {
-                "source_name": _LIBRARY,
-                "source_type": "evaluation_run",
-                "source_organization_name": "unknown",
-                "evaluator_relationship": "other",
-            },
+            "source_metadata": _SOURCE,
             "eval_library": {"name": _LIBRARY, "version": version(_LIBRARY)},
-            "model_info": {
-                "name": model,
-                "id": model,
-                "inference_engine": {"name": name or "unknown", "version": number or "unknown"},
-                "additional_details": _DEPLOYMENT | {"weights_fingerprint": weights},
-            },
-            "evaluation_results": [_result(cell, sampling, datasets) for cell in cells.iter_rows(named=True)],
+            "model_info": {"name": model, "id": model, "inference_engine": engine, "additional_details": details},
+            "evaluation_results": [_result(cell, sampling, data) for cell in cells.iter_rows(named=True)],
         }
         place = directory / "data" / _LIBRARY / "unknown" / file_name(str(model))
         files.append(place / f"{uuid5(NAMESPACE_URL, str(record['evaluation_id']))}.json")
@@ -77,19 +63,17 @@ def write_records(summary: pl.DataFrame, sources: ReportSources, when: datetime,
     return files
 
 
-def _result(cell: Mapping[str, Any], sampling: Mapping[str, Any], datasets: Mapping[str, dict[str, Any]]) -> Any:
-    benchmark, budget = cell["benchmark"], Budget(cell["think_budget"], cell["solution_budget"])
-    limits = {
-        name: "unlimited" if tokens is None else str(tokens)
-        for name, tokens in (("think_budget", budget.think), ("solution_budget", budget.solution))
-    }
-    counts = ("num_problems", "num_samples", "num_seeds", "num_trajectories", "tokens_mean")
-    interval = {"lower": cell["ci_low"], "upper": cell["ci_high"], "confidence_level": 0.95}
+def _result(cell: Mapping[str, Any], sampling: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    budget = Budget(cell["think_budget"], cell["solution_budget"])
+    limits = {name: "unlimited" if cell[name] is None else str(cell[name]) for name in BUDGET}
     method = "Clopper-Pearson, at the effective sample size of samples clustered by problem"
+    interval = {"lower": cell["ci_low"], "upper": cell["ci_high"], "confidence_level": 0.95, "method": method}
+    counts = ("num_problems", "num_samples", "num_seeds", "num_trajectories", "tokens_mean")
+    arguments = {name: sampling.get(name) for name in ("temperature", "top_p")} | {"reasoning": True}
     return {
-        "evaluation_result_id": "/".join([benchmark, cell["strategy"], str(budget)]),
-        "evaluation_name": benchmark,
-        "source_data": datasets.get(benchmark) or _data(benchmark, {}),
+        "evaluation_result_id": "/".join([cell["benchmark"], cell["strategy"], str(budget)]),
+        "evaluation_name": cell["benchmark"],
+        "source_data": _data(cell["benchmark"], data.get(cell["benchmark"], {})),
         "metric_config": {
             "evaluation_description": f"{cell['strategy']} at {budget}, tokens of thinking + solution",
             "metric_name": f"avg@{cell['num_samples']}",
@@ -99,18 +83,10 @@ def _result(cell: Mapping[str, Any], sampling: Mapping[str, Any], datasets: Mapp
         "score_details": {
             "score": cell["avg_at_k"],
             "details": {name: str(cell[name]) for name in counts},
-            "uncertainty": {
-                "confidence_interval": interval | {"method": method},
-                "num_samples": cell["num_trajectories"],
-            },
+            "uncertainty": {"confidence_interval": interval, "num_samples": cell["num_trajectories"]},
         },
         "generation_config": {
-            "generation_args": {
-                "temperature": sampling.get("temperature"),
-                "top_p": sampling.get("top_p"),
-                "reasoning": True,
-                **({} if budget.total is None else {"max_tokens": budget.total}),
-            },
+            "generation_args": arguments | ({} if budget.total is None else {"max_tokens": budget.total}),
             "additional_details": {"strategy": cell["strategy"], **limits, "sampling": one_line(sampling)},
         },
     }
@@ -121,9 +97,4 @@ def _data(benchmark: str, about: Mapping[str, Any]) -> dict[str, Any]:
     if not (source := str(about.get("source", ""))).startswith(_HUB):
         return {"dataset_name": benchmark, "source_type": "other"}
     details = {"additional_details": {"revision": about["revision"]}} if about.get("revision") else {}
-    return {
-        "dataset_name": benchmark,
-        "source_type": "hf_dataset",
-        "hf_repo": source.removeprefix(_HUB),
-        **details,
-    }
+    return {"dataset_name": benchmark, "source_type": "hf_dataset", "hf_repo": source.removeprefix(_HUB), **details}

@@ -27,27 +27,44 @@ pass@k and maj@k are those of one training's samples. `elastic_core.statistics` 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 import polars.selectors as cs
 
-from elastic_core.statistics.accuracy import maj_at_k_values, mean_rate, mean_score, pass_at_k_values
+from elastic_core.budget import Budget
+from elastic_core.statistics.accuracy import (
+    mean_score,
+    score_differences,
+)
+from elastic_core.statistics.at_k import maj_at_k_values, mean_rate, pass_at_k_values
 from elastic_core.statistics.cost import WORK, with_work
 from elastic_core.statistics.estimates import (
+    FREE,
     Estimate,
     forced_close,
     mean_tokens,
     over_seeds,
+    pooled,
     problem_table,
     sampled_tokens,
     seed_columns,
 )
 from elastic_core.statistics.seeds import by_seed, seed_keys
 from elastic_core.system.files import write_text
-from elastic_core.trajectory import CELL, KEY, SCHEMA
+from elastic_core.trajectory import BUDGET, CELL, KEY, SCHEMA
+from reports.content import Training
+from reports.wording import ordered
+
+BASE, TRAINED = "base", "trained"
+"""The two models that a pipeline measures."""
+SEPARATE, VANILLA = "separate", "vanilla"
+"""Separate budgeting, and the strategy that others are held against."""
+SWAP = ">"
+"""Between the thinker and the solver of a pair of models that answer together."""
 
 _READ = (
     *KEY, "think_tokens", "forced_tokens", "solution_tokens", "navigator_tokens", "think_finish", "answer", "score",
@@ -115,7 +132,7 @@ def is_partial(summary: pl.DataFrame) -> bool:
 def write_summary_json(summary: pl.DataFrame, anytime: pl.DataFrame, ratings: pl.DataFrame, path: Path) -> None:
     """A JSON object: "cells", a list with one object per cell, keys as in SUMMARY; "anytime", one with an object per
     ladder of thinking budgets (`anytime_accuracy`); and "ratings", one with an object per Codeforces cell, keys as in
-    `reports.codeforces.RATINGS`. Floats to six decimals. Atomic."""
+    `reports.content.RATINGS`. Floats to six decimals. Atomic."""
     lists = {"cells": summary, "anytime": anytime, "ratings": ratings}
     rounded = (cs.float().round(6), cs.list().list.eval(pl.element().round(6)))
     text = json.dumps({name: table.with_columns(rounded).to_dicts() for name, table in lists.items()}, indent=1)
@@ -181,3 +198,91 @@ def _cell(problems: pl.DataFrame) -> dict[str, Any]:
     if len(scores) > 1:
         cell |= {by_seed("avg_at_k"): scores, by_seed("tokens_mean"): tokens}
     return cell
+
+
+class Averaged(NamedTuple):
+    """A paired difference of accuracy, averaged over so many budgets."""
+
+    difference: Estimate
+    num_budgets: int
+
+
+def over_budgets(pairs: Mapping[str, tuple[pl.DataFrame, pl.DataFrame]]) -> dict[str, dict[str, Averaged]]:
+    """The first minus the second of each pair, over the problems and budgets that both have, by name of the pair and by
+    benchmark; left out where there are none. All intervals hold together, because a reader picks from them.
+
+    Args:
+        pairs: rows of `cell_problems` of one model and strategy on each side.
+    """
+    place = ["benchmark", "problem", *BUDGET]
+    names, sides = [], []
+    for name, (ours, theirs) in pairs.items():
+        shared = ours.select(place).join(theirs.select(place), on=place, nulls_equal=True)
+        for (benchmark,), places in shared.sort("benchmark").partition_by("benchmark", as_dict=True).items():
+            joined = (side.join(places, on=place, how="semi", nulls_equal=True) for side in (ours, theirs))
+            first, second = map(pooled, joined)
+            sides.append((first, second))
+            names.append((name, str(benchmark), places.n_unique(BUDGET)))
+    found: dict[str, dict[str, Averaged]] = {}
+    for (name, benchmark, budgets), estimate in zip(names, score_differences(sides), strict=True):
+        found.setdefault(name, {})[benchmark] = Averaged(estimate, budgets)
+    return found
+
+
+_ENDS = ("", "_low", "_high")
+
+
+def headline(
+    problems: pl.DataFrame, summary: pl.DataFrame, anytime: pl.DataFrame, trainings: Mapping[str, Training]
+) -> dict[str, float]:
+    """Numbers by the name of their metric, each with NAME_low and NAME_high, its 95 % interval without bounds that are
+    infinite:
+
+    - anytime/BENCHMARK/MODEL/STRATEGY, in [0, 1]: as of `anytime_metrics`;
+    - star/BENCHMARK/MODEL/separate, in [0, 1]: accuracy under the budget t* + s* that the model was trained under; of
+      one that was not trained, under that of the trainings, where they have one in common;
+    - free_tokens/BENCHMARK/MODEL/unconstrained: mean of sampled tokens without a budget;
+    - gain/BENCHMARK/MODEL/separate, in [-1, 1]: paired difference from `base`, averaged over all budgets that both
+      have; simultaneous over all models and benchmarks.
+
+    Args:
+        problems: of `cell_problems`; `summary` and `anytime` are of these.
+        trainings: of models of the table, by name.
+    """
+    numbers = anytime_metrics(anytime)
+    own = {model: training.fixed_budget for model, training in trainings.items()}
+    common = next(iter(own.values())) if len(set(own.values())) == 1 else None
+    for cell in summary.iter_rows(named=True):
+        if cell["strategy"] == FREE:
+            numbers |= _bounded(metric_name("free_tokens", cell), [cell[f"tokens_mean{end}"] for end in _ENDS])
+            continue
+        budget = Budget(cell["think_budget"], cell["solution_budget"])
+        if cell["strategy"] == SEPARATE and budget == own.get(cell["model"], common):
+            numbers |= _bounded(metric_name("star", cell), [cell[name] for name in ("avg_at_k", "ci_low", "ci_high")])
+    separate = problems.filter(pl.col("think_budget").is_not_null(), strategy=SEPARATE)
+    base = separate.filter(model=BASE)
+    others = [model for model in ordered(separate["model"], BASE) if model != BASE]
+    for model, found in over_budgets({model: (separate.filter(model=model), base) for model in others}).items():
+        for benchmark, (gain, _) in found.items():
+            place = {"benchmark": benchmark, "model": model, "strategy": SEPARATE}
+            numbers |= _bounded(metric_name("gain", place), gain[:3])
+    return numbers
+
+
+def anytime_metrics(anytime: pl.DataFrame) -> dict[str, float]:
+    """Of the table of `anytime_accuracy`; with several solution budgets, the largest is a model's metric."""
+    numbers: dict[str, float] = {}
+    for row in anytime.sort("solution_budget", nulls_last=True).iter_rows(named=True):
+        numbers |= _bounded(metric_name("anytime", row), [row[f"anytime{end}"] for end in _ENDS])
+    return numbers
+
+
+def _bounded(name: str, values: Sequence[float | None]) -> dict[str, float]:
+    ends = zip(_ENDS, values, strict=True)
+    return {name + end: value for end, value in ends if value is not None and isfinite(value)}
+
+
+def metric_name(quantity: str, row: Mapping[str, Any]) -> str:
+    """One metric per curve, whatever characters its names have."""
+    words = "/".join([quantity, *(row[name] for name in ("benchmark", "model", "strategy"))])
+    return words.replace(" → ", "-to-").replace(">", "-then-").replace("@", "-seed-")

@@ -1,23 +1,23 @@
-"""The sentences on top of a report: what its table says, from paired differences and claims, whether there are answers
-to say it of, and how much of the sweep is there. They say no more than the numbers."""
+"""The sentences on top of a report: what its table shows, first in words, then with every interval and count; whether
+there are answers to say it of; how much of the sweep is there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
 
 from elastic_core.rewards.grade import UNANSWERED
-from elastic_core.statistics.accuracy import score_differences
-from elastic_core.statistics.estimates import Estimate, pooled, seed_columns
+from elastic_core.statistics.estimates import Estimate, seed_columns
 from elastic_core.statistics.responses import ResponseKind
 from elastic_core.sweep.grid import samples_of, within
 from elastic_core.sweep.sound import Whole
-from elastic_core.trajectory import BUDGET, CELL, ThinkFinish
-from reports.claims import BASE, TRAINED, VANILLA
-from reports.content import Asked, Claim, Verdict
-from reports.wording import ordered, signed
+from elastic_core.trajectory import CELL, ThinkFinish
+from reports.advice import to_set
+from reports.content import Asked, Claim, Setting, Verdict
+from reports.summary import BASE, SEPARATE, TRAINED, VANILLA, Averaged, over_budgets
+from reports.wording import MAX_NAMED, listed, ordered, signed
 
 
 class Readable(NamedTuple):
@@ -37,44 +37,29 @@ class Readable(NamedTuple):
     num_closed: int
 
 
-Found = dict[str, tuple[Estimate, int]]
-"""By benchmark: a paired difference of accuracy, averaged over budgets, and how many budgets."""
-
-
 class Pair(NamedTuple):
-    """What the verdict is about.
+    """Two things that the table compares under separate budgeting.
 
     Attributes:
-        subject: "Training", "Separate budgeting", or a model's name.
-        pair: what is held against what.
+        name: what is held against what.
+        makes: the beginning of "... more accurate".
+        found: by benchmark the difference, averaged over budgets.
     """
 
-    subject: str
-    pair: str
-    found: Found
-
-
-def verdict(problems: pl.DataFrame, claims: list[Claim], responses: Sequence[Readable] = ()) -> str:
-    """What training changed under separate budgeting; without a trained model, how far other models are from base;
-    without these, what separate budgeting changes over vanilla truncation; without any, what was measured. Where there
-    is nothing to read it says that instead.
-
-    Args:
-        problems: of `reports.summary.cell_problems`.
-        responses: how many of each model's can be read.
-    """
-    remarks = [sentence for each in responses for sentence in unreadable(each)]
-    if responses and all(each.num_answered == 0 for each in responses):
-        return " ".join(["Nothing can be read from this comparison.", *remarks])
-    closed = not responses or any(each.num_closed for each in responses)
-    return " ".join([_compared(problems, closed) + _held(claims), *remarks])
+    name: str
+    makes: str
+    found: Mapping[str, Averaged]
 
 
 def pairs_of(problems: pl.DataFrame) -> list[Pair]:
     """The trained model over base; without one every other model over base; without these separate budgeting over
-    vanilla truncation, of the first model that has both. Empty where nothing can be compared."""
+    vanilla truncation, of the first model that has both. Empty where nothing can be compared.
+
+    Args:
+        problems: of `reports.summary.cell_problems`.
+    """
     limited = problems.filter(pl.col("think_budget").is_not_null())
-    separate, vanilla = limited.filter(strategy="separate"), limited.filter(strategy=VANILLA)
+    separate, vanilla = limited.filter(strategy=SEPARATE), limited.filter(strategy=VANILLA)
     models = ordered(problems["model"], BASE)
     names = [TRAINED] if separate.filter(model=TRAINED).height else [name for name in models if name != BASE]
     base = separate.filter(model=BASE)
@@ -82,93 +67,121 @@ def pairs_of(problems: pl.DataFrame) -> list[Pair]:
     if TRAINED in others:
         seeds = len(seed_columns(separate.filter(model=TRAINED), "score"))
         again = f"{seeds} seeds of training" if seeds > 1 else "one seed of training"
-        return [Pair("Training", f"trained over base, {again}, separate budgeting", others[TRAINED])]
+        return [Pair(f"trained over base, {again}", "training makes the model", others[TRAINED])]
     if others:
-        return [Pair(name, f"{name} over base, separate budgeting", found) for name, found in others.items()]
+        return [Pair(f"{name} over base", f"{name} is, compared with {BASE},", found) for name, found in others.items()]
+    makes = "limiting thought and answer apart, instead of cutting the response off, makes the model"
     for name in models:
         sides = separate.filter(model=name), vanilla.filter(model=name)
         if found := over_budgets({name: sides}):
-            return [Pair("Separate budgeting", f"over vanilla truncation of {name}", found[name])]
+            return [Pair(f"over vanilla truncation of {name}", makes, found[name])]
     return []
 
 
-def _compared(problems: pl.DataFrame, closed: bool) -> str:
+def brief(problems: pl.DataFrame, settings: Sequence[Setting], responses: Sequence[Readable] = ()) -> list[str]:
+    """The first screen: what was found and what to set, in two sentences without an interval."""
+    if _unanswered(responses):
+        return [
+            "Nothing can be read from this comparison: no response holds an answer that the grader can read.",
+            "Read some of the responses below before anything else.",
+        ]
+    return [_in_words(problems, responses), to_set(settings)]
+
+
+def _in_words(problems: pl.DataFrame, responses: Sequence[Readable]) -> str:
+    pairs = pairs_of(problems)
+    if not pairs:
+        models = problems["model"].unique().sort()
+        if len(models) == 1:
+            return f"Only {models[0]} was measured, so there is nothing to compare it with."
+        return f"{', '.join(models)} were measured, and no two of them under the same budgets on the same problems."
+    if responses and not any(each.num_closed for each in responses):
+        return "No difference can be read, because no model closed a thought."
+    return _one(pairs[0]) if len(pairs) == 1 else _many(pairs)
+
+
+def _one(pair: Pair) -> str:
+    differences = {name: each.difference for name, each in pair.found.items()}
+    more = {name: each for name, each in differences.items() if each.low > 0}
+    less = {name: each for name, each in differences.items() if each.high < 0}
+    if not more and not less:
+        return f"Under a token budget {pair.makes} neither more nor less accurate, as far as these problems show."
+    sides = (("more", more), ("less", less))
+    parts = [f"{word} accurate {_where(found, len(differences))}" for word, found in sides if found]
+    same = [name for name in differences if name not in more and name not in less]
+    if same:
+        parts.append(f"neither on {listed(same)}, as far as these problems show")
+    return f"Under a token budget {pair.makes} {', '.join(parts)}."
+
+
+def _where(found: Mapping[str, Estimate], num_benchmarks: int) -> str:
+    """ "by 12 points on easy and by 15 points on hard"."""
+    if num_benchmarks <= MAX_NAMED:
+        named = [f"by {100 * abs(each.mean):.0f} points on {name}" for name, each in found.items()]
+        return " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+    sizes = sorted(100 * abs(each.mean) for each in found.values())
+    return f"on {len(found)} of {num_benchmarks} benchmarks, by {sizes[0]:.0f} to {sizes[-1]:.0f} points"
+
+
+def _many(pairs: Sequence[Pair]) -> str:
+    """How many of the models, and none by name: to name only the best of many would flatter it."""
+    estimates = [[each.difference for each in pair.found.values()] for pair in pairs]
+    more = sum(any(each.low > 0 for each in found) for found in estimates)
+    less = sum(any(each.high < 0 for each in found) for found in estimates)
+    counts = [
+        f"{count} {'is' if count == 1 else 'are'} {word} accurate on some benchmark"
+        for word, count in (("more", more), ("less", less))
+        if count
+    ]
+    shown = " and ".join(counts) or "none is shown to differ"
+    return f"Of {len(pairs)} models compared with {BASE} under a token budget, {shown}."
+
+
+def verdict(problems: pl.DataFrame, claims: Iterable[Claim], responses: Sequence[Readable] = ()) -> str:
+    """The paired differences with intervals and counts, how many expectations hold, and what makes them say little."""
+    remarks = [sentence for each in responses for sentence in unreadable(each)]
+    if _unanswered(responses):
+        return " ".join(["Nothing can be read from this comparison.", *remarks])
+    return " ".join([_differences(problems), *_held(claims), *remarks])
+
+
+def _unanswered(responses: Sequence[Readable]) -> bool:
+    """Whether no response of any model holds an answer."""
+    return bool(responses) and all(each.num_answered == 0 for each in responses)
+
+
+def _differences(problems: pl.DataFrame) -> str:
     pairs = pairs_of(problems)
     if not pairs:
         cells, models = problems.select(CELL).n_unique(), ordered(problems["model"], BASE)
         return f"Nothing can be compared in the {cells} cells of {', '.join(models)}."
-    return _sentence(*pairs[0], closed) if len(pairs) == 1 else _spread({pair.subject: pair.found for pair in pairs})
+    if len(pairs) > 1:
+        return _spread(pairs)
+    (name, _, found), shown = pairs[0], []
+    for benchmark, (one, budgets) in found.items():
+        counts = f"{one.num_problems} problems, {budgets} budget{'s' if budgets > 1 else ''}"
+        shown.append(f"{benchmark} {signed(one)} points ({counts})")
+    return f"Accuracy, separate budgeting, {name}, paired: {', '.join(shown)}."
 
 
-def over_budgets(pairs: Mapping[str, tuple[pl.DataFrame, pl.DataFrame]]) -> dict[str, Found]:
-    """The first minus the second of each pair, over the problems and budgets that both have, by name of the pair; left
-    out where there are none. All of them hold together, on every benchmark: a reader picks from them.
-
-    Args:
-        pairs: rows of `cell_problems` of one model and strategy on each side.
-    """
-    place = ["benchmark", "problem", *BUDGET]
-    names, sides = [], []
-    for name, (ours, theirs) in pairs.items():
-        shared = ours.select(place).join(theirs.select(place), on=place, nulls_equal=True)
-        for (benchmark,), places in shared.sort("benchmark").partition_by("benchmark", as_dict=True).items():
-            joined = (side.join(places, on=place, how="semi", nulls_equal=True) for side in (ours, theirs))
-            first, second = (pooled(side) for side in joined)
-            sides.append((first, second))
-            names.append((name, str(benchmark), places.n_unique(BUDGET)))
-    found: dict[str, Found] = {}
-    for (name, benchmark, budgets), estimate in zip(names, score_differences(sides), strict=True):
-        found.setdefault(name, {})[benchmark] = estimate, budgets
-    return found
-
-
-def _spread(others: dict[str, Found]) -> str:
+def _spread(pairs: Sequence[Pair]) -> str:
     """The least and the greatest difference on each benchmark: naming only the best of many would flatter it."""
-    benchmarks = dict.fromkeys(benchmark for found in others.values() for benchmark in found)
     ranges = []
-    for benchmark in benchmarks:
-        differences = {name: found[benchmark][0] for name, found in others.items() if benchmark in found}
-        ends = [pick(differences, key=lambda name: differences[name].mean) for pick in (min, max)]
-        low, high = (f"{signed(differences[name])} ({name})" for name in ends)
+    for benchmark in dict.fromkeys(benchmark for pair in pairs for benchmark in pair.found):
+        there = {pair.name: pair.found[benchmark].difference for pair in pairs if benchmark in pair.found}
+        ends = [pick(there, key=lambda name: there[name].mean) for pick in (min, max)]
+        low, high = (f"{signed(there[name])} ({name.removesuffix(' over base')})" for name in ends)
         ranges.append(f"{benchmark} from {low} to {high} points")
-    what = "each over base, separate budgeting, paired, simultaneous"
-    return f"{len(others)} models beside base ({what}): {', '.join(ranges)}."
+    return f"Accuracy, separate budgeting, {len(pairs)} models over base, paired, simultaneous: {', '.join(ranges)}."
 
 
-def _sentence(subject: str, pair: str, found: Found, closed: bool) -> str:
-    listed = ", ".join(
-        f"{name} {signed(one)} points ({one.num_problems} problems, {budgets} budget{'s' if budgets > 1 else ''})"
-        for name, (one, budgets) in found.items()
-    )
-    return f"{_headline(subject, found, closed)} ({pair}, paired): {listed}."
-
-
-def _headline(subject: str, found: Found, closed: bool) -> str:
-    """Gains and losses are those whose interval excludes zero.
-
-    Args:
-        closed: whether any thought was closed by its model. If not, budgets that make no difference say nothing.
-    """
-    gains = sum(estimate.low > 0 for estimate, _ in found.values())
-    losses = sum(estimate.high < 0 for estimate, _ in found.values())
-    total = f"{len(found)} benchmark{'s' if len(found) > 1 else ''}"
-    for verb, count in (("raises", gains), ("lowers", losses)):
-        if count == len(found):
-            return f"{subject} {verb} accuracy under a thinking budget on {'all ' if count > 1 else ''}{total}"
-    if gains or losses:
-        return f"{subject} raises accuracy under a thinking budget on {gains} of {total} and lowers it on {losses}"
-    if not closed:
-        return f"{subject}: no difference can be read on {total}, as no thought was closed by its model"
-    return f"{subject} makes no difference to accuracy under a thinking budget that {total} could show"
-
-
-def _held(claims: list[Claim]) -> str:
+def _held(claims: Iterable[Claim]) -> list[str]:
     verdicts = [claim.verdict for claim in claims if claim.verdict is not Verdict.NOT_MEASURED]
     if not verdicts:
-        return ""
+        return []
     open_ones = verdicts.count(Verdict.UNDECIDED)
     undecided = f", {open_ones} {'is' if open_ones == 1 else 'are'} undecided" if open_ones else ""
-    return f" {verdicts.count(Verdict.HOLDS)} of {len(verdicts)} measurable expectations hold{undecided}."
+    return [f"{verdicts.count(Verdict.HOLDS)} of {len(verdicts)} measurable expectations hold{undecided}."]
 
 
 def cut_short(rows: pl.DataFrame) -> list[str]:
@@ -178,15 +191,10 @@ def cut_short(rows: pl.DataFrame) -> list[str]:
         rows: of a trajectory table, with `kind`.
     """
     counts = dict(rows.group_by("kind").len().iter_rows())
-    others = [
-        f"{counts[kind]:,} {kind}" for kind in ResponseKind if kind is not ResponseKind.ANSWERED and kind in counts
-    ]
-    if not others:
-        return []
-    return [
-        f"Of {rows.height:,} responses {counts.get(ResponseKind.ANSWERED, 0):,} were answered. The others count as "
-        f"wrong unless they hold the answer: {', '.join(others)}."
-    ]
+    answered = counts.pop(ResponseKind.ANSWERED, 0)
+    others = ", ".join(f"{counts[kind]:,} {kind}" for kind in ResponseKind if kind in counts)
+    told = f"Of {rows.height:,} responses {answered:,} were answered."
+    return [f"{told} The others count as wrong unless they hold the answer: {others}."] if others else []
 
 
 def coverage(rows: pl.DataFrame, asked: Asked | None) -> str:
@@ -227,8 +235,8 @@ def left_out(whole: Whole) -> str:
     least = min(cells["num_missing"])
     are = "1 cell is" if cells.height == 1 else f"{cells.height} cells are"
     return (
-        f"{are} left out of this report, as some problems have no first sample yet, and the responses that end first "
-        f"are not like the others (the fullest lacks {least} problem{'' if least == 1 else 's'})."
+        f"{are} left out of this report: some problems have no first sample there yet, and the responses that end "
+        f"first differ from the others (the fullest lacks {least} problem{'' if least == 1 else 's'})."
     )
 
 

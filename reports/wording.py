@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -21,9 +21,18 @@ METHOD = (
 """What every number of a report is, and the method of its interval; docs/numbers.md has the sources."""
 
 
+MAX_NAMED = 3
+"""Of more benchmarks a sentence on the first screen counts, and names none."""
+
+
 def ordered(names: Iterable[str], first: str) -> list[str]:
     """Each name once: `first`, where it occurs, then the others by name."""
     return sorted(set(names), key=lambda name: (name != first, name))
+
+
+def listed(names: Sequence[str]) -> str:
+    """ "a and b"; only their number where there are more than `MAX_NAMED`."""
+    return f"{len(names)} others" if len(names) > MAX_NAMED else " and ".join(names)
 
 
 def plain(strategy: str) -> str:

@@ -34,12 +34,11 @@ from elastic_core.sweep.cost import Throughput, throughput_file
 from elastic_core.sweep.store import Manifest
 from elastic_core.system.fingerprint import HashCache, hash_files, model_fingerprint
 from elastic_core.trajectory import BUDGET, KEY
-from reports import codeforces
-from reports.comparison import metric_name
-from reports.content import ReportSources, Training
+from reports.content import ReportParameters, ReportSources, Training
 from reports.figures.training import VALIDATION
-from reports.parameters import ReportParameters
 from reports.published import published
+from reports.summary import metric_name
+from reports.tables import codeforces
 from tasks.records.mlflow_tracker import Tracker
 from tasks.records.prefect_artifacts import artifact_key, link_run
 from tasks.records.stage_directory import METRICS, MODEL, PAGE, REPORT, STANDINGS, Stage, worth_retrying
@@ -67,7 +66,7 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
         Path of report.md.
     """
     from reports.build import build_report, files_of
-    from reports.rendering import render_artifact
+    from reports.markdown import render_artifact
 
     request = stage.request
     for marker in stage.directory.glob("result-*.json"):  # They vouch for files that are about to change.

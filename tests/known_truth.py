@@ -16,18 +16,17 @@ import polars as pl
 from elastic_core.budget import parse_grid
 from elastic_core.data.problems import VERL_SCHEMA
 from elastic_core.errors import UserError
-from elastic_core.statistics.advice import MARGIN, budget_advice, choose_budgets
+from elastic_core.statistics.which_budget import MARGIN, budget_advice, choose_budgets
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.sound import check_rows, whole_samples
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.system.fingerprint import hash_files
 from elastic_core.trajectory import KEY, SCHEMA
-from reports.advice import main_model
-from reports.brief import brief, guesses, settings
+from reports.advice import guesses, main_model, settings
 from reports.content import Asked, ReportSources
 from reports.summary import cell_problems, report_rows, summarize_problems
-from reports.verdict import coverage, left_out, readable
+from reports.verdict import brief, coverage, left_out, readable
 from tasks.report import report_sources
 from tests import simulated
 from tests.simulated import SimulatedEngine, swept
@@ -57,7 +56,7 @@ def first_screen(sources: ReportSources) -> str:
     problems = cell_problems(whole.rows)
     summary = summarize_problems(problems)
     choices = choose_budgets(budget_advice(problems), problems, guesses(sources.problems.values()))
-    to_set = settings(choices, summary, main_model(summary["model"]), MARGIN)
+    to_set = settings(choices, summary, main_model(summary["model"]), MARGIN, "tokens")
     counted = [coverage(rows, sources.asked), left_out(whole)]
     return " ".join(filter(None, [*brief(problems, to_set, readable(rows)), *counted]))
 

@@ -35,7 +35,7 @@ class _Document(BaseModel):
 
 
 class Gain(_Document):
-    """A paired difference of accuracy, in [-1, 1], with its 95 % interval, simultaneous over all cells looked at."""
+    """A paired difference of accuracy, in [-1, 1], with its bounds."""
 
     mean: float = Field(ge=-1, le=1)
     low: float = Field(ge=-1, le=1)
@@ -57,7 +57,7 @@ class Level(_Document):
     accuracy_high: float = Field(ge=0, le=1)
     """Upper bound of its 95 % interval."""
     gain: Gain | None = None
-    """Accuracy over the level below; None of the lowest."""
+    """Accuracy over the level below, with its 95 % interval, simultaneous over all budgets; None of the lowest."""
     num_problems: int = Field(ge=1)
     num_samples: int = Field(ge=1)
     """Responses to each problem, the smallest number where they differ."""
@@ -98,7 +98,11 @@ class Levels(_Document):
     top_p: float | None = None
     """As `temperature`."""
     margin: float = Field(ge=0, le=1)
-    """How far below the most accurate budget the highest level may be."""
+    """How far below responses without a limit `high` may be, where one is shown to be so near."""
+    loss: Gain | None = None
+    """Accuracy of `high` over responses without a limit, with one-sided 95 % bounds, where it is the budget that the
+    rule chooses (`elastic_core.statistics.which_budget`). None where that chooses none, and `high` is the most accurate
+    budget that was measured."""
     date: datetime.date
     """When the levels were chosen."""
     levels: dict[Effort, Level] = Field(min_length=1)

@@ -1,39 +1,32 @@
-"""What k samples of a problem are worth: avg@k; pass@k, to whoever can recognise the right one; maj@k, to whoever can
-only vote. And paired differences of avg@k: of two cells, and of every pair in a whole table at equal budget."""
+"""avg@k, the mean over problems of the mean score of their k samples; paired differences of two cells, and of every
+pair in a whole table at equal budget; and what an interval is made of, and what would narrow it."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import combinations
-from math import comb
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from elastic_core.statistics.estimates import (
     Estimate,
-    bootstrap,
     column_of,
     common_problems,
     estimates_table,
-    paired_columns,
+    paired_scores,
     paired_tables,
     problem_table,
     seed_columns,
 )
-from elastic_core.statistics.intervals import paired_interval, share_interval
-from elastic_core.statistics.seeds import seed_half_widths, with_seeds
+from elastic_core.statistics.intervals import paired_interval, seed_half_widths, share_interval, t_quantile, with_seeds
+from elastic_core.statistics.seeds import by_seed, seed_keys
 from elastic_core.trajectory import BUDGET
 
 
 def avg_at_k(rows: pl.DataFrame) -> Estimate:
-    """avg@k: the mean over problems of the mean score over their k samples, scores in [0, 1].
-
-    Args:
-        rows: of one cell, with `problem` and `score`; every row is one sample.
+    """avg@k of one cell: the mean over problems of the mean score over their k samples, scores in [0, 1].
 
     Raises:
         ValueError: on no rows, or a score that is missing or outside [0, 1].
@@ -88,13 +81,12 @@ def score_difference(a: pl.DataFrame, b: pl.DataFrame) -> Estimate:
 def score_differences(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> list[Estimate]:
     """`score_difference` of each pair, with intervals that hold together (Bonferroni). Pairs may be of different
     problems, such as those of different benchmarks."""
-    values = [np.subtract(*paired_columns(a, b, "score")) for a, b in pairs]
+    sides = [paired_scores(a, b) for a, b in pairs]
     found = []
-    for (a, b), by_seed, added in zip(pairs, values, seed_half_widths(values), strict=True):
-        differences = by_seed.mean(axis=0)
+    for (values, trajectories), added in zip(sides, seed_half_widths([each for each, _ in sides]), strict=True):
+        differences = values.mean(axis=0)
         mean = float(differences.mean())
         bounds = with_seeds(mean, paired_interval(differences, len(pairs)), added, (-1.0, 1.0))
-        trajectories = int(a["num_samples"].sum()) + int(b["num_samples"].sum())
         found.append(Estimate(mean, *bounds, len(differences), trajectories, added))
     return found
 
@@ -130,127 +122,117 @@ def paired_differences(rows: pl.DataFrame, between: Literal["model", "strategy"]
     return estimates_table(found, keys, ["difference", "low", "high"])
 
 
-def mean_rate(problems: pl.DataFrame, column: str) -> Estimate:
-    """Mean over problems of a value in [0, 1], with its bootstrap interval, to which training seeds add as in
-    `mean_score`; one row per problem, with `num_samples`."""
-    values = column_of(problems, column)[:, None]
-    extremes = np.array([[0.0], [1.0]])
-    found = bootstrap(values, lambda means: means[:, 0], extremes, int(problems["num_samples"].sum()))
-    (added,) = seed_half_widths([seed_columns(problems, column)])
-    low, high = with_seeds(found.mean, (found.low, found.high), added, (0.0, 1.0))
-    return found._replace(low=low, high=high)
+class MeanSquares(NamedTuple):
+    """Of scores by seed and problem: between seeds, between problems, and what is left, which is that of samples and of
+    seed with problem. Nan where there is one seed."""
+
+    seeds: float
+    problems: float
+    rest: float
 
 
-def problem_pass_at_k(rows: pl.DataFrame, k: int, by: Sequence[str] = ()) -> pl.DataFrame:
-    """One row per problem, with `pass_at_k`: the expected best score of k of its n samples.
-
-    Where scores are 0 and 1 and c samples are right, it is 1 - C(n - c, k) / C(n, k) (Chen et al. 2021, "Evaluating
-    large language models trained on code", equation 1). Written over the samples in order of their scores it also
-    holds for scores in between: the i-th smallest is the best of C(i - 1, k - 1) of the C(n, k) subsets.
+def mean_squares(values: np.ndarray) -> MeanSquares:
+    """Two-way analysis of variance without replication.
 
     Args:
-        rows: of the cells that `by` tells apart, with `problem` and `score`; every row is one sample.
-
-    Raises:
-        ValueError: on no rows, a problem with fewer than k samples, or a score that is missing or outside [0, 1].
+        values: shape (seeds, problems), two problems or more.
     """
-    keys = [*by, "problem"]
-    return _beside(_sampled_k_times(rows, k, by), pass_at_k_values(rows, k, keys), keys)
+    num_seeds, num_problems = values.shape
+    of_seeds, of_problems, mean = values.mean(axis=1), values.mean(axis=0), values.mean()
+    problems = num_seeds * float(((of_problems - mean) ** 2).sum()) / (num_problems - 1)
+    if num_seeds < 2:
+        return MeanSquares(np.nan, problems, np.nan)
+    seeds = num_problems * float(((of_seeds - mean) ** 2).sum()) / (num_seeds - 1)
+    rest = float(((values - of_seeds[:, None] - of_problems + mean) ** 2).sum())
+    return MeanSquares(seeds, problems, rest / (num_seeds - 1) / (num_problems - 1))
 
 
-def pass_at_k_values(rows: pl.DataFrame, k: int, keys: Sequence[str]) -> pl.DataFrame:
-    """As `problem_pass_at_k`, of problems that `keys` tell apart and that are known to be sampled k times: the keys and
-    `pass_at_k`, in no order."""
-    ascending = rows.group_by(keys).agg(pl.col("score").sort(), num_samples=pl.len())
-    values = []
-    for (n,), part in ascending.partition_by("num_samples", as_dict=True).items():
-        best = np.array([comb(i, k - 1) / comb(n, k) for i in range(n)])
-        scores = part["score"].explode().to_numpy().reshape(-1, n)
-        values.append(part.select(keys).with_columns(pass_at_k=scores @ best))
-    return pl.concat(values)
+class Split(NamedTuple):
+    """Of one estimate. What cannot be known is None: of seeds where there is one, of samples likewise.
+
+    Attributes:
+        num_seeds: of the side that has more.
+        num_samples: of a problem, cell and seed.
+        half_width: half of the estimate's 95 % interval.
+        seeds, problems, samples: shares of the squared half width; they add up to 1. What is particular to a pair of
+            problem and seed counts with problems.
+        twice_seeds, twice_problems, twice_samples: the half width to expect with twice as many.
+    """
+
+    estimate: Estimate
+    num_seeds: int
+    num_samples: int
+    half_width: float
+    seeds: float | None
+    problems: float
+    samples: float | None
+    twice_seeds: float | None
+    twice_problems: float
+    twice_samples: float | None
 
 
-def problem_maj_at_k(rows: pl.DataFrame, k: int, by: Sequence[str] = ()) -> pl.DataFrame:
-    """One row per problem, with `maj_at_k`: the expected score of the answer that most of k of its n samples give.
+def variance_split(ours: pl.DataFrame, theirs: pl.DataFrame | None = None) -> Split | None:
+    """The parts of the interval of a paired difference, averaged over the budgets that both sides have; without another
+    side, of the accuracy averaged over budgets. None where there are fewer than two problems.
 
-    The majority vote is self-consistency (Wang et al. 2023). Answers are equal when their text is; one that could not
-    be read is null and does not vote. Answers with equally many votes share the vote: each is chosen with the same
-    chance. A vote scores what rows with its answer score on average. Without votes the score is that of the rows
-    drawn, 0 as they are graded. So maj@1 is avg@1, and all-different answers leave avg@k.
-
-    For k < n it is the exact expectation over all subsets of k samples, as in pass@k, from the number of samples behind
-    each answer. It takes time in proportion to k² and to the square of the number of different answers.
+    The squared half width is that over problems plus that of seeds (`with_seeds`). Of the former, samples make
+    the share that their variance within problems has in the variance of the mean of problems (moment estimates: Searle,
+    Casella and McCulloch 1992, chapter 4); a sample is taken over all budgets at once, as these share its draws.
 
     Args:
-        rows: as of `problem_pass_at_k`, with `answer`.
-
-    Raises:
-        ValueError: as `problem_pass_at_k`.
+        ours, theirs: rows of one model, benchmark and strategy each.
     """
-    keys = [*by, "problem"]
-    return _beside(_sampled_k_times(rows, k, by), maj_at_k_values(rows, k, keys), keys)
-
-
-def maj_at_k_values(rows: pl.DataFrame, k: int, keys: Sequence[str]) -> pl.DataFrame:
-    """As `pass_at_k_values`, with `maj_at_k`."""
-    votes = rows.group_by(*keys, "answer").agg(pl.col("score").mean(), votes=pl.len()).sort("votes", "answer")
-    voting = pl.col("answer").is_not_null()
-    ballots = votes.group_by(keys).agg(
-        pl.col("votes").filter(voting),
-        pl.col("score").filter(voting),
-        silent=pl.col("votes").filter(~voting).sum(),
-        silent_score=pl.col("score").filter(~voting).sum(),
+    if theirs is not None:
+        place = ["problem", *BUDGET]
+        ours, theirs = (
+            one.join(two, on=place, how="semi", nulls_equal=True) for one, two in ((ours, theirs), (theirs, ours))
+        )
+    sides = [side for side in (ours, theirs) if side is not None]
+    if ours["problem"].n_unique() < 2:
+        return None
+    tables = [problem_table(side, ["score"]) for side in sides]
+    of_one_seed = [each.drop(by_seed("score"), strict=False) for each in tables]
+    if theirs is None:
+        values = seed_columns(tables[0], "score")
+        estimate, alone = (mean_score(each) for each in (tables[0], of_one_seed[0]))
+    else:
+        values, _ = paired_scores(tables[0], tables[1])
+        estimate, alone = (score_difference(one, other) for one, other in (tables, of_one_seed))
+    squared, added = ((alone.high - alone.low) / 2) ** 2, estimate.seeds**2
+    num_seeds, num_problems = values.shape
+    drawn = [_of_samples(side) for side in sides]
+    between, within = float(values.mean(axis=0).var(ddof=1)) / num_problems, sum(each for each, _ in drawn)
+    of_samples = min(1.0, within / between) if between and not np.isnan(within) else None
+    twice_seeds = None
+    if num_seeds > 1:
+        found = mean_squares(values)
+        shrinking = min(1.0, found.rest / found.problems) if found.problems else 0.0
+        twice_seeds = float(np.sqrt(squared * (1 - shrinking / 2) + added * _halved(num_seeds)))
+    total = squared + added
+    return Split(
+        estimate,
+        num_seeds,
+        min(number for _, number in drawn),
+        float(np.sqrt(total)),
+        added / total if num_seeds > 1 else None,
+        squared / total * (1 - (of_samples or 0.0)),
+        None if of_samples is None else squared / total * of_samples,
+        twice_seeds,
+        float(np.sqrt(squared * _halved(num_problems) + added)),
+        None if of_samples is None else float(np.sqrt(squared * (1 - of_samples / 2) + added)),
     )
-    values = []
-    for counts, scores, silent, silent_score in ballots.select(pl.exclude(keys)).iter_rows():
-        chances = _chances(tuple(counts), silent, k)
-        voted = sum(chance * score for chance, score in zip(chances, scores, strict=True))
-        values.append(voted + (1 - sum(chances)) * silent_score)
-    # Rounding may leave a share of 1 by an ulp, and the bounds of a score are exact.
-    shares = pl.Series("maj_at_k", values, dtype=pl.Float64).clip(0, 1)
-    return ballots.select(keys).with_columns(shares)
 
 
-def _beside(problems: pl.DataFrame, values: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    return problems.join(values, on=keys, how="left", nulls_equal=True, maintain_order="left")
+def _halved(count: int) -> float:
+    """What is left of a squared half width of Student's t with twice as many."""
+    return (t_quantile(2 * count - 1) / t_quantile(count - 1)) ** 2 / 2
 
 
-def _sampled_k_times(rows: pl.DataFrame, k: int, by: Sequence[str]) -> pl.DataFrame:
-    """The problem table of `rows`, each problem sampled k times at least."""
-    if k < 1:
-        raise ValueError(f"k is {k}; expected at least 1 sample")
-    problems = problem_table(rows, ["score"], by)
-    few = problems.filter(pl.col("num_samples") < k)
-    if not few.is_empty():
-        found = few.row(0, named=True)
-        raise ValueError(f"problem {found['problem']} has {found['num_samples']} samples; expected {k} or more")
-    return problems
-
-
-@lru_cache(maxsize=65536)
-def _chances(votes: tuple[int, ...], silent: int, k: int) -> list[float]:
-    """Each answer's chance to win the vote of k samples, drawn of `votes` samples per answer and `silent` without."""
-    n = sum(votes) + silent
-    if k == n:
-        most = max(votes, default=0)
-        return [float(count == most) / votes.count(most) for count in votes]
-    known = {own: _chance(votes, silent, k, votes.index(own)) for own in set(votes)}
-    return [known[count] for count in votes]
-
-
-def _chance(votes: tuple[int, ...], silent: int, k: int, place: int) -> float:
-    """The chance of the answer at `place`: over j, its votes, with no other above j and r others at j, 1 / (1 + r)."""
-    rivals = votes[:place] + votes[place + 1 :]
-    total = 0.0
-    for j in range(1, min(votes[place], k) + 1):
-        # Ways to draw the samples that do not give this answer, by (rivals at j, samples drawn).
-        ways = {(0, size): comb(silent, size) for size in range(k - j + 1)}
-        for rival in rivals:
-            more: dict[tuple[int, int], int] = defaultdict(int)
-            for (tied, size), count in ways.items():
-                for drawn in range(min(rival, j, k - j - size) + 1):
-                    more[tied + (drawn == j), size + drawn] += count * comb(rival, drawn)
-            ways = more
-        shared = sum(count / (1 + tied) for (tied, size), count in ways.items() if size == k - j)
-        total += comb(votes[place], j) * shared
-    return total / comb(sum(votes) + silent, k)
+def _of_samples(rows: pl.DataFrame) -> tuple[float, int]:
+    """The variance of the mean of problems and seeds that is of samples, nan where one sample tells nothing of it; and
+    the fewest samples of any problem and seed."""
+    place = ["problem", *seed_keys(rows)]
+    samples = rows.group_by([*place, "sample"], maintain_order=True).agg(pl.col("score").mean())
+    cells = samples.group_by(place, maintain_order=True).agg(pl.col("score").var() / pl.len(), number=pl.len())
+    variance = np.nan if cells["score"].null_count() else float(column_of(cells, "score").mean()) / cells.height
+    return variance, int(cells["number"].to_numpy().min())

@@ -1,5 +1,4 @@
-"""Which budget to set: what the next tokens buy and where they hurt, how good a model is at any budget, and the
-cheapest budget that gives up hardly any accuracy.
+"""Accuracy over thinking budgets: what the next tokens buy, where they hurt, and how good a model is at any budget.
 
 A *ladder* is one strategy of one model on one benchmark at one solution budget; its *rungs* are the thinking budgets.
 `problems` is always the `problem_table` of a trajectory table by its cells, with `score` in [0, 1]. Cells that have not
@@ -22,11 +21,11 @@ from elastic_core.statistics.estimates import (
     column_of,
     common_problems,
     estimates_table,
-    paired_columns,
+    paired_scores,
     seed_columns,
 )
+from elastic_core.statistics.intervals import Difference, simultaneous
 from elastic_core.statistics.seeds import by_seed
-from elastic_core.statistics.simultaneous import Difference, simultaneous
 
 Distribution = Literal["log-uniform", "uniform"]
 """Of the thinking budgets that a model may be given: as many between 100 and 200 tokens as between 1,000 and 2,000, or
@@ -43,14 +42,10 @@ def marginal_accuracy(problems: pl.DataFrame) -> pl.DataFrame:
     Resampling problems moves both, and gives the interval (`bootstrap`; on its pseudo-problems the scores differ by 0.5
     and the tokens as they do on average). It is infinite where the tokens hardly grow.
 
-    Args:
-        problems: with `tokens`.
-
     Returns:
-        A row per pair of neighbours of which the larger budget takes more tokens. Columns: model, benchmark, strategy,
-        solution_budget, think_budget (the smaller), next_budget (null: unlimited), tokens, next_tokens (their means),
-        gain in accuracy per 100 tokens with low and high (null: unbounded), num_problems, num_trajectories. Sorted by
-        these columns.
+        A row per pair of neighbours of which the larger budget takes more `tokens`. Columns: LADDER, think_budget (the
+        smaller), next_budget (null: unlimited), tokens, next_tokens (their means), gain in accuracy per 100 tokens with
+        low and high (null: unbounded), num_problems, num_trajectories. Sorted by these columns.
     """
     found = []
     for key, ladder in problems.partition_by(LADDER, as_dict=True).items():
@@ -70,8 +65,9 @@ def marginal_accuracy(problems: pl.DataFrame) -> pl.DataFrame:
             gain = bootstrap(np.stack([scores, added], axis=1), _gain, extremes, trajectories)
             means = float(tokens[0].mean()), float(tokens[1].mean())
             found.append((*key, *budgets, *means, *gain.columns("gain").values(), gain.num_problems, trajectories))
-    keys = {name: problems.schema[name] for name in _RUNG} | {"next_budget": problems.schema["think_budget"]}
-    return estimates_table(found, keys, ["tokens", "next_tokens", "gain", "low", "high"])
+    return estimates_table(
+        found, _keys(problems, *_RUNG, "next_budget"), ["tokens", "next_tokens", "gain", "low", "high"]
+    )
 
 
 def falls(problems: pl.DataFrame) -> pl.DataFrame:
@@ -96,8 +92,8 @@ def falls(problems: pl.DataFrame) -> pl.DataFrame:
         if hurt:
             worst, ((fewer, _), (more, _)) = min(hurt, key=lambda each: each[0].mean)
             found.append((*key, fewer, more, worst.mean, worst.low, worst.high, *worst[-2:]))
-    keys = {name: problems.schema[name] for name in _RUNG} | {"next_budget": problems.schema["think_budget"]}
-    return estimates_table(found, keys, ["difference", "low", "high"]).sort("difference", maintain_order=True)
+    table = estimates_table(found, _keys(problems, *_RUNG, "next_budget"), ["difference", "low", "high"])
+    return table.sort("difference", maintain_order=True)
 
 
 def anytime_accuracy(problems: pl.DataFrame, distribution: Distribution = "log-uniform") -> pl.DataFrame:
@@ -119,17 +115,15 @@ def anytime_accuracy(problems: pl.DataFrame, distribution: Distribution = "log-u
         budgets = [rung["think_budget"][0] for rung in rungs]
         anytime = mean_score(_weighted(rungs, trapezoid_weights(budgets, distribution)))
         found.append((*key, budgets[0], budgets[-1], len(budgets), *anytime.row))
-    keys = {name: problems.schema[name] for name in LADDER}
-    keys |= dict.fromkeys(("smallest", "largest"), problems.schema["think_budget"]) | {"num_rungs": pl.Int64()}
+    keys = _keys(problems, *LADDER, "smallest", "largest") | {"num_rungs": pl.Int64()}
     return estimates_table(found, keys, ["anytime", "anytime_low", "anytime_high"])
 
 
 def anytime_differences(
     problems: pl.DataFrame, pairs: Sequence[tuple[str, str]], distribution: Distribution = "log-uniform"
 ) -> pl.DataFrame:
-    """`anytime_accuracy` of the second model of each pair minus that of the first, under every strategy that both have,
-    over the thinking budgets and problems that both have. Intervals are those of the differences problem by problem
-    (`score_difference`), what several training seeds add included.
+    """`anytime_accuracy` of the second model of each pair minus that of the first, over the thinking budgets and
+    problems that both have under a strategy (`score_difference`).
 
     Returns:
         A row per pair and ladder of two common rungs or more. Columns: LADDER without its model, first, second,
@@ -150,9 +144,14 @@ def anytime_differences(
         weights = trapezoid_weights(budgets, distribution)
         sides = (_weighted([side[t] for t in budgets], weights) for side in (ours, theirs))
         found.append((*key, first, second, budgets[0], budgets[-1], len(budgets), *score_difference(*sides).row))
-    keys = {name: problems.schema[name] for name in place} | {"first": pl.String(), "second": pl.String()}
-    keys |= dict.fromkeys(("smallest", "largest"), problems.schema["think_budget"]) | {"num_rungs": pl.Int64()}
+    keys = _keys(problems, *place) | {"first": pl.String(), "second": pl.String()}
+    keys |= _keys(problems, "smallest", "largest") | {"num_rungs": pl.Int64()}
     return estimates_table(found, keys, ["difference", "low", "high"])
+
+
+def _keys(problems: pl.DataFrame, *names: str) -> dict[str, pl.DataType]:
+    """The types of these columns; those that `problems` lacks are thinking budgets."""
+    return {name: problems.schema.get(name, problems.schema["think_budget"]) for name in names}
 
 
 def trapezoid_weights(budgets: Sequence[int], distribution: Distribution) -> np.ndarray:
@@ -177,23 +176,19 @@ def differences_together(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]], fam
     """The first minus the second of each, all on the same problems (`simultaneous`); nothing where there is none."""
     if not pairs:
         return []
-    values = [np.subtract(*paired_columns(a, b, "score")) for a, b in pairs]
-    return simultaneous(values, [sum(int(side["num_samples"].sum()) for side in pair) for pair in pairs], families)
+    values, trajectories = zip(*(paired_scores(a, b) for a, b in pairs), strict=True)
+    return simultaneous(values, trajectories, families)
 
 
 def _weighted(cells: Sequence[pl.DataFrame], weights: np.ndarray) -> pl.DataFrame:
     """A problem table of the weighted means of the scores of cells on the same problems."""
     scores = np.tensordot(weights, [seed_columns(cell, "score") for cell in cells], axes=1).clip(0, 1)
-    samples = np.sum([cell["num_samples"].to_numpy() for cell in cells], axis=0)
-    return (
-        cells[0]
-        .select("problem")
-        .with_columns(
-            pl.Series(by_seed("score"), scores.T.tolist()),
-            score=pl.Series(scores.mean(axis=0)),
-            num_samples=pl.Series(samples),
-        )
-    )
+    columns = {
+        by_seed("score"): pl.Series(scores.T.tolist()),
+        "score": pl.Series(scores.mean(axis=0)),
+        "num_samples": pl.Series(np.sum([cell["num_samples"].to_numpy() for cell in cells], axis=0)),
+    }
+    return cells[0].select("problem").with_columns(**columns)
 
 
 def _gain(means: np.ndarray) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""What a response costs: the work that it takes, and a price and a time for each kind of work.
+"""What a response costs: the work that it takes, and a price and a time for each kind of work; and the frontier of
+accuracy and cost, with the most accurate cell under a limit of cost, as measured.
 
 An engine decodes every sampled token, reads the prompt and what we force upon it, and begins to decode once for every
 turn: at the start, and again after each text that was forced in between. What stands before a later turn it has read
@@ -8,17 +9,24 @@ already, and has in its cache or is charged for as cached input.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
+from math import floor, log10
 
 import numpy as np
 import polars as pl
 
+from elastic_core.statistics.accuracy import mean_score
+from elastic_core.statistics.budgets import comparable, differences_together
 from elastic_core.statistics.estimates import SEED, Estimate, mean_tokens, problem_table, seed_columns
 from elastic_core.statistics.seeds import seed_keys
 from elastic_core.trajectory import CELL
 
 _DRAWS = 500
+_ROUND = (1, 1.5, 2, 3, 5, 7)
+_PLACE = ["model", "benchmark"]
 
 WORK = ("input_tokens", "cached_tokens", "output_tokens", "turns")
 """Columns of `with_work`."""
@@ -97,15 +105,8 @@ def _resamples(num_problems: int) -> np.ndarray:
 
 
 def cell_costs(rows: pl.DataFrame, model: CostModel) -> pl.DataFrame:
-    """What a response of each cell costs.
-
-    Args:
-        rows: with the columns `WORK`.
-
-    Returns:
-        A row per cell. Columns: `CELL`; mean and p95, and the 95 % interval of each as <name>_low and <name>_high (null
-        where it is unbounded).
-    """
+    """What a response of each cell costs, from rows with the columns `WORK`: `CELL`, mean and p95, and the 95 %
+    interval of each as <name>_low and <name>_high (null where it is unbounded)."""
     priced = rows.select(*CELL, "problem", *seed_keys(rows), cost=model.of())
     found = []
     for key, cell in priced.partition_by(CELL, as_dict=True).items():
@@ -123,6 +124,55 @@ def on_frontier(cost: str, value: str) -> pl.Expr:
     best_before = pl.col(value).sort_by(order).cum_max().shift(1)
     better = (pl.col(value).sort_by(order) > best_before).fill_null(True)
     return better.gather(pl.int_range(pl.len()).sort_by(order).arg_sort())
+
+
+def best_under(problems: pl.DataFrame, models: Mapping[str, CostModel]) -> pl.DataFrame:
+    """For each model and benchmark, under limits in round numbers, the most accurate cell as measured whose mean cost
+    is at most the limit; no advice, as the best of many is partly luck. All pairs of a model's cells are looked at
+    together (`simultaneous`): `num_close` counts the others under the limit that are not shown to be less accurate.
+
+    Args:
+        problems: the `problem_table` of a trajectory table by its cells, with `score` and the columns `WORK`.
+        models: of costs, by model.
+
+    Returns:
+        A row per limit at which another cell is best. Columns: CELL, limit, cost, accuracy with accuracy_low and
+        accuracy_high (its own interval, which knows nothing of the choice), num_others, num_close, num_problems,
+        num_trajectories.
+    """
+    found = []
+    for (model, _), cells in problems.partition_by(_PLACE, as_dict=True, maintain_order=True).items():
+        sides = comparable(cells, *CELL)
+        if not sides:
+            continue
+        costs = [float(models[str(model)].of_problems(side).mean()) for side in sides]
+        scores = [mean_score(side) for side in sides]
+        pairs = list(combinations(range(len(sides)), 2))
+        together = differences_together([(sides[a], sides[b]) for a, b in pairs])
+        apart = {pair: one.low > 0 or one.high < 0 for pair, one in zip(pairs, together, strict=True)}
+        last = None
+        for limit in round_limits(costs):
+            there = [i for i, cost in enumerate(costs) if cost <= limit]
+            best = max(there, key=lambda i: (scores[i].mean, -costs[i]))
+            if best == last:
+                continue
+            last = best
+            close = sum(not apart[min(best, i), max(best, i)] for i in there if i != best)
+            key = (sides[best][name][0] for name in CELL)
+            found.append((*key, limit, costs[best], *scores[best][:3], len(there) - 1, close, *scores[best][3:5]))
+    values = dict.fromkeys(("limit", "cost", "accuracy", "accuracy_low", "accuracy_high"), pl.Float64)
+    counts = dict.fromkeys(("num_others", "num_close", "num_problems", "num_trajectories"), pl.Int64)
+    schema = {name: problems.schema[name] for name in CELL} | values | counts
+    return pl.DataFrame(found, schema, orient="row").sort(*_PLACE, "limit")
+
+
+def round_limits(costs: Sequence[float]) -> list[float]:
+    """Round numbers from the first that any of the costs keeps to, up to the first that all keep to."""
+    low, high = min(costs), max(costs)
+    exponents = range(floor(log10(low)), floor(log10(high)) + 2) if low > 0 else range(floor(log10(max(high, 1))) + 2)
+    ladder = [digit * 10.0**exponent for exponent in exponents for digit in _ROUND]
+    enough = next(number for number in ladder if number >= high)
+    return [number for number in ladder if low <= number <= enough]
 
 
 def with_work(rows: pl.LazyFrame) -> pl.LazyFrame:

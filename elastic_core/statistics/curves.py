@@ -1,4 +1,4 @@
-"""Accuracy over tokens spent: one strategy's curve, its height, and how fast it rises.
+"""Accuracy over tokens spent: how far two curves are apart at equal tokens, and how fast one rises.
 
 A curve has a point per cell: x = log2 of mean sampled tokens per trajectory, y = avg@k. Resampling problems moves both.
 """
@@ -11,20 +11,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.estimates import (
-    Estimate,
-    bootstrap,
-    estimates_table,
-    problem_table,
-    sampled_tokens,
-)
+from elastic_core.statistics.estimates import Estimate, bootstrap, estimates_table, problem_table, sampled_tokens
 from elastic_core.statistics.intervals import paired_interval
 from elastic_core.trajectory import BUDGET
 
 MIN_LAW_CELLS = 3
 """Two points always lie on a line."""
 MIN_LAW_BUDGET = 16
-"""Below this many thinking tokens there is no thought to speak of, and the log-linear law is not expected."""
+"""With fewer thinking tokens the log-linear law is not expected to hold."""
 
 
 class Curve(NamedTuple):
@@ -47,11 +41,6 @@ class Curve(NamedTuple):
         return self.scores.shape[1]
 
     @property
-    def accuracy(self) -> np.ndarray:
-        """y: avg@k per cell, shape (cells,)."""
-        return self.scores.mean(axis=0)
-
-    @property
     def log_tokens(self) -> np.ndarray:
         """x: log2 of mean tokens per cell, shape (cells,)."""
         return _log_tokens(self.tokens.mean(axis=0))
@@ -65,6 +54,7 @@ class Curve(NamedTuple):
     def num_trajectories(self) -> int:
         return int(self.num_samples.sum())
 
+    @property
     def values(self) -> np.ndarray:
         """Scores, then tokens: what `bootstrap` resamples, shape (problems, 2 * cells)."""
         return np.concatenate([self.scores, self.tokens], axis=1)
@@ -105,39 +95,20 @@ def read_curve(rows: pl.DataFrame, cell: Sequence[str] = BUDGET) -> Curve:
     )
 
 
-def area(curve: Curve) -> Estimate:
-    """Area under accuracy over log2 tokens by the trapezoid rule, divided by the width of its range.
-
-    That makes it an accuracy: the mean height of the curve, every doubling of tokens counting the same. In [0, 1].
-    The interval is the bootstrap's over problems, x and y taken anew in every resample. Simulated on 1000 curves of 6
-    cells, for areas of 0.005, 0.30 and 0.96 and for 10, 30 and 100 problems, it covered the truth in 94 to 98 %, and
-    in as few as 72 % without the pseudo-problems of `bootstrap`.
-
-    Raises:
-        ValueError: on a curve that does not span a range of tokens.
-    """
-    _check_spans(curve)
-
-    def height(means: np.ndarray) -> np.ndarray:
-        x, y = _points(means)
-        return _mean_height(x, y, x.min(axis=1), x.max(axis=1))
-
-    return bootstrap(curve.values(), height, _extremes(curve, 0.0, 1.0), curve.num_trajectories)
-
-
 def area_difference(a: Curve, b: Curve) -> Estimate:
-    """`area` of `a` minus `area` of `b`, over the problems and the range of tokens that both have. In [-1, 1].
+    """The mean height of `a` minus that of `b` over log2 tokens, in the range that both have, by the trapezoid rule:
+    every doubling of tokens counts the same. Over the problems that both have; in [-1, 1].
 
-    Both curves are interpolated linearly in log2 tokens at the ends of the common range, which every resample has its
-    own of. Problems are resampled together for both: the difference is paired. On the pseudo-problems of `bootstrap`
-    one curve is 0.5 above the other at every length. Simulated on 300 pairs of such curves as in `area`, it covered
-    96 % or more for true differences of 0.01 to 0.12; for one of 0.49, 93 % or more from 30 problems up, and 90 % for
-    10. With 1 in place of 0.5 the interval of 30 problems is half as wide again, and covers 98 % or more of the former.
+    Both curves are interpolated linearly at the ends of the common range, which every resample has its own of. Problems
+    are resampled together for both: the difference is paired. On the pseudo-problems of `bootstrap` one curve is 0.5
+    above the other at every length. Simulated on 300 pairs of curves of 6 cells it covered 96 % or more for true
+    differences of 0.01 to 0.12; for one of 0.49, 93 % or more from 30 problems up, and 90 % for 10. With 1 in place of
+    0.5 the interval of 30 problems is half as wide again, and covers 98 % or more of the former.
 
     Raises:
         ValueError: when they do not `overlap`.
     """
-    if not overlap(a, b):
+    if overlap(a, b) is None:
         raise ValueError("the curves have no problem, or no range of tokens, in common")
     a, b = _shared(a, b)
     split = 2 * a.num_cells
@@ -148,13 +119,12 @@ def area_difference(a: Curve, b: Curve) -> Estimate:
         return _mean_height(xa, ya, low, high) - _mean_height(xb, yb, low, high)
 
     extremes = np.concatenate([_extremes(a, 0.25, 0.75), _extremes(b, 0.75, 0.25)], axis=1)
-    values = np.concatenate([a.values(), b.values()], axis=1)
+    values = np.concatenate([a.values, b.values], axis=1)
     return bootstrap(values, difference, extremes, a.num_trajectories + b.num_trajectories)
 
 
 def area_differences(rows: pl.DataFrame, between: Literal["model", "strategy"], baseline: str) -> pl.DataFrame:
-    """Models or strategies against `baseline` at equal tokens, as `accuracy.paired_differences` at equal budget: over
-    all budgets of a strategy, those without a limit left out.
+    """Models or strategies against `baseline` at equal tokens, over all limited budgets of a strategy.
 
     Args:
         rows: of a trajectory table.
@@ -163,36 +133,30 @@ def area_differences(rows: pl.DataFrame, between: Literal["model", "strategy"], 
     Returns:
         A row per curve that has an `overlap` with the baseline's. Columns: benchmark, strategy (or model, when between
         strategies), first (the baseline), second; difference, low, high of `area_difference` (in [-1, 1]), from_tokens
-        and to_tokens, the range that both curves span; num_problems (common ones), num_trajectories (of both sides).
-        Sorted by these columns.
+        and to_tokens, the range that both span; num_problems (common ones), num_trajectories (of both sides). Sorted by
+        these columns.
     """
     place = ["benchmark", "strategy" if between == "model" else "model"]
     found = []
     for key, part in rows.partition_by(place, as_dict=True).items():
         curves = {name: read_curve(side) for (name,), side in part.partition_by(between, as_dict=True).items()}
-        first = curves.pop(baseline, None)
-        for second, curve in curves.items() if first else ():
-            if first and overlap(first, curve):
-                difference = area_difference(curve, first)
-                span = (2.0**end for end in _common_range(*_shared(first, curve)))
-                found.append((*key, baseline, second, *difference[:3], *span, *difference[3:5]))
+        if first := curves.pop(baseline, None):
+            for second, curve in curves.items():
+                if span := overlap(first, curve):
+                    difference = area_difference(curve, first)
+                    found.append((*key, baseline, second, *difference[:3], *span, *difference[3:5]))
     keys = {name: pl.String() for name in (*place, "first", "second")}
     return estimates_table(found, keys, ["difference", "low", "high", "from_tokens", "to_tokens"])
 
 
-def overlap(a: Curve, b: Curve) -> bool:
-    """Whether two curves share problems, and over these a range of tokens that is wider than a point."""
+def overlap(a: Curve, b: Curve) -> tuple[float, float] | None:
+    """The range of tokens that both span over the problems that both have; None without one, or where it is a point."""
     a, b = _shared(a, b)
     if not a.problems:
-        return False
-    low, high = _common_range(a, b)
-    return low < high
-
-
-def _common_range(a: Curve, b: Curve) -> tuple[float, float]:
-    """In log2 tokens; empty where the second is not above the first."""
+        return None
     x, y = a.log_tokens, b.log_tokens
-    return max(float(x.min()), float(y.min())), min(float(x.max()), float(y.max()))
+    low, high = max(float(x.min()), float(y.min())), min(float(x.max()), float(y.max()))
+    return (2.0**low, 2.0**high) if low < high else None
 
 
 def log_law(rows: pl.DataFrame) -> LogLaw | None:
@@ -203,9 +167,6 @@ def log_law(rows: pl.DataFrame) -> LogLaw | None:
     budgets are the same for every problem, so the slope is the mean of each problem's own; its interval is that of
     paired differences (`paired_interval`), as a slope is bounded like one: it covered 93 % or more in the simulation of
     `_lack_of_fit`.
-
-    Args:
-        rows: of one strategy of one model on one benchmark; rows without a thinking budget are left out.
 
     Returns:
         None on fewer than `MIN_LAW_CELLS` such budgets, or where no problem was measured in all of them.
@@ -228,7 +189,7 @@ def log_law(rows: pl.DataFrame) -> LogLaw | None:
     steepest = np.abs(weights).sum() / 2
     low, high = paired_interval(slopes / steepest)
     slope = Estimate(float(slopes.mean()), low * steepest, high * steepest, len(curve.problems), curve.num_trajectories)
-    y = curve.accuracy - curve.accuracy.mean()
+    y = curve.scores.mean(axis=0) - curve.scores.mean(axis=0).mean()
     residual = y - slope.mean * x
     r2 = 1 - float(residual @ residual) / float(y @ y) if np.ptp(y) else 0.0
     return LogLaw(budgets, slope, r2, _lack_of_fit(curve.scores, x))
@@ -243,14 +204,11 @@ def _lack_of_fit(scores: np.ndarray, x: np.ndarray) -> float | None:
 
     In 270 simulated settings (30 and 100 problems of 8 samples, 0 to 99 % of them shared by 4, 5 or 7 budgets;
     intra-problem correlation 0.1 to 0.9; accuracies from 0.01 to 0.98 on a line) p was below 0.01 in 0.8 % of tables
-    (median) and in 4.8 % at most, where scores are most skewed; below 0.05 in 4.8 % and in 11 % at most.
+    (median) and in 4.8 % at most, where scores are most skewed; below 0.05 in 4.8 % and in 11 % at most. None where
+    there are no more problems than contrasts.
 
     Args:
         scores: shape (problems, cells).
-        x: shape (cells,).
-
-    Returns:
-        None where there are no more problems than contrasts.
     """
     from scipy.special import fdtrc
 
@@ -270,27 +228,21 @@ def _lack_of_fit(scores: np.ndarray, x: np.ndarray) -> float | None:
     return float(fdtrc(num_contrasts, rest, t2 * rest / (num_contrasts * (num_problems - 1))))
 
 
-def _check_spans(curve: Curve) -> None:
-    if not curve.spans:
-        raise ValueError(f"{curve.num_cells} cells over {len(curve.problems)} common problems span no range of tokens")
-
-
-def _extremes(curve: Curve, low: np.ndarray | float, high: np.ndarray | float) -> np.ndarray:
+def _extremes(curve: Curve, low: float, high: float) -> np.ndarray:
     """Two pseudo-problems that spend what the mean problem spends, shape (2, 2 * cells), with these scores per cell."""
     tokens = curve.tokens.mean(axis=0)
-    scores = (np.broadcast_to(score, tokens.shape) for score in (low, high))
-    return np.stack([np.concatenate([score, tokens]) for score in scores])
+    return np.stack([np.concatenate([np.full(tokens.shape, score), tokens]) for score in (low, high)])
 
 
 def _shared(a: Curve, b: Curve) -> tuple[Curve, Curve]:
     """Both, on the problems that both have, which may be none."""
     problems = set(a.problems) & set(b.problems)
-    return _restricted(a, problems), _restricted(b, problems)
-
-
-def _restricted(curve: Curve, problems: set[str]) -> Curve:
-    places = [place for place, problem in enumerate(curve.problems) if problem in problems]
-    return Curve(sorted(problems), curve.scores[places], curve.tokens[places], curve.num_samples[places])
+    places = [[place for place, problem in enumerate(side.problems) if problem in problems] for side in (a, b)]
+    one, other = (
+        Curve(sorted(problems), side.scores[kept], side.tokens[kept], side.num_samples[kept])
+        for side, kept in zip((a, b), places, strict=True)
+    )
+    return one, other
 
 
 def _points(means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

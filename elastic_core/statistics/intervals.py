@@ -1,10 +1,21 @@
-"""95 % intervals of a mean over problems, from one value per problem.
+"""95 % intervals: of a share and of a mean over problems, what several training seeds add to one, and of many
+differences together.
 
 Coverage of each is measured by `python -m tests.bench coverage`; docs/numbers.md has its table.
+
+Seeds: a model that was trained with several was measured on the same problems each time, so seeds and problems are
+crossed, and both are drawn from many. With y[seed, problem], means over samples, the variance of the mean of all is at
+most (variance between the seeds' means) / S + (variance between the problems' means) / P: both hold what samples and
+the interaction of seed and problem add. It is the layout of readers and cases (Dorfman, Berbaum and Metz 1992;
+Obuchowski and Rockette 1995).
+
+Together: the best of many measured cells is partly the luckiest one. An interval that holds for all of them at once
+holds for the one that was picked, however it was picked, and nothing has to be held back to confirm it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +25,10 @@ _PRIOR_PROBLEMS = 6
 """What `paired_mean` assumes before it has seen any difference counts as this many problems that differ by 1."""
 _PRIOR_SQUARE = 1.25
 """The mean square of their differences."""
+_DRAWS = 4000
+_SEED = 0
+_MOST_FAMILIES = 8
+"""Above this number of families the draws stay as many, and the quantile is known less exactly."""
 
 
 def t_quantile(degrees: float, families: int = 1) -> float:
@@ -104,3 +119,129 @@ def paired_interval(differences: np.ndarray, families: int = 1) -> tuple[float, 
         return -1.0, 1.0
     single, quantile = (t_quantile(len(differences) - 1, number) for number in (1, families))
     return paired_mean(differences, quantile / single).interval(quantile)
+
+
+def seed_error(values: np.ndarray) -> float:
+    """The standard error of the mean of `values`, shape (seeds, problems), as far as seeds make it: the deviation of
+    the seeds' own means over √S; 0 for one seed. Samples and the interaction of seed and problem are in it: with two or
+    three seeds what is left after a subtraction is too often 0 by chance.
+    """
+    num_seeds = len(values)
+    return float(values.mean(axis=1).std(ddof=1) / np.sqrt(num_seeds)) if num_seeds > 1 else 0.0
+
+
+def seed_half_widths(values: Sequence[np.ndarray], families: int = 1) -> list[float]:
+    """Half of the 95 % interval of each mean as far as seeds make it, such that all of them hold together.
+
+    For one mean it is Student's t with S - 1 degrees of freedom times `seed_error`. Of several, each is the larger of
+    that and of t times the root of their mean squared error, with the degrees of freedom and the number of all of them
+    (Šidák 1967): with two seeds some of many would agree by chance. It holds whether the means vary with the seed
+    alike, as when one seed trains a better model at every budget, or each by itself.
+
+    Args:
+        values: of each mean, shape (seeds, problems).
+        families: how many times as many means hold together with these.
+    """
+    errors = [seed_error(each) for each in values]
+    seeded = [(error, len(each)) for error, each in zip(errors, values, strict=True) if len(each) > 1]
+    if not seeded:
+        return [0.0] * len(values)
+    number = len(values) * families
+    alone = {count: t_quantile(count - 1) for _, count in seeded}
+    joint = t_upper(sum(count - 1 for _, count in seeded), (1 - (1 - LEVEL) ** (1 / number)) / 2)
+    pooled = max(joint, *alone.values()) * float(np.sqrt(np.mean([error**2 for error, _ in seeded])))
+    return [
+        max(alone[len(each)] * error, pooled if number > 1 else 0.0) if len(each) > 1 else 0.0
+        for error, each in zip(errors, values, strict=True)
+    ]
+
+
+def with_seeds(
+    mean: float, interval: tuple[float, float], seeds: float, bounds: tuple[float, float] = (-np.inf, np.inf)
+) -> tuple[float, float]:
+    """An interval over problems, widened by what seeds add: squares of half widths add up, to either side (MOVER: Zou
+    and Donner 2008). With one seed it is the interval over problems.
+
+    Args:
+        seeds: of `seed_half_widths`.
+        bounds: of the mean.
+    """
+    if seeds == 0.0:
+        return interval
+    low, high = interval
+    return (
+        max(bounds[0], mean - float(np.hypot(mean - low, seeds))),
+        min(bounds[1], mean + float(np.hypot(high - mean, seeds))),
+    )
+
+
+class Difference(NamedTuple):
+    """One of many paired differences, with its simultaneous 95 % interval; num_trajectories of both sides."""
+
+    mean: float
+    low: float
+    high: float
+    num_problems: int
+    num_trajectories: int
+
+
+def problems_needed(distance: float, half_width: float, seeds: float, num_problems: int) -> float:
+    """How many problems like these would show that two numbers differ, were they as far apart as they were measured to
+    be: the half width over problems narrows with the root of their number; what seeds add to it does not. Infinite
+    where no number would.
+    """
+    room = distance**2 - seeds**2
+    if room <= 0 or not np.isfinite(half_width):
+        return np.inf
+    return float(np.ceil(num_problems * half_width**2 / room))
+
+
+def simultaneous(values: Sequence[np.ndarray], trajectories: Sequence[int], families: int = 1) -> list[Difference]:
+    """The mean of each of several differences with its 95 % interval, such that all of them hold together.
+
+    The intervals are those of `paired_mean`, with the quantile of the greatest of all t statistics in place of
+    Student's: that of a multivariate t distribution with the correlation of the differences (Hothorn, Bretz and
+    Westfall 2008, "Simultaneous inference in general parametric models"), by simulation with a fixed seed. Cells that
+    share their samples are correlated, and cost less than Bonferroni's bound would have it. What several training seeds
+    add is in each interval (`seed_half_widths`).
+
+    Args:
+        values: differences of scores, each in [-1, 1], on the same problems; of each shape (seeds, problems).
+        trajectories: of each, on both sides.
+        families: how many such lists hold together, by Bonferroni.
+    """
+    differences = np.stack([each.mean(axis=0) for each in values], axis=1)
+    count = len(differences)
+    if count < 2:
+        return [
+            Difference(float(mean), -1.0, 1.0, count, rows)
+            for mean, rows in zip(differences.mean(axis=0), trajectories, strict=True)
+        ]
+    pseudo = np.array([paired_mean(column).pseudo for column in differences.T])
+    quantile = _greatest(differences - differences.mean(axis=0), pseudo, families)
+    means = [paired_mean(column, quantile / t_quantile(count - 1)) for column in differences.T]
+    found = []
+    for each, added, rows in zip(means, seed_half_widths(values, families), trajectories, strict=True):
+        bounds = with_seeds(each.mean, each.interval(quantile), added, (-1.0, 1.0))
+        found.append(Difference(each.mean, *bounds, count, rows))
+    return found
+
+
+def _greatest(centred: np.ndarray, pseudo: np.ndarray, families: int) -> float:
+    """The 95 % quantile of the greatest |t| of all columns, shape (problems, cells); of several families the quantile
+    that Bonferroni's bound asks of each.
+
+    Args:
+        pseudo: what the two pseudo-differences of each column, +d and -d, add to its sum of squares. They are those of
+            the same two problems in every column.
+    """
+    count, cells = centred.shape
+    alone = t_quantile(count - 1, families)
+    if cells == 1:
+        return alone
+    problems = np.vstack([centred, np.sqrt(pseudo / 2), -np.sqrt(pseudo / 2)])
+    random = np.random.default_rng(_SEED)
+    draws = _DRAWS * min(families, _MOST_FAMILIES)
+    normal = random.standard_normal((draws, count + 2)) @ (problems / np.sqrt((problems**2).sum(axis=0)))
+    scale = np.sqrt(random.chisquare(count - 1, (draws, 1)) / (count - 1))
+    return max(alone, float(np.quantile(np.abs(normal / scale).max(axis=1), 1 - LEVEL / families)))

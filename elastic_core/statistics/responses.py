@@ -1,20 +1,67 @@
-"""How responses end: with a solution, or cut before it. A cut response is counted as wrong, and that is not inability.
+"""How responses end, and where their thinking goes.
 
-A forced think-end does not bind the model: it may go on with its thought in the place of the solution. That is told
-from the text: it opens a thought again, closes the one that is closed, or says what only a thought says.
+A cut response is counted as wrong, and that is not inability. A forced think-end does not bind the model: it may go on
+with its thought in the place of the solution, which is told from the text.
+
+A *ladder* is one strategy of one model on one benchmark at one solution budget; its *rungs* are the thinking budgets.
+Unconstrained responses of the same model are its last rung, unlimited, unless the strategy has such a cell of its own.
+Only problems that were measured on every rung count.
+
+A rung *suffices* for a problem when its samples score `SUFFICIENT` or more on average. For a problem p, whose samples
+on rung t thought a tokens:
+
+- b*(p), the sufficient budget: the smallest rung from which on this and every larger one suffice; infinite where only
+  the unlimited one does. A problem whose last rung does not suffice has none.
+- overthinking on rung t: max(0, a - b*), for a problem that has a b*.
+- futile tokens on rung t: a, for a problem that has none.
+- what was needed: min(a, b*). The three add up to the thinking tokens.
+- starved on rung t: the thought was cut, and t < b*.
+- solved within t: b* is at most t, and the samples on rung t score `SUFFICIENT` or more.
+
+b* is read off one half of the samples and everything else is measured on the other, and then the other way round: on
+the same samples luck would count twice. One unlucky rung moves b* up, the more likely the fewer samples a half has, so
+it is too large rather than too small, and the share solved within t too small.
+
+The names are those of marin-community/marin issue 8357 (overthinking tax, futility waste, starvation loss), which sums
+over one answer per problem; here they are means over samples, then over problems. Vanilla truncation at (t, s) may
+think t + s tokens: there the overthinking of a budget that just suffices is up to s.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from enum import StrEnum
 
 import polars as pl
 
 from elastic_core.models.special_tokens import FINAL_ANSWER_AFTER
-from elastic_core.statistics.accuracy import avg_at_k
-from elastic_core.statistics.estimates import forced_close
-from elastic_core.statistics.seeds import in_every_seed
+from elastic_core.statistics.accuracy import avg_at_k, mean_score
+from elastic_core.statistics.estimates import (
+    FREE,
+    LADDER,
+    Estimate,
+    check_scores,
+    estimates_table,
+    forced_close,
+    mean_tokens,
+    problem_table,
+)
+from elastic_core.statistics.seeds import in_every_seed, seed_keys
 from elastic_core.trajectory import CELL, SCHEMA, SolutionFinish, ThinkFinish
+
+SUFFICIENT = 0.5
+"""The mean score from which on a budget suffices for a problem: half of its samples right."""
+
+_RUNG = (*LADDER, "think_budget")
+_SPENT: dict[str, Callable[[pl.DataFrame, str], Estimate]] = {
+    "needed": mean_tokens,
+    "overthinking": mean_tokens,
+    "futile": mean_tokens,
+    "starved": mean_score,
+    "solved_within": mean_score,
+}
+"""What is told of the thinking on a rung, and how its mean and interval are taken."""
 
 
 class ResponseKind(StrEnum):
@@ -79,17 +126,11 @@ RESPONSES = pl.Schema(
 
 
 def response_kinds(rows: pl.DataFrame) -> pl.DataFrame:
-    """How the responses of each cell end, and its avg@k with and without those that were cut (`is_cut`).
+    """How the responses of each cell end, and its avg@k with and without those that were cut (`is_cut`), from rows with
+    `kind` and `cut`: in schema RESPONSES, sorted by CELL; the second accuracy is null where every response was cut.
 
-    Problems all of whose responses were cut, under some seed of training, are not in the latter, and these are the hard
-    ones: it is no estimate of what a larger budget would give.
-
-    Args:
-        rows: of the trajectory table, with `kind` and `cut`.
-
-    Returns:
-        A row per cell, in schema RESPONSES, sorted by CELL: trajectories of each kind; both accuracies in [0, 1] with
-        their intervals, the second null where every response was cut.
+    Problems all of whose responses were cut, under some seed of training, are not in the latter. These are the hard
+    ones, so it does not estimate what a larger budget would give.
     """
     cells = [_cell(cell) for cell in rows.partition_by(CELL)]
     return pl.DataFrame(cells, schema=RESPONSES).sort(CELL, nulls_last=True)
@@ -109,3 +150,75 @@ def _cell(rows: pl.DataFrame) -> dict[str, object]:
         "uncut_problems": uncut["problem"].n_unique(),
         "uncut_trajectories": uncut.height,
     }
+
+
+def thinking_spent(rows: pl.DataFrame) -> pl.DataFrame:
+    """What the thinking of every cell of a trajectory table went into; problems with a single sample are left out.
+
+    Returns:
+        A row per ladder and rung. Columns: LADDER, think_budget (null: unlimited), responses (the strategy whose
+        responses the rung holds: the ladder's, or "unconstrained"), num_problems, num_trajectories;
+        needed, overthinking, futile in tokens per trajectory; starved in [0, 1], the share of trajectories;
+        solved_within in [0, 1], the share of problems; and the 95 % interval of each, as
+        <name>_low and <name>_high (null where there is one problem). Sorted by LADDER and budget.
+
+    Raises:
+        ValueError: on a score that is missing or outside [0, 1].
+    """
+    rungs = _rungs(rows)
+    best, here = pl.col("sufficient_budget"), pl.col("rung")
+    needed = pl.min_horizontal("think_tokens", best)
+    cut = forced_close() | (pl.col("think_finish") == ThinkFinish.LENGTH)
+    known = _known(rungs)
+    other = _sufficient(rungs).with_columns(half=1 - pl.col("half"))
+    enough = pl.col("score").mean().over([*known, "rung"]) >= SUFFICIENT
+    parts = rungs.join(other, on=known, nulls_equal=True, maintain_order="left").with_columns(
+        needed=pl.when(best.is_null()).then(0.0).otherwise(needed),
+        overthinking=pl.when(best.is_null()).then(0.0).otherwise(pl.col("think_tokens") - needed),
+        futile=pl.when(best.is_null()).then(pl.col("think_tokens")).otherwise(0.0),
+        starved=(cut & (here < best)).fill_null(False),
+        solved_within=((best <= here) & enough).fill_null(False),
+    )
+    found = []
+    cells = problem_table(parts, list(_SPENT), _RUNG).partition_by(_RUNG, as_dict=True) if parts.height else {}
+    for key, problems in cells.items():
+        estimates = {name: mean(problems, name) for name, mean in _SPENT.items()}
+        values = [value for name, estimate in estimates.items() for value in estimate.columns(name).values()]
+        found.append((*key, *values, *estimates["needed"][3:5]))
+    columns = [f"{name}{bound}" for name in _SPENT for bound in ("", "_low", "_high")]
+    table = estimates_table(found, {name: rows.schema[name] for name in _RUNG}, columns)
+    responses = rungs.group_by(_RUNG).agg(pl.col("responses").first())
+    table = table.join(responses, on=_RUNG, how="left", nulls_equal=True, maintain_order="left")
+    return table.select(*_RUNG, "responses", "num_problems", "num_trajectories", *columns)
+
+
+def _rungs(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows of every ladder, `rung` its budget in tokens or infinite, `half` that of their samples and `responses`
+    their own strategy; unconstrained rows once on each ladder."""
+    check_scores(rows)
+    rows = rows.with_columns(responses="strategy")
+    limited = rows.filter(pl.col("strategy") != FREE)
+    ladders = limited.group_by(LADDER).agg(free=pl.col("think_budget").is_null().any())
+    free = rows.filter(pl.col("strategy") == FREE).drop("strategy", "solution_budget")
+    added = free.join(ladders.filter(~pl.col("free")).drop("free"), on=["model", "benchmark"])
+    rungs = pl.concat([limited, added.select(limited.columns)]).with_columns(
+        rung=pl.col("think_budget").cast(pl.Float64).fill_null(math.inf), half=pl.col("sample") % 2
+    )
+    seeds = seed_keys(rows)
+    halves = pl.struct("rung", "half", *seeds).n_unique().over([*LADDER, "problem"])
+    whole = pl.struct("rung", *seeds).n_unique().over(LADDER)
+    return rungs.filter(halves == 2 * whole)
+
+
+def _known(rungs: pl.DataFrame) -> list[str]:
+    """The columns by which a b* is one: another seed of training gives another model."""
+    return [*LADDER, *seed_keys(rungs), "problem", "half"]
+
+
+def _sufficient(rungs: pl.DataFrame) -> pl.DataFrame:
+    """b* of every problem on every ladder by each half of its samples, `sufficient_budget`: infinite where only
+    unlimited thinking suffices, null where that does not."""
+    keys = _known(rungs)
+    scores = rungs.group_by([*keys, "rung"]).agg(enough=pl.col("score").mean() >= SUFFICIENT).sort("rung")
+    from_here_on = pl.col("enough").reverse().cum_min().reverse()
+    return scores.group_by(keys).agg(sufficient_budget=pl.col("rung").filter(from_here_on).min())

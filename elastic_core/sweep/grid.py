@@ -8,7 +8,6 @@ number of problems is a subset of a larger one, and raising the number keeps the
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.errors import nearest
+from elastic_core.statistics.seeds import without_seed
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.chat import EFFORTS, STRATEGY
 
@@ -30,7 +30,6 @@ Samples = int | Mapping[str, int]
 OTHERS = "default"
 
 _SWAP = ">"
-_SEED = "@"
 _WITHOUT_BUDGET = ("unconstrained", *map(STRATEGY.format, EFFORTS))
 _PAIR = ("navigator", "thinker", "solver")
 
@@ -70,17 +69,6 @@ def split_model(model: str) -> list[str]:
     if len(names) > 2 or not all(names):
         raise ValueError(f'"{model}" is no model; expected a name, or THINKER{_SWAP}SOLVER')
     return names
-
-
-def seed_name(model: str, seed: int) -> str:
-    """The name of a model that was trained with several seeds, with this one: "trained@2"."""
-    return f"{model}{_SEED}{seed}"
-
-
-def without_seed(model: str) -> tuple[str, int | None]:
-    """A model's name without its seed, and the seed: "trained@2>base" gives ("trained>base", 2)."""
-    seeds = re.findall(rf"{_SEED}(\d+)(?={_SWAP}|$)", model)
-    return re.sub(rf"{_SEED}\d+(?={_SWAP}|$)", "", model), int(seeds[0]) if seeds else None
 
 
 def checkpoint_names(models: Iterable[str]) -> list[str]:

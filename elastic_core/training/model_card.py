@@ -26,13 +26,10 @@ _ALGORITHMS = {
 
 
 class TrainingRecord(TypedDict):
-    """Where a checkpoint comes from.
+    """Where a checkpoint ("last" or "best") comes from.
 
     Attributes:
-        checkpoint: "last" or "best".
-        step: training steps behind it.
         accuracy: avg@`samples` on the validation sets at that step, in [0, 1]; None when it was not validated then.
-        base: name of the model that training started from.
         licence: what the base's card names, None where it names none.
         train: `GrpoParameters`.
         data: contents of the training and validation files, as hashes.
@@ -184,12 +181,16 @@ def _table(cells: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _levels(levels: Levels) -> list[str]:
+    points = f"{100 * levels.margin:g} points"
+    highest = f"is shown to be at most {points} below responses without a limit"
+    if levels.loss is None:
+        highest = f"is the most accurate one; none is shown to be within {points} of responses without a limit"
     rows = [
         "## Effort levels",
         "",
         f"The budgets that `elastic serve` offers (`{LEVELS}`): chosen among those measured on "
-        f"{', '.join(map(escaped, levels.benchmarks))}, the highest at most {100 * levels.margin:g} points below the "
-        "most accurate one. A response's tokens are the model's and forced ones.",
+        f"{', '.join(map(escaped, levels.benchmarks))}. The highest {highest}. A response's tokens are the model's and "
+        "forced ones.",
         "",
         "| reasoning_effort | t + s | accuracy (%) | problems × samples | tokens, mean | tokens, 95th percentile |",
         "|---|---|---|---|---|---|",

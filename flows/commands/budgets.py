@@ -12,7 +12,8 @@ import polars as pl
 from elastic_core.errors import UserError, nearest
 from elastic_core.serving.choice import COLUMNS, Choice, choose_levels
 from elastic_core.serving.levels import EFFORTS, Gain, Levels
-from elastic_core.statistics.advice import SERVED
+from elastic_core.statistics.estimates import FREE
+from elastic_core.statistics.which_budget import SERVED, Reason
 from elastic_core.sweep.grid import split_model
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.fingerprint import hash_files
@@ -48,9 +49,10 @@ def measured_levels(
     Raises:
         UserError: when the model was not measured on one of the benchmarks, or under no budget on all of them.
     """
-    columns = [*KEY, "think_finish", *COLUMNS[4:]]
-    found = sound_rows(table, columns, pl.col("model") == model, *_LIMITED, *wanted)
-    known = found["benchmark"].unique().sort().to_list()
+    columns = list(dict.fromkeys((*KEY, "think_finish", *COLUMNS)))
+    served = pl.all_horizontal(_LIMITED)
+    found = sound_rows(table, columns, pl.col("model") == model, served | (pl.col("strategy") == FREE), *wanted)
+    known = found.filter(served)["benchmark"].unique().sort().to_list()
     for name in benchmarks:
         if name not in known:
             raise UserError(
@@ -59,8 +61,8 @@ def measured_levels(
             )
     chosen = list(dict.fromkeys(benchmarks)) or known
     found = found.filter(pl.col("benchmark").is_in(chosen))
-    found = found.filter(pl.col("benchmark").n_unique().over(BUDGET) == len(chosen))
-    if found.is_empty():
+    found = found.filter(pl.col("benchmark").n_unique().over("strategy", *BUDGET) == len(chosen))
+    if found.filter(served).is_empty():
         raise UserError(
             f"{table.directory}: no budget was measured on all of {', '.join(chosen)}; give --benchmark with one of "
             "them, or finish the sweep"
@@ -76,6 +78,7 @@ def measured_levels(
         temperature=sampling.get("temperature"),
         top_p=sampling.get("top_p"),
         margin=margin,
+        loss=None if isinstance(choice.rule, Reason) else choice.rule,
         date=datetime.now(UTC).date(),
         levels=choice.levels,
     )
@@ -85,12 +88,7 @@ def measured_levels(
 def write_levels(
     directory: Path, model: str | None, benchmarks: Sequence[str], margin: float, output: Path, console: Console
 ) -> None:
-    """Choose levels, show them and write them.
-
-    Args:
-        directory: of a trajectory table.
-        model: its name in the table; None takes the only one.
-        benchmarks, margin: as of `measured_levels`.
+    """Choose levels from a trajectory table, show them and write them. Without a model it is the only one there.
 
     Raises:
         UserError: when there is no such table or model, or nothing to choose from.
@@ -132,10 +130,15 @@ def remarks(levels: Levels, choice: Choice) -> list[str]:
     ]
     if choice.left_out:
         found.append(f"{choice.left_out} budgets have not all problems yet and were left out: finish the sweep.")
-    if choice.best is None:
-        found.append(f"high is the most accurate budget: no cheaper one is shown to be within {margin} of it.")
+    if isinstance(choice.rule, Reason):
+        why = str(choice.rule).replace("the margin", margin)
+        more = f": sweep the strategy {FREE} too" if choice.rule == Reason.UNMEASURED else ""
+        found.append(f"high is the most accurate budget, as no budget is advised: {why}{more}.")
     else:
-        found.append(f"high is shown to be within {margin} of the most accurate budget: {_shown(choice.best)} points.")
+        found.append(
+            f"high is the budget to set: the cheapest that is shown to be at most {margin} below responses without a "
+            f"limit, {_shown(choice.rule)} points (one-sided bounds)."
+        )
     if missing := [name for name in EFFORTS if name not in levels.levels]:
         found.append(f"No budget of its own for {', '.join(missing)}: measure more budgets for more levels.")
     if unsure := [name for name, level in levels.levels.items() if level.gain and level.gain.low <= 0]:

@@ -15,7 +15,8 @@ from elastic_core.statistics.estimates import sampled_tokens
 from elastic_core.sweep.store import ManifestMismatch
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import BUDGET, KEY
-from reports.comparison import metric_name, paired_cells, render_pairs
+from reports.comparison import paired_cells, render_pairs
+from reports.summary import metric_name
 from tasks.records.mlflow_tracker import LABEL, Tracker, run_name
 from tasks.records.stage_directory import TABLE
 from tasks.records.tables import nearest_sweep, sound_rows

@@ -18,7 +18,7 @@ from flows import presets
 from flows.commands.doctor import require_machine
 from flows.runtime import environment, last_run
 from flows.runtime.run import DONE_BEFORE, FlowRun, stage_seconds
-from reports.codeforces import BENCHMARK
+from reports.tables.codeforces import BENCHMARK
 from tasks.records import terminal
 from tasks.records.stage_directory import MODEL, PAGE, REPORT, TABLE, Stage
 

@@ -11,7 +11,7 @@ import click
 from flows.commands.options import PATH, asked, built_data, changes_of, last_run_options, settings_options
 
 if TYPE_CHECKING:
-    from reports.parameters import ReportParameters
+    from reports.content import ReportParameters
 
 _OPTIONS = settings_options("Settings of the sweep.")
 _TABLE = click.option(
@@ -125,7 +125,8 @@ def report(
             content = add_report(sources, f"{sources.preset}-{key}", bundle)
         else:
             content = build_report(sources, directory or table.resolve().parent / "report")
-        click.echo("\n".join([*content.brief, content.verdict, *content.advice]))
+        told = [f"{each.benchmark}: {each.told}" for each in content.settings]
+        click.echo("\n".join([*content.brief, *told, content.verdict, *content.advice]))
         if content.coverage is not None:
             click.echo(content.coverage)
         click.echo(content.directory / REPORT)
@@ -161,8 +162,8 @@ def _priced(
     "--margin",
     type=click.FloatRange(min=0, max=100, min_open=True),
     metavar="POINTS",
-    help="How many points of accuracy the highest level may be below the most accurate budget. Without it the preset's "
-    "report.margin.",
+    help="How many points of accuracy the highest level may be below responses without a limit. Without it the "
+    "preset's report.margin.",
 )
 @click.option(
     "--output", type=PATH, default=Path("budgets.json"), show_default=True, metavar="FILE", help="Where to write them."
@@ -223,7 +224,7 @@ def regrade(table: Path, data: Path | None) -> None:
 def _report_parameters(table: Path) -> ReportParameters:
     """The section `report` of the preset that a table is of; what it is by default where there is no such preset."""
     from flows import presets
-    from reports.parameters import ReportParameters
+    from reports.content import ReportParameters
     from tasks.records.tables import open_table, preset_directory
 
     preset = preset_directory(open_table(table)).name

@@ -19,8 +19,9 @@ from elastic_core.engines.endpoint import Endpoint
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.models import files as model_files
+from elastic_core.statistics.seeds import without_seed
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, TemplateParameters, Templates
-from elastic_core.sweep.grid import checkpoint_names, first_problems, rows_of, without_seed
+from elastic_core.sweep.grid import checkpoint_names, first_problems, rows_of
 from elastic_core.sweep.stopping import beyond_reach
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.fingerprint import HashCache, hash_files, model_fingerprint, source_fingerprint

@@ -14,6 +14,7 @@ from elastic_core.data.miniature import MiniatureParameters
 from elastic_core.engines.endpoint import Address, EndpointParameters
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError, nearest
+from elastic_core.statistics.seeds import seed_name, without_seed
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.reasonflux_zero import TemplateParameters
 from elastic_core.sweep.grid import (
@@ -22,15 +23,13 @@ from elastic_core.sweep.grid import (
     checkpoint_names,
     checkpoints,
     every_strategy,
-    seed_name,
     split_model,
-    without_seed,
 )
 from elastic_core.system.ray_cluster import RayCluster
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.sft_parameters import SftParameters
 from flows.runtime.served_models import check_endpoints, endpoints_of, with_levels
-from reports.parameters import ReportParameters
+from reports.content import ReportParameters
 
 TRAINED = ("trained", "best")
 """What training leaves: its last checkpoint, and the one with the highest validation accuracy."""

@@ -7,7 +7,7 @@ matplotlib's version only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -17,12 +17,10 @@ import numpy as np
 import polars as pl
 
 from elastic_core.statistics.estimates import FREE
-from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.system.escaping import write_csv
 from elastic_core.system.files import replacing
-from reports.claims import BASE, TRAINED
-from reports.colours import tinted
 from reports.content import ReportFigure
+from reports.figures.styles import STYLES, Style, tinted
 from reports.summary import partial
 from reports.wording import limit, plain, sampled
 
@@ -32,9 +30,6 @@ if TYPE_CHECKING:
 
 Colour = str | tuple[float, float, float]
 
-COLOURS = {BASE: "C0", TRAINED: "C1"}
-NUM_COLOURS = 10
-"""In the style file."""
 INK = "#333333"
 
 BAND = "Bands and bars: 95 % intervals, clustered by problem (Clopper-Pearson at the effective sample size)."
@@ -53,29 +48,6 @@ MAX_MODELS = 3
 PARTIAL = "Hollow marks: cells with fewer trajectories than the fullest cell of their benchmark."
 
 
-class Style(NamedTuple):
-    """How a strategy is drawn: its line, its marker and that one's size beside the others', and how far the model's
-    colour is mixed with white, as far as it stays visible (`tinted`), so that lines of one model differ."""
-
-    line: str
-    marker: str
-    white: float = 0.0
-    size: float = 1.0
-
-
-STYLES = {
-    "separate": Style("-", "o"),
-    "budget_forcing": Style("--", "s", 0.25),
-    "vanilla": Style(":", "^", 0.45),
-    REASONFLUX_ZERO: Style("-.", "D", 0.15),
-    FREE: Style("-", "*", size=2.2),
-}
-_OTHER_LINES, _OTHER_MARKERS = (
-    ("-.", "--", ":", "-"),
-    ("P", "X", "v", "p", "h", "<", ">", "d", "H", "8", "1", "2", "3", "4"),
-)
-
-
 class Sheet(NamedTuple):
     """What every figure of a report is drawn with: where to, each model's colour (`model_colours`), and each strategy's
     style (`strategy_styles`)."""
@@ -83,23 +55,6 @@ class Sheet(NamedTuple):
     directory: Path
     colours: dict[str, str]
     styles: dict[str, Style] = STYLES
-
-
-def model_colours(models: Iterable[str]) -> dict[str, str]:
-    """The colour of each model of a report: fixed for base and trained, then by place among the others."""
-    others = sorted(set(models) - COLOURS.keys())
-    rest = NUM_COLOURS - len(COLOURS)
-    return COLOURS | {model: f"C{len(COLOURS) + i % rest}" for i, model in enumerate(others)}
-
-
-def strategy_styles(strategies: Iterable[str]) -> dict[str, Style]:
-    """The style of each strategy of a report: its own for `STYLES`, then by place among the others. None shares its
-    mark with another, as long as there are marks."""
-    others = enumerate(sorted(set(strategies) - STYLES.keys()))
-    return STYLES | {
-        name: Style(_OTHER_LINES[i % len(_OTHER_LINES)], _OTHER_MARKERS[i % len(_OTHER_MARKERS)], 0.1 * (i % 5))
-        for i, name in others
-    }
 
 
 def figure_files(sheet: Sheet, name: str, title: str, caption: str) -> ReportFigure:
@@ -138,50 +93,37 @@ def figure_of(
 
 
 @contextmanager
-def benchmark_panels(
-    cells: pl.DataFrame, target: ReportFigure, data: pl.DataFrame
-) -> Iterator[list[tuple[Axes, pl.DataFrame]]]:
-    """Axes and cells of each benchmark; the legend, with the caption, below all of them.
+def panels_of(
+    cells: pl.DataFrame, target: ReportFigure, data: pl.DataFrame, sheet: Sheet | None = None
+) -> Iterator[tuple[list[tuple[Axes, pl.DataFrame]], dict[str, Any]]]:
+    """Axes and cells of each benchmark, or with a sheet of each benchmark and model, models of a benchmark side by
+    side; and the legend, label → handle, which has the labelled lines unless the block fills it. The legend stands
+    below all panels with the caption.
 
     Args:
-        cells: a row per cell, with `benchmark`, `num_problems`, and `num_samples` where it is known.
+        cells: a row per cell, with `benchmark`, `model`, `num_problems`, and `num_samples` where it is known.
     """
-    parts = [cells.filter(benchmark=name) for name in cells["benchmark"].unique().sort()]
-    with figure_of(len(parts), min(len(parts), 3), target, data) as (figure, places):
+    by = ["benchmark"] if sheet is None else ["benchmark", "model"]
+    parts = cells.sort(by, maintain_order=True).partition_by(by, maintain_order=True)
+    num_models = cells["model"].n_unique()
+    across = min(len(parts), 3) if sheet is None else min(num_models, MAX_ACROSS)
+    with figure_of(len(parts), across, target, data) as (figure, places):
         panels = list(zip(places, parts, strict=True))
         for axes, part in panels:
-            axes.set_title(f"{part['benchmark'][0]} ({sampled(part)})")
-        yield panels
-        entries: dict[str, Any] = {}
+            title = ", ".join(part[name][0] for name in by)
+            colour: dict[str, Any] = {} if sheet is None else {"color": sheet.colours[part["model"][0]]}
+            axes.set_title(f"{title} ({sampled(part)})", **colour)
+        legend: dict[str, Any] = {}
+        yield panels, legend
+        if legend:
+            legend_below(figure, legend, target.caption, len(legend))
+            return
         for axes in places:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                entries.setdefault(label, handle)
-        entries = dict(sorted(entries.items(), key=lambda entry: entry[0].endswith(FREE)))
+                legend.setdefault(label, handle)
+        legend = dict(sorted(legend.items(), key=lambda entry: entry[0].endswith(FREE)))
         # Columns fill first: as many as there are models, and one for the stars, puts each model in its own.
-        num_columns = cells["model"].n_unique() + any(label.endswith(FREE) for label in entries)
-        legend_below(figure, entries, target.caption, num_columns)
-
-
-@contextmanager
-def model_panels(
-    cells: pl.DataFrame, target: ReportFigure, sheet: Sheet, legend: dict[str, Any]
-) -> Iterator[list[tuple[Axes, pl.DataFrame]]]:
-    """Axes and cells of each benchmark and model that has any, models of a benchmark side by side.
-
-    Args:
-        cells: as of `benchmark_panels`, with `model`; also the figure's data.
-        legend: label → handle, to be filled in the block.
-    """
-    names = ["benchmark", "model"]
-    parts = cells.sort(names, maintain_order=True).partition_by(names)
-    across = min(cells["model"].n_unique(), MAX_ACROSS)
-    with figure_of(len(parts), across, target, cells) as (figure, places):
-        panels = list(zip(places, parts, strict=True))
-        for axes, part in panels:
-            model = part["model"][0]
-            axes.set_title(f"{part['benchmark'][0]}, {model} ({sampled(part)})", color=sheet.colours[model])
-        yield panels
-        legend_below(figure, legend, target.caption, num_columns=len(legend))
+        legend_below(figure, legend, target.caption, num_models + any(label.endswith(FREE) for label in legend))
 
 
 def legend_below(figure: Figure, entries: dict[str, Any], note: str, num_columns: int) -> None:
@@ -278,6 +220,36 @@ def _interval(axes: Axes, cell: dict[str, Any], colour: Colour) -> None:
 def distances(cells: pl.DataFrame, mean: str, low: str, high: str) -> np.ndarray:
     """Of an interval's ends from its mean, shape (2, cells), as error bars are given."""
     return np.stack([cells[mean] - cells[low], cells[high] - cells[mean]])
+
+
+ACCURACY = ("avg_at_k", "ci_low", "ci_high")
+"""The columns of a cell's accuracy and of its interval."""
+
+
+def draw_points(
+    axes: Axes,
+    line: Line,
+    cells: pl.DataFrame,
+    x: pl.Expr | tuple[str, str, str],
+    y: tuple[str, str, str],
+    scale: float = 1,
+    **style: Any,
+) -> None:
+    """Marks with their intervals, `y` in points.
+
+    Args:
+        x: places, or the columns of an estimate, which is drawn times `scale`.
+        y: the columns of an estimate.
+    """
+    places = cells.select(x).to_series() if isinstance(x, pl.Expr) else scale * cells[x[0]]
+    error = None if isinstance(x, pl.Expr) else scale * distances(cells, *x)
+    given = {"ls": "", "marker": line.style.marker, "c": line.colour, "label": line.label} | style
+    axes.errorbar(places, 100 * cells[y[0]], xerr=error, yerr=100 * distances(cells, *y), **given)
+
+
+def draw_ring(axes: Axes, x: pl.Series, y: pl.Series) -> None:
+    """Around the cells that a figure points at."""
+    axes.plot(x, 100 * y, "o", ms=13, mfc="none", mec=INK, mew=1.3, zorder=6)
 
 
 def y_label(axes: Axes, text: str) -> None:

@@ -14,95 +14,76 @@ from elastic_core.budget import Budget
 from elastic_core.statistics.estimates import FREE
 from elastic_core.statistics.seeds import by_seed
 from elastic_core.trajectory import CELL
-from reports.claims import TRAINED
+from reports import figures as plot
 from reports.content import ReportFigure, Training
-from reports.figures import (
-    BAND,
-    BUDGET_AXIS,
-    INK,
-    PARTIAL,
-    TOKENS_AXIS,
-    TOKENS_LABEL,
-    VANILLA_MAY,
-    Sheet,
-    accuracy_axis,
-    benchmark_panels,
-    budget_axis,
-    distances,
-    distinct,
-    draw_free,
-    draw_lines,
-    figure_files,
-    ladder_of,
-    lines_of,
-    log2_axis,
-    place_on,
-)
 from reports.published import ACCURACY, sources
-from reports.summary import is_partial
+from reports.summary import TRAINED, is_partial
+from reports.wording import budget_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DRAWN = [*CELL, "num_problems", "num_samples", "num_trajectories", "avg_at_k", "ci_low", "ci_high"]
+DRAWN = [*CELL, "num_problems", "num_samples", "num_trajectories", *plot.ACCURACY]
 _PUBLISHED_MARKS = ("x", "+", "1", "2", "3", "4", "|", "_")
 """Thin ones, apart from those of the strategies."""
 
 
 def accuracy_vs_tokens(
-    summary: pl.DataFrame, sheet: Sheet, trained_budget: Budget | None, published: pl.DataFrame
+    summary: pl.DataFrame, sheet: plot.Sheet, trained_budget: Budget | None, published: pl.DataFrame
 ) -> ReportFigure:
     """avg@k over the mean sampled tokens of both phases, a panel per benchmark; the trained budget is ringed.
 
     Args:
         published: in schema `reports.published.PUBLISHED`; those with tokens and an accuracy are drawn.
     """
-    summary, left_out = distinct(summary)
+    summary, left_out = plot.distinct(summary)
     ringed = summary.filter(_trained_at(trained_budget))
     theirs = published.filter(pl.col("tokens").is_not_null(), pl.col("metric").is_in(ACCURACY))
-    caption = f"{_caption(summary)} {TOKENS_AXIS}{left_out}"
+    caption = f"{_caption(summary)} {plot.TOKENS_AXIS}{left_out}"
     if not ringed.is_empty():
         caption += f" Ring: the budget of the training, {trained_budget}."
     if not theirs.is_empty():
         caption += f" Grey: published numbers, not measured here ({sources(theirs)})."
-    target = figure_files(sheet, "accuracy_vs_tokens", "Accuracy over tokens spent", caption)
+    target = plot.figure_files(sheet, "accuracy_vs_tokens", "Accuracy over tokens spent", caption)
     columns = _drawn(summary, "tokens_mean")
     ours = summary.select(*columns, "tokens_mean", "tokens_mean_low", "tokens_mean_high", source=pl.lit("measured"))
     data = pl.concat([ours, _as_cells(theirs)], how="diagonal")
     x = pl.col("tokens_mean")
     marks = dict(zip(theirs["model"].unique().sort(), cycle(_PUBLISHED_MARKS), strict=False))
-    with benchmark_panels(summary, target, data) as panels:
+    with plot.panels_of(summary, target, data) as (panels, _):
         for axes, cells in panels:
             _draw_seeds(axes, cells, x, sheet, pl.col(by_seed("tokens_mean")))
-            draw_lines(axes, cells, x, sheet)
-            draw_free(axes, cells, x, sheet)
+            plot.draw_lines(axes, cells, x, sheet)
+            plot.draw_free(axes, cells, x, sheet)
             ring = cells.filter(_trained_at(trained_budget))
-            axes.plot(ring["tokens_mean"], 100 * ring["avg_at_k"], "o", ms=13, mfc="none", mec=INK, mew=1.3, zorder=6)
+            plot.draw_ring(axes, ring["tokens_mean"], ring["avg_at_k"])
             beside = theirs.filter(benchmark=cells["benchmark"][0])
             _draw_published(axes, beside, marks)
             tokens = [*cells["tokens_mean"], *beside["tokens"]]
-            log2_axis(axes, min(tokens), max(tokens))
-            axes.set_xlabel(TOKENS_LABEL)
-            accuracy_axis(axes)
+            plot.log2_axis(axes, min(tokens), max(tokens))
+            axes.set_xlabel(plot.TOKENS_LABEL)
+            plot.accuracy_axis(axes)
     return target
 
 
-def accuracy_vs_budget(summary: pl.DataFrame, sheet: Sheet, trained_budget: Budget | None) -> ReportFigure:
+def accuracy_vs_budget(summary: pl.DataFrame, sheet: plot.Sheet, trained_budget: Budget | None) -> ReportFigure:
     """avg@k over the thinking budget t, evenly spaced, so that models are compared at equal budgets."""
-    summary, left_out = distinct(summary)
-    ladder = ladder_of(summary)
+    summary, left_out = plot.distinct(summary)
+    ladder = plot.ladder_of(summary)
     star = None if trained_budget is None else trained_budget.think
-    caption = f"{_caption(summary)} {BUDGET_AXIS}{left_out}"
+    caption = f"{_caption(summary)} {plot.BUDGET_AXIS}{left_out}"
     if "vanilla" in summary["strategy"]:
-        caption += VANILLA_MAY
+        caption += plot.VANILLA_MAY
     if star is not None and star in ladder:
         caption += f" Dotted line: t* = {star}, the thinking budget of the training."
-    target = figure_files(sheet, "accuracy_vs_budget", "Accuracy by thinking budget", caption)
+    target = plot.figure_files(sheet, "accuracy_vs_budget", "Accuracy by thinking budget", caption)
     _draw_by_budget(summary, target, sheet, star)
     return target
 
 
-def training_ablation(summary: pl.DataFrame, sheet: Sheet, trainings: Mapping[str, Training]) -> ReportFigure | None:
+def training_ablation(
+    summary: pl.DataFrame, sheet: plot.Sheet, trainings: Mapping[str, Training]
+) -> ReportFigure | None:
     """Models trained under different budgets side by side, under separate budgeting (Figure 6).
 
     None when fewer than two trained models were measured so.
@@ -113,69 +94,100 @@ def training_ablation(summary: pl.DataFrame, sheet: Sheet, trainings: Mapping[st
     if len(set(trained) & set(cells.filter(strategy="separate")["model"])) < 2:
         return None
     trained_under = ", ".join(f"{model} under {trainings[model].shown}" for model in sorted(trained))
-    caption = f"{_caption(cells)} {BUDGET_AXIS} Separate budgeting. Trained: {trained_under}."
-    target = figure_files(sheet, "training_ablation", "Training budgets side by side", caption)
+    caption = f"{_caption(cells)} {plot.BUDGET_AXIS} Separate budgeting. Trained: {trained_under}."
+    target = plot.figure_files(sheet, "training_ablation", "Training budgets side by side", caption)
     _draw_by_budget(cells, target, sheet, None)
     return target
 
 
-def forced_vs_accuracy(summary: pl.DataFrame, sheet: Sheet) -> ReportFigure | None:
+def forced_vs_accuracy(summary: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure | None:
     """avg@k over the share of thoughts that we had to close, a line per model and strategy, from its smallest budget
     to its largest. None when nothing was ever forced."""
     closing = pl.col("strategy").is_in(summary.filter(pl.col("forced_fraction") > 0)["strategy"].to_list())
-    cells, left_out = distinct(summary.filter(closing, pl.col("think_budget").is_not_null()))
+    cells, left_out = plot.distinct(summary.filter(closing, pl.col("think_budget").is_not_null()))
     if cells.is_empty():
         return None
     caption = (
-        f"{BAND} x-axis: the share of responses whose think-end the pipeline wrote, because the budget was spent or "
-        f"the model stopped inside its thought. A line goes from the smallest budget to the largest.{left_out}"
+        f"{plot.BAND} x-axis: the share of responses whose think-end the pipeline wrote, because the budget was spent "
+        f"or the model stopped inside its thought. A line goes from the smallest budget to the largest.{left_out}"
     )
-    target = figure_files(sheet, "forced_vs_accuracy", "Accuracy over the share of forced thoughts", caption)
-    x, y = ("forced_fraction", "forced_fraction_low", "forced_fraction_high"), ("avg_at_k", "ci_low", "ci_high")
-    with benchmark_panels(cells, target, cells.select(*CELL, "num_problems", "num_samples", *x, *y)) as panels:
+    target = plot.figure_files(sheet, "forced_vs_accuracy", "Accuracy over the share of forced thoughts", caption)
+    x = ("forced_fraction", "forced_fraction_low", "forced_fraction_high")
+    data = cells.select(*CELL, "num_problems", "num_samples", *x, *plot.ACCURACY)
+    with plot.panels_of(cells, target, data) as (panels, _):
         for axes, part in panels:
-            for line in lines_of(part.sort("think_budget"), sheet):
-                axes.errorbar(
-                    100 * line.cells[x[0]],
-                    100 * line.cells[y[0]],
-                    xerr=100 * distances(line.cells, *x),
-                    yerr=100 * distances(line.cells, *y),
-                    ls=line.style.line,
-                    marker=line.style.marker,
-                    ms=5,
-                    lw=1.4,
-                    elinewidth=0.7,
-                    color=line.colour,
-                    label=line.label,
-                )
+            for line in plot.lines_of(part.sort("think_budget"), sheet):
+                style = {"ls": line.style.line, "ms": 5, "lw": 1.4, "elinewidth": 0.7}
+                plot.draw_points(axes, line, line.cells, x, plot.ACCURACY, 100, **style)
             axes.set_xlim(103, -3)
             axes.set_xlabel("thoughts closed by us (%)")
-            accuracy_axis(axes)
+            plot.accuracy_axis(axes)
     return target
 
 
-def _draw_by_budget(cells: pl.DataFrame, target: ReportFigure, sheet: Sheet, star: int | None) -> None:
-    ladder = ladder_of(cells)
-    place = place_on(ladder)
+def pareto_frontier(priced: pl.DataFrame, advised: pl.DataFrame, sheet: plot.Sheet, unit: str) -> ReportFigure | None:
+    """avg@k over the mean cost of a response, a panel per benchmark. None of a single cell.
+
+    Args:
+        priced: of `reports.tables.costs.priced`.
+        advised: of `elastic_core.statistics.which_budget.advised_budgets`; those whose test holds are marked.
+        unit: of costs.
+    """
+    if priced.height < 2:
+        return None
+    caption = (
+        f"x-axis: {unit}, mean per response. Line and bars: the frontier, that is the cells, of any model and "
+        "strategy, that no other cell beats in both accuracy and cost as measured, with 95 % intervals of both. Other "
+        "cells are faint."
+    )
+    holds = advised.filter(verdict="holds")
+    if not holds.is_empty():
+        caption += " Ring: the budget that is advised for a model."
+    target = plot.figure_files(sheet, "pareto_frontier", "Accuracy and cost: the frontier", caption)
+    values = ["cost", "cost_low", "cost_high", "avg_at_k", "ci_low", "ci_high", "num_problems", "num_samples"]
+    with plot.panels_of(priced, target, priced.select(*CELL, *values, "frontier")) as (panels, _):
+        for axes, cells in panels:
+            for line in plot.lines_of(cells, sheet):
+                accuracy, dots = 100 * line.cells["avg_at_k"], line.style.marker
+                axes.plot(line.cells["cost"], accuracy, dots, ms=4, c=line.colour, alpha=0.35)
+                best, costs = line.cells.filter("frontier"), ("cost", "cost_low", "cost_high")
+                label = line.label if best.height else None
+                plot.draw_points(axes, line, best, costs, plot.ACCURACY, ms=6, elinewidth=0.9, label=label)
+            frontier = cells.filter("frontier").sort("cost")
+            axes.step(frontier["cost"], 100 * frontier["avg_at_k"], where="post", c=plot.INK, lw=0.9, zorder=1)
+            ring = cells.join(holds, on=CELL, how="semi", nulls_equal=True)
+            plot.draw_ring(axes, ring["cost"], ring["avg_at_k"])
+            for cell in ring.with_columns(text=budget_text()).iter_rows(named=True):
+                place = cell["cost"], 100 * cell["avg_at_k"]
+                axes.annotate(cell["text"], place, (8, -12), textcoords="offset points", size=8)
+            plot.log2_axis(axes, min(cells["cost"]), max(cells["cost"]))
+            axes.set_xlabel(f"{unit}, mean per response")
+            plot.accuracy_axis(axes)
+    return target
+
+
+def _draw_by_budget(cells: pl.DataFrame, target: ReportFigure, sheet: plot.Sheet, star: int | None) -> None:
+    ladder = plot.ladder_of(cells)
+    place = plot.place_on(ladder)
     spread = max(1, cells.filter(strategy=FREE)["model"].n_unique() - 1)
-    with benchmark_panels(cells, target, cells.select(_drawn(cells))) as panels:
+    with plot.panels_of(cells, target, cells.select(_drawn(cells))) as (panels, _):
         for axes, part in panels:
             _draw_seeds(axes, part, place, sheet)
-            draw_lines(axes, part, place, sheet)
+            plot.draw_lines(axes, part, place, sheet)
             # Beside each other, because models without a budget tend to be equally good.
-            draw_free(axes, part, place + 0.5 * (pl.col("model").rank("dense") - 1) / spread - 0.25, sheet)
+            plot.draw_free(axes, part, place + 0.5 * (pl.col("model").rank("dense") - 1) / spread - 0.25, sheet)
             if star is not None and star in ladder:
-                axes.axvline(ladder.index(star), color=INK, lw=1.2, ls=":", zorder=0)
-            budget_axis(axes, ladder)
-            accuracy_axis(axes)
+                axes.axvline(ladder.index(star), color=plot.INK, lw=1.2, ls=":", zorder=0)
+            plot.budget_axis(axes, ladder)
+            plot.accuracy_axis(axes)
 
 
 def _caption(summary: pl.DataFrame) -> str:
-    partial = f" {PARTIAL}" if is_partial(summary) else ""
+    partial = f" {plot.PARTIAL}" if is_partial(summary) else ""
     several = summary.filter(pl.col("num_seeds") > 1).select("model", "num_seeds").unique().sort("model").rows()
     listed = ", ".join(f"{model}: {n}" for model, n in several)
     seeds = f" Faint lines: single seeds of training ({listed}); the intervals include their spread." if several else ""
-    return f"{BAND}{seeds}{partial}"
+    return f"{plot.BAND}{seeds}{partial}"
 
 
 def _drawn(summary: pl.DataFrame, *further: str) -> list[Any]:
@@ -189,7 +201,7 @@ def _drawn(summary: pl.DataFrame, *further: str) -> list[Any]:
     return [*DRAWN, "num_seeds", *lists]
 
 
-def _draw_seeds(axes: Axes, cells: pl.DataFrame, x: pl.Expr, sheet: Sheet, of_seed: pl.Expr | None = None) -> None:
+def _draw_seeds(axes: Axes, cells: pl.DataFrame, x: pl.Expr, sheet: plot.Sheet, of_seed: pl.Expr | None = None) -> None:
     """A faint line for each seed of a model that was trained with several.
 
     Args:
@@ -198,7 +210,7 @@ def _draw_seeds(axes: Axes, cells: pl.DataFrame, x: pl.Expr, sheet: Sheet, of_se
     """
     scores = pl.col(by_seed("avg_at_k"))
     several = cells.filter(pl.col("num_seeds") > 1, pl.col("strategy") != FREE).with_columns(x=x)
-    for line in lines_of(several.sort("x"), sheet):
+    for line in plot.lines_of(several.sort("x"), sheet):
         listed = line.cells.select(scores, x=pl.col("x").repeat_by("num_seeds") if of_seed is None else of_seed)
         values = listed.to_dict(as_series=False)
         axes.plot(

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from elastic_core.statistics.estimates import FREE
-from reports.claims import VANILLA
+from reports import figures as plot
 from reports.content import ReportFigure
-from reports.figures import (
-    BUDGET_AXIS,
-    INK,
-    TOKENS_AXIS,
-    TOKENS_LABEL,
-    VANILLA_MAY,
-    Line,
-    Sheet,
-    benchmark_panels,
-    budget_axis,
-    distances,
-    distinct,
-    figure_files,
-    ladder_of,
-    lines_of,
-    log2_axis,
-    place_on,
-    y_label,
-)
+from reports.summary import VANILLA
 from reports.tables.comparisons import EQUAL_TOKENS
 from reports.wording import plain
 
@@ -42,7 +24,7 @@ _FRAME = 5
 """Of marginal gains, in sizes of the median one."""
 
 
-def paired(differences: pl.DataFrame, sheet: Sheet, between: str, baseline: str) -> ReportFigure | None:
+def paired(differences: pl.DataFrame, sheet: plot.Sheet, between: str, baseline: str) -> ReportFigure | None:
     """Models against `baseline` under the same strategy, or strategies of the same model, at equal budget. None when
     there is no pair.
 
@@ -54,42 +36,43 @@ def paired(differences: pl.DataFrame, sheet: Sheet, between: str, baseline: str)
     if pairs.is_empty():
         return None
     if between == "model":
-        pairs, left_out = distinct(pairs)
+        pairs, left_out = plot.distinct(pairs)
         title = f"Paired difference from {baseline}, at equal strategy and budget"
     else:
-        of_vanilla = f'{VANILLA_MAY} For what was spent see the table "{EQUAL_TOKENS}".'
+        of_vanilla = f'{plot.VANILLA_MAY} For what was spent see the table "{EQUAL_TOKENS}".'
         left_out = of_vanilla if VANILLA in {baseline, *pairs["strategy"]} else ""
         title = f"Paired difference from {plain(baseline)}, of the same model at equal budget"
     caption = (
         "Bars: 95 % t-intervals of the problems' differences, over the problems that both have. Above 0 is better than "
-        f"{plain(baseline)}. {BUDGET_AXIS}{left_out}"
+        f"{plain(baseline)}. {plot.BUDGET_AXIS}{left_out}"
     )
-    target = figure_files(sheet, f"{between}_differences", title, caption)
-    ladder = ladder_of(pairs)
-    with benchmark_panels(pairs, target, pairs) as panels:
-        lines = lines_of(pairs.sort("think_budget", nulls_last=True), sheet)
+    target = plot.figure_files(sheet, f"{between}_differences", title, caption)
+    ladder = plot.ladder_of(pairs)
+    with plot.panels_of(pairs, target, pairs) as (panels, _):
+        lines = plot.lines_of(pairs.sort("think_budget", nulls_last=True), sheet)
         shifts = _shifts(lines)
         for axes, part in panels:
-            axes.axhline(0, color=INK, lw=0.8)
+            axes.axhline(0, color=plot.INK, lw=0.8)
             for line in lines:
                 cells = line.cells.filter(benchmark=part["benchmark"][0])
-                _draw_points(axes, line, cells, place_on(ladder) + shifts[line.label], "difference", joined=False)
-            budget_axis(axes, ladder)
+                x, size = plot.place_on(ladder) + shifts[line.label], 4.5 * line.style.size
+                plot.draw_points(axes, line, cells, x, ("difference", "low", "high"), ms=size, lw=1.4, elinewidth=1.1)
+            plot.budget_axis(axes, ladder)
             # What stands between two lines is at one budget.
             axes.grid(False, axis="x")
             for place in range(len(ladder) - 1):
                 axes.axvline(place + 0.5, color="0.85", lw=0.8, zorder=0)
-            y_label(axes, "difference (points)")
+            plot.y_label(axes, "difference (points)")
     return target
 
 
-def marginal(gains: pl.DataFrame, sheet: Sheet) -> ReportFigure | None:
+def marginal(gains: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure | None:
     """Points of accuracy per 100 tokens more, between neighbouring budgets whose tokens differ (`MIN_GROWTH`). None
     when there are no two.
 
     The frame is of the size of the middle gain, which no single ratio moves; a gain beyond it is marked at its edge.
     """
-    drawn, left_out = distinct(gains)
+    drawn, left_out = plot.distinct(gains)
     bounded = drawn.filter(pl.col("next_tokens") >= (1 + MIN_GROWTH) * pl.col("tokens"), pl.col("low").is_not_null())
     if bounded.is_empty():
         return None
@@ -98,32 +81,38 @@ def marginal(gains: pl.DataFrame, sheet: Sheet) -> ReportFigure | None:
     beyond = int((bounded["gain"].abs() > reach).sum())
     caption = (
         "A point is the gain between two neighbouring budgets, drawn at the mean of their tokens. Bars: 95 % "
-        f"intervals, problems resampled. {TOKENS_AXIS} Left out: {drawn.height - bounded.height} of {drawn.height} "
-        f"pairs, whose tokens grow by less than {100 * MIN_GROWTH:.0f} %, so that the gain is divided by nearly "
-        f"nothing, or whose interval is unbounded; the table has them. The frame is at most {_FRAME} times the median "
-        f"size of a gain, ±{100 * reach:.3g}; bars are cut there."
+        f"intervals, problems resampled. {plot.TOKENS_AXIS} Left out: {drawn.height - bounded.height} of "
+        f"{drawn.height} pairs, whose tokens grow by less than {100 * MIN_GROWTH:.0f} %, so that the gain is divided "
+        f"by nearly nothing, or whose interval is unbounded; the table has them. The frame is at most {_FRAME} times "
+        f"the median size of a gain, ±{100 * reach:.3g}; bars are cut there."
     )
     if beyond:
         caption += f" Triangles at its edge stand for {beyond} gains beyond it, with their numbers."
     caption += left_out
     lowest, highest = min(0.0, *bounded["low"]), max(0.0, *bounded["high"])
     frame = 105 * max(-reach, lowest), 105 * min(reach, highest)
-    target = figure_files(sheet, "marginal_accuracy", "Accuracy bought by 100 tokens more", caption)
+    target = plot.figure_files(sheet, "marginal_accuracy", "Accuracy bought by 100 tokens more", caption)
     middle = pl.mean_horizontal("tokens", "next_tokens")
-    with benchmark_panels(bounded, target, bounded) as panels:
+    with plot.panels_of(bounded, target, bounded) as (panels, _):
         for axes, part in panels:
-            axes.axhline(0, color=INK, lw=0.8)
-            for line in lines_of(part.sort(middle), sheet):
-                _draw_points(axes, line, line.cells, middle, "gain", joined=True)
+            axes.axhline(0, color=plot.INK, lw=0.8)
+            for line in plot.lines_of(part.sort(middle), sheet):
+                style: dict[str, Any] = {
+                    "ls": line.style.line,
+                    "ms": 4.5 * line.style.size,
+                    "lw": 1.4,
+                    "elinewidth": 1.1,
+                }
+                plot.draw_points(axes, line, line.cells, middle, ("gain", "low", "high"), **style)
                 _draw_beyond(axes, line, middle, reach)
-            log2_axis(axes, bounded["tokens"].min(), bounded["next_tokens"].max())  # type: ignore[arg-type]
+            plot.log2_axis(axes, bounded["tokens"].min(), bounded["next_tokens"].max())  # type: ignore[arg-type]
             axes.set_ylim(*frame)
-            axes.set_xlabel(TOKENS_LABEL)
-            y_label(axes, "points per 100 tokens")
+            axes.set_xlabel(plot.TOKENS_LABEL)
+            plot.y_label(axes, "points per 100 tokens")
     return target
 
 
-def _shifts(lines: list[Line]) -> dict[str, float]:
+def _shifts(lines: list[plot.Line]) -> dict[str, float]:
     """How far each line stands from the middle of its budget's place, by label: beside each other, so that intervals do
     not hide each other. Those without a budget have a place of their own."""
     shifts: dict[str, float] = {}
@@ -134,23 +123,7 @@ def _shifts(lines: list[Line]) -> dict[str, float]:
     return shifts
 
 
-def _draw_points(axes: Axes, line: Line, cells: pl.DataFrame, x: pl.Expr, column: str, joined: bool) -> None:
-    """Values in points with their intervals."""
-    axes.errorbar(
-        cells.select(x).to_series(),
-        100 * cells[column],
-        yerr=100 * distances(cells, column, "low", "high"),
-        ls=line.style.line if joined else "",
-        marker=line.style.marker,
-        ms=4.5 * line.style.size,
-        lw=1.4,
-        elinewidth=1.1,
-        color=line.colour,
-        label=line.label,
-    )
-
-
-def _draw_beyond(axes: Axes, line: Line, x: pl.Expr, reach: float) -> None:
+def _draw_beyond(axes: Axes, line: plot.Line, x: pl.Expr, reach: float) -> None:
     """Triangles and numbers at the frame's edge for gains beyond it."""
     for cell in line.cells.with_columns(x=x).filter(pl.col("gain").abs() > reach).iter_rows(named=True):
         up = cell["gain"] > 0

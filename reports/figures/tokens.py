@@ -8,23 +8,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from elastic_core.statistics.estimates import FREE
+from reports import figures as plot
 from reports.content import ReportFigure
-from reports.figures import (
-    BAND,
-    BUDGET_AXIS,
-    INK,
-    Sheet,
-    benchmark_panels,
-    budget_axis,
-    distances,
-    distinct,
-    figure_files,
-    ladder_of,
-    lines_of,
-    model_panels,
-    place_on,
-    y_label,
-)
 from reports.wording import limit, plain
 
 if TYPE_CHECKING:
@@ -38,7 +23,7 @@ PARTS = {"needed": "#56B4E9", "overthinking": "#E69F00", "futile": "#9A9A9A"}
 """Thinking tokens by what they went into, from below."""
 
 
-def tokens_by_phase(rows: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFigure | None:
+def tokens_by_phase(rows: pl.DataFrame, sheet: plot.Sheet, strategy: str) -> ReportFigure | None:
     """How many tokens each phase took under one strategy, per budget: a panel per benchmark and model.
 
     Unconstrained responses, where there are any, stand at ∞. None when the table has no rows of the strategy.
@@ -46,22 +31,21 @@ def tokens_by_phase(rows: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFi
     if strategy not in rows["strategy"]:
         return None
     data = _distributions(rows.filter(pl.col("strategy").is_in([strategy, FREE])))
-    budgets = ladder_of(data)
+    budgets = plot.ladder_of(data)
     caption = (
         "Boxes: quartiles and median of sampled tokens; whiskers: 5th to 95th percentile; no intervals. "
-        f"{BUDGET_AXIS} Below each t: the mean number of tokens that the pipeline wrote into a response."
+        f"{plot.BUDGET_AXIS} Below each t: the mean number of tokens that the pipeline wrote into a response."
     )
-    target = figure_files(sheet, "tokens_by_phase", f"Tokens by phase ({plain(strategy)})", caption)
-    legend: dict[str, Any] = {}
-    with model_panels(data, target, sheet, legend) as panels:
+    target = plot.figure_files(sheet, "tokens_by_phase", f"Tokens by phase ({plain(strategy)})", caption)
+    with plot.panels_of(data, target, data, sheet) as (panels, legend):
         for axes, cells in panels:
-            legend |= _phase_boxes(axes, cells, budgets)
+            legend.update(_phase_boxes(axes, cells, budgets))
             axes.set_xlabel("thinking budget t (tokens; ∞: unconstrained)")
-            y_label(axes, "tokens per trajectory")
+            plot.y_label(axes, "tokens per trajectory")
     return target
 
 
-def thinking_spent(spent: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFigure | None:
+def thinking_spent(spent: pl.DataFrame, sheet: plot.Sheet, strategy: str) -> ReportFigure | None:
     """What thinking tokens went into under one strategy, per budget; a panel per benchmark and model. None when the
     strategy has no complete ladder.
     """
@@ -71,18 +55,18 @@ def thinking_spent(spent: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFi
     caption = (
         "Thinking tokens are needed up to b*, the budget from which on their problem is solved; past b* they are "
         "overthinking; on problems that no budget solves they are futile. Bars: 95 % t-intervals of each part's mean "
-        f"over problems. {BUDGET_AXIS} At the top: starved, the share of thoughts that were cut below b*."
+        f"over problems. {plot.BUDGET_AXIS} At the top: starved, the share of thoughts that were cut below b*."
     )
     title = f"Where the thinking goes ({plain(strategy)})"
-    target = figure_files(sheet, "thinking_spent", title, caption)
+    target = plot.figure_files(sheet, "thinking_spent", title, caption)
     # Ladders of several solution budgets would stand on each other: the largest is shown.
     largest = pl.col("solution_budget").max().over("benchmark", "model")
     data = data.filter(pl.col("solution_budget").eq_missing(largest))
-    ladder = ladder_of(data)
-    legend: dict[str, Any] = {}
-    with model_panels(_by_responses(data), target, sheet, legend) as panels:
+    ladder = plot.ladder_of(data)
+    data = _by_responses(data)
+    with plot.panels_of(data, target, data, sheet) as (panels, legend):
         for axes, cells in panels:
-            x = cells.select(place_on(ladder)).to_series().to_numpy()
+            x = cells.select(plot.place_on(ladder)).to_series().to_numpy()
             height = 0 * x
             for i, (part, colour) in enumerate(PARTS.items()):
                 values = cells[part].to_numpy()
@@ -91,44 +75,44 @@ def thinking_spent(spent: pl.DataFrame, sheet: Sheet, strategy: str) -> ReportFi
                 bounded = cells.with_columns(x=x + 0.2 * (i - 1), top=height).filter(
                     pl.col(part) > 0, pl.col(f"{part}_low").is_not_null()
                 )
-                error = distances(bounded, part, f"{part}_low", f"{part}_high")
-                axes.errorbar(bounded["x"], bounded["top"], yerr=error, ls="", c=INK, elinewidth=0.9)
+                error = plot.distances(bounded, part, f"{part}_low", f"{part}_high")
+                axes.errorbar(bounded["x"], bounded["top"], yerr=error, ls="", c=plot.INK, elinewidth=0.9)
             for place, share in zip(x, cells["starved"], strict=True):
                 top = axes.get_xaxis_transform()
                 axes.text(place, 0.99, f"{100 * share:.0f} %", transform=top, ha="center", va="top", size=8)
             axes.margins(y=0.15)
-            budget_axis(axes, ladder)
-            y_label(axes, "thinking tokens per trajectory")
+            plot.budget_axis(axes, ladder)
+            plot.y_label(axes, "thinking tokens per trajectory")
     return target
 
 
-def sufficient_budgets(spent: pl.DataFrame, sheet: Sheet) -> ReportFigure | None:
-    """The share of problems solved within t (`elastic_core.statistics.thinking`), per model and strategy. None without
+def sufficient_budgets(spent: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure | None:
+    """The share of problems solved within t (`thinking_spent`), per model and strategy. None without
     any."""
     if spent.is_empty():
         return None
-    spent, left_out = distinct(spent)
+    spent, left_out = plot.distinct(spent)
     caption = (
-        f"{BAND} {BUDGET_AXIS} A budget suffices if at least half of a problem's samples are right. A problem is "
-        "solved within t if t and every larger budget suffice for one half of its samples, and t for the other half "
-        "too. So bad luck makes the share too small more often than good luck makes it too large. ∞: "
+        f"{plot.BAND} {plot.BUDGET_AXIS} A budget suffices if at least half of a problem's samples are right. A "
+        "problem is solved within t if t and every larger budget suffice for one half of its samples, and t for the "
+        "other half too. So bad luck makes the share too small more often than good luck makes it too large. ∞: "
         f"unconstrained.{left_out}"
     )
-    target = figure_files(sheet, "sufficient_budgets", "Problems solved within a thinking budget", caption)
-    ladder = ladder_of(spent)
+    target = plot.figure_files(sheet, "sufficient_budgets", "Problems solved within a thinking budget", caption)
+    ladder = plot.ladder_of(spent)
     columns = ["solved_within", "solved_within_low", "solved_within_high", "num_problems"]
     data = spent.select("model", "benchmark", "strategy", "solution_budget", "think_budget", "responses", *columns)
-    with benchmark_panels(data, target, _by_responses(data)) as panels:
+    with plot.panels_of(data, target, _by_responses(data)) as (panels, _):
         for axes, part in panels:
-            for line in lines_of(part.sort("think_budget", nulls_last=True), sheet):
-                x = line.cells.select(place_on(ladder)).to_series()
+            for line in plot.lines_of(part.sort("think_budget", nulls_last=True), sheet):
+                x = line.cells.select(plot.place_on(ladder)).to_series()
                 low, high, middle = (100 * line.cells[f"solved_within{end}"] for end in ("_low", "_high", ""))
                 axes.fill_between(x, low, high, color=line.colour, alpha=0.12, lw=0)
                 style: dict[str, Any] = {"ls": line.style.line, "marker": line.style.marker, "ms": 5, "lw": 1.6}
                 axes.plot(x, middle, c=line.colour, label=line.label, **style)
-            budget_axis(axes, ladder)
+            plot.budget_axis(axes, ladder)
             axes.set_ylim(-3, 103)
-            y_label(axes, "problems solved within t (%)")
+            plot.y_label(axes, "problems solved within t (%)")
     return target
 
 

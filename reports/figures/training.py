@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from elastic_core.sweep.grid import without_seed
+from elastic_core.statistics.seeds import without_seed
+from reports import figures as plot
 from reports.content import ReportFigure, Training
-from reports.figures import INK, Sheet, figure_files, figure_of, legend_below
 
 SMOOTHING_STEPS = 5
 
@@ -38,7 +38,7 @@ SERIES = (
 STYLES = {"validation": "-", "reward": "-", "response": "-", "thinking": "--", "solution": ":"}
 
 
-def training_curves(trainings: Mapping[str, Training], sheet: Sheet) -> ReportFigure | None:
+def training_curves(trainings: Mapping[str, Training], sheet: plot.Sheet) -> ReportFigure | None:
     """Validation accuracy, reward and lengths over the steps of every training, a colour each. None when no training
     left a metric that is known here."""
     data = _data(trainings)
@@ -50,9 +50,9 @@ def training_curves(trainings: Mapping[str, Training], sheet: Sheet) -> ReportFi
         f"the mean of one batch; bold lines: the centred mean of {SMOOTHING_STEPS} steps. There are no intervals, "
         f"because batches differ in their problems.{_seeds(data)}{_validated(data, trainings)}"
     )
-    target = figure_files(sheet, "training_curves", "Training under the budget", caption)
+    target = plot.figure_files(sheet, "training_curves", "Training under the budget", caption)
     panels = data["panel"].unique(maintain_order=True).to_list()
-    with figure_of(len(panels), min(len(panels), 2), target, data, sharey=False) as (figure, places):
+    with plot.figure_of(len(panels), min(len(panels), 2), target, data, sharey=False) as (figure, places):
         for axes, panel in zip(places, panels, strict=True):
             lines = data.filter(panel=panel).partition_by("model", "series", "name", as_dict=True, maintain_order=True)
             for (model, series, _), points in lines.items():
@@ -72,7 +72,7 @@ def training_curves(trainings: Mapping[str, Training], sheet: Sheet) -> ReportFi
             axes.set_xlim(steps[0] - 0.5, steps[-1] + 0.5)
             if axes.dataLim.ymin >= 0:
                 axes.set_ylim(bottom=0)
-        legend_below(figure, _legend(data, sheet), caption, num_columns=6)
+        plot.legend_below(figure, _legend(data, sheet), caption, num_columns=6)
     return target
 
 
@@ -105,14 +105,14 @@ def _smooth(points: pl.DataFrame, window: int) -> pl.DataFrame:
     return points.with_columns(pl.col("value").rolling_mean(window, min_samples=1, center=True))
 
 
-def _legend(data: pl.DataFrame, sheet: Sheet) -> dict[str, Any]:
+def _legend(data: pl.DataFrame, sheet: plot.Sheet) -> dict[str, Any]:
     """Colour is the model, line style the phase."""
     from matplotlib.lines import Line2D
 
     models = data["model"].unique(maintain_order=True)
     phases = [name for name in ("response", "thinking", "solution") if name in data["series"]]
     return {model: Line2D([], [], color=sheet.colours[model], lw=2) for model in models} | {
-        phase: Line2D([], [], color=INK, ls=STYLES[phase]) for phase in phases
+        phase: Line2D([], [], color=plot.INK, ls=STYLES[phase]) for phase in phases
     }
 
 
@@ -120,22 +120,14 @@ def _data(trainings: Mapping[str, Training]) -> pl.DataFrame:
     """Columns: panel, series, model, seed (null: there is one), name, step, value; in the order of SERIES."""
     schema = {"panel": pl.String, "series": pl.String, "model": pl.String, "seed": pl.Int64, "name": pl.String}
     parts = [pl.DataFrame(schema=schema | {"step": pl.Int64, "value": pl.Float64})]
-    for series in SERIES:
+    for panel, metric, series in SERIES:
         for called, training in trainings.items():
             if training.metrics is None:
                 continue
             model, seed = without_seed(called)
-            known = [name for name in training.metrics["name"].unique().sort() if series.metric.fullmatch(name)]
+            known = [name for name in training.metrics["name"].unique() if metric.fullmatch(name)]
+            texts = {"panel": pl.lit(panel), "series": pl.lit(series), "model": pl.lit(model)}
             found = training.metrics.filter(pl.col("name").is_in(known)).sort("name", "step")
-            parts.append(
-                found.select(
-                    panel=pl.lit(series.panel),
-                    series=pl.lit(series.series),
-                    model=pl.lit(model),
-                    seed=pl.lit(seed, pl.Int64),
-                    name="name",
-                    step=pl.col("step").cast(pl.Int64),
-                    value="value",
-                )
-            )
+            step = pl.col("step").cast(pl.Int64)
+            parts.append(found.select(**texts, seed=pl.lit(seed, pl.Int64), name="name", step=step, value="value"))
     return pl.concat(parts)

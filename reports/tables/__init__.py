@@ -16,7 +16,6 @@ from reports.content import HIGH, LOW
 from reports.summary import partial
 from reports.wording import budget_text
 
-SEPARATE = "separate"
 CI = ("ci_low", "ci_high")
 """The bounds of a cell's accuracy."""
 DIFFERENCE = ("low", "high")

@@ -1,4 +1,5 @@
-"""Which budget to set: what the next tokens buy and where they hurt, accuracy at any budget, where thinking goes."""
+"""Which budget to set, the best under a limit of cost or of points given up, what the next tokens buy and where they
+hurt, accuracy at any budget, where thinking goes."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ import polars as pl
 
 from elastic_core.statistics.budgets import Distribution
 from elastic_core.statistics.estimates import FREE
-from elastic_core.statistics.responses import ResponseKind
-from elastic_core.statistics.thinking import SUFFICIENT
+from elastic_core.statistics.responses import SUFFICIENT, ResponseKind
+from elastic_core.statistics.which_budget import Reason
 from elastic_core.trajectory import CELL
 from reports.content import ReportTable
 from reports.tables import DIFFERENCE, estimate, readable
@@ -18,6 +19,26 @@ _LADDER = {
     "thinking budgets": pl.format("{} to {}", "smallest", "largest"),
     "solution": pl.col("solution_budget").cast(pl.String).fill_null("unlimited"),
 }
+
+PICKED = (
+    "Accuracy and cost are as measured. The most accurate of many cells is partly luck: “as good, maybe” counts the "
+    "other cells under the limit that are not shown to be less accurate. The cheapest budget is shown to be at most so "
+    "many points below responses without a limit, by tests from the largest budget down, and to save something; its "
+    "bounds are one-sided. If no budget is shown to be so near, the nearest is named."
+)
+"""What to know of `side_by_side`."""
+
+_RUN = pl.format("{} at {}", pl.col("strategy").str.replace_all("_", " "), budget_text())
+_MISSED = {
+    Reason.NO_SAVING: "none that saves anything",
+    Reason.GUESSING: "none, no better than guessing",
+    Reason.BEATEN: "none, another is better",
+}
+"""What the rule says of budgets that are near enough."""
+_NEAR = pl.col("reason").replace_strict({str(reason): text for reason, text in _MISSED.items()}, default=None)
+_CLOSE = (
+    pl.when(pl.col("num_others") > 0).then(pl.format("{} of {}", "num_close", "num_others")).otherwise(pl.lit("none"))
+)
 
 
 def marginal(gains: pl.DataFrame) -> ReportTable | None:
@@ -197,3 +218,86 @@ def responses(kinds: pl.DataFrame) -> ReportTable | None:
         "budget would give."
     )
     return ReportTable("responses", "How responses end", caption, readable(frame))
+
+
+def under_limit(under: pl.DataFrame, unit: str) -> ReportTable | None:
+    """The most accurate cell under a limit of cost, in `unit`. None without cells that can be compared."""
+    if under.is_empty():
+        return None
+    frame = under.select(
+        "benchmark",
+        "model",
+        **{f"{unit}, at most": pl.col("limit")},
+        run=_RUN,
+        **{unit: pl.col("cost")},
+        **estimate("accuracy (%)", "accuracy"),
+        **{"as good, maybe": _CLOSE},
+        problems="num_problems",
+    )
+    caption = (
+        "The most accurate cell, as measured, whose responses cost at most so much on average. Limits that change "
+        "nothing are left out. The best of many cells is partly luck, and its interval does not take that into "
+        "account: “as good, maybe” says how many of the other cells under the limit are not shown to be less accurate, "
+        "by intervals that hold for all pairs of a model's cells together."
+    )
+    return ReportTable("best_under_limit", "The most accurate under a limit", caption, frame)
+
+
+def within_points(within: pl.DataFrame, unit: str) -> ReportTable | None:
+    """The cheapest budget, in `unit`, that gives up at most so many points. None without unconstrained responses."""
+    if within.is_empty():
+        return None
+    name = "difference from unlimited"
+    # Rounded up: it is shown to be within so many.
+    nearest = pl.format("none; nearest: {} (within {})", _RUN, (-1000 * pl.col("low")).ceil() / 10)
+    frame = _by_pick(within).select(
+        "benchmark",
+        "model",
+        **{"points given up, at most": "points"},
+        run=_run(nearest),
+        **{unit: pl.col("cost")},
+        **estimate(name, "difference", DIFFERENCE),
+        problems="num_problems",
+    )
+    caption = (
+        "The budget to set for each number of points: the cheapest that is shown to be at most so many below responses "
+        "without a limit, as in “Which budget to set”. If none is so near, the budget that comes nearest, and how many "
+        "points it is shown to be within. The bounds are one-sided, 95 % each."
+    )
+    title = "The cheapest within so many points"
+    return ReportTable("cheapest_within_points", title, caption, frame, frozenset({name}))
+
+
+def _by_pick(within: pl.DataFrame) -> pl.DataFrame:
+    """A row for each pick, with the points of all margins that it was picked for: "1, 2 or 5"; without numbers where
+    one is near enough and the rule says that it is not to be set."""
+    points = (100 * pl.col("margin")).round().cast(pl.Int64).cast(pl.String).str.join(", ")
+    numbers = pl.when(_NEAR.is_null()).then(pl.col("cost", "difference", "low", "high"))
+    return (
+        within.group_by(*CELL, "verdict", "reason", maintain_order=True)
+        .agg(pl.exclude("margin").first(), points=points.str.replace(r", (\d+)$", " or $1"))
+        .with_columns(numbers)
+    )
+
+
+def _run(nearest: pl.Expr) -> pl.Expr:
+    return pl.when(pl.col("reason").is_null()).then(_RUN).otherwise(_NEAR.fill_null(nearest))
+
+
+def side_by_side(under: pl.DataFrame, within: pl.DataFrame, unit: str, benchmark: str, model: str) -> list[ReportTable]:
+    """Both in short, of one benchmark and model, as far as there are any."""
+    place = {"benchmark": benchmark, "model": model}
+    best, cheapest = under_limit(under.filter(**place), unit), within_points(within.filter(**place), unit)
+    titles = {
+        f"Most accurate, by {unit}": (best, ["problems", unit]),
+        "Cheapest, by points given up": (cheapest, ["problems"]),
+    }
+    return [
+        ReportTable("", title, PICKED, table.frame.drop(*place, *left_out).rename(_short), frozenset({"difference"}))
+        for title, (table, left_out) in titles.items()
+        if table is not None
+    ]
+
+
+def _short(name: str) -> str:
+    return "at most" if name.endswith("at most") else name.replace(" from unlimited", "")

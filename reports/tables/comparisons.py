@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 import polars.selectors as cs
 
+from elastic_core.statistics.accuracy import variance_split
 from elastic_core.statistics.estimates import FREE
-from elastic_core.statistics.variance import variance_split
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.trajectory import BUDGET
-from reports.claims import SWAP
 from reports.content import HIGH, LOW, ReportTable, Training
 from reports.published import ACCURACY, ITERATIVE, SWAPS, sources, stated_budget
-from reports.summary import partial
-from reports.tables import CI, DIFFERENCE, SEPARATE, estimate, readable, shown_cells
+from reports.summary import SEPARATE, SWAP, partial
+from reports.tables import CI, DIFFERENCE, estimate, readable, shown_cells
 from reports.wording import budget_text, plain, sampled
 
 EQUAL_TOKENS = "At equal tokens"
@@ -26,7 +25,7 @@ def model_comparison(summary: pl.DataFrame, ratings: pl.DataFrame, published: pl
     such cells. Pairs of models have a table of their own.
 
     Args:
-        ratings: of the Codeforces cells, in schema `reports.codeforces.RATINGS`.
+        ratings: of the Codeforces cells, in schema `reports.content.RATINGS`.
         published: in schema `reports.published.PUBLISHED`.
     """
     single = ~pl.col("model").str.contains(SWAP, literal=True)
@@ -94,20 +93,12 @@ def swap_ablation(summary: pl.DataFrame, published: pl.DataFrame) -> ReportTable
     if not pairs:
         return None
     involved = {name for pair in pairs for name in (pair, *pair.split(SWAP))}
-    frame = shown_cells(summary.filter(pl.col("model").is_in(involved), strategy="separate"))
-    frame, caption = _beside(
-        frame,
-        published.filter(pl.col("place") == SWAPS),
-        "Separate budgeting: one model thinks, the other goes on from its thought and solves.",
-    )
+    cells = shown_cells(summary.filter(pl.col("model").is_in(involved), strategy=SEPARATE))
+    caption = "Separate budgeting: one model thinks, the other goes on from its thought and solves."
+    frame, caption = _beside(cells, published.filter(place=SWAPS), caption)
     roles = pl.col("model").str.split(SWAP)
-    frame = frame.select(
-        "benchmark",
-        "budget",
-        roles.list.first().alias("thinks"),
-        roles.list.last().alias("solves"),
-        pl.exclude("benchmark", "budget", "model"),
-    )
+    thinks, solves = roles.list.first().alias("thinks"), roles.list.last().alias("solves")
+    frame = frame.select("benchmark", "budget", thinks, solves, pl.exclude("benchmark", "budget", "model"))
     return ReportTable("swap_ablation", "Who thinks, who solves", caption, frame.sort("benchmark", maintain_order=True))
 
 
@@ -131,20 +122,15 @@ def trainings_side_by_side(
 ) -> ReportTable | None:
     """What each training led to, under separate budgeting: other budgets (Figure 6), iterative training (Table 3). None
     without a measured training."""
-    under = {model: training.shown for model, training in trainings.items()}
-    base = {model: training.base for model, training in trainings.items() if training.base is not None}
-    cells = shown_cells(summary.filter(pl.col("model").is_in(list(trainings)), strategy="separate"))
+    cells = shown_cells(summary.filter(pl.col("model").is_in(list(trainings)), strategy=SEPARATE))
     if cells.is_empty():
         return None
     caption = "Separate budgeting. A training that begins with the model of another one is iterative training."
-    lines, caption = _beside(cells, published.filter(pl.col("place") == ITERATIVE), caption)
-    frame = lines.select(
-        "benchmark",
-        "model",
-        pl.col("model").replace_strict(under, default=None, return_dtype=pl.String).alias("trained under"),
-        pl.col("model").replace_strict(base, default=None, return_dtype=pl.String).alias("from"),
-        pl.exclude("benchmark", "model"),
-    )
+    lines, caption = _beside(cells, published.filter(place=ITERATIVE), caption)
+    known = [(model, training.shown, training.base) for model, training in trainings.items()]
+    schema = dict.fromkeys(("model", "trained under", "from"), pl.String)
+    frame = lines.join(pl.DataFrame(known, schema, orient="row"), on="model", how="left", maintain_order="left")
+    frame = frame.select("benchmark", *schema, pl.exclude("benchmark", *schema))
     return ReportTable("trainings", "What each training led to", caption, frame)
 
 
@@ -153,41 +139,36 @@ def variance(rows: pl.DataFrame, base: str) -> ReportTable | None:
     there is no such model. None without cells that can be told apart so."""
     cells = rows.filter(pl.col("think_budget").is_not_null(), strategy=SEPARATE)
     of_base = cells.filter(model=base)
-    name = "accuracy (%)" if of_base.is_empty() else f"gain over {base}"
+    name, place = "accuracy (%)" if of_base.is_empty() else f"gain over {base}", ["benchmark", "model"]
     lines = []
-    for (benchmark, model), ours in (
-        cells.sort("benchmark", "model").partition_by(["benchmark", "model"], as_dict=True).items()
-    ):
+    for (benchmark, model), ours in cells.sort(place).partition_by(place, as_dict=True).items():
         theirs = None if of_base.is_empty() else of_base.filter(benchmark=benchmark)
         found = None if theirs is not None and model == base else variance_split(ours, theirs)
         if found is None:
             continue
         twice = {"seeds": found.twice_seeds, "problems": found.twice_problems, "samples": found.twice_samples}
         narrowed = {kind: value for kind, value in twice.items() if value is not None}
+        counts = found.estimate.num_problems, found.num_samples, found.num_seeds
         lines.append(
             {
                 "benchmark": benchmark,
                 "model": model,
-                name: found.estimate.mean,
-                name + LOW: found.estimate.low,
-                name + HIGH: found.estimate.high,
+                **dict(zip((name, name + LOW, name + HIGH), found.estimate[:3], strict=True)),
                 "±": found.half_width,
                 "of seeds (%)": found.seeds,
                 "of problems (%)": found.problems,
                 "of samples (%)": found.samples,
                 **{f"± with twice the {kind}": value for kind, value in twice.items()},
                 "narrows most": f"more {min(narrowed, key=lambda kind: narrowed[kind])}",
-                "problems × samples × seeds": " × ".join(
-                    map(str, (found.estimate.num_problems, found.num_samples, found.num_seeds))
-                ),
+                "problems × samples × seeds": " × ".join(map(str, counts)),
             }
         )
     if not lines:
         return None
     caption = (
         "Separate budgeting, averaged over budgets, in points. ± is half of the 95 % interval; the shares of seeds, "
-        "problems and samples are shares of its square. With a single seed the columns of seeds are empty, as their "
-        "part is unknown: another training might differ by more than all the rest, and no interval of one seed "
+        "problems and samples are shares of its square. With a single seed the columns of seeds are empty: their "
+        "part is unknown. Another training might differ by more than all the rest, and no interval of one seed "
         "includes that."
     )
     signed = frozenset() if of_base.is_empty() else frozenset({name})
@@ -220,7 +201,7 @@ def parallel(cells: pl.DataFrame, names: Sequence[str]) -> ReportTable | None:
     """Thinking in parallel beside separate budgeting, by the tokens that were sampled. None without such cells.
 
     Args:
-        cells: in schema `reports.summary.SUMMARY`, those of `elastic_core.statistics.parallel` among them.
+        cells: in schema `reports.summary.SUMMARY`, those of `elastic_core.statistics.at_k` among them.
         names: of these.
     """
     if cells.filter(pl.col("strategy").is_in(names)).is_empty():

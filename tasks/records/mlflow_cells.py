@@ -13,10 +13,11 @@ import polars.selectors as cs
 from prefect.artifacts import create_table_artifact
 
 from elastic_core.budget import Budget
-from elastic_core.sweep.grid import split_model, without_seed
+from elastic_core.statistics.seeds import without_seed
+from elastic_core.sweep.grid import split_model
 from elastic_core.training import model_card
 from elastic_core.trajectory import CELL
-from reports.headline import anytime_metrics
+from reports.summary import anytime_metrics
 from reports.wording import plain, with_bounds
 from tasks.records.mlflow_tracker import Point, Result, Tracker, chart, run_name
 from tasks.records.prefect_artifacts import link_run

@@ -16,10 +16,10 @@ from scipy.special import expit, roots_hermitenorm
 from elastic_core.budget import Budget
 from elastic_core.serving.choice import choose_levels
 from elastic_core.statistics.accuracy import mean_score, score_difference
-from elastic_core.statistics.advice import MARGIN, budget_advice, choose_budget
 from elastic_core.statistics.budgets import differences_together, falls
 from elastic_core.statistics.estimates import FREE, Estimate
 from elastic_core.statistics.seeds import by_seed
+from elastic_core.statistics.which_budget import MARGIN, budget_advice, choose_budget
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.stopping import next_samples, widest
 from reports.verdict import pairs_of
@@ -353,26 +353,33 @@ def advice(outside: int) -> Iterator[Setting]:
 
 
 def levels() -> Iterator[Setting]:
-    """Eight budgets that are equally good, and dearer one by one: the accuracy that `high` is published with."""
-    for n, k, mean in product((30, 100), (1, 4, 16), (0.3, 0.7)):
+    """Eight budgets that are equally good, and dearer one by one, without and with responses without a limit: the
+    accuracy that `high` is published with."""
+    for n, k, mean, free in product((30, 100), (1, 4, 16), (0.3, 0.7), (False, True)):
 
-        def draw(random: np.random.Generator, n: int = n, k: int = k, mean: float = mean) -> Drawn:
+        def draw(random: np.random.Generator, n: int = n, k: int = k, mean: float = mean, free: bool = free) -> Drawn:
             skill = skills(random, mean, 0.5, n)
             scores = random.random((8, n, k)) < skill[:, None]
+            if free:  # Most draws are shared, so that a budget can be shown to lose nothing.
+                unlimited = random.random((n, k)) < skill[:, None]
+                shared = random.random(scores.shape) < 0.98
+                scores = np.concatenate([np.where(shared, unlimited, scores), unlimited[None]])
             budget, problem, sample = np.indices(scores.shape).reshape(3, -1)
+            limit = np.where(budget < 8, 1.0, np.nan)
             rows = pl.DataFrame(
                 {
                     "benchmark": "b", "problem": problem.astype(str), "sample": sample,
-                    "think_budget": 8 * (budget + 1), "solution_budget": SOLUTION,
-                    "think_tokens": 8 * (budget + 1), "solution_tokens": 4, "forced_tokens": 1,
-                    "score": scores.ravel().astype(float),
+                    "think_budget": 8 * (budget + 1) * limit, "solution_budget": SOLUTION * limit,
+                    "prompt_tokens": 10, "think_tokens": 8 * (budget + 1), "solution_tokens": 4, "forced_tokens": 1,
+                    "score": scores.ravel().astype(float), "strategy": np.where(budget < 8, "separate", FREE),
                 }
             )  # fmt: skip
+            rows = rows.with_columns(pl.col("think_budget", "solution_budget").fill_nan(None).cast(pl.Int32))
             high = choose_levels(rows).levels["high"]
             off = high.accuracy_high - high.accuracy_low
             return Drawn(high.accuracy_low - 1e-9 <= mean <= high.accuracy_high + 1e-9, 50 * off)
 
-        yield Setting(f"{n} problems × {k}, accuracy {mean:.0%}", draw)
+        yield Setting(f"{n} problems × {k}, accuracy {mean:.0%}{', no limit too' if free else ''}", draw)
 
 
 def until() -> Iterator[Setting]:

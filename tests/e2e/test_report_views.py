@@ -16,8 +16,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from elastic_core.data.problems import Problem
 from reports.build import build_report
-from reports.content import ReportSources
-from reports.parameters import ReportParameters
+from reports.content import ReportParameters, ReportSources
 from tests.browser import watched
 from tests.report_tables import row, small_table, table
 from tests.unit.test_report_summary import make_rows
@@ -98,8 +97,8 @@ def test_the_choices_stand_below_and_margins_without_a_budget_are_one_line(view:
     for choice in view.locator(".choice").all():
         left, right = choice.locator(".pair > div").all()
         expect(left).to_contain_text("Most accurate, by tokens processed")
-        assert right.locator("tbody td:first-child").all_inner_texts() == ["1, 2, 5 or 10 points"]
-        expect(right.locator("tbody")).to_contain_text("none; nearest separate at")
+        assert right.locator("tbody td:first-child").all_inner_texts() == ["1, 2, 5 or 10"]
+        expect(right.locator("tbody")).to_contain_text("none; nearest: separate at")
 
 
 def test_on_a_phone_no_table_is_cut_and_nothing_scrolls_sideways(view: Page, request: pytest.FixtureRequest) -> None:

@@ -75,7 +75,7 @@ def test_what_a_task_refuses_is_a_sentence_before_any_engine_starts(more_runs: P
 
 def test_a_sweep_ends_with_the_comparison_of_its_models(first: subprocess.CompletedProcess[str], runs: Path) -> None:
     """In a pipeline it is in the log, and the report is in the terminal."""
-    for found in ("separate: accuracy and tokens", "accuracy over log2 tokens", "95 % interval"):
+    for found in (": cells", "accuracy over log2 tokens", "95 % interval"):
         assert found in (runs / "smoke" / "pipeline.log").read_text()
         assert found not in first.stdout
 

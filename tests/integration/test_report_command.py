@@ -24,17 +24,16 @@ def test_a_half_done_sweep_is_reported_and_says_how_much_of_it_is_there(tmp_path
         "report", "--from", str(sweep / "table"), "--to", str(out), "--price", "1", "0.1", "2", runs=tmp_path / "runs"
     )
     assert done.returncode == 0, done.stdout
-    found, to_set, verdict, *advice, cannot_tell, coverage, markdown, page = done.stdout.splitlines()
+    found, to_set, told, verdict, undecided, coverage, markdown, page = done.stdout.splitlines()
     assert rows == 2 * 25 * 12
     assert found.startswith("Under a token budget training makes the model ")
     assert "token budget" in to_set and f"**{found} {to_set}**" in (out / "report.md").read_text()
-    assert verdict.startswith("Training ")
+    assert "trained over base" in verdict and told.startswith("hard: ")
     assert "72 of 144 trajectories (50 %)" in coverage and "0 of 6 cells" in coverage
     text = (out / "report.md").read_text()
     assert markdown == str(out / "report.md")
     assert page.endswith("report.html")
-    assert [sentence.split()[:2] for sentence in advice] == [["On", "hard"]]
-    assert cannot_tell.startswith("What this cannot tell")
+    assert "budgets of trained are undecided" in undecided
     assert verdict in text
     assert coverage in text
     assert "0.1 per cached input and 2 per output token" in text

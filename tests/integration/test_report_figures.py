@@ -14,21 +14,18 @@ from matplotlib.text import Text
 from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.statistics.accuracy import paired_differences
 from elastic_core.statistics.budgets import marginal_accuracy
-from elastic_core.statistics.thinking import thinking_spent
+from elastic_core.statistics.responses import thinking_spent
 from elastic_core.strategies import STRATEGIES
 from reports.content import Training
 from reports.figures import (
-    COLOURS,
-    NUM_COLOURS,
     Sheet,
     accuracy,
     differences,
     lines_of,
-    model_colours,
-    strategy_styles,
     tokens,
     training,
 )
+from reports.figures.styles import COLOURS, NUM_COLOURS, model_colours, strategy_styles
 from reports.published import PUBLISHED, published
 from reports.summary import cell_problems, summarize
 from tests.unit.test_report_summary import make_rows

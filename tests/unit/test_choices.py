@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_core.statistics.advice import budget_advice, judged
-from elastic_core.statistics.choices import MARGINS, best_under, cheapest_within, round_limits
-from elastic_core.statistics.cost import TOKENS
+from elastic_core.statistics.cost import TOKENS, best_under, round_limits
+from elastic_core.statistics.which_budget import MARGINS, budget_advice, cheapest_within, judged
 from reports.summary import cell_problems
-from reports.tables.choices import side_by_side, within_points
+from reports.tables.budgets import side_by_side, within_points
 from tests.unit.test_report_summary import make_rows
 
 
@@ -20,7 +19,7 @@ def problems() -> pl.DataFrame:
 
 def test_the_cheapest_within_a_margin_is_shown_to_be_and_none_that_is_cheaper(problems: pl.DataFrame) -> None:
     advice = budget_advice(problems)
-    for row in cheapest_within(advice).filter(verdict="holds").iter_rows(named=True):
+    for row in cheapest_within(advice, problems).filter(verdict="holds").iter_rows(named=True):
         of_model = advice.filter(model=row["model"])
         assert row["low"] >= -row["margin"]
         holds = judged(of_model.filter(strategy="separate"), row["margin"]).filter(verdict="holds")
@@ -29,34 +28,34 @@ def test_the_cheapest_within_a_margin_is_shown_to_be_and_none_that_is_cheaper(pr
 
 def test_where_none_is_shown_the_nearest_miss_stands_for_it(problems: pl.DataFrame) -> None:
     advice = budget_advice(problems)
-    picks = cheapest_within(advice, [1e-6])
+    picks = cheapest_within(advice, problems, margins=[1e-6])
     assert picks["verdict"].unique().to_list() == ["undecided"]
     nearest = advice.filter(strategy="separate").group_by("model").agg(pl.col("low").max()).sort("model")
     assert picks.sort("model")["low"].to_list() == nearest["low"].to_list()
 
 
 def test_a_wider_margin_is_never_dearer(problems: pl.DataFrame) -> None:
-    picks = cheapest_within(budget_advice(problems)).filter(verdict="holds")
+    picks = cheapest_within(budget_advice(problems), problems).filter(verdict="holds")
     for of_model in picks.partition_by("model"):
         assert of_model["margin"].is_in(MARGINS).all()
         assert of_model.sort("margin")["cost"].is_sorted(descending=True)
 
 
 def test_margins_with_the_same_pick_are_one_line(problems: pl.DataFrame) -> None:
-    within = cheapest_within(budget_advice(problems).with_columns(low=pl.lit(-0.03)))
-    assert within.filter(model="trained")["verdict"].to_list() == ["undecided", "undecided", "holds", "holds"]
+    within = cheapest_within(budget_advice(problems).with_columns(low=pl.lit(-0.03)), problems)
+    assert within.filter(model="base")["verdict"].to_list() == ["undecided", "undecided", "holds", "holds"]
     whole = within_points(within, "tokens")
     assert whole is not None
-    assert whole.frame.filter(model="trained")["points given up, at most"].to_list() == ["1 or 2", "5 or 10"]
+    assert whole.frame.filter(model="base")["points given up, at most"].to_list() == ["1 or 2", "5 or 10"]
     under = best_under(problems, {"base": TOKENS, "trained": TOKENS})
-    _, short = side_by_side(under, within, "tokens", "hard", "trained")
-    assert short.frame["at most"].to_list() == ["1 or 2 points", "5 or 10 points"]
+    _, short = side_by_side(under, within, "tokens", "hard", "base")
+    assert short.frame["at most"].to_list() == ["1 or 2", "5 or 10"]
     assert [run.startswith("none; nearest") for run in short.frame["run"]] == [True, False]
 
 
 def test_without_responses_without_a_limit_nothing_is_picked() -> None:
     limited = cell_problems(make_rows(benchmarks=["hard"], strategies=["separate"], num_problems=5))
-    assert cheapest_within(budget_advice(limited)).is_empty()
+    assert cheapest_within(budget_advice(limited), limited).is_empty()
 
 
 def test_under_a_limit_none_is_more_accurate_and_a_higher_limit_is_another_cell(problems: pl.DataFrame) -> None:

@@ -5,7 +5,8 @@ import pytest
 
 from elastic_core.statistics.accuracy import paired_difference
 from elastic_core.statistics.estimates import sampled_tokens
-from reports.comparison import metric_name, paired_cells, render_pairs
+from reports.comparison import paired_cells, render_pairs
+from reports.summary import metric_name
 from tests.unit.test_report_summary import make_rows
 
 BUDGETS = (16, 48)

@@ -21,7 +21,7 @@ from flows import presets
 from flows.commands import export
 from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun
-from reports.parameters import ReportParameters
+from reports.content import ReportParameters
 from tasks.records.stage_directory import TABLE, Stage
 from tests.unit.test_report_summary import make_rows
 
@@ -241,6 +241,8 @@ def test_effort_levels_come_with_a_finished_sweep_and_lie_beside_the_model_and_o
     assert (levels.model, levels.weights, levels.margin) == ("trained", model_fingerprint(model), 0.05)
     assert levels.benchmarks == [inputs.run.settings.data.benchmarks[0]]
     card = model_card.write_card(model, export.measured(inputs, model)).read_text()
+    shown = "The highest is shown to be at most 5 points below responses without a limit" in card
+    assert shown == (levels.loss is not None)
     for name, level in levels.levels.items():
         assert f"| {name} | {level.budget} | {100 * level.accuracy:.1f} [" in card
 

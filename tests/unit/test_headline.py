@@ -7,8 +7,7 @@ from elastic_core.budget import TrainingBudget
 from elastic_core.statistics.accuracy import paired_difference
 from elastic_core.statistics.budgets import anytime_accuracy
 from reports.content import Training
-from reports.headline import headline
-from reports.summary import cell_problems, summarize_problems
+from reports.summary import cell_problems, headline, summarize_problems
 from tests.unit.test_report_summary import make_rows
 
 ROWS = make_rows(benchmarks=["easy"], num_problems=8, num_samples=2)

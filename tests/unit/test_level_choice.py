@@ -14,15 +14,17 @@ from hypothesis import strategies as st
 
 from elastic_core.serving.choice import COLUMNS, Choice, choose_levels
 from elastic_core.serving.levels import EFFORTS, read_levels
+from elastic_core.statistics.which_budget import Reason, budget_advice, choose_budget
 from elastic_core.sweep.store import Manifest, TrajectoryStore
+from reports.summary import cell_problems
 from tests.elastic_command import elastic_here
 from tests.unit.test_report_summary import make_rows
 
 
 class Measured(NamedTuple):
-    """A cell: thinking budget, mean accuracy, tokens of each response."""
+    """A cell: thinking budget, None where there is no limit; mean accuracy, tokens of each response."""
 
-    think: int
+    think: int | None
     accuracy: float
     tokens: int
 
@@ -33,8 +35,10 @@ def make_table(cells: list[Measured], problems: int = 40, samples: int = 2) -> p
         {
             "benchmark": "hard",
             "problem": f"{problem:03}",
+            "strategy": "unconstrained" if cell.think is None else "separate",
             "think_budget": cell.think,
-            "solution_budget": 32,
+            "solution_budget": None if cell.think is None else 32,
+            "prompt_tokens": 10,
             "score": float(problem < round(cell.accuracy * problems)),
             "think_tokens": cell.tokens - 3,
             "solution_tokens": 2,
@@ -55,7 +59,7 @@ def test_levels_are_shares_of_what_thinking_gains() -> None:
     cells = [Measured(0, 0.2, 30), Measured(16, 0.3, 45), Measured(32, 0.5, 60), Measured(64, 0.7, 90)]
     choice = choose_levels(make_table([*cells, Measured(128, 0.9, 150)], problems=200))
     assert budgets(choice) == {"minimal": 0, "low": 32, "medium": 64, "high": 128}
-    assert (choice.num_budgets, choice.num_frontier, choice.left_out, choice.best) == (5, 5, 0, None)
+    assert (choice.num_budgets, choice.num_frontier, choice.left_out, choice.rule) == (5, 5, 0, Reason.UNMEASURED)
     low, high = choice.levels["low"], choice.levels["high"]
     assert (low.accuracy, low.tokens_mean, low.tokens_p95) == (0.5, 60, 60)
     assert (low.num_problems, low.num_samples) == (200, 2)
@@ -69,12 +73,31 @@ def test_a_budget_that_fits_two_levels_has_the_higher_name() -> None:
     assert budgets(choose_levels(make_table(jump[:1]))) == {"high": 0}
 
 
-def test_high_is_cheaper_than_the_best_only_where_enough_problems_show_that_it_is_as_good() -> None:
-    cells = [Measured(0, 0.2, 30), Measured(64, 0.895, 90), Measured(128, 0.9, 150)]
+def test_high_is_cheaper_than_the_best_only_where_enough_problems_show_that_it_is_as_good_as_no_limit() -> None:
+    cells = [Measured(0, 0.2, 30), Measured(64, 0.895, 90), Measured(128, 0.9, 150), Measured(None, 0.9, 300)]
     few, many = (choose_levels(make_table(cells, problems), margin=0.02) for problems in (200, 2000))
-    assert few.levels["high"].think == 128 and few.best is None
+    assert not isinstance(few.rule, Reason) and not isinstance(many.rule, Reason)
+    assert few.levels["high"].think == 128 and few.rule.mean == 0
     assert many.levels["high"].think == 64
-    assert many.best is not None and many.best.mean == pytest.approx(-0.005) and many.best.low >= -0.02
+    assert many.rule.mean == pytest.approx(-0.005) and many.rule.low >= -0.02
+
+
+def test_high_is_the_budget_that_a_report_advises() -> None:
+    rows = make_rows(["base"], ["hard"], ["separate", "unconstrained"], num_problems=400)
+    rows = rows.with_columns(score=pl.col("think_budget").fill_null(500).ge(48).cast(pl.Float64))
+    problems = cell_problems(rows)
+    advised = choose_budget(budget_advice(problems), problems, "base", "hard")
+    choice = choose_levels(rows.select(COLUMNS))
+    assert not isinstance(advised, Reason) and not isinstance(choice.rule, Reason)
+    assert choice.levels["high"].think == advised["think_budget"]
+    for name, value in choice.rule:
+        assert value == pytest.approx(advised["difference" if name == "mean" else name], abs=1e-6)
+
+
+def test_without_responses_without_a_limit_high_is_the_most_accurate_budget() -> None:
+    cells = [Measured(64, 0.895, 90), Measured(128, 0.9, 150)]
+    choice = choose_levels(make_table(cells, 2000))
+    assert choice.rule is Reason.UNMEASURED and choice.levels["high"].think == 128
 
 
 def test_a_budget_that_is_beaten_is_no_level() -> None:
@@ -144,6 +167,20 @@ def test_levels_ascend_on_the_frontier_and_high_is_within_the_margin(cells: list
     assert choose_levels(shuffled, margin) == choice
 
 
+@given(CELLS, st.sampled_from([0.02, 0.5, 1.0]), st.sampled_from([0.25, 0.5, 1.0]))
+def test_with_responses_without_a_limit_high_is_what_is_shown_or_the_most_accurate(
+    cells: list[Measured], margin: float, free: float
+) -> None:
+    choice = choose_levels(make_table([*cells, Measured(None, free, 80)], problems=16, samples=1), margin)
+    levels, measured = choice.levels, {cell.think: cell.accuracy for cell in cells}
+    assert all(below.tokens_mean < level.tokens_mean for below, level in pairwise(levels.values()))
+    if isinstance(choice.rule, Reason):
+        assert measured[levels["high"].think] == max(measured.values())
+    else:
+        assert choice.rule.low >= -margin
+        assert choice.rule.mean == pytest.approx(measured[levels["high"].think] - free)
+
+
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("runs") / "mine" / "sweep" / "key" / "table"
@@ -161,7 +198,7 @@ def test_a_table_becomes_a_file_of_levels(table: Path, tmp_path: Path) -> None:
     assert (levels.model, levels.weights, levels.strategy) == ("base", "b0", "separate")
     assert (levels.temperature, levels.top_p, levels.margin) == (0.8, 0.95, 0.02)
     assert levels.benchmarks == ["easy", "hard"] and len(levels.table) == 64
-    rows = TrajectoryStore(table).read().filter(model="base", strategy="separate")
+    rows = TrajectoryStore(table).read().filter(pl.col("strategy").is_in(["separate", "unconstrained"]), model="base")
     assert levels.levels == choose_levels(rows.select(COLUMNS)).levels
     shown = {line.split()[0]: line for line in done.stdout.splitlines() if line.split()[0] in EFFORTS[:-1]}
     assert shown.keys() == levels.levels.keys() - {"high"}
@@ -177,9 +214,10 @@ def test_one_benchmark_and_another_margin_are_chosen_by(table: Path, tmp_path: P
     assert done.returncode == 0, done.stdout
     levels = read_levels(tmp_path / "x.json")
     assert (levels.benchmarks, levels.margin, levels.weights) == (["hard"], 1, "a1")
-    assert levels.levels.keys() == {"high"} and levels.budget("high").think == 0
-    assert "high is shown to be within 100 points of the most accurate budget" in done.stdout
-    assert "No budget of its own for minimal, low, medium" in done.stdout
+    assert levels.levels.keys() == {"minimal", "high"} and levels.budget("minimal").think == 0
+    assert "high is the budget to set: the cheapest that is shown to be at most 100 points below" in done.stdout
+    assert levels.loss is not None and levels.loss.low >= -1
+    assert "No budget of its own for low, medium" in done.stdout
 
 
 @pytest.mark.parametrize(

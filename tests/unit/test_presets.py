@@ -13,7 +13,7 @@ from flows.commands import doctor
 from flows.commands.cli import cli
 from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun
-from reports.parameters import Expectations
+from reports.content import Expectations
 
 
 @pytest.mark.parametrize("name", presets.names())

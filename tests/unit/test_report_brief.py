@@ -4,11 +4,11 @@ import polars as pl
 import pytest
 
 from elastic_core.data.problems import Problem
-from elastic_core.statistics.advice import choose_budgets
-from reports.brief import brief, command, guesses, settings, told
+from elastic_core.statistics.which_budget import choose_budgets
+from reports.advice import command, guesses, settings
 from reports.content import Setting
 from reports.summary import cell_problems, summarize
-from reports.verdict import readable
+from reports.verdict import brief, readable
 from tests.unit.test_report_summary import make_rows
 from tests.unit.test_report_verdict import advice, scored
 
@@ -75,7 +75,7 @@ CELLS, PROBLEMS = summarize(ROWS), cell_problems(ROWS)
 
 
 def to_set(found: pl.DataFrame) -> tuple[list[Setting], str]:
-    chosen = settings(choose_budgets(found, PROBLEMS), CELLS, "trained", 0.02)
+    chosen = settings(choose_budgets(found, PROBLEMS), CELLS, "trained", 0.02, "tokens processed")
     return chosen, brief(PROBLEMS, chosen, [])[1]
 
 
@@ -92,10 +92,9 @@ def test_what_to_set_is_the_cheapest_budget_that_a_server_keeps_and_that_is_show
     assert command(setting, "evaluate", elsewhere).endswith("--preset evaluate --model ME/model --budget 48+32")
     assert command(setting, "evaluate", {"trained": "http://host:8000/v1#model"}) == "", "it is served already"
     cell = CELLS.filter(model="trained", strategy="separate").row(0, named=True)
-    assert told(setting, "tokens processed").startswith(f"{100 * cell['avg_at_k']:.1f} [")
-    assert "tokens processed 93, 28 [25, 31] % less than without a limit (20 problems × 4 samples)" in told(
-        setting, "tokens processed"
-    )
+    assert setting.told.startswith(f"{100 * cell['avg_at_k']:.1f} [")
+    assert "-0.4 [-1.5, +0.7] points" in setting.told
+    assert "tokens processed 93, 28 [25, 31] %" in setting.told and "(20 problems × 4 samples)" in setting.told
 
 
 @pytest.mark.parametrize("columns", [{"verdict": "undecided"}, {"saved_low": -0.01}, {"strategy": "vanilla"}])
@@ -109,7 +108,7 @@ def test_where_nothing_is_shown_nothing_is_set(columns: dict[str, object]) -> No
 def test_a_budget_for_one_benchmark_is_not_offered_for_another() -> None:
     rows = EVERYWHERE
     found = pl.concat([advice(), advice(benchmark="easy", verdict="fails")])
-    chosen = settings(choose_budgets(found, cell_problems(rows)), summarize(rows), "trained", 0.02)
+    chosen = settings(choose_budgets(found, cell_problems(rows)), summarize(rows), "trained", 0.02, "tokens processed")
     assert [each.budget is None for each in chosen] == [True, False]
     sentence = brief(cell_problems(rows), chosen, [])[1]
     assert "48+32 for tasks like hard" in sentence and sentence.endswith("; for easy none is advised.")

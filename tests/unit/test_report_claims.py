@@ -19,8 +19,7 @@ from reports.claims import (
     rises_with_budget,
     separate_leads,
 )
-from reports.content import Claim, Training, Verdict
-from reports.parameters import Expectations
+from reports.content import Claim, Expectations, Training, Verdict
 from reports.published import everything
 from tests.unit.test_report_summary import make_rows
 

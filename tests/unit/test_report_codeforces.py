@@ -4,9 +4,10 @@ import numpy as np
 import polars as pl
 
 from elastic_core.rewards.codeforces.rating import SAMPLE_TESTS_NOTE, CodeforcesRating, Standings
-from reports.codeforces import RATINGS, rating_table, ratings
-from reports.codeforces import section as section_of
+from reports.content import RATINGS
 from reports.published import published
+from reports.tables.codeforces import rating_table, ratings
+from reports.tables.codeforces import section as section_of
 
 USERS = {800: 50, 1500: 40, 2500: 10}
 
@@ -91,7 +92,7 @@ def test_in_a_half_done_table_every_cell_counts_and_those_behind_are_marked() ->
     lines = section(half, {100: standings(100)}, USERS).splitlines()
     assert any(line.startswith("| base, separate, unlimited+32 † | ") for line in lines)
     assert any(line.startswith("| later, separate, unlimited+32 | ") for line in lines)
-    assert "| queued, separate, unlimited+32 † | not measured | | 0 |" in lines
+    assert "| queued, separate, unlimited+32 † | not measured |  | 0 |" in lines
     assert any("left out: 102, 103." in line and "unknown to them: 100X." in line for line in lines)
     assert any("those marked †" in line for line in lines)
     assert "†" not in section(TABLE, {100: standings(100)}, USERS)

@@ -23,12 +23,11 @@ from elastic_core.rewards.truth import MathTruth
 from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.statistics.cost import TOKENS, cell_costs, with_work
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
-from reports.chart import HEIGHT, WIDTH, Chart, main_chart
-from reports.colours import LEAST_CONTRAST, WHITE, contrast, parse, tinted
 from reports.content import Claim, ReportContent, ReportFigure, ReportSources, ReportTable, Setting, Verdict
-from reports.figures import NUM_COLOURS, STYLES, model_colours
+from reports.figures.styles import LEAST_CONTRAST, NUM_COLOURS, STYLES, WHITE, contrast, model_colours, tinted
 from reports.page import write_page
-from reports.payload import WORDING, Payload, build_payload, draw_problems, reference_answer
+from reports.page.chart import HEIGHT, WIDTH, Chart, main_chart
+from reports.page.payload import WORDING, Payload, build_payload, draw_problems, reference_answer
 from reports.summary import cell_problems, summarize
 from reports.tables.costs import priced
 from tests.report_tables import HOSTILE, PHRASE, cut, row, small_table, table, with_phrase
@@ -213,7 +212,7 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> str:
         sources=sources,
         directory=directory,
         brief=[bad, bad],
-        settings=[Setting(bad, bad, bad)],
+        settings=[Setting(bad, bad, bad, bad)],
         unit=bad,
         choices={bad: [ReportTable("table", bad, bad, pl.DataFrame({bad: [bad]}))]},
         verdict=bad,
@@ -263,7 +262,7 @@ def chart_of(rows: pl.DataFrame, *settings: Setting) -> Chart:
 
 def test_the_main_figure_links_every_cell_and_marks_the_frontier_and_the_advised_budget() -> None:
     rows = make_rows(num_problems=4, num_samples=1, budgets=[16, 48])
-    chart = chart_of(rows, Setting("hard", "trained", "2 points", Budget(48, 32)))
+    chart = chart_of(rows, Setting("hard", "trained", "2 points", "", Budget(48, 32)))
     points = [point for panel in chart.panels for point in panel.points]
     assert [panel.benchmark for panel in chart.panels] == ["easy", "hard"]
     assert len({point.address for point in points}) == len(points) == summarize(rows).height
@@ -319,4 +318,4 @@ def test_every_colour_of_the_page_is_seen_in_both_modes() -> None:
     assert [len(mode) for mode in modes] == [NUM_COLOURS, NUM_COLOURS] and len(grounds) == 2
     for mode, ground in zip(modes, grounds, strict=True):
         for colour in mode:
-            assert contrast(parse(colour), parse(ground)) >= LEAST_CONTRAST
+            assert contrast(to_rgb(colour), to_rgb(ground)) >= LEAST_CONTRAST

@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 
 from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.trajectory import SCHEMA
-from reports.codeforces import RATINGS
+from reports.content import RATINGS
 from reports.summary import SUMMARY, cell_problems, summarize, write_summary_json
 
 BUDGETS = (0, 16, 32, 48, 64, 96, 128, 192)

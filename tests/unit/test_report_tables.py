@@ -5,7 +5,6 @@ import pytest
 
 from elastic_core.budget import TrainingBudget
 from elastic_core.statistics.accuracy import paired_differences
-from elastic_core.statistics.advice import advised_budgets, budget_advice, choose_budgets
 from elastic_core.statistics.budgets import (
     anytime_accuracy,
     anytime_differences,
@@ -14,10 +13,9 @@ from elastic_core.statistics.budgets import (
 )
 from elastic_core.statistics.cost import TOKENS, CostModel, cell_costs
 from elastic_core.statistics.curves import area_differences
-from elastic_core.statistics.thinking import thinking_spent
-from reports.codeforces import RATINGS
-from reports.content import ReportTable, Shown, Training
-from reports.parameters import ReportParameters
+from elastic_core.statistics.responses import thinking_spent
+from elastic_core.statistics.which_budget import advised_budgets, budget_advice, choose_budgets
+from reports.content import RATINGS, ReportParameters, ReportTable, Shown, Training
 from reports.published import ACCURACY, PUBLISHED, everything, published
 from reports.summary import cell_problems, report_rows, summarize
 from reports.tables import budgets as budget_tables

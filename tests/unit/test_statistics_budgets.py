@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.statistics import seeds
-from elastic_core.statistics.advice import MARGIN, Reason, advised_budgets, budget_advice, choose_budget, choose_budgets
 from elastic_core.statistics.budgets import (
     Distribution,
     anytime_accuracy,
@@ -15,6 +14,14 @@ from elastic_core.statistics.budgets import (
     falls,
     marginal_accuracy,
     trapezoid_weights,
+)
+from elastic_core.statistics.which_budget import (
+    MARGIN,
+    Reason,
+    advised_budgets,
+    budget_advice,
+    choose_budget,
+    choose_budgets,
 )
 
 

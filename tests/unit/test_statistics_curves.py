@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from elastic_core.statistics.curves import (
     Curve,
     LogLaw,
-    area,
     area_difference,
     area_differences,
     log_law,
@@ -62,16 +61,6 @@ matrices = st.tuples(st.integers(1, 8), st.integers(3, 6), st.integers(0, 2**32 
 
 
 @given(matrices)
-def test_estimates_lie_in_their_intervals_and_never_change(values: tuple[np.ndarray, np.ndarray]) -> None:
-    drawn = read_curve(rows(*values))
-    if not drawn.spans:
-        return
-    height = area(drawn)
-    assert 0 <= height.low <= height.mean <= height.high <= 1 + 1e-12
-    assert area(drawn) == height
-
-
-@given(matrices)
 def test_a_law_has_its_slope_in_its_interval_and_a_p_value(values: tuple[np.ndarray, np.ndarray]) -> None:
     scores, _ = values
     law = fitted(scores)
@@ -93,23 +82,36 @@ def test_the_order_of_rows_changes_nothing(values: tuple[np.ndarray, np.ndarray]
     assert np.array_equal(one.tokens, other.tokens)
 
 
+@given(matrices, st.integers(0, 2**32 - 1))
+def test_a_difference_lies_in_its_interval_and_never_changes(values: tuple[np.ndarray, np.ndarray], seed: int) -> None:
+    one = read_curve(rows(*values))
+    other = one._replace(scores=np.random.default_rng(seed).permuted(one.scores, axis=1))
+    if not overlap(one, other):
+        return
+    difference = area_difference(one, other)
+    assert -1 <= difference.low <= difference.mean <= difference.high <= 1
+    assert area_difference(one, other) == difference
+
+
 @pytest.mark.parametrize("level", [0.0, 0.25, 1.0])
-def test_the_area_of_a_constant_curve_is_the_constant(level: float) -> None:
-    estimate = area(curve(np.full((40, 6), level)))
+def test_constant_curves_are_apart_by_their_levels(level: float) -> None:
+    estimate = area_difference(curve(np.full((40, 6), level)), curve(np.zeros((40, 6))))
     assert estimate.mean == pytest.approx(level)
     assert 0.03 < estimate.high - estimate.low < 0.15  # all alike is not all there is
 
 
-def test_the_area_of_a_line_is_its_middle_however_the_cells_lie() -> None:
+def test_a_line_is_as_high_as_its_middle_however_the_cells_lie() -> None:
     tokens = np.array([16.0, 32.0, 64.0, 512.0, 1024.0])
     line = np.tile((np.log2(tokens) - 4) / 6, (10, 1))
-    assert area(curve(line, tokens)).mean == pytest.approx(0.5)
-    assert area(curve(line[:, ::-1], tokens[::-1])).mean == pytest.approx(0.5)
+    nothing = curve(np.zeros((10, 5)), tokens)
+    assert area_difference(curve(line, tokens), nothing).mean == pytest.approx(0.5)
+    assert area_difference(curve(line[:, ::-1], tokens[::-1]), nothing).mean == pytest.approx(0.5)
 
 
-def test_cells_that_spend_the_same_add_no_area() -> None:
-    scores = np.tile([0.0, 1.0, 0.2, 1.0], (10, 1))
-    assert area(curve(scores, np.array([32, 64, 64, 128]))).mean == pytest.approx((0.5 + 0.6) / 2)
+def test_cells_that_spend_the_same_add_no_height() -> None:
+    scores, tokens = np.tile([0.0, 1.0, 0.2, 1.0], (10, 1)), np.array([32, 64, 64, 128])
+    found = area_difference(curve(scores, tokens), curve(np.zeros((10, 4)), tokens))
+    assert found.mean == pytest.approx((0.5 + 0.6) / 2)
 
 
 def test_curves_are_compared_where_both_have_tokens() -> None:
@@ -224,10 +226,8 @@ def test_a_curve_is_read_over_problems_measured_in_every_cell() -> None:
 
 def test_intervals_of_30_problems_cover_the_truth() -> None:
     rng = np.random.default_rng(0)
-    whole = learners(rng, 100_000)
-    height = np.sum(np.diff(whole.log_tokens) * (whole.accuracy[1:] + whole.accuracy[:-1]) / 2)
-    truth = height / np.ptp(whole.log_tokens)
-    found = [area(learners(rng, 30)) for _ in range(100)]
+    truth = area_difference(learners(rng, 100_000, gain=1.0), learners(rng, 100_000)).mean
+    found = [area_difference(learners(rng, 30, gain=1.0), learners(rng, 30)) for _ in range(100)]
     assert np.mean([estimate.low <= truth <= estimate.high for estimate in found]) >= 0.90
 
 

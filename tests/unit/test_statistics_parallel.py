@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_core.statistics.parallel import Parallel, parallel_problems
+from elastic_core.statistics.at_k import Parallel, parallel_problems
 from reports.build import build_report
-from reports.content import ReportSources
-from reports.parameters import ReportParameters
+from reports.content import ReportParameters, ReportSources
 from reports.summary import cell_problems, summarize_problems
 from tests.report_tables import row, small_table, table
 

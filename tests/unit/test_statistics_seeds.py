@@ -7,18 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from elastic_core.statistics.accuracy import avg_at_k, mean_score, paired_difference, score_difference
-from elastic_core.statistics.estimates import pooled, problem_table, seed_columns
-from elastic_core.statistics.intervals import mean_interval
-from elastic_core.statistics.seeds import (
-    TRAIN_SEED,
-    by_seed,
+from elastic_core.statistics.accuracy import (
+    avg_at_k,
+    mean_score,
     mean_squares,
-    seed_half_widths,
-    seeds_as_one,
-    with_seeds,
+    paired_difference,
+    score_difference,
+    variance_split,
 )
-from elastic_core.statistics.variance import variance_split
+from elastic_core.statistics.estimates import pooled, problem_table, seed_columns
+from elastic_core.statistics.intervals import mean_interval, seed_half_widths, with_seeds
+from elastic_core.statistics.seeds import TRAIN_SEED, by_seed, seeds_as_one
 from reports.tables.comparisons import variance
 from tests.unit.test_report_summary import make_rows
 

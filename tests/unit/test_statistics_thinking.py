@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from elastic_core.statistics.thinking import thinking_spent
+from elastic_core.statistics.responses import thinking_spent
 
 
 def ladder(scores: dict[str, dict[int | None, list[float]]], thought: int = 100) -> pl.DataFrame:

@@ -18,10 +18,9 @@ from elastic_core.statistics.cost import on_frontier
 from elastic_core.statistics.estimates import FREE
 from elastic_core.trajectory import BUDGET, CELL
 from reports.advice import main_model
-from reports.claims import BASE
 from reports.content import Setting
-from reports.figures import NUM_COLOURS, model_colours
-from reports.summary import partial
+from reports.figures.styles import NUM_COLOURS, model_colours
+from reports.summary import BASE, partial
 from reports.wording import ordered, plain, sampled, with_bounds
 
 CAPTION = (
@@ -39,18 +38,8 @@ _MAX_LINES = 4
 """Most lines of one panel that are told apart at a glance."""
 _MARKS = ("circle", "square", "triangle", "diamond", "cross", "wedge")
 _KNOWN_MARKS = {"separate": "circle", "budget_forcing": "square", "vanilla": "triangle", FREE: "star"}
-PATHS = {
-    "circle": "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0Z",
-    "square": "M-3.6,-3.6h7.2v7.2h-7.2Z",
-    "triangle": "M0,-4.8L4.4,3.4H-4.4Z",
-    "diamond": "M0,-5L4.4,0L0,5L-4.4,0Z",
-    "cross": "M-4,-1.5h2.5v-2.5h3v2.5h2.5v3h-2.5v2.5h-3v-2.5h-2.5Z",
-    "wedge": "M0,4.8L4.4,-3.4H-4.4Z",
-    "star": "M0,-7L1.9,-2.2L7,-2.2L2.9,1L4.4,6L0,3L-4.4,6L-2.9,1L-7,-2.2L-1.9,-2.2Z",
-}
-"""Of marks, around the origin."""
 DRAWING = {
-    "width": WIDTH, "height": HEIGHT, "left": _LEFT, "right": _RIGHT, "bottom": _BOTTOM, "paths": PATHS,
+    "width": WIDTH, "height": HEIGHT, "left": _LEFT, "right": _RIGHT, "bottom": _BOTTOM,
 }  # fmt: skip
 """What the template draws with."""
 
@@ -92,14 +81,8 @@ class Line(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """The chart of one benchmark.
-
-    Attributes:
-        lines: those in the background first.
-        points: of all cells from left to right.
-        frontier: its path.
-        across, up: ticks, as place and label.
-    """
+    """The chart of one benchmark: lines, those in the background first; points of all cells from left to right; the
+    path of the frontier; ticks across and up, as place and label."""
 
     benchmark: str
     sampled: str
@@ -135,15 +118,12 @@ def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> 
     strategies = _marks(ordered(cells["strategy"], "separate"))
     advised = {(each.benchmark, each.model, "separate", *_limits(each.budget)): str(each.budget) for each in settings}
     panels = []
-    for (benchmark,), part in cells.partition_by("benchmark", as_dict=True, maintain_order=True).items():
-        scale, outstanding = _Scale(part["tokens_mean"].to_list()), _outstanding(part)
+    for part in cells.partition_by("benchmark", maintain_order=True):
+        name, scale, outstanding = part["benchmark"][0], _Scale(part["tokens_mean"].to_list()), _outstanding(part)
         points = [_point(cell, scale, models, strategies, advised, unit, outstanding) for cell in part.to_dicts()]
         lines = sorted(_lines(part, scale, models, outstanding), key=lambda line: not line.faint)
-        panels.append(
-            Panel(
-                str(benchmark), sampled(part), lines, sorted(points), _steps(part, scale), scale.ticks(), scale.up()
-            )
-        )  # fmt: skip
+        steps, ticks = _steps(part, scale), scale.ticks()
+        panels.append(Panel(name, sampled(part), lines, sorted(points), steps, ticks, scale.up()))
     return Chart(panels, models, strategies)
 
 
@@ -207,8 +187,8 @@ def _point(
     outstanding: Collection[tuple[str, str]],
 ) -> Point:
     budget = str(Budget(*(cell[name] for name in BUDGET)))
-    key = (cell["benchmark"], cell["model"], cell["strategy"], *(cell[name] for name in BUDGET))
-    place = {"benchmark": cell["benchmark"], "model": cell["model"], "strategy": cell["strategy"], "budget": budget}
+    place = {name: cell[name] for name in ("benchmark", "model", "strategy")}
+    key = (*place.values(), *(cell[name] for name in BUDGET))
     notes = [
         "on the frontier" if cell["frontier"] else "",
         "advised" if key in advised else "",
@@ -222,8 +202,8 @@ def _point(
     return Point(
         scale.x(cell["tokens_mean"]), scale.y(cell["avg_at_k"]), scale.y(cell["ci_low"]), scale.y(cell["ci_high"]),
         cell["model"], cell["strategy"], models[cell["model"]], strategies[cell["strategy"]],
-        "; ".join([told, *filter(None, notes)]), f"#reader?{urlencode(place)}", bool(cell["frontier"]),
-        advised.get(key, ""),
+        "; ".join([told, *filter(None, notes)]), f"#reader?{urlencode(place | {'budget': budget})}",
+        bool(cell["frontier"]), advised.get(key, ""),
         not cell["frontier"] and key not in advised and (cell["model"], cell["strategy"]) not in outstanding,
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ import re
 import zlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 import polars as pl
@@ -137,13 +137,6 @@ class Payload:
     num_trajectories: int
 
 
-class _Text(NamedTuple):
-    """A beginning of one of a chunk's texts; its length is in JavaScript's units."""
-
-    number: int
-    length: int
-
-
 def build_payload(rows: pl.LazyFrame, drawn: pl.DataFrame, problems: Problems, max_bytes: int = MAX_BYTES) -> Payload:
     """The trajectories of the drawn problems, from the first one on until the limit is reached.
 
@@ -218,10 +211,10 @@ def _chunk(rows: list[dict[str, Any]], problem: Problem | None) -> dict[str, Any
         "question": problem.question if problem else None,
         "reference": reference_answer(problem) if problem else None,
         "texts": list(texts),
-        "thinking": [text.number for text in thinking],
-        "thinking_length": [text.length for text in thinking],
-        "solution": [text.number for text in solving],
-        "solution_length": [text.length for text in solving],
+        "thinking": [number for number, _ in thinking],
+        "thinking_length": [length for _, length in thinking],
+        "solution": [number for number, _ in solving],
+        "solution_length": [length for _, length in solving],
         "answer": [row["answer"] for row in rows],
         "phrase": phrases,
         "closing": [(row["forced_after"] or []).count(row["think_tokens"]) for row in rows],
@@ -247,8 +240,9 @@ def _without_phrase(row: Mapping[str, Any]) -> dict[str, Any]:
     return dict(zip(("thinking", "solution"), texts, strict=True))
 
 
-def _shared(texts: Sequence[str | None], tracks: Sequence[Hashable], known: dict[str, int]) -> list[_Text]:
-    """Every text as the beginning of the longest one of its track that begins with it; those are added to `known`."""
+def _shared(texts: Sequence[str | None], tracks: Sequence[Hashable], known: dict[str, int]) -> list[tuple[int, int]]:
+    """Every text as the number of the longest one of its track that begins with it, and its own length in JavaScript's
+    units; those are added to `known`."""
     by_track: dict[Hashable, set[str]] = {}
     for text, track in zip(texts, tracks, strict=True):
         if text is not None:
@@ -263,7 +257,7 @@ def _shared(texts: Sequence[str | None], tracks: Sequence[Hashable], known: dict
                 known.setdefault(text, len(known))
             whole[track, text] = holder
     return [
-        _Text(-1, 0) if text is None else _Text(known[whole[track, text]], _javascript_length(text))
+        (-1, 0) if text is None else (known[whole[track, text]], _javascript_length(text))
         for text, track in zip(texts, tracks, strict=True)
     ]
 

@@ -17,13 +17,13 @@ import polars as pl
 
 from elastic_core.system.files import write_text
 from elastic_core.trajectory import BUDGET
-from reports.brief import command, told
-from reports.chart import CAPTION, DRAWING, main_chart
+from reports.advice import command
 from reports.content import ReportContent, ReportFigure, Verdict
-from reports.payload import build_payload, draw_problems
-from reports.rendering import TITLE, as_address, template
+from reports.markdown import TITLE, as_address, template
+from reports.page.chart import CAPTION, DRAWING, main_chart
+from reports.page.payload import build_payload, draw_problems
 from reports.summary import is_partial
-from reports.tables.choices import PICKED
+from reports.tables.budgets import PICKED
 from reports.tables.comparisons import every_cell
 from reports.wording import METHOD, one_line
 
@@ -51,9 +51,7 @@ def write_page(content: ReportContent, path: Path) -> None:
         chart=main_chart(content.priced, content.settings, content.unit),
         drawing=DRAWING,
         caption=CAPTION,
-        settings={
-            each.benchmark: {"budget": each.budget, "told": told(each, content.unit)} for each in content.settings
-        },
+        settings={each.benchmark: each for each in content.settings},
         commands=_commands(content),
         policy=policy(style, scripts),
         style=style,

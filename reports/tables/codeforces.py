@@ -16,23 +16,13 @@ from elastic_core.rewards.codeforces.rating import (
     rating,
     split_id,
 )
-from elastic_core.system.escaping import escaped
-from elastic_core.trajectory import CELL, SCHEMA
+from elastic_core.trajectory import CELL
+from reports.content import RATINGS
+from reports.markdown import grid
 from reports.published import sources, stated_budget
 from reports.wording import with_bounds
 
 BENCHMARK = "codeforces"
-
-
-RATINGS = pl.Schema(
-    {
-        **{name: SCHEMA[name] for name in CELL},
-        **{name + end: pl.Float64() for name in ("rating", "percentile") for end in ("", "_low", "_high")},
-        "num_contests": pl.Int64(),
-    }
-)
-"""A row per cell that has a rating: with its percentile among users (0 to 100), both with their 95 % intervals, and the
-number of contests that it is the mean of. The section "ratings" of `summary.json`."""
 
 
 class RatedCell(NamedTuple):
@@ -73,17 +63,18 @@ def ratings(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mappi
 
 def rating_table(cells: Iterable[RatedCell]) -> pl.DataFrame:
     """The cells that have a rating, in schema RATINGS."""
-    lines = [
-        (
-            *each.cell,
-            *(each.rating.rating, each.rating.low, each.rating.high),
-            *(each.rating.percentile, each.rating.percentile_low, each.rating.percentile_high),
-            len(each.rating.contests),
-        )
-        for each in cells
-        if each.rating
-    ]
+    rated = [(each.cell, each.rating, *_values(each.rating)) for each in cells if each.rating]
+    lines = [(*cell, *rating, *percentile, len(found.contests)) for cell, found, rating, percentile in rated]
     return pl.DataFrame(lines, schema=RATINGS, orient="row")
+
+
+_Bounded = tuple[float, float, float]
+
+
+def _values(found: CodeforcesRating) -> tuple[_Bounded, _Bounded]:
+    """Rating and percentile, each with its interval."""
+    percentile = found.percentile, found.percentile_low, found.percentile_high
+    return (found.rating, found.low, found.high), percentile
 
 
 def section(rows: pl.DataFrame, found: list[RatedCell] | None, theirs: pl.DataFrame) -> str:
@@ -110,28 +101,25 @@ def section(rows: pl.DataFrame, found: list[RatedCell] | None, theirs: pl.DataFr
 
 
 def _measured(cells: list[RatedCell], missing: set[int]) -> str:
-    lines = ["| cell | rating | percentile among users | contests |", "|---|---|---|---|"]
+    lines: list[list[str]] = []
+    unknown: set[str] = set()
     for each in cells:
-        found, shown = each.rating, f"{escaped(each.name)}{' †' if each.partial else ''}"
+        shown, found = f"{each.name}{' †' if each.partial else ''}", each.rating
         if found is None:
-            lines.append(f"| {shown} | not measured | | 0 |")
+            lines.append([shown, "not measured", "", "0"])
             continue
-        value = with_bounds(found.rating, found.low, found.high, ".0f", scale=1)
-        percentile = with_bounds(found.percentile, found.percentile_low, found.percentile_high, scale=1)
-        lines.append(f"| {shown} | {value} | {percentile} | {len(found.contests)} |")
-    unknown = sorted(
-        {problem for cell in cells if cell.rating for problem in cell.rating.unknown_problems}, key=split_id
-    )
-    lowered = ""
-    if any(cell.partial for cell in cells):
-        lowered = ", which lowers those marked †: they have fewer trajectories than the fullest"
-    lines += [
-        "",
+        unknown.update(found.unknown_problems)
+        rated, percentile = _values(found)
+        shares = with_bounds(*percentile, scale=1)
+        lines.append([shown, with_bounds(*rated, ".0f", scale=1), shares, str(len(found.contests))])
+    lowered = ", which lowers those marked †: they have fewer trajectories than the fullest"
+    return (
+        f"{grid(['cell', 'rating', 'percentile among users', 'contests'], lines)}\n\n"
         f"Contests without data, left out: {_listed(sorted(missing))}. "
-        f"Problems unknown to them: {_listed(unknown)}. "
-        f"A problem of a used contest that a cell lacks counts as unsolved{lowered}.",
-    ]
-    return "\n".join(lines)
+        f"Problems unknown to them: {_listed(sorted(unknown, key=split_id))}. "
+        "A problem of a used contest that a cell lacks counts as unsolved"
+        f"{lowered if any(cell.partial for cell in cells) else ''}."
+    )
 
 
 def _published(theirs: pl.DataFrame) -> str:
@@ -140,15 +128,13 @@ def _published(theirs: pl.DataFrame) -> str:
         return ""
     index = ["model", "budget", "source"]
     frame = theirs.with_columns(budget=stated_budget()).pivot("metric", index=index, values="value")
-    lines = [f"Published, not measured here ({sources(theirs)}):", ""]
-    lines += ["| published cell | rating | percentile | source |", "|---|---|---|---|"]
-    lines += [
-        f"| published: {row['model']}, {row['budget']} | {row['rating']:.0f} | {row['percentile']:.1f} "
-        f"| {row['source']} |"
-        for row in frame.iter_rows(named=True)
+    lines = [
+        [f"published: {model}, {budget}", f"{rating:.0f}", f"{percentile:.1f}", source]
+        for model, budget, source, rating, percentile in frame.select(*index, "rating", "percentile").iter_rows()
     ]
-    return "\n".join(lines)
+    table = grid(["published cell", "rating", "percentile", "source"], lines)
+    return f"Published, not measured here ({sources(theirs)}):\n\n{table}"
 
 
-def _listed(items: Iterable[object]) -> str:
+def _listed(items: Iterable[Any]) -> str:
     return ", ".join(map(str, items)) or "none"

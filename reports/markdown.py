@@ -12,7 +12,6 @@ import polars as pl
 from elastic_core.budget import Budget
 from elastic_core.system.escaping import Markdown, escaped
 from elastic_core.trajectory import BUDGET
-from reports.brief import told
 from reports.content import Claim, ReportContent, ReportFigure, ReportTable, Verdict
 from reports.summary import is_partial, partial
 from reports.wording import METHOD, one_line, plain, sampled, with_bounds
@@ -53,10 +52,7 @@ def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> st
     return text.render(
         method=METHOD,
         brief=" ".join(content.brief),
-        settings=[
-            {"benchmark": each.benchmark, "budget": each.budget, "told": told(each, content.unit)}
-            for each in content.settings
-        ],
+        settings=content.settings,
         verdict=content.verdict,
         advice=content.advice,
         coverage=content.coverage,
@@ -103,16 +99,15 @@ def _table(cells: pl.DataFrame, show: Callable[[dict[str, Any]], str]) -> Markdo
         budget = str(Budget(cell["think_budget"], cell["solution_budget"]))
         shown.setdefault(budget, {})[cell["model"], cell["strategy"]] = show(cell)
     header = ["budget", *(f"{model}, {plain(strategy)}" for model, strategy in columns)]
-    return _grid(
-        header, [[budget, *(values.get(column, "") for column in columns)] for budget, values in shown.items()]
-    )
+    return grid(header, [[budget, *(values.get(column, "") for column in columns)] for budget, values in shown.items()])
 
 
 def _lines(table: ReportTable) -> Markdown:
-    return _grid(table.header, [[place.text for place in line] for line in table.lines])
+    return grid(table.header, [[place.text for place in line] for line in table.lines])
 
 
-def _grid(header: list[str], lines: list[list[str]]) -> Markdown:
+def grid(header: list[str], lines: list[list[str]]) -> Markdown:
+    """A table of these names and lines; plain text is escaped."""
     places = [header, ["---"] * len(header), *lines]
     return Markdown("\n".join(f"| {' | '.join(map(escaped, line))} |" for line in places))
 

@@ -1,0 +1,266 @@
+"""Which budget to set: one rule, whose result the report, the effort levels, the model card and the server read.
+
+Of the budgets of a model that a server keeps (`SERVED`), it is the cheapest one
+
+- whose accuracy is shown to be at most a margin below that of the same model's responses without a limit, paired by
+  problem, over problems that all cells have;
+- that is shown to save something, and to be better than guessing;
+- that no budget or model of the table is shown to beat by more than the margin.
+
+Where there is none the rule says which of these is missing (`Reason`), and nothing is advised.
+
+`problems` is the `problem_table` of a trajectory table by its cells, with `score` in [0, 1] and the columns `WORK`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from functools import cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from elastic_core.statistics.accuracy import mean_score
+from elastic_core.statistics.budgets import comparable, differences_together
+from elastic_core.statistics.cost import TOKENS, CostModel
+from elastic_core.statistics.estimates import FREE, Estimate, paired_scores, ratio_of_means
+from elastic_core.statistics.intervals import LEVEL, paired_mean, problems_needed, seed_half_widths, t_upper, with_seeds
+from elastic_core.trajectory import CELL
+
+MARGIN = 0.02
+"""How far below unconstrained accuracy a budget may be, unless told otherwise: two points."""
+MARGINS = (0.01, 0.02, 0.05, 0.1)
+"""Of `cheapest_within`, in [0, 1]."""
+SERVED = "separate"
+"""The strategy that a server keeps budgets by."""
+_PLACE = ["model", "benchmark"]
+
+
+class NonInferiority(StrEnum):
+    """A test of non-inferiority: whether accuracy is at most a margin below that of a reference."""
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    UNDECIDED = "undecided"
+
+
+class Reason(StrEnum):
+    """Why no budget of a model is advised."""
+
+    UNMEASURED = "responses without a limit, or under limits, are not measured on all problems"
+    NOT_SHOWN = "none is shown to be within the margin of unlimited thinking"
+    NO_SAVING = "those within the margin of unlimited thinking are not shown to save anything"
+    GUESSING = "the model is not shown to be better than guessing"
+    BEATEN = "another budget or model of the table is shown to be better by more than the margin"
+
+
+Choices = Mapping[tuple[str, str], dict[str, Any] | Reason]
+"""By model and benchmark, of `choose_budget`."""
+
+_ADVICE: dict[str, Any] = {
+    **dict.fromkeys(("cost", "free_cost", "saved", "saved_low", "saved_high", "difference", "low", "high"), pl.Float64),
+    "margin": pl.Float64,
+    "verdict": pl.String,
+    "problems_needed": pl.Float64,
+    **dict.fromkeys(("num_problems", "num_trajectories"), pl.Int64),
+}
+
+
+def budget_advice(problems: pl.DataFrame, model: CostModel = TOKENS, margin: float = MARGIN) -> pl.DataFrame:
+    """Every budget held against unconstrained responses of the same model by a test of non-inferiority.
+
+    The budgets of a strategy are tested in a fixed sequence, from the largest down, each at the whole level; where one
+    is not shown to be within the margin, the smaller ones are not either (Maurer, Hothorn and Lehmacher 1995; Wiens
+    2003, "A fixed sequence Bonferroni procedure"). So that any budget of a strategy is wrongly called within the margin
+    has a chance of at most 5 %, without a price for their number.
+
+    Args:
+        model: of costs.
+        margin: in [0, 1], of accuracy.
+
+    Returns:
+        A row per limited cell of a model and benchmark that has unconstrained responses. Columns: `CELL`; cost and
+        free_cost, means; saved with saved_low and saved_high, the share of free_cost, negative where the budget costs
+        more; difference of accuracy with low and high, its one-sided 95 % bounds, in [-1, 1]; margin; verdict
+        (`NonInferiority`) and problems_needed to decide it (null: no number would); num_problems, num_trajectories.
+        Cheapest first within a model and benchmark.
+    """
+    found = []
+    for cells in problems.partition_by(_PLACE):
+        sides = comparable(cells, *CELL)
+        without_limit = [side for side in sides if side["strategy"][0] == FREE]
+        for free, side in product(without_limit[:1], sides):
+            if side is free:
+                continue
+            costs = model.of_problems(side), model.of_problems(free)
+            ratio, low, high = ratio_of_means(*costs)
+            loss = _one_sided(side, free)
+            needed = problems_needed(loss.mean + margin, loss.mean - loss.low, loss.seeds, side.height)
+            found.append(
+                (
+                    *_key(side),
+                    *(float(costs[0].mean()), float(costs[1].mean()), 1 - ratio, 1 - high, 1 - low),
+                    *loss[:3],
+                    *(margin, None, needed if np.isfinite(needed) else None),
+                    *loss[3:5],
+                )
+            )
+    schema = {name: problems.schema[name] for name in CELL} | _ADVICE
+    advice = pl.DataFrame(found, schema, orient="row").sort(*_PLACE, "cost", *CELL, nulls_last=True)
+    return judged(advice, margin)
+
+
+def judged(advice: pl.DataFrame, margin: float) -> pl.DataFrame:
+    """Rows of `budget_advice` with the verdicts of another margin."""
+    think, solution = (pl.col(name).cast(pl.Int64).fill_null(2**40) for name in ("think_budget", "solution_budget"))
+    order = pl.struct((think + solution).alias("total"), think).rank("ordinal", descending=True)
+    least = pl.col("low").cum_min().over(*_PLACE, "strategy", order_by=order)
+    verdict = (
+        pl.when(least >= -margin)
+        .then(pl.lit(str(NonInferiority.HOLDS)))
+        .when(pl.col("high") < -margin)
+        .then(pl.lit(str(NonInferiority.FAILS)))
+        .otherwise(pl.lit(str(NonInferiority.UNDECIDED)))
+    )
+    return advice.with_columns(margin=pl.lit(margin), verdict=verdict)
+
+
+def _one_sided(side: pl.DataFrame, free: pl.DataFrame) -> Estimate:
+    """The paired difference of accuracy; its bounds are one-sided, 95 % each."""
+    values, trajectories = paired_scores(side, free)
+    differences = values.mean(axis=0)
+    counts = len(differences), trajectories
+    if len(differences) < 2:
+        return Estimate(float(differences.mean()), -1.0, 1.0, *counts)
+    found = paired_mean(differences)
+    (seeds,) = seed_half_widths([values])
+    one_sided = found.interval(t_upper(len(differences) - 1, LEVEL))
+    return Estimate(found.mean, *with_seeds(found.mean, one_sided, seeds, (-1.0, 1.0)), *counts, seeds)
+
+
+def choose_budget(
+    advice: pl.DataFrame, problems: pl.DataFrame, model: str, benchmark: str, guess: float = 0.0
+) -> dict[str, Any] | Reason:
+    """The budget to serve a model with for tasks like a benchmark's, at the margin of `advice`.
+
+    What may beat it is any single model of `problems`, under `SERVED` or without a limit: it does where it is shown to
+    be more accurate (all together, `simultaneous`), as measured by more than the margin.
+
+    Args:
+        advice: of `budget_advice`.
+        guess: accuracy of guessing, in [0, 1].
+
+    Returns:
+        A row of `advice`, or the reason why there is none: that of the candidates which came furthest.
+    """
+    return _choose(advice.filter(model=model, benchmark=benchmark), _standing(problems, benchmark), guess)
+
+
+def choose_budgets(advice: pl.DataFrame, problems: pl.DataFrame, guesses: Mapping[str, float] | None = None) -> Choices:
+    """`choose_budget` of every model and benchmark of the table.
+
+    Args:
+        guesses: accuracy of guessing, in [0, 1], by benchmark; 0 without.
+    """
+    standing = {name: _standing(problems, name) for name in problems["benchmark"].unique()}
+    return {
+        (model, benchmark): _choose(
+            advice.filter(model=model, benchmark=benchmark), standing[benchmark], (guesses or {}).get(benchmark, 0.0)
+        )
+        for model, benchmark in problems.select(_PLACE).unique().sort(_PLACE).iter_rows()
+    }
+
+
+def _choose(advice: pl.DataFrame, standing: _Standing, guess: float) -> dict[str, Any] | Reason:
+    ours = advice.filter(strategy=SERVED).sort("cost")
+    if ours.is_empty():
+        return Reason.UNMEASURED
+    holds = ours.filter(verdict=NonInferiority.HOLDS)
+    if holds.is_empty():
+        return Reason.NOT_SHOWN
+    saving = holds.filter(pl.col("saved_low") > 0)
+    reason = Reason.NO_SAVING if saving.is_empty() else Reason.GUESSING
+    for row in saving.iter_rows(named=True):
+        accuracy, ahead = standing(tuple(row[name] for name in CELL))
+        if accuracy > guess + min(row["margin"], MARGIN):
+            if ahead <= row["margin"]:
+                return row
+            reason = Reason.BEATEN
+    return reason
+
+
+_Standing = Callable[[tuple[Any, ...]], tuple[float, float]]
+"""Of a cell: the lower bound of its accuracy, and by how much another cell is better that is shown to be, in [0, 1]."""
+
+
+def _standing(problems: pl.DataFrame, benchmark: str) -> _Standing:
+    servable = pl.col("strategy").is_in([SERVED, FREE]), ~pl.col("model").str.contains(">")
+    cells = {_key(cell): cell for cell in comparable(problems.filter(*servable, benchmark=benchmark), *CELL)}
+
+    @cache
+    def of(key: tuple[Any, ...]) -> tuple[float, float]:
+        if key not in cells:
+            return -np.inf, 0.0
+        together = differences_together([(other, cells[key]) for name, other in cells.items() if name != key])
+        return mean_score(cells[key]).low, max((each.mean for each in together if each.low > 0), default=0.0)
+
+    return of
+
+
+def _key(cell: pl.DataFrame) -> tuple[Any, ...]:
+    return cell.select(CELL).row(0)
+
+
+def advised_budgets(advice: pl.DataFrame, choices: Choices) -> pl.DataFrame:
+    """The budget that was chosen for each model and benchmark; and the cheapest that more problems might confirm, where
+    that is cheaper: undecided, with a difference within the margin, and shown to save something.
+
+    Returns:
+        Rows of `advice`, at most two of a model and benchmark. Sorted as there.
+    """
+    chosen = pl.DataFrame([row for row in choices.values() if isinstance(row, dict)], advice.schema)
+    open_ = advice.filter(
+        pl.col("saved_low") > 0,
+        pl.col("difference") >= -pl.col("margin"),
+        verdict=NonInferiority.UNDECIDED,
+        strategy=SERVED,
+    )
+    open_ = open_.group_by(_PLACE, maintain_order=True).first()
+    cheaper = open_.join(chosen.select(*_PLACE, least="cost"), on=_PLACE, how="left").filter(
+        (pl.col("cost") < pl.col("least")).fill_null(True)
+    )
+    return pl.concat([chosen, cheaper.select(chosen.columns)]).sort(*_PLACE, "cost")
+
+
+def cheapest_within(
+    advice: pl.DataFrame,
+    problems: pl.DataFrame,
+    guesses: Mapping[str, float] | None = None,
+    margins: Sequence[float] = MARGINS,
+) -> pl.DataFrame:
+    """The rule at several margins, each a test of its own, for each model and benchmark; where it chooses none the
+    nearest miss, whose lower bound is highest.
+
+    Args:
+        advice, problems, guesses: as of `choose_budgets`.
+
+    Returns:
+        Rows of `advice` with the `margin` that each was picked for, its `verdict`, and `reason`, null where the rule
+        chose it.
+    """
+    picks = [advice.clear().with_columns(reason=pl.lit(None, pl.String))]
+    standing = {name: _standing(problems, name) for name in problems["benchmark"].unique()}
+    served = advice.filter(strategy=SERVED).sort(*_PLACE, "cost")
+    for (_, benchmark), budgets in served.partition_by(_PLACE, as_dict=True, maintain_order=True).items():
+        nearest = budgets.sort("low", "difference", descending=True, maintain_order=True).row(0, named=True)
+        guess = (guesses or {}).get(str(benchmark), 0.0)
+        for margin in margins:
+            found = _choose(judged(budgets, margin), standing[benchmark], guess)
+            if isinstance(found, Reason):
+                missed = {"margin": margin, "verdict": str(NonInferiority.UNDECIDED), "reason": str(found)}
+                found = nearest | missed
+            picks.append(pl.DataFrame([{"reason": None} | found], picks[0].schema))
+    return pl.concat(picks)
