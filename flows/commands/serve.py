@@ -27,9 +27,8 @@ from elastic_core.system.accelerators import installed_gpus
 from elastic_core.system.network import reachable, require_free_port
 from elastic_core.system.processes import end_with_parent
 from flows.commands.ask import choose
-from flows.commands.doctor.finding import require
-from flows.commands.doctor.gpus import GpuDemand, check_gpus, cuda_version
-from flows.commands.doctor.machine import installed_build, installed_versions
+from flows.commands.doctor.machine import installed_build, installed_versions, require
+from flows.commands.doctor.resources import GpuDemand, check_gpus, cuda_version
 from flows.commands.playground.access import is_loopback
 from flows.runtime.settings import SweepSettings
 

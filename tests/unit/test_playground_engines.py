@@ -12,7 +12,7 @@ import pytest
 from elastic_core.engines.endpoint import Endpoint, EndpointParameters, Served, parse_address
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
-from flows.commands.doctor.finding import GIB
+from flows.commands.doctor.machine import GIB
 from flows.commands.playground.choices import Choices, find_choices
 from flows.commands.playground.engines import Engines, Loaded, memory_needed, num_engines
 

@@ -20,8 +20,7 @@ from elastic_core.engines.vllm import VllmEngine
 from elastic_core.errors import UserError, first_line
 from elastic_core.models.special_tokens import Markers, load_markers
 from elastic_core.system.accelerators import installed_gpus
-from flows.commands.doctor.finding import GIB
-from flows.commands.doctor.machine import cgroup_memory_limit
+from flows.commands.doctor.machine import GIB, cgroup_memory_limit
 from flows.commands.playground.choices import Choices
 
 _log = logging.getLogger(__name__)
