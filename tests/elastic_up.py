@@ -108,10 +108,22 @@ def clients(runs: Path) -> dict[str, str]:
     return read_variables(runs / "services" / "client.env")
 
 
+class _Patient(httpx.HTTPTransport):
+    """Sends a request again while the server answers 503 (its database is locked), as Prefect's own client does."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        deadline = time.monotonic() + 60
+        while (response := super().handle_request(request)).status_code == 503 and time.monotonic() < deadline:
+            response.close()
+            time.sleep(0.2)
+        return response
+
+
 def prefect_client(runs: Path) -> httpx.Client:
     variables = clients(runs)
     user, password = variables["PREFECT_API_AUTH_STRING"].split(":")
-    return httpx.Client(base_url=variables["PREFECT_API_URL"], auth=(user, password), trust_env=False, timeout=30)
+    url, transport = variables["PREFECT_API_URL"], _Patient()
+    return httpx.Client(base_url=url, auth=(user, password), trust_env=False, timeout=30, transport=transport)
 
 
 def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> None:

@@ -51,6 +51,16 @@ def pieces(response: httpx.Response, most: int) -> Iterator[bytes]:
         yield piece
 
 
+def answers(url: str, *, proxies: bool = False) -> bool:
+    """Whether `url` answers 200. A proxy of the environment's leads to the internet, not to our loopback."""
+    import httpx
+
+    try:
+        return httpx.get(url, timeout=5, trust_env=proxies).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
 def free_ports(count: int) -> list[int]:
     """So many different ports that nothing on loopback listens on, for services that do not say which they got.
 

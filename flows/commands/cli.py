@@ -156,8 +156,8 @@ def presets() -> None:
     from rich.text import Text
 
     from flows import presets
-    from flows.commands import rehearsal
-    from flows.commands.doctor.gpus import gpu_demands
+    from flows.commands.checks import rehearsal
+    from flows.commands.doctor.resources import gpu_demands
     from flows.runtime import environment
 
     rehearsals = environment.runs_directory() / rehearsal.REHEARSALS
@@ -190,20 +190,19 @@ def rehearse(preset: str, overrides: tuple[str, ...], ship: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from flows.commands import rehearsal
+    from flows.commands.checks import rehearsal
     from flows.presets import resolve
     from flows.runtime import environment
 
     environment.prepare()
-    changes = changes_of(overrides)
-    steps, missing = rehearsal.rehearse(preset, changes, lambda line: click.echo(line, err=True))
-    table = Table("stage", "seconds", "exercised")
+    settings = resolve(preset, changes_of(overrides))
+    steps, missing = rehearsal.rehearse(settings, lambda line: click.echo(line, err=True))
+    table = Table("step", "seconds", "exercised")
     for step in steps:
-        table.add_row(step.stage, f"{step.seconds:.0f}" if step.seconds else "", step.exercised)
+        table.add_row(step.name, f"{step.seconds:.0f}", step.told)
     Console().print(table)
     if missing:
         click.echo(f"Not to be seen on a CPU: {'; '.join(missing)}.")
-    settings = resolve(preset, changes)
     if ship:
         rehearsal.ship(settings)
     click.echo(f"{settings.preset} passes its rehearsal")
@@ -216,7 +215,7 @@ def gpu_check() -> None:
     That is gradients, speed, five steps of GRPO that are killed and go on, a sweep, the report. It leaves
     runs/gpu-evidence; the same command after a crash goes on. `make gpu` installs first.
     """
-    from flows.commands.gpu_check import gpu_check as run
+    from flows.commands.checks.gpu_check import gpu_check as run
     from flows.runtime import environment
 
     environment.prepare()

@@ -45,8 +45,8 @@ def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
     """Look at a training before it runs. To run it: elastic run train."""
     from elastic_core.models.files import is_local
     from flows import presets
-    from flows.commands.doctor.finding import require
-    from flows.commands.doctor.models import look, models_in_use
+    from flows.commands.doctor import look, models_in_use
+    from flows.commands.doctor.machine import require
     from flows.runtime import environment
 
     environment.prepare()

@@ -25,9 +25,8 @@ from elastic_core.strategies.base import Sampling
 from elastic_core.system.accelerators import installed_gpus
 from elastic_core.system.network import is_loopback, reachable, require_free_port
 from elastic_core.system.processes import end_with_parent
-from flows.commands.doctor.finding import require
-from flows.commands.doctor.gpus import GpuDemand, check_gpus, cuda_version
-from flows.commands.doctor.machine import installed_build, installed_versions
+from flows.commands.doctor.machine import installed_build, installed_versions, require
+from flows.commands.doctor.resources import GpuDemand, check_gpus, cuda_version
 from flows.runtime.models import choose_model
 from flows.runtime.settings import SweepSettings
 

@@ -30,9 +30,8 @@ from elastic_core.training import launch
 from elastic_core.training.grpo.config import compose
 from elastic_core.training.grpo.parameters import GrpoParameters
 from flows import presets
-from flows.commands.doctor.finding import GIB
-from flows.commands.doctor.machine import installed_build
-from flows.commands.gpu_check.training import GPU_TWIN, PRESET
+from flows.commands.checks.gpu_check import GPU_TWIN, PRESET
+from flows.commands.doctor.machine import GIB, installed_build
 from tests.bench import results
 from tests.miniature_data import build_miniature
 

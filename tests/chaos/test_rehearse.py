@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flows import presets
-from flows.commands.rehearsal.preset import models_of
+from flows.commands.checks.shortened import models_of
 from tests.elastic_command import elastic
 
 

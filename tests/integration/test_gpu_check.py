@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from flows import presets
-from flows.commands.gpu_check import NO_GPU, Check
-from flows.commands.gpu_check.evidence import Machine, run_steps
+from flows.commands.checks.evidence import Machine
+from flows.commands.checks.gpu_check import NO_GPU, Check
+from flows.commands.checks.runner import run_steps
 from tests.elastic_command import elastic
 
 

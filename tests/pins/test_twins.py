@@ -12,9 +12,9 @@ from elastic_core.errors import UserError
 from elastic_core.models.check import require_usable
 from elastic_core.models.special_tokens import chat_prompt, load_markers
 from elastic_core.models.twins.family import families, family_of
-from elastic_core.models.twins.twin import Origin, make_twin, origin_of, shrunk
+from elastic_core.models.twins.twin import make_twin, origin_of, shrunk
 from flows import presets
-from flows.commands.rehearsal.preset import models_of
+from flows.commands.checks.shortened import models_of
 
 MODELS = {
     "agentica-org/DeepScaleR-1.5B-Preview": "deepscaler",
@@ -93,7 +93,7 @@ def test_a_twin_speaks_and_closes_thoughts(twin: tuple[str, Path]) -> None:
 
 def test_a_twin_is_the_same_each_time(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        make_twin("x", Origin(None, family_of("x/DeepScaleR-1.5B-Preview")), tmp_path / name, seed=3)
+        make_twin("x", family_of("x/DeepScaleR-1.5B-Preview"), tmp_path / name, seed=3)
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two")]
     assert weights[0] == weights[1]
 
@@ -101,7 +101,7 @@ def test_a_twin_is_the_same_each_time(tmp_path: Path) -> None:
 def test_a_twin_of_a_directory_keeps_its_tokenizer(twin: tuple[str, Path], tmp_path: Path) -> None:
     _, directory = twin
     origin = origin_of(str(directory))
-    assert origin.model == directory
+    assert origin == directory
     make_twin("again", origin, tmp_path / "again")
     assert load_markers(tmp_path / "again")[1] == load_markers(directory)[1]
 

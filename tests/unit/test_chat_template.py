@@ -8,7 +8,6 @@ from elastic_core.errors import UserError
 from elastic_core.models.prepare import prepare
 from flows import presets
 from flows.commands import doctor
-from flows.commands.doctor import models
 from flows.pipeline import pipeline
 from flows.runtime.settings import Settings
 from flows.train import composed, require_chat_template, warm_start
@@ -46,8 +45,8 @@ def test_a_dry_run_and_doctor_refuse_it_too(tmp_path: Path) -> None:
         composed(settings(source))
     with pytest.raises(UserError, match='the chat template "qwen"'):
         composed(settings(source, **{"warm_start.sft.chat_template": "qwen"}))
-    probe = models.start_probe(doctor.TEMPLATE_PROBE, str(source), "own")
-    refused = models.check_template("own", *models.finish_probe(probe))
+    probe = doctor.start_probe(doctor.TEMPLATE_PROBE, str(source), "own")
+    refused = doctor.check_template("own", *doctor.finish_probe(probe))
     assert refused.level == "failure"
     assert refused.message.startswith(f"warm_start.sft.chat_template = own: {source}: its own chat template cannot be")
 

@@ -1,5 +1,6 @@
 """Each check judges the numbers it is given, and says what to do about a bad one."""
 
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,12 +8,13 @@ import pytest
 
 from elastic_core.errors import UserError
 from elastic_core.system.accelerators import Gpu, count_gpus, parse_gpus
+from elastic_core.system.network import free_ports
 from elastic_core.system.ray_cluster import RayCluster
 from elastic_core.training.requirements import placement
 from flows import presets
 from flows.commands import doctor
-from flows.commands.doctor import gpus, machine, models, services
-from flows.commands.doctor.finding import GIB, Finding, require
+from flows.commands.doctor import machine, resources
+from flows.commands.doctor.machine import GIB, Finding, require
 
 
 def test_only_python_3_11_will_do() -> None:
@@ -31,14 +33,14 @@ LISTED = "0, GPU-aa, NVIDIA H200, 143771, 143000, 570.1\n1, GPU-bb, NVIDIA H200,
 """nvidia-smi's lines of a machine with two idle GPUs."""
 
 
-def with_cuda(found: Sequence[Gpu], demands: Sequence[gpus.GpuDemand] = (), cuda: int = 12) -> Finding:
+def with_cuda(found: Sequence[Gpu], demands: Sequence[resources.GpuDemand] = (), cuda: int = 12) -> Finding:
     """Of an environment with the CUDA build."""
-    (finding,) = gpus.check_gpus("gpu", found, demands, cuda)
+    (finding,) = resources.check_gpus("gpu", found, demands, cuda)
     return finding
 
 
 def test_gpus_are_listed_with_their_memory_and_driver() -> None:
-    found = with_cuda(parse_gpus(LISTED), [gpus.GpuDemand("train", "train.gpus_per_node", 2)])
+    found = with_cuda(parse_gpus(LISTED), [resources.GpuDemand("train", "train.gpus_per_node", 2)])
     assert found.level == "ok"
     assert (
         found.message.startswith("NVIDIA H200, 139.6 of 140.4 GiB free; NVIDIA H200")
@@ -66,13 +68,13 @@ def test_the_cuda_build_needs_a_gpu() -> None:
 
 
 def test_settings_that_want_a_gpu_are_refused_where_nothing_can_use_one() -> None:
-    demands = gpus.gpu_demands(presets.resolve("e1-math-1.5b"))
-    (refused,) = gpus.check_gpus("cpu", [], demands)
+    demands = resources.gpu_demands(presets.resolve("e1-math-1.5b"))
+    (refused,) = resources.check_gpus("cpu", [], demands)
     assert refused.level == "failure"
     assert "train.gpus_per_node = 8, engine.data_parallel_size = 8 takes GPUs" in refused.message
     assert "make install ENGINE=gpu" in refused.message and "elastic rehearse" in refused.message
-    assert gpus.check_gpus("cpu", [], []) == []
-    assert gpus.check_gpus("gpu", [], [], on_cluster=True) == []
+    assert resources.check_gpus("cpu", [], []) == []
+    assert resources.check_gpus("gpu", [], [], on_cluster=True) == []
 
 
 @pytest.mark.parametrize(
@@ -82,19 +84,19 @@ def test_the_driver_must_know_the_cuda_that_is_installed(driver: str, cuda: int,
     (gpu,) = parse_gpus(f"0, GPU-aa, NVIDIA H200, 143771, 143000, {driver}\n")
     found = with_cuda([gpu], cuda=cuda)
     assert found.level == level
-    assert level == "ok" or "CUDA 13 is installed and needs NVIDIA's driver 580 or newer" in found.message
+    assert level == "ok" or "CUDA 13 needs NVIDIA's driver 580 or newer" in found.message
 
 
 def test_the_cuda_of_the_lock_is_known() -> None:
     lock = (machine.LOCKS / "gpu.txt").read_text()
     pins = dict(line.split("==") for line in lock.splitlines() if "==" in line and not line.startswith("#"))
-    assert gpus.cuda_version(pins) in gpus._OLDEST_DRIVER
-    assert gpus.cuda_version({"torch": "2.13.0+cpu"}) is None
+    assert resources.cuda_version(pins) in resources._OLDEST_DRIVER
+    assert resources.cuda_version({"torch": "2.13.0+cpu"}) is None
 
 
 def test_too_few_gpus_are_a_failure_and_busy_ones_a_warning() -> None:
-    train = gpus.GpuDemand("train", "train.gpus_per_node", 2)
-    engines = gpus.GpuDemand("sweep", "engine.data_parallel_size", 4, gpus=2)
+    train = resources.GpuDemand("train", "train.gpus_per_node", 2)
+    engines = resources.GpuDemand("sweep", "engine.data_parallel_size", 4, gpus=2)
     refused = with_cuda(parse_gpus(LISTED), [train, engines])
     assert refused.level == "failure" and refused.message.startswith("8 GPUs are needed")
     assert "run with `--set engine.data_parallel_size=1`, or on a cluster" in refused.message
@@ -104,19 +106,19 @@ def test_too_few_gpus_are_a_failure_and_busy_ones_a_warning() -> None:
 
 def test_a_cluster_is_held_against_what_training_reserves() -> None:
     needed = placement(nodes=2, gpus=8, storage_units=2)
-    assert services.check_ray("http://head:8265", [(8, 64), (8, 64)], needed).level == "ok"
-    small = services.check_ray("http://head:8265", [(8, 64)], needed)
+    assert resources.check_ray("http://head:8265", [(8, 64), (8, 64)], needed).level == "ok"
+    small = resources.check_ray("http://head:8265", [(8, 64)], needed)
     assert small.level == "failure"
     assert "needs 2 node(s) with 8 GPUs and 24 logical CPUs each" in small.message and "ray start" in small.message
-    away = services.check_ray("http://head:8265", services.ray_nodes(RayCluster("http://127.0.0.1:9")), needed)
+    away = resources.check_ray("http://head:8265", resources.ray_nodes(RayCluster("http://127.0.0.1:9")), needed)
     assert away.level == "failure" and away.message.startswith("http://head:8265 does not answer")
 
 
 def test_gpus_that_no_setting_makes_enough_want_another_machine() -> None:
-    engine = gpus.GpuDemand("sweep", "engine.data_parallel_size", 1, gpus=4)
+    engine = resources.GpuDemand("sweep", "engine.data_parallel_size", 1, gpus=4)
     message = with_cuda(parse_gpus(LISTED), [engine]).message
     assert message.endswith("run on a cluster with `--set ray.address=HOST:6379 --set ray.dashboard=http://HOST:8265`")
-    sft = gpus.GpuDemand("warm-start", "warm_start.sft.gpus", 8, movable=False)
+    sft = resources.GpuDemand("warm-start", "warm_start.sft.gpus", 8, movable=False)
     message = with_cuda(parse_gpus(LISTED), [sft]).message
     assert message.endswith("run with `--set warm_start.sft.gpus=2`, or on a machine with more")
 
@@ -125,52 +127,52 @@ CLUSTER = {"ray.address": "head:6379", "ray.dashboard": "http://head:8265"}
 
 
 def test_engines_take_gpus_as_training_does() -> None:
-    (engines,) = gpus.gpu_demands(presets.resolve("evaluate-e1-math-7b", {"engine.tensor_parallel_size": 2}))
-    assert engines == gpus.GpuDemand("sweep", "engine.data_parallel_size", 8, gpus=2)
-    (pair,) = gpus.gpu_demands(presets.resolve("evaluate-e1-math-1.5b", {"sweep.models": ["base>E1-Math-1.5B"]}))
+    (engines,) = resources.gpu_demands(presets.resolve("evaluate-e1-math-7b", {"engine.tensor_parallel_size": 2}))
+    assert engines == resources.GpuDemand("sweep", "engine.data_parallel_size", 8, gpus=2)
+    (pair,) = resources.gpu_demands(presets.resolve("evaluate-e1-math-1.5b", {"sweep.models": ["base>E1-Math-1.5B"]}))
     assert pair.gpus == 2, "one that thinks and one that solves"
-    trained = gpus.gpu_demands(presets.resolve("e1-math-1.5b"))
+    trained = resources.gpu_demands(presets.resolve("e1-math-1.5b"))
     assert [demand.setting for demand in trained] == ["train.gpus_per_node", "engine.data_parallel_size"]
-    assert [demand.total for demand in gpus.gpu_demands(presets.resolve("embedded"))] == []
+    assert [demand.total for demand in resources.gpu_demands(presets.resolve("embedded"))] == []
     behind = {"sweep.checkpoints": {"E1-Math-1.5B": "http://host:8000/v1#m"}, "sweep.models": ["E1-Math-1.5B"]}
     served = presets.resolve("evaluate-e1-math-1.5b", behind | {"sweep.tokenizers": {"E1-Math-1.5B": "a/b"}})
-    assert gpus.gpu_demands(served) == [], "a server has its own"
+    assert resources.gpu_demands(served) == [], "a server has its own"
 
 
 def test_on_a_cluster_only_fine_tuning_takes_this_machine_s_gpus() -> None:
-    assert gpus.gpu_demands(presets.resolve("e1-math-1.5b", CLUSTER)) == []
-    (sft,) = gpus.gpu_demands(presets.resolve("reasonflux-f1-7b", CLUSTER))
+    assert resources.gpu_demands(presets.resolve("e1-math-1.5b", CLUSTER)) == []
+    (sft,) = resources.gpu_demands(presets.resolve("reasonflux-f1-7b", CLUSTER))
     assert (sft.setting, sft.movable) == ("warm_start.sft.gpus", False)
 
 
 def test_a_cluster_is_held_against_engines_too() -> None:
-    assert services.check_ray("http://head:8265", [(8, 64)], None).level == "ok"
-    assert services.check_engines([(4, 64), (4, 64)], engines=4, gpus=2).level == "ok"
-    refused = services.check_engines([(3, 64), (3, 64)], engines=3, gpus=2)
+    assert resources.check_ray("http://head:8265", [(8, 64)], None).level == "ok"
+    assert resources.check_engines([(4, 64), (4, 64)], engines=4, gpus=2).level == "ok"
+    refused = resources.check_engines([(3, 64), (3, 64)], engines=3, gpus=2)
     assert refused.level == "failure" and "2 fit" in refused.message, "an engine lies on one node"
-    assert services.check_engines([(8, 4)], engines=8, gpus=1).level == "failure", "each takes a CPU"
+    assert resources.check_engines([(8, 4)], engines=8, gpus=1).level == "failure", "each takes a CPU"
 
 
 def test_every_model_of_a_preset_is_looked_at_for_what_it_is_used_for() -> None:
-    assert models.models_in_use(presets.resolve("embedded")) == [models.Use("base", "shipped", "cpu", trained=True)]
-    assert models.models_in_use(presets.resolve("smoke", {"base": "warm-start"})) == [
-        models.Use("warm_start.initial", "shipped", "cpu", trained=True)
+    assert doctor.models_in_use(presets.resolve("embedded")) == [doctor.Use("base", "shipped", "cpu", trained=True)]
+    assert doctor.models_in_use(presets.resolve("smoke", {"base": "warm-start"})) == [
+        doctor.Use("warm_start.initial", "shipped", "cpu", trained=True)
     ]
-    evaluated = models.models_in_use(presets.resolve("evaluate-e1-math-1.5b"))
-    assert evaluated[0] == models.Use("base", "agentica-org/DeepScaleR-1.5B-Preview", "cuda")
+    evaluated = doctor.models_in_use(presets.resolve("evaluate-e1-math-1.5b"))
+    assert evaluated[0] == doctor.Use("base", "agentica-org/DeepScaleR-1.5B-Preview", "cuda")
     assert evaluated[1].setting == "sweep.checkpoints.E1-Math-1.5B" and not evaluated[1].trained
     twice = {"base": "a/b", "sweep.checkpoints": {"same": "a/b"}, "sweep.models": ["base", "same"]}
-    assert [use.setting for use in models.models_in_use(presets.resolve("evaluate-e1-math-1.5b", twice))] == ["base"]
+    assert [use.setting for use in doctor.models_in_use(presets.resolve("evaluate-e1-math-1.5b", twice))] == ["base"]
 
 
 def test_a_model_that_cannot_be_used_is_a_failure_beside_those_that_can(tmp_path: Path) -> None:
     """Through the probe's own process, in which all of them are looked at."""
     (tmp_path / "broken").mkdir()
     uses = [
-        models.Use("base", "shipped", "cpu", trained=True),
-        models.Use("sweep.checkpoints.broken", str(tmp_path / "broken"), "cpu"),
+        doctor.Use("base", "shipped", "cpu", trained=True),
+        doctor.Use("sweep.checkpoints.broken", str(tmp_path / "broken"), "cpu"),
     ]
-    usable, broken = models.look(uses)
+    usable, broken = doctor.look(uses)
     assert usable.level == "ok" and usable.message.startswith("base = shipped: <think> is token ")
     assert broken.level == "failure"
     assert (
@@ -179,13 +181,13 @@ def test_a_model_that_cannot_be_used_is_a_failure_beside_those_that_can(tmp_path
 
 
 def test_a_probe_that_dies_is_a_failure_too() -> None:
-    (failed,) = models.check_models([models.Use("base", "shipped", "cpu")], 1, "Traceback\nImportError: no vllm\n")
+    (failed,) = doctor.check_models([doctor.Use("base", "shipped", "cpu")], 1, "Traceback\nImportError: no vllm\n")
     assert failed.level == "failure" and "ImportError: no vllm" in failed.message
 
 
 def test_a_prefect_server_that_is_away_is_a_failure() -> None:
-    assert services.check_prefect(None).level == "ok"
-    assert "elastic up" in services.check_prefect("http://127.0.0.1:9/api").message
+    assert resources.check_prefect(None).level == "ok"
+    assert "elastic up" in resources.check_prefect("http://127.0.0.1:9/api").message
 
 
 @pytest.mark.parametrize(
@@ -241,20 +243,23 @@ def test_a_stale_environment_is_told_apart() -> None:
     assert "1 packages differ" in stale.message and "1 are not in it (click, wheel)" in stale.message
 
 
-def test_a_port_may_be_free_ours_or_taken() -> None:
-    assert services.check_port(4200, "Prefect", listening=False, ours=False).level == "ok"
-    assert services.check_port(4200, "Prefect", listening=True, ours=True).level == "ok"
-    assert "--prefect-port" in services.check_port(4200, "Prefect", listening=True, ours=False).message
+def test_a_port_may_be_free_ours_or_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert resources.check_port(free_ports(1)[0], "Prefect", "/api/health").level == "ok"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(resources, "answers", lambda url: url == f"http://127.0.0.1:{port}/ours")
+        assert resources.check_port(port, "Prefect", "/ours").level == "ok"
+        assert "--prefect-port" in resources.check_port(port, "Prefect", "/api/health").message
 
 
 def test_a_tracking_server_that_is_away_is_a_failure(tmp_path: Path) -> None:
-    assert services.check_tracking("http://127.0.0.1:9").level == "failure"
-    assert services.check_tracking(f"sqlite:///{tmp_path}/runs/mlflow.db").level == "ok"
+    assert resources.check_tracking("http://127.0.0.1:9").level == "failure"
+    assert resources.check_tracking(f"sqlite:///{tmp_path}/runs/mlflow.db").level == "ok"
 
 
 def test_a_plugin_that_fails_tells_why() -> None:
-    assert models.check_plugin(0, "warnings").level == "ok"
-    failed = models.check_plugin(1, "Traceback\nRuntimeError: verl is 0.9.0\n")
+    assert doctor.check_plugin(0, "warnings").level == "ok"
+    failed = doctor.check_plugin(1, "Traceback\nRuntimeError: verl is 0.9.0\n")
     assert failed.level == "failure" and "RuntimeError: verl is 0.9.0" in failed.message
 
 

@@ -13,26 +13,13 @@ from elastic_core.models.twins.twin import shrunk
 from elastic_core.system.accelerators import Gpu
 from elastic_core.training.grpo.step_metrics import AGREEMENT
 from flows import presets
-from flows.commands.gpu_check import begin, evidence
-from flows.commands.gpu_check.evidence import FILE, Machine, Record, conclusion, find_machine, write_summary
-from flows.commands.gpu_check.training import (
-    BENCHMARKS,
-    GPU_TWIN,
-    GRADIENT,
-    PROBLEMS,
-    SAMPLES,
-    SCORE,
-    SECONDS,
-    STEPS,
-    Twin,
-    first_step,
-    judge,
-    preset_values,
-    read_steps,
-)
-from flows.commands.rehearsal.preset import Inputs
+from flows.commands.checks import evidence
+from flows.commands.checks.evidence import FILE, Machine, conclusion, find_machine, write_summary
+from flows.commands.checks.gpu_check import BENCHMARKS, GPU_TWIN, PROBLEMS, SAMPLES, STEPS, Twin, preset_values
+from flows.commands.checks.judge import COLUMNS, GRADIENT, SECONDS, first_step, judge
+from flows.commands.checks.runner import Commands, Record, begin, failure, last_lines
+from flows.commands.checks.shortened import Inputs
 from flows.presets import toml
-from flows.runtime import subprocesses as children
 from flows.runtime.settings import Settings
 
 H200 = Gpu("NVIDIA H200", 140 << 30, 139 << 30, "580.1")
@@ -40,7 +27,7 @@ H200 = Gpu("NVIDIA H200", 140 << 30, 139 << 30, "580.1")
 
 def metrics(**changed: Any) -> pl.DataFrame:
     """Of five steps; `changed` replaces a value of the third."""
-    values = {SCORE: 0.5, GRADIENT: 0.1, SECONDS: 30.0, AGREEMENT: 0.999}
+    values = {"critic/score/mean": 0.5, GRADIENT: 0.1, SECONDS: 30.0, AGREEMENT: 0.999}
     rows = [
         {"step": step, "name": name, "value": changed.get(name, value) if step == 3 else value}
         for step in range(1, STEPS + 1)
@@ -97,8 +84,9 @@ def test_the_cuda_build_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_sound_training_tells_the_lowest_correlation_and_the_seconds() -> None:
-    told = judge(read_steps(metrics(**{AGREEMENT: 0.97})), STEPS)
+    told, rows = judge(metrics(**{AGREEMENT: 0.97}), STEPS)
     assert "0.9700" in told and told.endswith("30, 30, 30, 30, 30")
+    assert list(rows[2].values()) == ["3", "0.5", "0.1", "30", "0.97"] and rows[0].keys() == {"step", *COLUMNS.values()}
 
 
 @pytest.mark.parametrize(
@@ -111,14 +99,14 @@ def test_a_sound_training_tells_the_lowest_correlation_and_the_seconds() -> None
 )
 def test_other_weights_in_the_sampler_and_a_broken_gradient_fail(changed: dict[str, float], words: str) -> None:
     with pytest.raises(UserError, match=words):
-        judge(read_steps(metrics(**changed)), STEPS)
+        judge(metrics(**changed), STEPS)
 
 
 def test_a_step_that_was_not_recorded_fails() -> None:
     with pytest.raises(UserError, match=r"steps \[1, 2, 4, 5\] were recorded, expected 1 to 5"):
-        judge(read_steps(metrics().filter(pl.col("step") != 3)), STEPS)
+        judge(metrics().filter(pl.col("step") != 3), STEPS)
     with pytest.raises(UserError, match=f"no metric {AGREEMENT} of step 3"):
-        read_steps(metrics().filter((pl.col("step") != 3) | (pl.col("name") != AGREEMENT)))
+        judge(metrics().filter((pl.col("step") != 3) | (pl.col("name") != AGREEMENT)), STEPS)
 
 
 def test_the_step_that_was_resumed_from_is_not_the_jobs(tmp_path: Path) -> None:
@@ -181,28 +169,33 @@ def test_what_other_code_made_is_dropped(tmp_path: Path) -> None:
     assert not made.exists()
 
 
+def commands(directory: Path) -> Commands:
+    return Commands(directory, directory / "logs", directory / "preset.toml", gpus=True, hub=True)
+
+
 def test_a_command_is_killed_with_what_it_started_as_soon_as_it_may_be(tmp_path: Path) -> None:
-    log, begun = tmp_path / "log", tmp_path / "begun"
+    begun = tmp_path / "begun"
     code = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(600)"
-    assert children.run([sys.executable, "-c", code], log, tmp_path, until=begun.exists) is None
+    assert commands(tmp_path).start("log", "-c", code, until=begun.exists) is None
     assert begun.exists()
 
 
 def test_a_commands_status_and_last_line_are_kept(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    command = [sys.executable, "-c", "import sys; print('last'); sys.exit(3)"]
-    assert children.run(command, log, tmp_path) == 3
-    assert children.last_line(log) == "last"
-    assert log.read_text().startswith(f"$ {sys.executable}")
+    run, code = commands(tmp_path), "import sys; print('last'); sys.exit(3)"
+    assert run.start("log", "-c", code) == 3
+    assert last_lines(run.log("log")) == ["last"]
+    assert run.log("log").read_text().startswith(f"$ {sys.executable}")
+    with pytest.raises(UserError, match=r"exit status 3 \(last\); its log is .*log\.log"):
+        run.finish("log", "-c", code)
 
 
 def test_of_a_failed_command_the_line_with_the_error_is_shown(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("$ elastic earlier\nerror: of an earlier attempt\n$ elastic train\nall is well\n")
-    assert children.failure(log) == "all is well"
+    assert failure(log) == "all is well"
     with log.open("a") as file:
         file.write("Traceback\n  File x\nRuntimeError: ray start exited with 1:\n12:40 | INFO | Stopping server\n")
-    assert children.failure(log) == "RuntimeError: ray start exited with 1:"
+    assert failure(log) == "RuntimeError: ray start exited with 1:"
     with log.open("a") as file:
         file.write("12:41 | ERROR | error: no room for the checkpoint\n12:42 | INFO | Stopping server\n")
-    assert children.failure(log).endswith("error: no room for the checkpoint")
+    assert failure(log).endswith("error: no room for the checkpoint")

@@ -2,7 +2,7 @@
 
 import torch
 
-from elastic_core.training.gradient_check import Checked, problems, relative_errors
+from flows.commands.checks.gradients import Checked, problems, relative_errors
 
 
 def checked(error: float, saved: bool = True) -> dict[str, Checked]:

@@ -13,7 +13,7 @@ from elastic_core.engines.endpoint import Endpoint, EndpointParameters, Served, 
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
 from flows.commands.answer import Loaded
-from flows.commands.doctor.finding import GIB
+from flows.commands.doctor.machine import GIB
 from flows.commands.playground.session import Engines, memory_needed, num_engines
 from flows.runtime.models import Models, find_models
 

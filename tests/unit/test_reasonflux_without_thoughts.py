@@ -21,7 +21,7 @@ from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.trajectory import ThinkFinish
 from flows import presets
-from flows.commands.doctor.models import models_in_use
+from flows.commands.doctor import models_in_use
 from flows.runtime.data_inputs import DataInputs
 from flows.runtime.run import FlowRun
 from tests.guided import plain_tokenizer as tokenizer

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from flows import presets
-from flows.commands.rehearsal import missing_on_a_cpu
-from flows.commands.rehearsal.preset import CONTEXT, STEPS, Inputs, models_of, rehearsal_values
+from flows.commands.checks.rehearsal import missing_on_a_cpu
+from flows.commands.checks.shortened import CONTEXT, STEPS, Inputs, models_of, rehearsal_values
 from flows.presets import toml
 from flows.runtime.settings import Settings
 

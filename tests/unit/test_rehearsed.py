@@ -1,13 +1,17 @@
 """Which presets are listed as usable, and that each that we ship is."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from elastic_core.errors import UserError
 from flows import presets
-from flows.commands import rehearsal
+from flows.commands.checks import rehearsal
+from flows.commands.checks.runner import Step
+from flows.runtime.settings import Settings
 
 RECORDED = json.loads(rehearsal.SHIPPED.read_text())
 
@@ -29,16 +33,38 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_a_preset_is_usable_once_it_has_passed_here(tmp_path: Path) -> None:
-    settings, directory = presets.resolve("e1-math-1.5b"), tmp_path / "e1-math-1.5b"
-    assert rehearsal.interrupted(directory, settings) is None
-    rehearsal.note(directory, settings, [("train", 100.0, "")])
-    assert not rehearsal.is_usable(settings, tmp_path)
-    assert rehearsal.interrupted(directory, settings) == [("train", 100.0, "")]
-    assert rehearsal.interrupted(directory, presets.resolve("e1-math-7b")) is None
-    rehearsal.note(directory, settings, [("train", 100.0, "")], passed=True)
-    assert rehearsal.is_usable(settings, tmp_path)
-    assert rehearsal.interrupted(directory, settings) is None  # The next begins anew.
+def passing(settings: Settings, monkeypatch: pytest.MonkeyPatch, *outcomes: str | Exception) -> list[str]:
+    """Rehearse with steps that each have an outcome; the lines that are shown."""
+
+    def step(outcome: str | Exception) -> str:
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    steps = [Step(f"step {i}", "a title", partial(step, outcome)) for i, outcome in enumerate(outcomes)]
+    monkeypatch.setattr(rehearsal.Rehearsal, "steps", lambda self: steps)
+    shown: list[str] = []
+    try:
+        rehearsal.rehearse(settings, shown.append)
+    except UserError as error:
+        shown.append(str(error))
+    return shown
+
+
+def test_a_preset_is_usable_once_it_has_passed_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
+    settings, rehearsals = presets.resolve("e1-math-1.5b"), tmp_path / rehearsal.REHEARSALS
+    shown = passing(settings, monkeypatch, "made", UserError("it broke"), "never run")
+    assert shown[-1] == "e1-math-1.5b does not pass its rehearsal: step 1: it broke"
+    assert not any("step 2" in line for line in shown) and not rehearsal.is_usable(settings, rehearsals)
+    other = presets.resolve("e1-math-1.5b", {"train.kl_coefficient": 0.5})
+    assert "step 0: passed before" in passing(settings, monkeypatch, "made", UserError("again"))
+    assert "step 0: passed before" not in passing(other, monkeypatch, "made", UserError("again"))
+    passing(settings, monkeypatch, "made", "mended")
+    assert rehearsal.is_usable(settings, rehearsals) and not rehearsal.is_usable(other, rehearsals)
+    assert "step 0: passed before" not in passing(
+        settings, monkeypatch, "made"
+    )  # After one that passed it begins anew.
 
 
 def test_a_preset_is_usable_if_it_has_passed_where_it_was_made(tmp_path: Path) -> None:

@@ -1,25 +1,23 @@
-"""What a twin needs of a model that cannot be had: a few facts per family, one TOML file each in `families`.
+"""What a twin needs of a model that is not here: a few facts per family, one TOML file each in `families`.
 
-In place of its tokenizer stands a byte-level byte-pair encoding, trained on the spot, with the family's number of
-tokens, special tokens and ids. It splits text otherwise than the real one; ids and templates are the family's own.
+In place of its tokenizer stands a byte-level byte-pair encoding (`merges.txt`, the format of GPT-2's) with the family's
+number of tokens, special tokens and ids. It splits text otherwise than the real one.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elastic_core.errors import UserError
 
-_DIRECTORY = Path(__file__).parent / "families"
-_REPOSITORY = Path(__file__).parents[3]
-_LEARNED = 4096
-"""Tokens that are learned; the rest of the vocabulary is filled up with tokens that no text has."""
+_DIRECTORY = Path(__file__).with_name("families")
+_MERGES = Path(__file__).with_name("merges.txt")
+"""Learned from the sources of this project. Another file makes other twins, of which no rehearsal has been run."""
 _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?B)(?!\w)", re.IGNORECASE)
 
 
@@ -51,6 +49,9 @@ class Family:
     bos: str | None = None
     pad: str | None = None
 
+    def __str__(self) -> str:
+        return f"families/{self.name}.toml"
+
     def config_of(self, model: str) -> dict[str, Any]:
         """The configuration of one of its models."""
         found = _SIZE.search(model)
@@ -65,37 +66,37 @@ def family_of(model: str) -> Family:
         UserError: when no family has it.
     """
     name = model.rpartition("/")[2].lower()
-    found = [
-        (len(beginning), family)
-        for family in families()
-        for beginning in family.models
-        if name.startswith(beginning.lower())
-    ]
-    if not found:
-        known = ", ".join(sorted(beginning for family in families() for beginning in family.models))
-        raise UserError(
-            f"{model}: no twin can be made: the hub did not give its configuration and tokenizer, and it is of no "
-            f"family that we know ({known}); get it with `hf download {model}` where there is internet"
-        )
-    return max(found, key=lambda pair: pair[0])[1]
+    beginnings = {beginning: family for family in families() for beginning in family.models}
+    if found := [beginning for beginning in beginnings if name.startswith(beginning.lower())]:
+        return beginnings[max(found, key=len)]
+    raise UserError(
+        f"{model}: no twin can be made: the hub did not give its configuration and tokenizer, and no family has its "
+        f"name ({', '.join(sorted(beginnings))}); get it with `hf download {model}` where there is internet"
+    )
 
 
-def families() -> Iterator[Family]:
+def families() -> list[Family]:
     """Every family."""
-    for file in sorted(_DIRECTORY.glob("*.toml")):
-        yield _load(file.stem)
+    return [_load(file.stem) for file in sorted(_DIRECTORY.glob("*.toml"))]
 
 
 def build_tokenizer(family: Family) -> Any:
     """A transformers tokenizer."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary, merges = _learned()
-    for i in range(len(vocabulary), family.vocabulary):
-        vocabulary[f"Ġunused{i}"] = i
+    merges = [tuple(line.split(" ")) for line in _MERGES.read_text(encoding="utf-8").splitlines()]
+    tokens = dict.fromkeys([*sorted(pre_tokenizers.ByteLevel.alphabet()), *map("".join, merges)])
+    # The rest of the vocabulary are tokens that no text has.
+    unused = (f"Ġunused{i}" for i in range(len(tokens), family.vocabulary))
+    vocabulary = {token: i for i, token in enumerate([*tokens, *unused])}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-    tokenizer.pre_tokenizer = _splitter()
+    # Cuts text into pieces that merges stay within, as Qwen2.5's: words, digits, punctuation, line ends.
+    words = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    others = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    pieces = pre_tokenizers.Split(Regex(f"{words}|{others}"), "isolated")
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pieces, to_bytes])
     tokenizer.decoder = decoders.ByteLevel()
     following = family.vocabulary
     for i, (text, special) in sorted(family.tokens.items()):
@@ -136,33 +137,3 @@ def _read(name: str) -> dict[str, Any]:
         return own
     inherited = _read(extended)
     return {**inherited, **own, "config": {**inherited["config"], **own.get("config", {})}}
-
-
-def _learned() -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Tokens by id and merges, from the texts of this project; the same wherever its files are the same."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = _splitter()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=_LEARNED, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(_texts(), trainer)
-    model = json.loads(tokenizer.to_str())["model"]
-    return model["vocab"], [tuple(merge) for merge in model["merges"]]
-
-
-def _splitter() -> Any:
-    """Cuts text into the pieces that merges stay within, as Qwen2.5's: words, digits, punctuation, line ends."""
-    from tokenizers import Regex, pre_tokenizers
-
-    words = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-    others = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-    pieces = pre_tokenizers.Split(Regex(f"{words}|{others}"), "isolated")
-    return pre_tokenizers.Sequence([pieces, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-
-
-def _texts() -> Iterator[str]:
-    for package in ("elastic_core", "flows", "reports", "tasks"):
-        for file in sorted((_REPOSITORY / package).rglob("*.py")):
-            yield file.read_text()
-    yield "```python\n" * 1000  # One token in tokenizers of models, and seldom enough in these files to be left out.

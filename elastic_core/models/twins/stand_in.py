@@ -54,9 +54,13 @@ def write_stand_in(entry: Dataset, directory: Path) -> None:
             temporary.write_text(json.dumps(rows))
 
 
-def _digit(name: str, i: int) -> str:
+def _question(name: str, i: int) -> str:
     # No two questions share a phrase, or a training row would be removed as overlap with an evaluation set.
     return f"{name} {i}: which digit?"
+
+
+def _problem(name: str, i: int, **further: Any) -> Row:
+    return {"problem": _question(name, i), **further}
 
 
 def _number(i: int) -> int:
@@ -67,23 +71,19 @@ def _printed(i: int) -> str:
     return str(3 + i % 2)
 
 
-def _plain(name: str, i: int) -> Row:
-    return {"problem": _digit(name, i), "answer": str(_number(i)), "unique_id": f"{name}/{i}"}
-
-
-def _aime(name: str, i: int) -> Row:
-    return _plain(name, i) | {"year": 1900 + i, "aime_number": 1 + i % 2, "problem_number": 1 + i % 15}
-
-
 def _tests(i: int, **further: str) -> list[Row]:
     return [{"input": "", "output": f"{_printed(i)}\n", **further}]
+
+
+def _plain(name: str, i: int) -> Row:
+    return _problem(name, i, answer=str(_number(i)), unique_id=f"{name}/{i}")
 
 
 def _livecodebench(name: str, i: int) -> Row:
     tests = json.dumps(_tests(i, testtype="stdin"))
     return {
         "question_id": f"{name}-{i}",
-        "question_content": _digit(name, i),
+        "question_content": _question(name, i),
         "contest_date": "2024-08-03T00:00:00",
         "starter_code": "",
         "public_test_cases": tests,
@@ -95,73 +95,55 @@ def _livecodebench(name: str, i: int) -> Row:
 
 def _check(name: str, i: int) -> Row:
     test = f"def check(candidate):\n    assert candidate() == {_printed(i)}\n"
-    prompt = f'def digit():\n    """{_digit(name, i)}"""\n'
+    prompt = f'def digit():\n    """{_question(name, i)}"""\n'
     return {"task_id": f"{name}/{i}", "prompt": prompt, "entry_point": "digit", "test": test}
 
 
 def _choice(name: str, i: int) -> Row:
     wrong = {f"Incorrect Answer {n}": f"none of {n}" for n in (1, 2, 3)}
-    return {"Record ID": f"{name}-{i}", "Question": _digit(name, i), "Correct Answer": "the digit", **wrong}
+    return {"Record ID": f"{name}-{i}", "Question": _question(name, i), "Correct Answer": "the digit", **wrong}
 
 
 def _conversation(name: str, i: int) -> Row:
     output = f"<think>\nthe digit is {_number(i)}\n</think>\n\\boxed{{{_number(i)}}}"
-    return {"instruction": _digit(name, i), "input": "", "output": output}
+    return {"instruction": _question(name, i), "input": "", "output": output}
 
 
-def _template(name: str, i: int) -> Row:
-    return {
-        "template_name": f"Digit {i}",
-        "template_type": "Digits",
-        "knowledge_tag": ["digits"],
-        "description": "Which digit is it?",
-        "application_scenario": "Problems that ask for a digit.",
-        "reason_flow": ["Read the problem.", "Name the digit."],
-        "example_application": "The digit of one is 1.",
-    }
-
+_TEMPLATE = {
+    "template_type": "Digits",
+    "knowledge_tag": ["digits"],
+    "description": "Which digit is it?",
+    "application_scenario": "Problems that ask for a digit.",
+    "reason_flow": ["Read the problem.", "Name the digit."],
+    "example_application": "The digit of one is 1.",
+}
+_UNITS = {"is_multiple_answer": False, "unit": None, "error": None}
+_LIMITS = "\n\nTime Limit: 1000 ms\nMemory Limit: 256 MB"
 
 _ROWS: dict[Any, Callable[[str, int], Row]] = {
     mapping.plain: _plain,
     mapping.math500: _plain,
-    mapping.number: lambda name, i: {"problem": _digit(name, i), "answer": float(_number(i))},
-    mapping.aime: _aime,
-    mapping.aime25: lambda name, i: {"problem": _digit(name, i), "answer": _number(i), "id": str(i)},
-    mapping.minerva: lambda name, i: {"problem": _digit(name, i), "answer": [str(_number(i))], "idx": i},
-    mapping.olympiad: lambda name, i: {
-        "problem": _digit(name, i),
-        "answer": [f"${_number(i)}$"],
-        "id": str(i),
-        "is_multiple_answer": False,
-        "unit": None,
-        "error": None,
-    },
+    mapping.number: lambda name, i: _problem(name, i, answer=float(_number(i))),
+    mapping.aime: lambda name, i: (
+        _plain(name, i) | {"year": 1900 + i, "aime_number": 1 + i % 2, "problem_number": 1 + i % 15}
+    ),
+    mapping.aime25: lambda name, i: _problem(name, i, answer=_number(i), id=str(i)),
+    mapping.minerva: lambda name, i: _problem(name, i, answer=[str(_number(i))], idx=i),
+    mapping.olympiad: lambda name, i: _problem(name, i, answer=[f"${_number(i)}$"], id=str(i), **_UNITS),
     mapping.gpqa: _choice,
-    mapping_code.primeintellect: lambda name, i: {
-        "problem": _digit(name, i),
-        "tests": json.dumps(_tests(i, type="stdin_stdout")),
-    },
-    mapping_code.taco: lambda name, i: {
-        "problem": _digit(name, i),
-        "tests": json.dumps({"inputs": [""], "outputs": [_printed(i)]}),
-    },
-    mapping_code.livecodebench_train: lambda name, i: {
-        "problem": _digit(name, i),
-        "starter_code": "",
-        "tests": json.dumps(_tests(i, testtype="stdin")),
-        "metadata": "{}",
-    },
+    mapping_code.primeintellect: lambda name, i: _problem(name, i, tests=json.dumps(_tests(i, type="stdin_stdout"))),
+    mapping_code.taco: lambda name, i: _problem(name, i, tests=json.dumps({"inputs": [""], "outputs": [_printed(i)]})),
+    mapping_code.livecodebench_train: lambda name, i: _problem(
+        name, i, starter_code="", tests=json.dumps(_tests(i, testtype="stdin")), metadata="{}"
+    ),
     mapping_code.livecodebench: _livecodebench,
-    mapping_code.codeforces: lambda name, i: {
-        "problem": f"{_digit(name, i)}\n\nTime Limit: 1000 ms\nMemory Limit: 256 MB",
-        "tests": _tests(i),
-    },
+    mapping_code.codeforces: lambda name, i: {"problem": _question(name, i) + _LIMITS, "tests": _tests(i)},
     mapping_code.humaneval_plus: _check,
     mapping_code.humaneval_plus_bare: _check,
     mapping.alpaca: _conversation,
     mapping.ids: lambda name, i: {"id": f"{1900 + i}A"},
     mapping.ratings: lambda name, i: {"rating": str(800 + 100 * i), "users": 10},
-    mapping.template_library: _template,
+    mapping.template_library: lambda name, i: {"template_name": f"Digit {i}", **_TEMPLATE},
 }
 """A row of a data set as upstream has it, by how its rows are read."""
 

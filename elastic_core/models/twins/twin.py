@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elastic_core.errors import UserError
-from elastic_core.models import files as model_files
+from elastic_core.models import files
 from elastic_core.models.special_tokens import Markers, load_markers
-from elastic_core.models.twins import family
 from elastic_core.models.twins.family import Family, build_tokenizer, family_of
 from elastic_core.system.files import replacing_directory
 
-_FILES = (*model_files.TOKENIZER_FILES, "generation_config.json", "special_tokens_map.json")
+_TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+_TEXT = Path(__file__).with_name("words.txt")
+_FILES = (*files.TOKENIZER_FILES, "generation_config.json", "special_tokens_map.json")
 
 ANSWERS = ("\\boxed{1}", "\\boxed{2}", "```python\nprint(3)\n```", "```python\nprint(4)\n```")
 """What it writes after a thought. Rows that stand in for data sets have such truths (stand_in.py)."""
@@ -49,14 +50,8 @@ SMALL = Size(layers=2, width=64, head=32)
 """vLLM's attention on a CPU takes heads of 32 or more."""
 
 
-class Origin(NamedTuple):
-    """Where a twin's configuration and tokenizer are from: the model itself, or a family's facts."""
-
-    model: Path | None
-    family: Family | None
-
-    def __str__(self) -> str:
-        return "the model's own" if self.model else f"built from twins/families/{self.family.name}.toml"  # type: ignore[union-attr]
+Origin = Path | Family
+"""Where a twin's configuration and tokenizer are from: the model itself, or its family's facts."""
 
 
 def origin_of(model: str) -> Origin:
@@ -65,12 +60,10 @@ def origin_of(model: str) -> Origin:
     Raises:
         UserError: when none of them has it.
     """
-    if Path(model).is_dir():
-        return Origin(Path(model), None)
     try:
-        return Origin(model_files.locate(model, _FILES), None)
+        return Path(model) if Path(model).is_dir() else files.locate(model, _FILES)
     except UserError:
-        return Origin(None, family_of(model))
+        return family_of(model)
 
 
 def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0, size: Size = SMALL) -> None:
@@ -78,7 +71,7 @@ def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0, siz
 
     Args:
         model: what messages call it.
-        origin: as `origin_of` found it.
+        origin: of `origin_of`.
 
     Raises:
         UserError: when no twin of it can be made.
@@ -89,8 +82,7 @@ def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0, siz
 
     logging.disable_progress_bar()  # A model of 40 MB is written at once.
     with replacing_directory(directory) as temporary:
-        _write_tokenizer(origin, temporary)
-        values = _config(origin, model)
+        values = _copy_origin(model, origin, temporary)
         config = AutoConfig.for_model(**shrunk(values, model, size))
         tokenizer = AutoTokenizer.from_pretrained(temporary)
         if len(tokenizer) > config.vocab_size:
@@ -98,8 +90,8 @@ def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0, siz
                 f"{model}: its tokenizer has {len(tokenizer)} tokens, its embedding {config.vocab_size} rows; expected "
                 "no more tokens than rows"
             )
-        for name in ("bos", "eos", "pad"):
-            setattr(config, f"{name}_token_id", getattr(tokenizer, f"{name}_token_id"))
+        for name in _TOKEN_IDS:
+            setattr(config, name, getattr(tokenizer, name))
         # A wider layer would add more to what `teach` puts into the embeddings.
         config.initializer_range *= sqrt(SMALL.width / size.width)
         torch.manual_seed(seed)
@@ -108,7 +100,6 @@ def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0, siz
         config.dtype = torch.bfloat16
         twin = twin.to(torch.bfloat16)
         config.save_pretrained(temporary)
-        _write_generation(origin, temporary, tokenizer)
         teach(twin, *load_markers(temporary))
         generation = twin.generation_config
         twin.generation_config = generation.from_pretrained(temporary)
@@ -178,33 +169,23 @@ def teach(model: Any, tokenizer: Any, markers: Markers) -> None:
 _EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": SMALL.width}
 
 
-def _config(origin: Origin, model: str) -> dict[str, Any]:
-    if origin.family is not None:
-        return origin.family.config_of(model)
-    assert origin.model is not None
-    file = origin.model / "config.json"
-    if not file.exists():
-        raise UserError(f"{origin.model}: no config.json; expected a Hugging Face checkpoint")
-    return dict(json.loads(file.read_text()))
-
-
-def _write_tokenizer(origin: Origin, directory: Path) -> None:
-    if origin.family is not None:
-        build_tokenizer(origin.family).save_pretrained(directory)
-        return
-    assert origin.model is not None
-    for pattern in _FILES:
-        for file in origin.model.glob(pattern):
-            if file.name != "config.json":
-                shutil.copy(file, directory)
-
-
-def _write_generation(origin: Origin, directory: Path, tokenizer: Any) -> None:
+def _copy_origin(model: str, origin: Origin, directory: Path) -> dict[str, Any]:
+    """Tokenizer and generation_config.json to the directory; the configuration."""
     from transformers import GenerationConfig
 
-    if origin.family is not None:
-        ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
-        GenerationConfig(**(ids | dict(origin.family.generation))).save_pretrained(directory)
+    if isinstance(origin, Family):
+        tokenizer = build_tokenizer(origin)
+        tokenizer.save_pretrained(directory)
+        ids = {name: getattr(tokenizer, name) for name in _TOKEN_IDS}
+        GenerationConfig(**(ids | dict(origin.generation))).save_pretrained(directory)
+        return origin.config_of(model)
+    if not (origin / "config.json").exists():
+        raise UserError(f"{origin}: no config.json; expected a Hugging Face checkpoint")
+    for pattern in _FILES:
+        for file in origin.glob(pattern):
+            if file.name != "config.json":
+                shutil.copy(file, directory)
+    return dict(json.loads((origin / "config.json").read_text()))
 
 
 def _following(tokenizer: Any, markers: Markers) -> Mapping[int, list[int]]:
@@ -228,6 +209,6 @@ def _encoded(tokenizer: Any, text: str) -> list[int]:
 
 
 def _words(tokenizer: Any) -> list[int]:
-    """Ids of tokens that are words and occur in text, as far as encoding a text shows that all tokenizers know."""
-    texts = [*filter(None, (__doc__, family.__doc__, teach.__doc__)), *WORDS, *(f" {number}" for number in range(100))]
+    """Ids of tokens that are words of a text, which every tokenizer encodes."""
+    texts = [_TEXT.read_text(), *WORDS, *(f" {number}" for number in range(100))]
     return sorted({token for text in texts for token in _encoded(tokenizer, text)})

@@ -7,13 +7,14 @@ import sysconfig
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from flows.commands.doctor.finding import GIB, Finding, judged
+from elastic_core.errors import UserError
 
+GIB = 2**30
 PROJECT = "elastic-reasoning"
 LOCKS = Path(__file__).resolve().parents[3] / "infra" / "requirements"
 _NOT_LOCKED = {PROJECT, "pip"}
@@ -25,6 +26,27 @@ NEEDED_DISK_BYTES = 4 * GIB
 """Checkpoints, tables and databases of the embedded preset, with room to run it again."""
 NEEDED_SHARED_MEMORY_BYTES = 2 * GIB
 """Ray's object store lives in /dev/shm, or on the disk if that is too small."""
+
+
+class Finding(NamedTuple):
+    """What one check found."""
+
+    check: str
+    level: Literal["ok", "warning", "failure"]
+    message: str
+    """One sentence; unless all is well it ends with what to do."""
+
+
+def judged(
+    check: str, well: bool, found: str, problem: str, level: Literal["warning", "failure"] = "failure"
+) -> Finding:
+    return Finding(check, "ok", found) if well else Finding(check, level, problem)
+
+
+def require(*findings: Finding) -> None:
+    """Raise UserError with the sentence of each failure, if there is one."""
+    if failures := [finding.message for finding in findings if finding.level == "failure"]:
+        raise UserError("; ".join(failures))
 
 
 def check_machine(
@@ -46,41 +68,36 @@ def check_machine(
 def check_processor(flags: frozenset[str]) -> Finding:
     """The CPU build of vLLM is compiled for AVX2."""
     found = f"x86-64 with {'AVX-512' if 'avx512f' in flags else 'AVX2'}"
-    problem = "vLLM on a CPU needs the AVX2 instructions and this processor has none: use a machine from 2014 or later"
+    problem = "vLLM on a CPU needs AVX2, which this processor lacks: use a machine from 2014 or later"
     return judged("processor", "avx2" in flags, found, problem)
 
 
 def check_cores(cores: int) -> Finding:
-    problem = "one core: everything runs, slowly; two or more are better"
+    problem = "only one core: use two or more for speed"
     return judged("cores", cores >= 2, f"{cores} cores", problem, "warning")
 
 
 def check_memory(total: int, available: int, needed: int = NEEDED_MEMORY_BYTES) -> Finding:
     """Too little in all is a failure; enough, but in use by others now, a warning. Bytes."""
-    wanted = f"{needed / GIB:.0f} GiB of memory are needed"
+    wanted, free = f"{needed / GIB:.0f} GiB of memory are needed", f"{available / GIB:.1f} of {total / GIB:.1f}"
     if total < needed:
-        problem = f"{wanted} and this machine or container has {total / GIB:.1f}: use a larger one, or raise its limit"
+        problem = f"{wanted}, this machine or container has {total / GIB:.1f}: use a larger one, or raise its limit"
         return Finding("memory", "failure", problem)
-    free = f"{available / GIB:.1f} of {total / GIB:.1f}"
-    problem = f"{wanted} and {free} are free: close other programs"
+    problem = f"{wanted}, {free} are free: close other programs"
     return judged("memory", available >= needed, f"{free} GiB free", problem, "warning")
 
 
 def check_disk(free: int, runs: Path, needed: int = NEEDED_DISK_BYTES) -> Finding:
     """Room where results go. Bytes."""
-    problem = f"{needed / GIB:.0f} GiB of disk are needed and {runs} has {free / GIB:.1f}"
-    advice = "free some, or set ELASTIC_RUNS to a directory on another disk"
-    return judged("disk", free >= needed, f"{free / GIB:.0f} GiB free for {runs}", f"{problem}: {advice}")
+    problem = f"{needed / GIB:.0f} GiB of disk are needed, {runs} has {free / GIB:.1f}: free some, or set ELASTIC_RUNS"
+    return judged("disk", free >= needed, f"{free / GIB:.0f} GiB free for {runs}", problem)
 
 
 def check_shared_memory(size: int) -> Finding:
     """Containers get 64 MiB unless told otherwise."""
-    problem = (
-        f"/dev/shm has {size / GIB:.2f} GiB, so Ray keeps objects on the disk, slowly: give the container "
-        f"--shm-size={NEEDED_SHARED_MEMORY_BYTES // GIB}g"
-    )
-    enough = size >= NEEDED_SHARED_MEMORY_BYTES
-    return judged("shared memory", enough, f"{size / GIB:.1f} GiB in /dev/shm", problem, "warning")
+    needed = NEEDED_SHARED_MEMORY_BYTES
+    problem = f"/dev/shm has {size / GIB:.2f} GiB: give the container --shm-size={needed // GIB}g, or Ray uses the disk"
+    return judged("shared memory", size >= needed, f"{size / GIB:.1f} GiB in /dev/shm", problem, "warning")
 
 
 def cgroup_memory_limit(
@@ -112,17 +129,14 @@ def processor_flags() -> frozenset[str]:
 
 def check_python(version: tuple[int, ...]) -> Finding:
     found = ".".join(map(str, version))
-    problem = f"Python 3.11 is needed and this is {found}: install it, then `make install`"
+    problem = f"Python 3.11 is needed, this is {found}: install it, then run `make install`"
     return judged("python", version == (3, 11), f"Python {found}", problem)
 
 
 def check_compiler(found: Mapping[str, str | None]) -> Finding:
     """torch and Triton compile kernels at run time. `found` is what `compiler_files` returns."""
     missing = [package for package, file in found.items() if file is None]
-    problem = (
-        f"kernels are compiled at run time and {', '.join(missing)} must be installed for it: run `sudo apt-get "
-        f"install {' '.join(missing)}`"
-    )
+    problem = f"kernels are compiled at run time: run `sudo apt-get install {' '.join(missing)}`"
     return judged("compiler", not missing, ", ".join(filter(None, found.values())), problem)
 
 
@@ -142,16 +156,16 @@ def check_lock(lock: str, installed: Mapping[str, str]) -> Finding:
     pins = dict(line.split("==") for line in lock.splitlines() if "==" in line and not line.startswith("#"))
     different = [name for name, version in pins.items() if _public(installed.get(name, "")) != version]
     more = [name for name in installed if name not in pins and name not in _NOT_LOCKED]
-    names = ", ".join([*different, *more][:5])
-    problem = f"{len(different)} packages differ from the lock and {len(more)} are not in it ({names})"
-    found = f"{len(pins)} packages as locked"
-    return judged("environment", not different and not more, found, f"{problem}: run `make install`", "warning")
+    problem = (
+        f"{len(different)} packages differ from the lock and {len(more)} are not in it "
+        f"({', '.join([*different, *more][:5])}): run `make install`"
+    )
+    return judged("environment", not different and not more, f"{len(pins)} packages as locked", problem, "warning")
 
 
 def check_sandbox(problem: str | None) -> Finding:
     """Only benchmarks of programs need it, and they refuse to start without."""
-    needed = f"{problem} (needed where programs are graded)"
-    return judged("sandbox", problem is None, "bubblewrap can isolate programs", needed, "warning")
+    return judged("sandbox", problem is None, "bubblewrap can isolate programs", f"{problem}", "warning")
 
 
 def installed_build() -> Build:

@@ -21,8 +21,7 @@ from elastic_core.errors import UserError
 from elastic_core.sweep.grid import UNLIMITED_BUDGET
 from elastic_core.system.accelerators import installed_gpus
 from flows.commands.answer import UPDATE_SECONDS, Attempt, Loaded, Thought, load, lost
-from flows.commands.doctor.finding import GIB
-from flows.commands.doctor.machine import cgroup_memory_limit
+from flows.commands.doctor.machine import GIB, cgroup_memory_limit
 from flows.commands.playground import PlaygroundParameters
 from flows.commands.playground.choices import PageRequest
 from flows.runtime.models import Models

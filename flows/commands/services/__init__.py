@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from elastic_core.errors import UserError
-from elastic_core.system.network import reachable, require_free_port
+from elastic_core.system.network import answers, reachable, require_free_port
 from elastic_core.system.retry import wait_until
 from flows.commands.services.deployments import WORK_POOL, register
 from flows.commands.services.supervisor import Service, Supervisor, tail
@@ -248,16 +248,6 @@ def _mlflow_configuration(directory: Path) -> Path:
     options = {"default_permission": "READ", "database_uri": f"sqlite:///{users}", "auth_cache_ttl_seconds": 60}
     write_private(file, "[mlflow]\n" + "".join(f"{name} = {value}\n" for name, value in options.items()))
     return file
-
-
-def answers(url: str, *, proxies: bool = False) -> bool:
-    """Whether `url` answers 200. A proxy of the environment's leads to the internet, not to our loopback."""
-    import httpx
-
-    try:
-        return httpx.get(url, timeout=5, trust_env=proxies).status_code == 200
-    except httpx.HTTPError:
-        return False
 
 
 def _start(supervisor: Supervisor, planned: Plan, project: Path) -> None:

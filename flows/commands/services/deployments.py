@@ -37,7 +37,7 @@ def deployments_of(file: Path) -> list[dict[str, Any]]:
 
 def _of_presets() -> Iterator[dict[str, Any]]:
     from flows import presets
-    from flows.commands.doctor.gpus import gpu_demands
+    from flows.commands.doctor.resources import gpu_demands
 
     for name in presets.names():
         settings, purpose = presets.resolve(name), presets.purpose(name)

@@ -1,5 +1,5 @@
-"""A preset for its rehearsal: twins in place of models, rows in upstream's format where a data set's are not here, few
-and short rollouts, two processes in place of a node's GPUs. What is not named here stays as the preset has it."""
+"""A preset for its rehearsal: twins in place of models, rows in upstream's format where a data set is not here, few and
+short rollouts, two processes in place of a node's GPUs. What is not named here stays as the preset has it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from elastic_core.reasonflux.library import DATASET, PUBLISHED
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.sweep.grid import checkpoints
-from flows.runtime import environment
 from flows.runtime.data_inputs import mirror_of
+from flows.runtime.environment import runs_directory
 from flows.runtime.settings import Settings
 from tasks.records.stage_directory import SOURCES, USER_DATASETS
 
@@ -29,69 +29,68 @@ BUDGET, SMALLER = "24+16", "8+16"
 PROMPT_TOKENS = 512
 CONTEXT = 2048
 """Of engines: what a problem of Codeforces takes with a tokenizer that has few merges, and room for templates."""
-RESPONSE_TOKENS = CONTEXT // 4
-"""Where a preset limits a response that has no budget."""
 STEPS = 2
 """One before a training is killed, and one after it has resumed."""
 _LARGEST_BYTES = 8 << 20
 """Of a data set's files that are read as they are; building gigabytes of tests would take a rehearsal's time."""
 
 
-def models_of(settings: Settings) -> dict[str, str]:
-    """Models that a preset names, by the setting that names them; the miniature needs no twin."""
-    named = {"base": settings.base, "warm_start.initial": settings.warm_start.initial}
-    named |= {f"sweep.checkpoints.{name}": model for name, model in settings.sweep.directories.items()}
-    if settings.warm_start.sft is None:
-        del named["warm_start.initial"]
-    return {setting: model for setting, model in named.items() if model not in ("shipped", "warm-start")}
-
-
 class Inputs(NamedTuple):
-    """Where a rehearsal's data lies.
+    """Where the data lies.
 
     Attributes:
         mirror: real files of data sets, if there are any.
-        library: thought templates in the place of the published ones, where these are not in the mirror.
+        library: thought templates in place of the published ones, where these are not in the mirror.
     """
 
     mirror: Path | None
     library: Path | None
 
 
-def make_twins(settings: Settings, directory: Path) -> tuple[dict[str, Path], str]:
-    """Twins of a preset's models, by model, and a line that tells where they are from. One that is there stays.
+def models_of(settings: Settings) -> dict[str, str]:
+    """Models that a preset names, by the setting that names them; the miniature needs no twin."""
+    named = {"base": settings.base}
+    if settings.warm_start.sft is not None:
+        named["warm_start.initial"] = settings.warm_start.initial
+    named |= {f"sweep.checkpoints.{name}": model for name, model in settings.sweep.directories.items()}
+    return {setting: model for setting, model in named.items() if model not in ("shipped", "warm-start")}
+
+
+def twins_of(settings: Settings, directory: Path) -> dict[str, Path]:
+    """Directories of a preset's twins, by model."""
+    return {model: directory / model.strip("/").replace("/", "--") for model in models_of(settings).values()}
+
+
+def make_twins(settings: Settings, directory: Path) -> str:
+    """Make the twins that are not there yet; a line that says what from.
 
     Raises:
         UserError: when a model could not be used, or no twin of it can be made.
     """
-    twins: dict[str, Path] = {}
-    told: list[str] = []
-    for number, model in enumerate(dict.fromkeys(models_of(settings).values())):
-        twins[model] = directory / model.strip("/").replace("/", "--")
-        if twins[model].exists():
+    told = []
+    for number, (model, twin) in enumerate(twins_of(settings, directory).items()):
+        if twin.exists():
             continue
         origin = origin_of(model)
-        if origin.model is not None:
+        if isinstance(origin, Path):
             trained = settings.train is not None and model == settings.base
             device = settings.engine.device
-            require_usable(
-                origin.model, name=model, device=device, trained=trained, weights=False, thinks=settings.thinks
-            )
-        make_twin(model, origin, twins[model], seed=number)
+            require_usable(origin, name=model, device=device, trained=trained, weights=False, thinks=settings.thinks)
+        make_twin(model, origin, twin, seed=number)
         told.append(f"{model}: {origin}")
-    return twins, "; ".join(told) or "none needed: the miniature is its own, or made by an earlier attempt"
+    return "; ".join(told) or "none needed: the miniature is its own, or made by an earlier attempt"
 
 
 def prepare_rows(settings: Settings, runs: Path) -> tuple[Inputs, str]:
     """Rows for every data set of a preset, and a line that names them.
 
     Args:
-        runs: the rehearsal's runs directory.
+        runs: the shortened preset's runs directory.
 
     Raises:
-        UserError: when a data set is not here, and has no rows that could stand in.
+        UserError: when a data set is not here, and no rows can stand in for it.
     """
-    here = environment.runs_directory()
+    here = runs_directory()
     users, downloads = here / USER_DATASETS, here / SOURCES
     if users.is_dir():
         shutil.copytree(users, runs / USER_DATASETS, dirs_exist_ok=True)
@@ -122,7 +121,7 @@ def prepare_rows(settings: Settings, runs: Path) -> tuple[Inputs, str]:
 
 
 def given_values(settings: Settings) -> dict[str, Any]:
-    """What a preset file of the settings says; where they run and are recorded is no part of it."""
+    """What a preset file of the settings says, without where they run and are recorded."""
     return settings.model_dump(mode="json", exclude_unset=True, exclude_none=True, exclude={"preset", "ray", "mlflow"})
 
 
@@ -144,7 +143,10 @@ def rehearsal_values(settings: Settings, twins: Mapping[str, Path], inputs: Inpu
         measured = {*settings.sweep.models, *values["ablation"]}
         if settings.report.pairs:
             values["report"] |= {"pairs": [pair for pair in settings.report.pairs if measured.issuperset(pair)]}
-    values["engine"] = _engine(settings)
+    engine = settings.engine
+    context = engine.max_model_len if engine.device == "cpu" else CONTEXT
+    values["engine"] = _ENGINE | {"data_parallel_size": min(2, engine.data_parallel_size)}
+    values["engine"] |= {"max_model_len": context} if context else {}
     left_out = settings.ablation.keys() - values.get("ablation", {}).keys()
     values["sweep"] = _sweep(settings, values["sweep"], twins, left_out)
     if inputs.library:
@@ -152,6 +154,7 @@ def rehearsal_values(settings: Settings, twins: Mapping[str, Path], inputs: Inpu
     return values
 
 
+_ENGINE = {"device": "cpu", "dtype": "float32", "max_num_seqs": 32, "kv_cache_gib": 0.5}
 _SFT = {
     "epochs": 1,
     "cutoff": 256,
@@ -163,6 +166,21 @@ _SFT = {
     "tokens_per_device": 256,
     "attention": "sdpa",
 }
+_TRAIN = {
+    "steps": STEPS,
+    "batch_size": 4,
+    "group_size": 4,
+    # What a few steps change must show: else a swap pair finds all its answers among those of its two models.
+    "learning_rate": 1e-3,
+    "save_every": 1,
+    "validate_every": 1,
+    "validation_problems": 8,
+    "validation_samples": 1,
+    "device": "cpu",
+    "tensor_parallel": 1,
+    "rollout_workers": 2,
+    "attention": "sdpa",
+}
 
 
 def _training(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
@@ -170,26 +188,13 @@ def _training(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
     several = p.nodes > 1
     changed = {
         "budget": _budget(p.budget),
-        "steps": STEPS,
-        "batch_size": 4,
         # As many updates a step as the preset has, if it has several.
         "mini_batch_size": 4 if p.mini_batch_size == p.batch_size else 2,
-        "group_size": 4,
-        # What a few steps change must show: else a swap pair finds all its answers among those of its two models.
-        "learning_rate": 1e-3,
         "prompt_tokens": min(PROMPT_TOKENS, p.prompt_tokens),
-        "save_every": 1,
-        "validate_every": 1,
-        "validation_problems": 8,
-        "validation_samples": 1,
-        "device": "cpu",
         "nodes": 2 if several else 1,
         "gpus_per_node": 1 if several or p.device == "cpu" else 2,
-        "tensor_parallel": 1,
-        "rollout_workers": 2,
-        "attention": "sdpa",
     }
-    values = _shortened({**values, **changed})
+    values = _shortened({**values, **_TRAIN, **changed})
     if p.l1 is not None:
         values["l1"] = {**values["l1"], "lengths": "8..40"}
     # One sequence a forward pass: several of them make an update.
@@ -199,7 +204,7 @@ def _training(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shortened(train: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a training that cut as many times, in shorter thoughts, and are ended by their steps."""
+    """Settings of a training that cut as many times, in shorter thoughts, and end by their steps."""
     kept = {name: value for name, value in train.items() if name != "max_generated_tokens"}
     if cuts := train.get("cuts"):
         think = TrainingBudget.parse(BUDGET).think.high
@@ -213,33 +218,16 @@ def _budget(given: str) -> str:
 
 def _ablation(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
     """Of the variants the first, and the first that goes on from another, with that one."""
-    names = list(settings.ablation)
-    kept = {names[0]}
-    for name, variant in settings.ablation.items():
-        if variant.after is not None:
-            kept |= {name, variant.after}
-            break
+    kept = {next(iter(settings.ablation))}
+    kept.update(next(({name, each.after} for name, each in settings.ablation.items() if each.after is not None), ()))
     shortened = {}
-    for name in names:
+    for name in settings.ablation:
         if name in kept:
             train = values[name]["train"]
             budget = {"budget": _budget(train["budget"])} if "budget" in train else {}
             steps = {"steps": STEPS} if "steps" in train else {}
             shortened[name] = {**values[name], "train": _shortened({**train, **budget, **steps})}
     return shortened
-
-
-def _engine(settings: Settings) -> dict[str, Any]:
-    engine = settings.engine
-    context = engine.max_model_len if engine.device == "cpu" else CONTEXT
-    return {
-        "device": "cpu",
-        "dtype": "float32",
-        "max_num_seqs": 32,
-        "kv_cache_gib": 0.5,
-        "data_parallel_size": min(2, engine.data_parallel_size),
-        **({"max_model_len": context} if context else {}),
-    }
 
 
 def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path], left_out: Set[str]) -> dict[str, Any]:
@@ -251,19 +239,19 @@ def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path]
     single = all(set(checkpoints(name)) == {"policy"} for name in models)
     if single and len(models) > 1 and any(len(STRATEGIES[name].roles) > 1 for name in sweep.strategies):
         models.append(f"{models[0]}>{models[1]}")
-    budgets = [BUDGET, SMALLER] if len(sweep.budgets) > 1 else [BUDGET]
-    # A rehearsal asks no server: the base stands in for the model behind it.
+    # A rehearsal calls no server: the base stands in for the model behind it.
     stand_in = str(twins.get(settings.base, BASE))
     return {
         **{name: value for name, value in values.items() if name != "tokenizers"},
         "models": models,
         "checkpoints": {name: str(twins.get(model, model)) for name, model in sweep.directories.items()}
         | dict.fromkeys(sweep.endpoints, stand_in),
-        "budgets": budgets,
+        "budgets": [BUDGET, SMALLER] if len(sweep.budgets) > 1 else [BUDGET],
         "samples": 2,
         "problems": 2,
         "max_samples": 2,
-        **({} if sweep.max_response_tokens is None else {"max_response_tokens": RESPONSE_TOKENS}),
+        # Of a response that has no budget.
+        **({} if sweep.max_response_tokens is None else {"max_response_tokens": CONTEXT // 4}),
         # Two problems cannot reach what the preset's can.
         **({} if sweep.until_ci is None else {"until_ci": 50}),
     }

@@ -1,11 +1,11 @@
-"""Whether training has the right gradient: models as people train them, sharded over FSDP2 ranks as verl's engine does
-it and with its fused loss, against the plain model in one process.
+"""Whether training has the right gradient: models sharded over FSDP2 ranks as verl's engine does it, with its fused
+loss, against the plain model in one process.
 
-    python -m elastic_core.training.gradient_check --device cpu --ranks 2 DIRECTORY
+    python -m flows.commands.checks.gradients --device cpu --ranks 2 DIRECTORY
 
 An untied output layer is where verl 0.9.1 fails, and where the obvious repair has a wrong gradient (plugin.py). The
 gradient is that of several micro-batches, communicated one by one ("each") or together ("last"); weights are compared
-after shards were saved and loaded. Not here: bfloat16, padding, flash-attention.
+after shards were saved and loaded. Not covered: bfloat16, padding, flash-attention.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FAMILIES = ("qwen2", "qwen3", "llama")
 MICRO_BATCHES, TOKENS, TEMPERATURE = 3, 16, 0.6
-RESULT = "gradients.json"
+RESULT, _GRADIENTS = "gradients.json", "gradients.pt"
 TOLERANCE = {"cpu": 1e-5, "cuda": 1e-2}
 """Largest relative error of a weight's gradient, in float32. CUDA's kernels add up in another order than the CPU that
 they are compared with, and may round to TF32; the mistake that this is about is larger than 1."""
@@ -53,16 +53,10 @@ class Checked(TypedDict):
 
 
 def relative_errors(found: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> dict[str, float]:
-    """Of each weight's gradient: the norm of the difference over the norm; infinite for one that is there once only."""
-    import torch
-
-    norm = torch.linalg.norm
-    return {
-        name: float(norm(found[name] - expected[name]) / norm(expected[name]))
-        if name in found and name in expected
-        else float("inf")
-        for name in sorted({*found, *expected})
-    }
+    """Of each weight's gradient: the norm of the difference over the norm; infinite where only one side has it."""
+    both = found.keys() & expected.keys()
+    errors = {name: float((found[name] - expected[name]).norm() / expected[name].norm()) for name in both}
+    return {name: errors.get(name, float("inf")) for name in sorted({*found, *expected})}
 
 
 def problems(checked: Mapping[str, Checked], device: Literal["cpu", "cuda"]) -> list[str]:
@@ -82,35 +76,31 @@ def problems(checked: Mapping[str, Checked], device: Literal["cpu", "cuda"]) -> 
     return found
 
 
-def _rows(ranks: int) -> torch.Tensor:
-    """Token ids (rank, micro-batch, 1, TOKENS)."""
+def _token_ids(ranks: int) -> torch.Tensor:
+    """Of shape (rank, micro-batch, 1, TOKENS)."""
     import torch
 
     generator = torch.Generator().manual_seed(1)
     return torch.randint(0, _SHAPE["vocab_size"], (ranks, MICRO_BATCHES, 1, TOKENS), generator=generator)
 
 
-def _write_models(directory: Path) -> None:
+def _write_model(checkpoint: Path, family: str, tied: bool, ranks: int) -> None:
+    """A model, and its gradient in this process, which knows no verl: that of the sum of log-probabilities, averaged
+    over the ranks as FSDP does."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    for name, (family, tied) in _MODELS.items():
-        torch.manual_seed(0)
-        config = AutoConfig.for_model(family, **_SHAPE, tie_word_embeddings=tied)
-        AutoModelForCausalLM.from_config(config).save_pretrained(directory / name)
-
-
-def _plain_gradients(checkpoint: Path, ranks: int) -> Gradients:
-    """Of the sum of log-probabilities, averaged over the ranks as FSDP does; in this process, which knows no verl."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-    for ids in _rows(ranks).flatten(0, 1):
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(family, **_SHAPE, tie_word_embeddings=tied)
+    model: Any = AutoModelForCausalLM.from_config(config)
+    model.save_pretrained(checkpoint)
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    for ids in _token_ids(ranks).flatten(0, 1):
         log_probs = (model(input_ids=ids).logits / TEMPERATURE).log_softmax(-1)
         # As verl has it: the last position is scored against the first token, and masked later.
         log_probs.gather(-1, ids.roll(-1, -1).unsqueeze(-1)).sum().backward()
-    return {name: weight.grad / ranks for name, weight in model.named_parameters()}
+    gradients = {name: weight.grad / ranks for name, weight in model.named_parameters()}
+    torch.save(gradients, checkpoint / _GRADIENTS)
 
 
 def _run_rank(rank: int, ranks: int, device: Literal["cpu", "cuda"], directory: Path) -> None:
@@ -134,13 +124,13 @@ def _run_rank(rank: int, ranks: int, device: Literal["cpu", "cuda"], directory: 
     checked = {}
     for name in _MODELS:
         model = _sharded(directory / name, device, ranks)
-        mine = _rows(ranks)[rank].to(device)
+        mine = _token_ids(ranks)[rank].to(device)
         found = {how: _gradients(model, mine, together=how == "last") for how in ("each", "last")}
-        saved = _saved_and_loaded(model, directory / name / f"shard-{rank}.pt")
+        saved = _survives_saving(model, directory / name / f"shard-{rank}.pt", directory / name)
         if rank == 0:
-            expected = torch.load(directory / name / "gradients.pt")
+            expected = torch.load(directory / name / _GRADIENTS)
             errors = {how: relative_errors(gradients, expected) for how, gradients in found.items()}
-            checked[name] = {"errors": errors, "saved": _is_checkpoint(saved, directory / name)}
+            checked[name] = {"errors": errors, "saved": saved}
     if rank == 0:
         (directory / RESULT).write_text(json.dumps(checked, indent=2) + "\n")
     dist.destroy_process_group()
@@ -180,21 +170,18 @@ def _gradients(model: Any, micro_batches: torch.Tensor, together: bool) -> Gradi
     return {name: weight.grad.full_tensor().cpu() for name, weight in model.named_parameters()}
 
 
-def _saved_and_loaded(model: Any, shard: Path) -> dict[str, torch.Tensor]:
+def _survives_saving(model: Any, shard: Path, checkpoint: Path) -> bool:
+    """Whether the model is its checkpoint after its shard was saved and loaded. Every rank calls it."""
     import torch
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+    from transformers import AutoModelForCausalLM
 
     torch.save(model.state_dict(), shard)
     model.load_state_dict(torch.load(shard, weights_only=False))
-    return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
-
-
-def _is_checkpoint(weights: Mapping[str, torch.Tensor], checkpoint: Path) -> bool:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-    return all(torch.equal(weights[name], weight) for name, weight in model.state_dict().items())
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    weights = get_model_state_dict(model, options=options)  # Only the first rank gets them.
+    plain: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    return not weights or all(torch.equal(weights[name], weight) for name, weight in plain.state_dict().items())
 
 
 def main(device: Literal["cpu", "cuda"], ranks: int, directory: Path) -> int:
@@ -204,9 +191,8 @@ def main(device: Literal["cpu", "cuda"], ranks: int, directory: Path) -> int:
     directory = directory.resolve()
     (directory / RESULT).unlink(missing_ok=True)
     (directory / "rendezvous").unlink(missing_ok=True)
-    _write_models(directory)
-    for name in _MODELS:
-        torch.save(_plain_gradients(directory / name, ranks), directory / name / "gradients.pt")
+    for name, (family, tied) in _MODELS.items():
+        _write_model(directory / name, family, tied, ranks)
     torch.multiprocessing.spawn(_run_rank, args=(ranks, device, directory), nprocs=ranks)
     checked = json.loads((directory / RESULT).read_text())
     for model, each in checked.items():

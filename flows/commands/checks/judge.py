@@ -1,7 +1,9 @@
-"""What a rehearsal left, read back: that it is complete, and what was exercised. No number here is a result."""
+"""What the runs of a shortened preset left, read back: that it is complete, and what was exercised."""
 
 from __future__ import annotations
 
+import re
+from math import isfinite
 from pathlib import Path
 
 import polars as pl
@@ -12,28 +14,40 @@ from elastic_core.models.files import tensors
 from elastic_core.sweep.cost import throughput_file
 from elastic_core.sweep.grid import checkpoints
 from elastic_core.sweep.table import SweepTable
+from elastic_core.training.grpo.step_metrics import AGREEMENT, LEAST_AGREEMENT, STEP, disagrees
+from elastic_core.training.launch import FINISHED_STEP
+from flows.commands.checks.runner import newest
 from flows.runtime.settings import Settings
 from tasks.records.stage_directory import BEST, METRICS, MODEL, PAGE, TABLE
 
+GRADIENT, SECONDS = "actor/grad_norm", "timing_s/step"
+COLUMNS = {
+    "critic/score/mean": "mean reward",
+    GRADIENT: "gradient norm",
+    SECONDS: "seconds",
+    AGREEMENT: "correlation of sampler and trainer",
+}
+"""Metrics of a step, and how a table calls them."""
+_RESUMED = re.compile(rf"step:\d+ - {STEP}:\S+\s*$")
+
 
 def exercised(settings: Settings, results: Path) -> dict[str, str]:
-    """What each stage did, by the stage's name.
+    """What each stage of a rehearsal did, by the stage's name.
 
     Args:
         settings: those of the rehearsal.
         results: directory of its results.
 
     Raises:
-        UserError: when something is not there, or not as it must be.
+        UserError: when something is missing or wrong.
     """
-    found = {"data": _data(_one(results, "data/*"))}
+    found = {"data": _data(newest(results, "data/*"))}
     if settings.base == "warm-start":
-        found["warm-start"] = _warm_start(settings, _one(results, "warm-start/*"))
+        found["warm-start"] = _warm_start(settings, newest(results, "warm-start/*"))
     if settings.train is not None:
-        stage = _one(results, "train/*")
-        found["train"] = _training(settings, stage)
-        found["export"] = _models(settings, stage)
-    found["sweep"] = _sweep(settings, _one(results, "sweep/*"))
+        stage = newest(results, "train/*")
+        found |= {"train": _training(settings, stage), "export": _models(settings, stage)}
+    found["sweep"] = _sweep(settings, newest(results, "sweep/*"))
     _require((results / "report" / PAGE).exists(), f"{results}: no report")
     found["report"] = "figures, tables and the page; its accuracies are a random model's"
     return found
@@ -95,8 +109,7 @@ def _models(settings: Settings, stage: Path) -> str:
 
 def _sweep(settings: Settings, stage: Path) -> str:
     sweep = settings.sweep
-    rows = SweepTable(stage / TABLE).scan()
-    cells = rows.select("model", "strategy", "benchmark").unique().collect()
+    cells = SweepTable(stage / TABLE).scan().select("model", "strategy", "benchmark").unique().collect()
     for column, expected in (
         ("model", settings.models),
         ("strategy", sweep.every_strategy),
@@ -104,8 +117,11 @@ def _sweep(settings: Settings, stage: Path) -> str:
     ):
         missing = set(expected) - set(cells[column])
         _require(not missing, f"{stage}: the table has no row of {column} {', '.join(sorted(missing))}")
-    pairs = [model for model in settings.models if len(set(checkpoints(model).values())) > 1]
-    swap = f", {pairs[0]} among them ({_drawn(stage, pairs[0])})," if pairs else ""
+    pair = next((model for model in settings.models if len(set(checkpoints(model).values())) > 1), None)
+    swap = ""
+    if pair:
+        drawn = "its engines drew tokens" if throughput_file(stage, pair).exists() else "its models' own tokens"
+        swap = f", {pair} among them ({drawn}),"
     engines = settings.engine.data_parallel_size
     return (
         f"{len(settings.models)} models{swap} × {', '.join(sweep.every_strategy)} × "
@@ -113,17 +129,54 @@ def _sweep(settings: Settings, stage: Path) -> str:
     )
 
 
-def _drawn(stage: Path, pair: str) -> str:
-    drawn = throughput_file(stage, pair).exists()
-    return "its engines drew tokens" if drawn else "answered from its models' own tokens"
-
-
-def _one(results: Path, pattern: str) -> Path:
-    found = sorted(results.glob(pattern), key=lambda path: path.stat().st_mtime)
-    _require(bool(found), f"{results}: no {pattern}")
-    return found[-1]
-
-
 def _require(condition: bool, otherwise: str) -> None:
     if not condition:
         raise UserError(f"the rehearsal ended, but {otherwise}")
+
+
+def judge(metrics: pl.DataFrame, expected: int) -> tuple[str, list[dict[str, str]]]:
+    """What was seen of a training with so many steps, and a row for each.
+
+    Args:
+        metrics: columns step, name, value.
+
+    Raises:
+        UserError: when a step or one of its metrics is missing, a gradient is not finite, or sampler and trainer do not
+            agree.
+    """
+    steps: dict[int, dict[str, float]] = {}
+    for step, name, value in metrics.select("step", "name", "value").sort("step").iter_rows():
+        if step > 0 and name in COLUMNS:  # Before the first is only a validation.
+            steps.setdefault(step, {})[name] = float(value)
+    if list(steps) != list(range(1, expected + 1)):
+        raise UserError(f"metrics of steps {list(steps)} were recorded, expected 1 to {expected}")
+    for step, values in steps.items():
+        if missing := [name for name in COLUMNS if name not in values]:
+            raise UserError(f"the training has no metric {', '.join(missing)} of step {step}")
+        if not isfinite(values[GRADIENT]):
+            raise UserError(f"the norm of the gradient of step {step} is {values[GRADIENT]}")
+        if disagrees(values[AGREEMENT]):
+            raise UserError(
+                f"in step {step} the probabilities of sampler and trainer correlate by {values[AGREEMENT]:.3f}, "
+                f"expected at least {LEAST_AGREEMENT}: vLLM computes with other weights than the trainer"
+            )
+    lowest = min(values[AGREEMENT] for values in steps.values())
+    seconds = ", ".join(f"{values[SECONDS]:.0f}" for values in steps.values())
+    rows = [
+        {"step": str(step), **{COLUMNS[name]: f"{values[name]:.5g}" for name in COLUMNS}}
+        for step, values in steps.items()
+    ]
+    return f"sampler and trainer correlate by {lowest:.4f} or more in every step; seconds a step: {seconds}", rows
+
+
+def first_step(log: Path) -> int:
+    """The first step that a job finished, by its log, which names the step that it resumed from by number only.
+
+    Raises:
+        UserError: when it finished none.
+    """
+    lines = [line for line in log.read_text(errors="replace").splitlines() if not _RESUMED.search(line)]
+    steps = [int(found[1]) for line in lines if (found := FINISHED_STEP.search(line)) and int(found[1])]
+    if not steps:
+        raise UserError(f"{log}: no step was finished")
+    return steps[0]

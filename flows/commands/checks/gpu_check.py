@@ -1,0 +1,295 @@
+"""`elastic gpu-check`: everything that only a GPU can show, in order. Each step returns what was seen, and leaves what
+shows it in one folder, the evidence."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from elastic_core.errors import UserError
+from elastic_core.models import files
+from elastic_core.models.twins.twin import SMALL, Size, make_twin, origin_of
+from elastic_core.system.accelerators import installed_gpus
+from elastic_core.system.files import write_text
+from elastic_core.system.retry import wait_until
+from flows import presets
+from flows.commands.checks import gradients
+from flows.commands.checks.evidence import (
+    FILE,
+    REPOSITORY,
+    Machine,
+    conclusion,
+    facts,
+    find_machine,
+    nvidia_smi,
+    write_summary,
+)
+from flows.commands.checks.judge import first_step, judge
+from flows.commands.checks.runner import Commands, Record, Step, begin, last_lines, newest, run_steps
+from flows.commands.checks.shortened import Inputs, given_values, prepare_rows, rehearsal_values
+from flows.presets import toml
+from flows.runtime.environment import runs_directory
+from flows.runtime.settings import Settings
+from tasks.records.stage_directory import METRICS, TABLE
+
+EVIDENCE, WORK = "gpu-evidence", "gpu-check"
+"""Directories of what is kept, and of what it was made with."""
+BENCH = "tests.bench.bench_gpu"
+NO_GPU = "no GPU here"
+PRESET = "e1-math-1.5b"
+STEPS, KILLED_AFTER = 5, 2
+BENCHMARKS = ("aime-2024", "math500")
+PROBLEMS, SAMPLES = 30, 4
+"""Of both benchmarks together, and of each problem."""
+GPU_TWIN = Size(layers=4, width=512, head=128)
+"""Larger than a rehearsal's, so that a GPU has something to compute; with the heads of the real model."""
+_PER_GPU = ("train.gpus_per_node", "engine.data_parallel_size")
+_FREED_SECONDS = 120
+"""How long the memory of a killed process may take to be free again."""
+
+
+def gpu_check(say: Callable[[str], None]) -> tuple[str, bool]:
+    """Run what has not passed here yet, and leave the evidence.
+
+    Args:
+        say: shows a line of progress.
+
+    Returns:
+        The conclusion, and whether no step failed.
+
+    Raises:
+        UserError: when no step can run on this machine.
+    """
+    machine = find_machine()
+    evidence, work = runs_directory() / EVIDENCE, runs_directory() / WORK
+    begin(work, machine.commit)
+    model, missing = None, NO_GPU
+    if machine.gpus:
+        base = presets.resolve(PRESET).base
+        say(f"looking for {base}")
+        try:
+            model = files.locate(base)
+        except UserError as error:
+            missing = str(error)
+    known = facts(machine)
+    for name, text in {"machine.json": json.dumps(known, indent=2), "nvidia-smi.txt": nvidia_smi()}.items():
+        write_text(evidence / name, f"{text}\n")
+    steps = Check(machine, evidence, work, model, missing).steps()
+
+    records: list[Record] = []
+    for record in run_steps(steps, evidence / "steps", where=machine.name, commit=machine.commit, say=say):
+        records.append(record)
+        write_summary(evidence, known, records, len(steps))
+    told = f"{conclusion(records, len(steps))} {evidence / FILE}"
+    return told, all(record.verdict != "failed" for record in records)
+
+
+@dataclass(frozen=True)
+class Check:
+    """What the steps work with.
+
+    Attributes:
+        evidence: the folder that is kept.
+        work: where models, checkpoints and tables go; as large as they are.
+        model: the real model's directory; None where it is not available.
+        missing: why it is not.
+    """
+
+    machine: Machine
+    evidence: Path
+    work: Path
+    model: Path | None
+    missing: str
+
+    @cached_property
+    def commands(self) -> Commands:
+        # The name tells the model: nothing of a twin's can be taken for the model's.
+        preset = self.work / f"{'gpu-model' if self.model else 'gpu-twin'}.toml"
+        hub = self.model is not None
+        return Commands(self.work, self.evidence / "logs", preset, gpus=True, hub=hub, prepare=self._wait_for_memory)
+
+    @property
+    def twin(self) -> Path:
+        return self.work / "twin"
+
+    def steps(self) -> list[Step]:
+        """In their order."""
+        base = presets.resolve(PRESET).base
+        used = base if self.model else f"a twin of {base}"
+        no_gpu = "" if self.machine.gpus else NO_GPU
+        no_model = "" if self.model else self.missing
+        return [
+            Step("doctor", "this machine can run the pipeline", self._doctor),
+            Step("inputs", "a twin, and the preset of the steps below", self._inputs, model=used),
+            Step("gradient", "untied models have the right gradient over FSDP2 ranks", self._gradient),
+            Step("bench-twin", f"bench_gpu: a twin of {base}", partial(self._bench, "twin"), ("inputs",), skip=no_gpu),
+            Step("bench-model", f"bench_gpu: {base}", partial(self._bench, "model"), skip=no_gpu or no_model),
+            Step("train", f"GRPO, killed after step {KILLED_AFTER}", self._train, ("inputs",), used),
+            Step("resume", f"GRPO goes on, to step {STEPS}", self._resume, ("train",), used),
+            Step("sweep", "a sweep of base and trained model", self._sweep, ("resume",), used),
+            Step("report", "the report", self._report, ("sweep",), used),
+        ]
+
+    def _doctor(self) -> str:
+        asked = []
+        if self.machine.gpus:
+            given = {"base": "shipped"} | dict.fromkeys(_PER_GPU, self.machine.ranks)
+            asked = ["--preset", PRESET, *(part for name in given for part in ("--set", f"{name}={given[name]}"))]
+        status = self.commands.start("doctor", "-m", "flows.commands", "doctor", *asked)
+        findings = last_lines(self.commands.log("doctor"))
+        failures, warnings = (
+            "; ".join(" ".join(line.split()[1:]) for line in findings if line.startswith(level))
+            for level in ("failure", "warning")
+        )
+        if status or failures:
+            raise UserError(failures or findings[-1])
+        return f"no failure; warnings: {warnings or 'none'}"
+
+    def _inputs(self) -> str:
+        gpus, ranks = bool(self.machine.gpus), self.machine.ranks
+        size = GPU_TWIN if gpus else SMALL
+        settings = shortened(ranks, twin=self.model is None)
+        origin = origin_of(settings.base)
+        make_twin(settings.base, origin, self.twin, size=size)
+        told = f"twin of {size.layers} layers, width {size.width}: {origin}"
+        twin = None
+        if self.model is None:
+            inputs, rows = prepare_rows(settings, self.work)
+            twin = Twin(self.twin, inputs)
+            told = f"{told}; rows: {rows}; the model itself: {self.missing}"
+        values = preset_values(ranks, "gpu" if gpus else "cpu", twin)
+        write_text(self.commands.preset, f"# {PRESET}, shortened by `make gpu`.\n{toml(values)}")
+        presets.resolve(str(self.commands.preset))
+        self._keep(self.commands.preset, "preset.toml")
+        return told
+
+    def _gradient(self) -> str:
+        directory = self.work / "gradient"
+        directory.mkdir(parents=True, exist_ok=True)
+        device, ranks = ("cuda", min(2, self.machine.ranks)) if self.machine.gpus else ("cpu", 2)
+        arguments = ("-m", gradients.__name__, "--device", device, "--ranks", str(ranks), str(directory))
+        self.commands.finish("gradient", *arguments, directory=REPOSITORY)
+        self._keep(directory / gradients.RESULT)
+        told = last_lines(self.commands.log("gradient"))[-1]
+        return f"{told} (families: {', '.join(gradients.FAMILIES)}; untied and tied)"
+
+    def _bench(self, which: str) -> str:
+        model = self.twin if which == "twin" else self.model
+        runs, name = self.work / f"bench-{which}", f"bench-{which}"
+        written = runs / "bench" / "gpu.json"
+        written.unlink(missing_ok=True)
+        arguments = ("-m", BENCH, "--model", str(model), "--think", "1024", "--solution", "1024")
+        self.commands.finish(name, *arguments, runs=runs, directory=REPOSITORY)
+        if not written.exists():
+            raise UserError(last_lines(self.commands.log(name))[-1])
+        self._keep(written, f"{name}.json")
+        figures = json.loads(written.read_text())
+        speed, seconds = figures["rollout_tokens_per_second"], figures["step_seconds_step"]
+        return f"{speed:.0f} tokens/s in rollouts, {seconds:.1f} s a training step"
+
+    def _train(self) -> str:
+        return self.commands.kill("train", "train", f"train/*/checkpoints/global_step_{KILLED_AFTER}")
+
+    def _resume(self) -> str:
+        self.commands.flow("resume", "train")
+        stage = newest(self.commands.results, "train/*")
+        for file in (stage / METRICS, stage / "verl.yaml", *stage.glob("train*.log")):
+            self._keep(file, f"training/{file.name}")
+        begun = first_step(stage / "train.log")
+        if begun <= KILLED_AFTER:
+            raise UserError(f"it began with step {begun}, though the checkpoint of step {KILLED_AFTER} was there")
+        told, rows = judge(pl.read_parquet(stage / METRICS), STEPS)
+        write_text(self.evidence / "training" / "steps.json", json.dumps(rows, indent=2) + "\n")
+        return f"went on with step {begun}; {told}"
+
+    def _sweep(self) -> str:
+        self.commands.flow("sweep", "sweep")
+        table = newest(self.commands.results, "sweep/*") / TABLE
+        rows = pl.scan_parquet(table / "**/*.parquet", hive_partitioning=False)
+        found = rows.select("model", "strategy", "benchmark", "problem", "sample").collect()
+        problems, samples = found.select("benchmark", "problem").n_unique(), found["sample"].n_unique()
+        models, strategies = (", ".join(sorted(found[name].unique())) for name in ("model", "strategy"))
+        told = f"{problems} problems × {samples} samples; models {models}; {strategies}; {len(found)} rows"
+        if problems < PROBLEMS:
+            raise UserError(f"{told}; expected {PROBLEMS} problems")
+        return told
+
+    def _report(self) -> str:
+        self.commands.flow("report", "report")
+        shutil.copytree(self.commands.results / "report", self.evidence / "report", dirs_exist_ok=True)
+        return "report/report.md and report/report.html"
+
+    def _wait_for_memory(self) -> None:
+        """The driver frees a killed process's memory after that process is gone; what starts before would find none."""
+        before = sum(gpu.free for gpu in self.machine.gpus)
+        wait_until(lambda: sum(gpu.free for gpu in installed_gpus()) >= 0.9 * before, _FREED_SECONDS, every=1)
+
+    def _keep(self, file: Path, name: str | None = None) -> None:
+        target = self.evidence / (name or file.name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
+
+
+class Twin(NamedTuple):
+    """A twin's directory, and its data."""
+
+    model: Path
+    inputs: Inputs
+
+
+def shortened(ranks: int, twin: bool) -> Settings:
+    """PRESET for few GPUs and a short time. Rows that stand in for a data set are too few for its batches.
+
+    Args:
+        ranks: GPUs of this machine to train and measure on.
+    """
+    batch = 8 if twin else 32
+    changes = {
+        "data.validation": ["aime-2024"],
+        "data.benchmarks": list(BENCHMARKS),
+        "data.datasets": [],
+        "train.steps": STEPS,
+        "train.batch_size": batch,
+        "train.mini_batch_size": batch // 2,
+        "train.save_every": KILLED_AFTER,
+        # A checkpoint of the real model takes some 25 GB.
+        "train.keep_checkpoints": 1,
+        "train.validate_every": STEPS,
+        "train.validation_samples": 1,
+        "train.rollout_workers": 4,
+        "sweep.budgets": ["0.5k+1k", "1k+1k"],
+        "sweep.problems": PROBLEMS // len(BENCHMARKS),
+        "sweep.samples": SAMPLES,
+        **dict.fromkeys(_PER_GPU, ranks),
+    }
+    return presets.resolve(PRESET, changes)
+
+
+def preset_values(ranks: int, device: str, twin: Twin | None) -> dict[str, Any]:
+    """The values of the preset file of `shortened`.
+
+    Args:
+        device: "gpu" or "cpu"; on a CPU lengths are those of a rehearsal, in one process.
+        twin: None for the real model and its data.
+    """
+    settings = shortened(ranks, twin is not None)
+    values = given_values(settings)
+    if twin is None:
+        return values
+    if device == "gpu":
+        values["base"] = str(twin.model)
+        values["data"] |= {"mirror": str(twin.inputs.mirror)} if twin.inputs.mirror else {}
+        return values
+    values = rehearsal_values(settings, {settings.base: twin.model}, twin.inputs)
+    for section, kept in (("train", ("steps", "save_every", "validate_every")), ("sweep", ("problems", "samples"))):
+        values[section] |= {name: given_values(settings)[section][name] for name in kept}
+    values["train"] |= {"gpus_per_node": 1, "rollout_workers": 1}
+    values["engine"] |= {"data_parallel_size": 1}
+    return values

@@ -1,0 +1,235 @@
+"""GPUs and servers that a run takes, against those that there are."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from elastic_core.sweep.grid import checkpoints
+from elastic_core.system.accelerators import Gpu
+from elastic_core.system.network import HOST, answers
+from elastic_core.training.requirements import InsufficientResources, Resources, check_nodes, placement
+from flows.commands.doctor.machine import GIB, Build, Finding, judged
+
+if TYPE_CHECKING:
+    from elastic_core.system.ray_cluster import RayCluster
+    from flows.runtime.settings import Settings
+
+_OLDEST_DRIVER = {12: 525, 13: 580}
+"""By CUDA's major version: the oldest branch of NVIDIA's driver that runs all of its minor ones (CUDA's release notes,
+"minor version compatibility")."""
+_CUDA = ("cuda-toolkit", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12")
+"""Distributions that have the version of CUDA which the lock brings."""
+_FREE_SHARE = 0.9
+"""Of a GPU's memory; with less, someone else uses it."""
+_MORE_NODES = "add nodes with `ray start --address=HOST:6379`"
+
+
+class GpuDemand(NamedTuple):
+    """GPUs that a run takes on this machine: `gpus` for each 1 of the setting's value.
+
+    Attributes:
+        stage: that takes them.
+        movable: whether a Ray cluster can give them instead.
+    """
+
+    stage: Literal["warm-start", "train", "sweep", "serve"]
+    setting: str
+    value: int
+    gpus: int = 1
+    movable: bool = True
+
+    @property
+    def total(self) -> int:
+        return self.value * self.gpus
+
+
+def gpu_demands(settings: Settings) -> list[GpuDemand]:
+    """What takes GPUs of this machine. On a cluster only fine-tuning does; models behind servers take none."""
+    engine, train, sft = settings.engine, settings.train, settings.warm_start.sft
+    demands = []
+    if settings.base == "warm-start" and sft and sft.device == "gpu":
+        demands.append(GpuDemand("warm-start", "warm_start.sft.gpus", sft.gpus, movable=False))
+    if settings.ray.running is None:
+        if train and train.device == "gpu":
+            demands.append(GpuDemand("train", "train.gpus_per_node", train.gpus_per_node))
+        if engine.num_gpus and (engines := engines_per_replica(settings)):
+            gpus = engine.num_gpus * engines
+            demands.append(GpuDemand("sweep", "engine.data_parallel_size", engine.data_parallel_size, gpus))
+    return demands
+
+
+def engines_per_replica(settings: Settings) -> int:
+    """A pair of models has an engine for each, and a model behind a server none."""
+    behind = settings.sweep.endpoints
+    return max(len(set(checkpoints(model).values()).difference(behind)) for model in settings.sweep.models)
+
+
+def cuda_version(installed: Mapping[str, str]) -> int | None:
+    """Major version of the CUDA that the environment brings; None without one."""
+    return next((int(installed[name].partition(".")[0]) for name in _CUDA if name in installed), None)
+
+
+def check_gpus(
+    build: Build,
+    gpus: Sequence[Gpu],
+    demands: Sequence[GpuDemand],
+    cuda: int | None = None,
+    *,
+    on_cluster: bool = False,
+) -> list[Finding]:
+    """Nothing where no stage takes a GPU of this machine.
+
+    Args:
+        gpus: that this process may use.
+        demands: of a run's stages, which come one after the other.
+        cuda: as of `cuda_version`.
+    """
+    if not demands and (build == "cpu" or on_cluster):
+        return []
+    if build == "gpu":
+        return [_with_cuda(gpus, demands, cuda)]
+    wanted = ", ".join(f"{demand.setting} = {demand.value}" for demand in demands)
+    here = "" if gpus else " on a machine with an NVIDIA GPU"
+    problem = f"{wanted} takes GPUs, and vLLM's CPU build is installed: run `make install ENGINE=gpu`{here}"
+    return [Finding("accelerator", "failure", f"{problem}, or try the preset on a CPU with `elastic rehearse`")]
+
+
+def _with_cuda(gpus: Sequence[Gpu], demands: Sequence[GpuDemand], cuda: int | None) -> Finding:
+    if not gpus:
+        problem = (
+            "the CUDA build of vLLM is installed and nvidia-smi shows no GPU that CUDA_VISIBLE_DEVICES allows: "
+            "install the NVIDIA driver, or run `make install ENGINE=cpu`"
+        )
+        return Finding("accelerator", "failure", problem)
+    driver = gpus[0].driver
+    found = "; ".join(f"{gpu.name}, {gpu.free / GIB:.1f} of {gpu.total / GIB:.1f} GiB free" for gpu in gpus)
+    found = f"{found}; driver {driver}"
+    oldest = _OLDEST_DRIVER.get(cuda or 0, 0)
+    if int(driver.partition(".")[0]) < oldest:
+        problem = f"CUDA {cuda} needs NVIDIA's driver {oldest} or newer: update it; found {found}"
+        return Finding("accelerator", "failure", problem)
+    needed = max((demand.total for demand in demands), default=1)
+    if len(gpus) < needed:
+        advice = _advice([demand for demand in demands if demand.total > len(gpus)], len(gpus))
+        return Finding("accelerator", "failure", f"{needed} GPUs are needed and this machine has {found}: {advice}")
+    if any(gpu.free < _FREE_SHARE * gpu.total for gpu in gpus):
+        return Finding("accelerator", "warning", f"{found}: `nvidia-smi` shows the programs to end")
+    return Finding("accelerator", "ok", found)
+
+
+def _advice(unmet: Sequence[GpuDemand], gpus: int) -> str:
+    """What makes a run fit where there are only so many GPUs."""
+    larger = "on a machine with more"
+    if all(demand.movable for demand in unmet):
+        larger = "on a cluster with `--set ray.address=HOST:6379 --set ray.dashboard=http://HOST:8265`"
+    if any(demand.gpus > gpus for demand in unmet):
+        return f"run {larger}"
+    fewer = " ".join(f"--set {demand.setting}={gpus // demand.gpus}" for demand in unmet)
+    return f"run with `{fewer}`, or {larger}"
+
+
+def check_services(settings: Settings, runs: Path) -> list[Finding]:
+    tracking = settings.mlflow.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+    return [
+        check_port(4200, "Prefect", "/api/health"),
+        check_port(5000, "MLflow", "/health"),
+        check_prefect(os.environ.get("PREFECT_API_URL")),
+        check_tracking(tracking or f"sqlite:///{runs / 'mlflow.db'}"),
+        *_check_cluster(settings),
+    ]
+
+
+def _check_cluster(settings: Settings) -> list[Finding]:
+    cluster, train, engine = settings.ray.running, settings.train, settings.engine
+    if cluster is None:
+        return []
+    nodes = ray_nodes(cluster)
+    needed = placement(train.nodes, train.gpus_per_node, train.nodes) if train else None
+    findings = [check_ray(cluster.dashboard, nodes, needed)]
+    if nodes is not None and engine.num_gpus:
+        engines = engine.data_parallel_size * engines_per_replica(settings)
+        findings.append(check_engines(nodes, engines, engine.num_gpus))
+    return findings
+
+
+def check_port(port: int, service: str, health: str) -> Finding:
+    """Only `elastic up` needs the ports."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        listening = probe.connect_ex((HOST, port)) == 0
+    found = f"{service} answers there" if listening else f"free for {service}"
+    problem = f"taken by something other than {service}: start with `elastic up --{service.lower()}-port N`"
+    ours = listening and answers(f"http://{HOST}:{port}{health}")
+    return judged(f"port {port}", ours or not listening, found, problem, "warning")
+
+
+def check_tracking(uri: str) -> Finding:
+    """Whether MLflow's store can be reached: a server answers, or the database's directory can be written."""
+    if uri.startswith("http"):
+        return _check_server("mlflow", uri, "MLFLOW_TRACKING_URI", "for a local database")
+    if uri.startswith("sqlite:///"):
+        directory = Path(uri.removeprefix("sqlite:///")).resolve().parent
+        existing = next(path for path in (directory, *directory.parents) if path.exists())
+        if not os.access(existing, os.W_OK):
+            return Finding("mlflow", "failure", f"{existing} cannot be written: set ELASTIC_RUNS to another directory")
+    return Finding("mlflow", "ok", uri)
+
+
+def check_prefect(url: str | None) -> Finding:
+    """Without a server every run starts one for itself."""
+    if url is None:
+        return Finding("prefect", "ok", "every run starts a server of its own")
+    return _check_server("prefect", url, "PREFECT_API_URL", "to do without")
+
+
+def _check_server(check: str, url: str, variable: str, without: str) -> Finding:
+    problem = f"{url} does not answer: start it with `elastic up`, or `unset {variable}` {without}"
+    there = answers(f"{url.rstrip('/')}/health", proxies=True)
+    return judged(check, there, f"{url} answers", problem)
+
+
+def check_ray(dashboard: str, nodes: list[tuple[int, int]] | None, needed: Resources | None) -> Finding:
+    """Whether a running cluster answers, and training fits on it.
+
+    Args:
+        nodes: GPUs and logical CPUs of each node; None when the cluster does not answer.
+        needed: what training reserves; None where there is no training.
+    """
+    if nodes is None:
+        advice = "start it with `ray start --head`, or leave ray.address and ray.dashboard out to use this machine"
+        return Finding("ray", "failure", f"{dashboard} does not answer: {advice}")
+    try:
+        if needed:
+            check_nodes(nodes, needed)
+    except InsufficientResources as error:
+        advice = f"{_MORE_NODES}, or lower train.nodes or train.gpus_per_node with `--set`"
+        return Finding("ray", "failure", f"{error}: {advice}")
+    gpus, cpus = map(sum, zip(*nodes, strict=True))
+    return Finding("ray", "ok", f"{dashboard} has {len(nodes)} nodes, {gpus} GPUs and {cpus} logical CPUs")
+
+
+def check_engines(nodes: list[tuple[int, int]], engines: int, gpus: int) -> Finding:
+    """Whether a sweep's engines fit on a running cluster: one that does not is waited for until its deadline.
+
+    Args:
+        nodes: GPUs and logical CPUs of each node.
+        gpus: that each engine takes, on one node, beside one logical CPU.
+    """
+    fitting = sum(min(node_gpus // gpus, node_cpus) for node_gpus, node_cpus in nodes)
+    needed = f"{engines} engines of {gpus} GPUs"
+    problem = f"{needed} are needed and {fitting} fit on the cluster: {_MORE_NODES}, or lower engine.data_parallel_size"
+    return judged("engines", fitting >= engines, f"{needed} fit on the cluster", f"{problem} with `--set`")
+
+
+def ray_nodes(cluster: RayCluster) -> list[tuple[int, int]] | None:
+    """GPUs and logical CPUs of each node; None when the cluster does not answer."""
+    from ray.util.state.exception import RayStateApiException
+
+    try:
+        return cluster.nodes()
+    except (OSError, RuntimeError, RayStateApiException):
+        return None
