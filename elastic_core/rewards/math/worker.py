@@ -40,12 +40,13 @@ def main(parent: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.setrecursionlimit(RECURSION_LIMIT)
+    # Before imports start threads: a thread that does not block SIGCHLD would take it, and the child's end go unseen.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {REPLACE, signal.SIGCHLD})
     _replace_eval()
     verdicts = os.fdopen(os.dup(1), "w", encoding="ascii")
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {REPLACE, signal.SIGCHLD})
     child, code = _fork(verdicts), None
     while code != 0:  # 0 is the end of standard input
         code = None
