@@ -11,10 +11,8 @@ FINAL_ANSWER_BEFORE, FINAL_ANSWER_AFTER = "\n", "\nFinal Answer:"
 """What s1 writes before and after the think-end of an exhausted thought."""
 WAIT = "Wait"
 """What s1 writes in place of a think-end to prolong the thought."""
-
-
 ABSENT = -1
-"""No token's id: that of a think marker which a model does not have."""
+"""Id of a think marker that a model does not have."""
 
 
 @dataclass(frozen=True)

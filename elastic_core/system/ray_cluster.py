@@ -1,7 +1,7 @@
-"""Ray clusters: how one is reached, whoever started it, and one on this machine, for as long as a context lasts.
+"""Ray clusters: how to reach one, and local ones that last as long as a context.
 
-Everything of a local cluster listens on loopback only, asks for a token, and keeps its files where no other user gets
-to them. Its further nodes are this module run as a program:
+A local cluster listens on loopback only, asks for a token, and keeps its files in a directory that only this user may
+enter. Its further nodes are this module run as a program:
 
     python -m elastic_core.system.ray_cluster GCS_ADDRESS CPUS GPUS OBJECT_STORE_BYTES
 """
@@ -60,13 +60,11 @@ class RayCluster(NamedTuple):
         return None if self.token is None else {"Authorization": f"Bearer {self.token}"}
 
     def client(self) -> "JobSubmissionClient":
-        """Raises:
-        ConnectionError: when the job server does not answer.
-        """
+        """ConnectionError when the job server does not answer."""
         from ray.job_submission import JobSubmissionClient
 
         class Client(JobSubmissionClient):
-            """Ray's, which by itself waits for ever for an answer."""
+            """With a timeout, which Ray's own lacks."""
 
             def _do_request(self, *args: Any, **kwargs: Any) -> Any:
                 return super()._do_request(*args, timeout=_ANSWER_SECONDS, **kwargs)
@@ -74,7 +72,7 @@ class RayCluster(NamedTuple):
         return Client(self.dashboard, headers=self.headers)
 
     def has_ended(self) -> bool:
-        """Whether the head that this process started is gone. Of any other it cannot be known: it may come back."""
+        """Whether the head that this process started is gone; False for any other, which may come back."""
         try:
             return self.head is not None and psutil.Process(self.head).status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
@@ -95,18 +93,17 @@ class RayCluster(NamedTuple):
 def local_cluster(
     *, nodes: int = 1, cpus: int = 32, gpus: int = 1, object_store_bytes: int = 1 << 30
 ) -> Iterator[RayCluster]:
-    """Start a Ray head, and further nodes if there shall be any, and stop exactly what was started.
+    """Start a Ray head and further nodes, and stop exactly what was started.
 
     Args:
-        cpus, gpus: logical ones of each node. verl reserves CPUs by the dozen and trains on GPUs only, so on a CPU both
-            are pretended.
+        cpus, gpus: logical ones of each node; verl reserves CPUs by the dozen, and GPUs even where it trains on a CPU.
 
     Raises:
         TimeoutError: when it did not answer, with the end of Ray's own output.
         RuntimeError: when Ray exited instead.
     """
-    # Ray lets everybody write in its directory, who could then have it write elsewhere as us: nobody gets to it. The
-    # names are short, as Unix sockets below it have paths of some 75 characters, of 107 allowed.
+    # Ray's own directory lets every user write, hence a private one around it. The names are short: Unix sockets below
+    # it have paths of some 75 characters, of 107 allowed.
     private = Path(tempfile.mkdtemp(prefix="ray-"))
     directory = private / "t"
     ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
@@ -146,7 +143,7 @@ def local_cluster(
             _wait(started[-1], cluster, number, output)
         yield cluster
     finally:
-        # They take no leave: that is most of a minute on a busy machine, and what a job needs later is in its files.
+        # Killed: a clean end takes most of a minute on a busy machine, and what a job needs later is in its files.
         for process in reversed(started):
             kill_tree(process.pid)
             process.wait()
@@ -154,7 +151,7 @@ def local_cluster(
 
 
 class _Kept:
-    """One local cluster at a time, which runs from when it is asked for until it is stopped."""
+    """One local cluster at a time."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -164,10 +161,8 @@ class _Kept:
         """The one that runs, or a new one in its place where that has ended or is of another shape."""
         if self._running is None or self._running[0] != (nodes, gpus) or self._running[1].has_ended():
             self.stop()
-            self._running = (
-                (nodes, gpus),
-                self._stack.enter_context(local_cluster(nodes=nodes, cpus=32 * gpus, gpus=gpus)),
-            )
+            started = self._stack.enter_context(local_cluster(nodes=nodes, cpus=32 * gpus, gpus=gpus))
+            self._running = ((nodes, gpus), started)
         return self._running[1]
 
     def stop(self) -> None:
@@ -180,8 +175,8 @@ _kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
 
 @contextmanager
 def kept_cluster() -> Iterator[None]:
-    """Inside, `running_cluster` leaves a local cluster to whoever wants the like next: one takes seconds to start and
-    to stop. After an error it is not kept, as it may be the cluster's."""
+    """Inside, `running_cluster` keeps its local cluster for the next call with the same shape, except after an error,
+    which may be the cluster's."""
     kept = _Kept()
     before = _kept.set(kept)
     try:
@@ -199,8 +194,7 @@ def running_cluster(
 
     Args:
         nodes: of a local cluster.
-        pretended_gpus: how many GPUs each of them shall believe in, whatever the machine has; None for those of the
-            machine that this process may use.
+        pretended_gpus: logical GPUs of each node; None for those that this process may use.
     """
     if running is not None:
         yield running
@@ -209,7 +203,7 @@ def running_cluster(
     local = kept or _Kept()
     with ExitStack() as ending:
         ending.callback(local.stop)
-        # Without any, verl is made to believe in one.
+        # verl needs one, if only pretended.
         yield local.take(nodes, pretended_gpus or max(1, count_gpus()))
         if kept is not None:
             ending.pop_all()
@@ -229,7 +223,7 @@ def connected(cluster: RayCluster) -> Iterator[None]:
 
 def _environment(*, pretended: bool) -> dict[str, str]:
     """Of a node, and so of the jobs that it runs."""
-    # An address from outside would make Ray join that cluster, and GPUs that are pretended are none of the visible.
+    # RAY_ADDRESS would make Ray join that cluster, and pretended GPUs are not among the visible.
     outside = {"RAY_ADDRESS", *(["CUDA_VISIBLE_DEVICES"] if pretended else [])}
     return {
         **ON_LOOPBACK,
@@ -242,13 +236,14 @@ def _environment(*, pretended: bool) -> dict[str, str]:
 
 
 def prepare_process() -> str:
-    """Set what Ray reads once, when it is first imported, for this process and its children; the cluster's token.
+    """Set what Ray reads at its first import, for this process and its children; the cluster's token.
 
-    A process that wants more of a local cluster than to submit jobs calls this before anything imports Ray; verl does.
+    A process that does more with a local cluster than to submit jobs calls this before anything, such as verl, imports
+    Ray.
     """
-    # The job server runs whatever it is sent; without a token that is anyone on this machine.
+    # Without a token the job server runs what any user of this machine sends it.
     os.environ["RAY_AUTH_MODE"] = "token"
-    # Ray's only way to stay on loopback, whatever the name says: else it takes the machine's own address.
+    # Despite its name, Ray's only way to stay on loopback instead of the machine's own address.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     return os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
@@ -257,10 +252,13 @@ def _wait(process: "subprocess.Popen[bytes]", cluster: RayCluster, nodes: int, o
     """Return when the job server answers and so many nodes have joined."""
     waited_for = ""
 
+    def said() -> str:
+        return "\n".join(output.read_text(errors="replace").splitlines()[-20:])
+
     def is_ready() -> bool:
         nonlocal waited_for
         if process.poll() is not None:
-            raise RuntimeError(f"ray start exited with {process.returncode}:\n{_tail(output)}")
+            raise RuntimeError(f"ray start exited with {process.returncode}:\n{said()}")
         waited_for = "its job server to answer"
         with suppress(OSError, RuntimeError):  # What just starts may hang up: an OSError of requests.
             cluster.client().list_jobs()
@@ -269,11 +267,7 @@ def _wait(process: "subprocess.Popen[bytes]", cluster: RayCluster, nodes: int, o
         return False
 
     if not wait_until(is_ready, _START_SECONDS, every=0.2):
-        raise TimeoutError(f"Ray at {cluster.dashboard}: waited {_START_SECONDS} s for {waited_for}\n{_tail(output)}")
-
-
-def _tail(file: Path) -> str:
-    return "\n".join(file.read_text(errors="replace").splitlines()[-20:])
+        raise TimeoutError(f"Ray at {cluster.dashboard}: waited {_START_SECONDS} s for {waited_for}\n{said()}")
 
 
 def _join() -> None:

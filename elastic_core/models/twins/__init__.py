@@ -103,10 +103,7 @@ Origin = Path | Family
 
 def origin_of(model: str) -> Origin:
     """Where to take the twin of a model from: a directory, the hub's cache, the hub, or else the facts of its family.
-
-    Raises:
-        UserError: when none of them has it.
-    """
+    Raises UserError when none of them has it."""
     try:
         return Path(model) if Path(model).is_dir() else files.locate(model, _FILES)
     except UserError:
@@ -250,11 +247,8 @@ def _encoded(tokenizer: Any, text: str) -> list[int]:
 
 
 def family_of(model: str) -> Family:
-    """The family of a model of the hub, OWNER/NAME: the one with the longest beginning of its name.
-
-    Raises:
-        UserError: when no family has it.
-    """
+    """The family with the longest beginning of the name of a model of the hub, OWNER/NAME. Raises UserError when no
+    family has it."""
     name = model.rpartition("/")[2].lower()
     beginnings = {beginning: family for family in families() for beginning in family.models}
     if found := [beginning for beginning in beginnings if name.startswith(beginning.lower())]:

@@ -35,7 +35,7 @@ COLUMNS = {
     SECONDS: "seconds",
     AGREEMENT: "correlation of sampler and trainer",
 }
-"""Metrics of a step, and how a table calls them."""
+"""Metrics of a step, and their names in the table."""
 _RESUMED = re.compile(rf"step:\d+ - {STEP}:\S+\s*$")
 
 
@@ -111,17 +111,9 @@ def write_summary(evidence: Path, machine: Mapping[str, Any], records: Sequence[
     """
     gpus = ", ".join(f"{gpu['name']} ({gpu['memory_gib']} GiB)" for gpu in machine["gpus"]) or "no GPU"
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
-    steps = [
-        {
-            "step": record.name,
-            "what": record.title,
-            "seconds": f"{record.seconds:.0f}",
-            "verdict": record.verdict,
-            "seen": record.told,
-            "on": record.where,
-        }
-        for record in records
-    ]
+    names = ("step", "what", "seconds", "verdict", "seen", "on")
+    values = [(each.name, each.title, f"{each.seconds:.0f}", each.verdict, each.told, each.where) for each in records]
+    steps = [dict(zip(names, each, strict=True)) for each in values]
     sections = [
         "# GPU evidence",
         conclusion(records, planned),

@@ -1,5 +1,4 @@
-"""`elastic gpu-check`: everything that only a GPU can show, in order. Each step returns what was seen, and leaves what
-shows it in one folder, the evidence."""
+"""`elastic gpu-check`: everything that only a GPU can show, in steps that leave their evidence in one folder."""
 
 from __future__ import annotations
 
@@ -84,14 +83,8 @@ def gpu_check(say: Callable[[str], None]) -> tuple[str, bool]:
 
 @dataclass(frozen=True)
 class Check:
-    """What the steps work with.
-
-    Attributes:
-        evidence: the folder that is kept.
-        work: where models, checkpoints and tables go; as large as they are.
-        model: the real model's directory; None where it is not available.
-        missing: why it is not.
-    """
+    """The steps, with the folder of evidence that is kept, the one of models, checkpoints and tables, and the real
+    model's directory, or why it is `missing`."""
 
     machine: Machine
     evidence: Path
@@ -214,7 +207,7 @@ class Check:
         return "report/report.md and report/report.html"
 
     def _wait_for_memory(self) -> None:
-        """The driver frees a killed process's memory after that process is gone; what starts before would find none."""
+        """Until the driver has freed the memory of a killed process, which it does after that process is gone."""
         before = sum(gpu.free for gpu in self.machine.gpus)
         wait_until(lambda: sum(gpu.free for gpu in installed_gpus()) >= 0.9 * before, _FREED_SECONDS, every=1)
 

@@ -1,6 +1,6 @@
 """`elastic rehearse`: a whole preset on a CPU, with twins in place of its models, before it costs a GPU.
 
-Its numbers are those of random weights, so none is shown. A preset that passed is recorded with a hash of its settings,
+It shows no numbers, as they are those of random weights. A preset that passed is recorded with a hash of its settings,
 on this machine or, for everyone, in flows/presets/rehearsed.json.
 """
 
@@ -35,7 +35,7 @@ from flows.runtime.settings import Settings
 from tasks.records.stage_directory import BEST, METRICS, MODEL, PAGE, TABLE
 
 SHIPPED = Path(presets.__file__).with_name("rehearsed.json")
-"""Keys of the presets that come with the project and have passed, by name."""
+"""Keys of the shipped presets that have passed, by name."""
 REHEARSALS = "rehearsals"
 """Directory of this machine's, below that of all runs."""
 _RECORD = "rehearsal.json"

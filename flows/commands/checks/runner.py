@@ -50,10 +50,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Record:
-    """What is kept of a step.
+    """A step's last attempt.
 
     Attributes:
-        seconds: of its last attempt.
         told: what was seen, why it was skipped, or what failed.
         where: the machine's name and the model.
         commit: of the code; a rehearsal's is its key.
@@ -69,7 +68,7 @@ class Record:
 
 
 def begin(directory: Path, commit: str) -> None:
-    """Empty the directory of what another commit or key left: a training that it began must not go on."""
+    """Empty the directory of another commit's or key's files: its training must not go on."""
     file = directory / "commit"
     if not file.exists() or file.read_text() != commit:
         shutil.rmtree(directory, ignore_errors=True)
@@ -83,7 +82,7 @@ def run_steps(
 
     Args:
         directory: of the records, one file a step.
-        where, commit: a record of another machine or commit does not count.
+        where, commit: records of other machines or commits do not count.
         say: shows a line of progress.
     """
     passed: set[str] = set()
@@ -97,8 +96,12 @@ def run_steps(
         else:
             say(f"{step.name}: {step.title}")
             skip = f"it needs {' and '.join(unmet)}, which did not pass" if unmet else step.skip
+            verdict: Literal["passed", "skipped", "failed"]
             started = time.monotonic()
-            verdict, told = _attempt(step, skip)
+            try:
+                verdict, told = ("skipped", skip) if skip else ("passed", step.run())
+            except UserError as error:
+                verdict, told = "failed", str(error)
             seconds = round(time.monotonic() - started, 1)
             record = Record(step.name, step.title, verdict, seconds, told, here, commit)
             write_text(file, json.dumps(asdict(record), indent=2) + "\n")
@@ -108,20 +111,12 @@ def run_steps(
         yield record
 
 
-def _attempt(step: Step, skip: str) -> tuple[Literal["passed", "skipped", "failed"], str]:
-    try:
-        return ("skipped", skip) if skip else ("passed", step.run())
-    except UserError as error:
-        return "failed", str(error)
-
-
 @dataclass(frozen=True)
 class Commands:
     """Runs Python programs in processes of their own, apart from the user's servers and clusters.
 
     Attributes:
         runs: directory of their results.
-        logs: directory of their logs.
         preset: file of the preset that flows run.
         gpus, hub: whether they see this machine's GPUs, and fetch models.
         prepare: called before each.
@@ -162,6 +157,13 @@ class Commands:
         """
         self.prepare()
         command = [sys.executable, *arguments]
+        outside = ("PREFECT_", "MLFLOW_", "RAY_")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(outside)}
+        environment[RUNS_VARIABLE] = str(runs or self.runs)
+        if not self.gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = ""
+        if not self.hub:
+            environment["HF_HUB_OFFLINE"] = "1"
         self.logs.mkdir(parents=True, exist_ok=True)
         with self.log(log).open("a") as output:
             output.write(f"$ {' '.join(command)}\n")
@@ -169,7 +171,7 @@ class Commands:
             process = subprocess.Popen(
                 command,
                 cwd=directory,
-                env=self._environment(runs or self.runs),
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -180,15 +182,9 @@ class Commands:
             wait_until(lambda: process.poll() is not None or until())
             return process.returncode
         finally:
-            # At once: a Ray cluster that is asked to end trains on meanwhile.
+            # At once: a Ray cluster that ends by itself trains on meanwhile.
             kill_tree(process.pid)
             process.wait()
-
-    def _environment(self, runs: Path) -> dict[str, str]:
-        outside = ("PREFECT_", "MLFLOW_", "RAY_")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(outside)}
-        no_gpus = {} if self.gpus else {"CUDA_VISIBLE_DEVICES": ""}
-        return {**kept, RUNS_VARIABLE: str(runs), **no_gpus, **({} if self.hub else {"HF_HUB_OFFLINE": "1"})}
 
     def finish(self, log: str, *arguments: str, runs: Path | None = None, directory: Path | None = None) -> None:
         """Run Python to its end. Raises UserError with the error in its log when it fails."""
@@ -200,14 +196,8 @@ class Commands:
         self.finish(log, *self._flow(flow))
 
     def kill(self, log: str, flow: str, checkpoint: str) -> str:
-        """Kill `elastic run FLOW` as soon as it has left a checkpoint; a sentence that says so.
-
-        Args:
-            checkpoint: pattern of its path below `results`.
-
-        Raises:
-            UserError: when the flow ends without one.
-        """
+        """Kill `elastic run FLOW` as soon as it has left a `checkpoint` (a pattern below `results`), and say so. Raises
+        UserError when the flow ends without one."""
 
         def saved() -> bool:
             return any(self.results.glob(checkpoint))

@@ -1,5 +1,5 @@
 """A preset for its rehearsal: twins in place of models, rows in upstream's format where a data set is not here, few and
-short rollouts, two processes in place of a node's GPUs. What is not named here stays as the preset has it."""
+short rollouts, two processes in place of a node's GPUs. Other settings stay the preset's."""
 
 from __future__ import annotations
 
@@ -28,20 +28,15 @@ from tasks.records.stage_directory import SOURCES, USER_DATASETS
 BUDGET, SMALLER = "24+16", "8+16"
 PROMPT_TOKENS = 512
 CONTEXT = 2048
-"""Of engines: what a problem of Codeforces takes with a tokenizer that has few merges, and room for templates."""
+"""Of engines: a problem of Codeforces, with a tokenizer that has few merges, and room for templates."""
 STEPS = 2
 """One before a training is killed, and one after it has resumed."""
 _LARGEST_BYTES = 8 << 20
-"""Of a data set's files that are read as they are; building gigabytes of tests would take a rehearsal's time."""
+"""Of a data set's files that are used; building gigabytes of tests would take a rehearsal's time."""
 
 
 class Inputs(NamedTuple):
-    """Where the data lies.
-
-    Attributes:
-        mirror: real files of data sets, if there are any.
-        library: thought templates in place of the published ones, where these are not in the mirror.
-    """
+    """Real files of data sets, and thought templates in place of the published ones; None where there are none."""
 
     mirror: Path | None
     library: Path | None
@@ -146,17 +141,8 @@ def rehearsal_values(settings: Settings, twins: Mapping[str, Path], inputs: Inpu
 
 
 _ENGINE = {"device": "cpu", "dtype": "float32", "max_num_seqs": 32, "kv_cache_gib": 0.5}
-_SFT = {
-    "epochs": 1,
-    "cutoff": 256,
-    "batch_size": 4,
-    "save_every": 2,
-    "precision": "fp32",
-    "device": "cpu",
-    "gpus": 2,
-    "tokens_per_device": 256,
-    "attention": "sdpa",
-}
+_SFT = {"epochs": 1, "cutoff": 256, "batch_size": 4, "save_every": 2, "precision": "fp32", "device": "cpu", "gpus": 2,
+        "tokens_per_device": 256, "attention": "sdpa"}  # fmt: skip
 _TRAIN = {
     "steps": STEPS,
     "batch_size": 4,

@@ -1,4 +1,4 @@
-"""What this machine has, and what is installed on it, against what this package was written for."""
+"""This machine and its installed packages, against what this package needs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def require(*findings: Finding) -> None:
 def check_machine(
     runs: Path, memory_bytes: int = NEEDED_MEMORY_BYTES, disk_bytes: int = NEEDED_DISK_BYTES
 ) -> list[Finding]:
-    """What a flow asks before it starts, in milliseconds: processor, memory, disk."""
+    """Processor, memory and disk, in milliseconds."""
     import psutil
 
     memory = psutil.virtual_memory()
@@ -78,7 +78,7 @@ def check_cores(cores: int) -> Finding:
 
 
 def check_memory(total: int, available: int, needed: int = NEEDED_MEMORY_BYTES) -> Finding:
-    """Too little in all is a failure; enough, but in use by others now, a warning. Bytes."""
+    """Too little in all is a failure; enough, but in use, a warning. Bytes."""
     wanted, free = f"{needed / GIB:.0f} GiB of memory are needed", f"{available / GIB:.1f} of {total / GIB:.1f}"
     if total < needed:
         problem = f"{wanted}, this machine or container has {total / GIB:.1f}: use a larger one, or raise its limit"
@@ -113,7 +113,7 @@ def cgroup_memory_limit(
             base, name = root / "memory", "memory.limit_in_bytes"
         else:
             continue
-        # A limit binds everything below it. Inside a container the path may not exist and the root is the group's own.
+        # A limit binds everything below it. In a container the path may not exist, and the root is the group's own.
         group = base / path.lstrip("/")
         for directory in (group, *group.parents):
             file = directory / name

@@ -19,22 +19,17 @@ if TYPE_CHECKING:
     from flows.runtime.settings import Settings
 
 _OLDEST_DRIVER = {12: 525, 13: 580}
-"""By CUDA's major version: the oldest branch of NVIDIA's driver that runs all of its minor ones (CUDA's release notes,
-"minor version compatibility")."""
+"""By CUDA's major version: NVIDIA's oldest driver for all minor ones (release notes, "minor version compatibility")."""
 _CUDA = ("cuda-toolkit", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12")
-"""Distributions that have the version of CUDA which the lock brings."""
+"""Distributions with the version of the lock's CUDA."""
 _FREE_SHARE = 0.9
 """Of a GPU's memory; with less, someone else uses it."""
 _MORE_NODES = "add nodes with `ray start --address=HOST:6379`"
 
 
 class GpuDemand(NamedTuple):
-    """GPUs that a run takes on this machine: `gpus` for each 1 of the setting's value.
-
-    Attributes:
-        stage: that takes them.
-        movable: whether a Ray cluster can give them instead.
-    """
+    """GPUs that a stage takes on this machine, `gpus` for each 1 of the setting's value, and whether a Ray cluster can
+    give them instead."""
 
     stage: Literal["warm-start", "train", "sweep", "serve"]
     setting: str
@@ -81,13 +76,8 @@ def check_gpus(
     *,
     on_cluster: bool = False,
 ) -> list[Finding]:
-    """Nothing where no stage takes a GPU of this machine.
-
-    Args:
-        gpus: that this process may use.
-        demands: of a run's stages, which come one after the other.
-        cuda: as of `cuda_version`.
-    """
+    """Whether stages, one after the other, can run on the GPUs that this process may use; nothing where none needs one.
+    `cuda` is of `cuda_version`."""
     if not demands and (build == "cpu" or on_cluster):
         return []
     if build == "gpu":
@@ -193,12 +183,7 @@ def _check_server(check: str, url: str, variable: str, without: str) -> Finding:
 
 
 def check_ray(dashboard: str, nodes: list[tuple[int, int]] | None, needed: Resources | None) -> Finding:
-    """Whether a running cluster answers, and training fits on it.
-
-    Args:
-        nodes: GPUs and logical CPUs of each node; None when the cluster does not answer.
-        needed: what training reserves; None where there is no training.
-    """
+    """Whether a running cluster answers (`nodes` of `ray_nodes`), and has what training reserves, if there is one."""
     if nodes is None:
         advice = "start it with `ray start --head`, or leave ray.address and ray.dashboard out to use this machine"
         return Finding("ray", "failure", f"{dashboard} does not answer: {advice}")
@@ -213,12 +198,8 @@ def check_ray(dashboard: str, nodes: list[tuple[int, int]] | None, needed: Resou
 
 
 def check_engines(nodes: list[tuple[int, int]], engines: int, gpus: int) -> Finding:
-    """Whether a sweep's engines fit on a running cluster: one that does not is waited for until its deadline.
-
-    Args:
-        nodes: GPUs and logical CPUs of each node.
-        gpus: that each engine takes, on one node, beside one logical CPU.
-    """
+    """Whether a sweep's engines fit on a cluster (`nodes` of `ray_nodes`): for one that does not, a sweep waits until
+    its deadline. Each takes `gpus` on one node, beside one logical CPU."""
     fitting = sum(min(node_gpus // gpus, node_cpus) for node_gpus, node_cpus in nodes)
     needed = f"{engines} engines of {gpus} GPUs"
     problem = f"{needed} are needed and {fitting} fit on the cluster: {_MORE_NODES}, or lower engine.data_parallel_size"

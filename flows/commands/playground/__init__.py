@@ -58,26 +58,20 @@ _FAREWELL_SECONDS = 2
 
 @dataclass(frozen=True)
 class PlaygroundParameters:
-    """Where the page is, and how much it takes on."""
+    """Where the page listens, and its limits: runs at the same time, runs that wait for these before more are refused,
+    characters of a problem and of a reference answer, and seconds of a run with its wait for the engine."""
 
     host: str = "127.0.0.1"
-    """Address to listen on."""
     port: int = 7860
-    """Port to listen on."""
     concurrent: int = 2
-    """Runs at the same time."""
     waiting: int = 8
-    """Runs that may queue for these; further ones are refused."""
     max_question: int = 20_000
-    """Longest problem, in characters."""
     max_reference: int = 1_000
-    """Longest reference answer, in characters."""
     run_seconds: float = 600
-    """A run that takes longer is stopped, in seconds; waiting for the engine counts."""
 
     @property
     def max_body(self) -> int:
-        """Bytes of the largest request the server reads: every character may take four, and JSON escapes them."""
+        """Bytes of a request: every character may take four, and JSON escapes them."""
         return 100_000 + 12 * (self.max_question + self.max_reference)
 
 
