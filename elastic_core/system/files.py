@@ -76,14 +76,8 @@ def _flush(path: Path) -> None:
 
 @contextmanager
 def exclusive(directory: Path, wait_seconds: float = 0) -> Iterator[None]:
-    """Lock the directory. A killed process holds no lock.
-
-    Args:
-        wait_seconds: how long to queue behind another process; negative waits without end.
-
-    Raises:
-        LockHeld: when another process has it.
-    """
+    """Lock the directory; a killed process holds no lock. Raises LockHeld when another process still has it after
+    `wait_seconds` (negative: wait without end)."""
     from filelock import FileLock, Timeout
 
     directory.mkdir(parents=True, exist_ok=True)

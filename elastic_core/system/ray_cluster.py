@@ -109,7 +109,16 @@ def local_cluster(
     ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
     gcs = f"{HOST}:{ports['port']}"
     token = prepare_process()
-    environment = _environment(pretended=gpus > count_gpus())
+    # RAY_ADDRESS would make Ray join that cluster, and pretended GPUs are not among the visible.
+    outside = {"RAY_ADDRESS", *(["CUDA_VISIBLE_DEVICES"] if gpus > count_gpus() else [])}
+    environment = {
+        **ON_LOOPBACK,
+        "VLLM_HOST_IP": HOST,
+        **{name: value for name, value in os.environ.items() if name not in outside},
+        # Jobs say `python`; it has to be this one.
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
     started: list[subprocess.Popen[bytes]] = []
 
     def start(module: str, *arguments: str) -> Path:
@@ -190,12 +199,8 @@ def kept_cluster() -> Iterator[None]:
 def running_cluster(
     running: RayCluster | None, nodes: int = 1, pretended_gpus: int | None = None
 ) -> Iterator[RayCluster]:
-    """The running cluster, or a local one that lasts as long as the context, or as `kept_cluster`.
-
-    Args:
-        nodes: of a local cluster.
-        pretended_gpus: logical GPUs of each node; None for those that this process may use.
-    """
+    """The running cluster, or a local one that lasts as long as the context, or as `kept_cluster`, with `nodes` of
+    `pretended_gpus` logical GPUs each (None: those that this process may use)."""
     if running is not None:
         yield running
         return
@@ -221,26 +226,9 @@ def connected(cluster: RayCluster) -> Iterator[None]:
         ray.shutdown()
 
 
-def _environment(*, pretended: bool) -> dict[str, str]:
-    """Of a node, and so of the jobs that it runs."""
-    # RAY_ADDRESS would make Ray join that cluster, and pretended GPUs are not among the visible.
-    outside = {"RAY_ADDRESS", *(["CUDA_VISIBLE_DEVICES"] if pretended else [])}
-    return {
-        **ON_LOOPBACK,
-        "VLLM_HOST_IP": HOST,
-        **{name: value for name, value in os.environ.items() if name not in outside},
-        # Jobs say `python`; it has to be this one.
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }
-
-
 def prepare_process() -> str:
-    """Set what Ray reads at its first import, for this process and its children; the cluster's token.
-
-    A process that does more with a local cluster than to submit jobs calls this before anything, such as verl, imports
-    Ray.
-    """
+    """Set what Ray reads at its first import, for this process and its children; the cluster's token. A process that
+    does more with a local cluster than to submit jobs calls this before anything, such as verl, imports Ray."""
     # Without a token the job server runs what any user of this machine sends it.
     os.environ["RAY_AUTH_MODE"] = "token"
     # Despite its name, Ray's only way to stay on loopback instead of the machine's own address.

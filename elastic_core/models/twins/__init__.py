@@ -112,10 +112,7 @@ def origin_of(model: str) -> Origin:
 
 def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0, size: Size = SMALL) -> None:
     """Write the twin of a model, which messages call `model`, to `directory`, which appears complete or not at all.
-
-    Raises:
-        UserError: when no twin of it can be made.
-    """
+    Raises UserError when no twin of it can be made."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -148,11 +145,8 @@ def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0, siz
 
 def shrunk(config: Mapping[str, Any], model: str, size: Size = SMALL) -> dict[str, Any]:
     """A configuration with few layers and a small width. The architecture stays: tied or untied, biases, grouped heads,
-    heads wider than their share of the width, rope, norms, vocabulary.
-
-    Raises:
-        UserError: for a configuration that is not of a language model in one part.
-    """
+    heads wider than their share of the width, rope, norms, vocabulary. Raises UserError for a configuration that is not
+    of a language model in one part."""
     if "model_type" not in config or "num_attention_heads" not in config:
         raise UserError(
             f"{model}: no twin can be made: config.json holds no model_type and num_attention_heads at its top"

@@ -103,12 +103,7 @@ def _output(*command: str) -> str:
 
 
 def write_summary(evidence: Path, machine: Mapping[str, Any], records: Sequence[Record], planned: int) -> None:
-    """README.md of the evidence: verdicts first, then what was measured.
-
-    Args:
-        machine: as of `facts`.
-        planned: how many steps there are.
-    """
+    """README.md of the evidence: verdicts of the `planned` steps, then measurements. `machine` is of `facts`."""
     gpus = ", ".join(f"{gpu['name']} ({gpu['memory_gib']} GiB)" for gpu in machine["gpus"]) or "no GPU"
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     names = ("step", "what", "seconds", "verdict", "seen", "on")
@@ -167,12 +162,9 @@ def _table(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def judge(metrics: pl.DataFrame, expected: int) -> tuple[str, list[dict[str, str]]]:
-    """A sentence about a training by its metrics (columns step, name, value), and a row for each step.
-
-    Raises:
-        UserError: when one of the `expected` steps or metrics is missing, a gradient is not finite, or sampler and
-            trainer do not agree.
-    """
+    """A sentence about a training by its metrics (columns step, name, value), and a row for each step. Raises UserError
+    when one of the `expected` steps or metrics is missing, a gradient is not finite, or sampler and trainer do not
+    agree."""
     steps: dict[int, dict[str, float]] = {}
     for step, name, value in metrics.select("step", "name", "value").sort("step").iter_rows():
         if step > 0 and name in COLUMNS:  # Before the first is only a validation.

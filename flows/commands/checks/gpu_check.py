@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -142,7 +142,7 @@ class Check:
         twin = None
         if self.model is None:
             inputs, rows = prepare_rows(settings, self.work)
-            twin = Twin(directory, inputs)
+            twin = directory, inputs
             told = f"{told}; rows: {rows}; the model itself: {self.missing}"
         values = preset_values(ranks, "gpu" if gpus else "cpu", twin)
         write_text(self.commands.preset, f"# {PRESET}, shortened by `make gpu`.\n{presets.toml(values)}")
@@ -217,13 +217,6 @@ class Check:
         shutil.copy(file, target)
 
 
-class Twin(NamedTuple):
-    """A twin's directory, and its data."""
-
-    model: Path
-    inputs: Inputs
-
-
 def shortened(ranks: int, twin: bool) -> Settings:
     """PRESET for a short time on `ranks` GPUs; a twin's batches are smaller, as few rows stand in for a data set."""
     batch = 8 if twin else 32
@@ -248,18 +241,19 @@ def shortened(ranks: int, twin: bool) -> Settings:
     return presets.resolve(PRESET, changes)
 
 
-def preset_values(ranks: int, device: str, twin: Twin | None) -> dict[str, Any]:
-    """The values of the preset file of `shortened`; `twin` is None for the real model and its data. On the device "cpu"
-    lengths are those of a rehearsal, in one process."""
+def preset_values(ranks: int, device: str, twin: tuple[Path, Inputs] | None) -> dict[str, Any]:
+    """The values of the preset file of `shortened`, with a twin's directory and data, or None for the real ones. On the
+    device "cpu" lengths are those of a rehearsal, in one process."""
     settings = shortened(ranks, twin is not None)
     values = given_values(settings)
     if twin is None:
         return values
+    model, inputs = twin
     if device == "gpu":
-        values["base"] = str(twin.model)
-        values["data"] |= {"mirror": str(twin.inputs.mirror)} if twin.inputs.mirror else {}
+        values["base"] = str(model)
+        values["data"] |= {"mirror": str(inputs.mirror)} if inputs.mirror else {}
         return values
-    values = rehearsal_values(settings, {settings.base: twin.model}, twin.inputs)
+    values = rehearsal_values(settings, {settings.base: model}, inputs)
     for section, kept in (("train", ("steps", "save_every", "validate_every")), ("sweep", ("problems", "samples"))):
         values[section] |= {name: given_values(settings)[section][name] for name in kept}
     values["train"] |= {"gpus_per_node": 1, "rollout_workers": 1}

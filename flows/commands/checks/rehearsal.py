@@ -80,25 +80,18 @@ def _write(file: Path, value: dict[str, Any]) -> None:
 
 
 def rehearse(settings: Settings, say: Callable[[str], None]) -> tuple[list[Record], list[str]]:
-    """Rehearse a preset. An interrupted rehearsal goes on; after one that passed it begins anew.
-
-    Args:
-        say: shows a line of progress.
+    """Rehearse a preset, with lines of progress to `say`. An interrupted rehearsal goes on; after one that passed it
+    begins anew. Raises UserError when a twin cannot be made, or a stage fails.
 
     Returns:
         A record of each step, and what a CPU cannot run of the preset.
-
-    Raises:
-        UserError: when a twin cannot be made, or a stage fails.
     """
     directory = runs_directory() / REHEARSALS / settings.preset
     if _read(directory / _RECORD).get("passed"):
         shutil.rmtree(directory)
     begin(directory, key(settings))
-    records = []
-    for record in run_steps(
-        steps_of(settings, directory), directory / "steps", where="a CPU", commit=key(settings), say=say
-    ):
+    records, steps = [], steps_of(settings, directory)
+    for record in run_steps(steps, directory / "steps", where="a CPU", commit=key(settings), say=say):
         records.append(record)
         if record.verdict == "failed":
             raise UserError(f"{settings.preset} does not pass its rehearsal: {record.name}: {record.told}")
@@ -145,11 +138,8 @@ def steps_of(settings: Settings, directory: Path) -> list[Step]:
 
 
 def exercised(settings: Settings, results: Path) -> dict[str, str]:
-    """What each stage of a rehearsal, with its settings and directory of results, did, by the stage's name.
-
-    Raises:
-        UserError: when something is missing or wrong.
-    """
+    """What each stage of a rehearsal did, by its name, read in the directory of its results. Raises UserError when
+    something is missing or wrong."""
     found = {"data": _data(newest(results, "data/*"))}
     if settings.base == "warm-start":
         found["warm-start"] = _warm_start(settings, newest(results, "warm-start/*"))

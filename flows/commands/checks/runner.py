@@ -31,14 +31,8 @@ _ERROR = re.compile(r"error: |^[\w.]*(Error|Exception|Failed|Lost|Exit)\b.*:")
 
 @dataclass(frozen=True)
 class Step:
-    """Something to show.
-
-    Attributes:
-        run: does it and returns what was seen; raises UserError when it fails.
-        needs: names of the steps that must have passed.
-        model: what it loads, where there is a choice.
-        skip: why it cannot run on this machine.
-    """
+    """A function that returns what was seen, or raises UserError; names of the steps that it `needs`, the model that it
+    loads where there is a choice, and why it is skipped on this machine."""
 
     name: str
     title: str
@@ -50,13 +44,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Record:
-    """A step's last attempt.
-
-    Attributes:
-        told: what was seen, why it was skipped, or what failed.
-        where: the machine's name and the model.
-        commit: of the code; a rehearsal's is its key.
-    """
+    """A step's last attempt: what was seen, why it was skipped, or what failed (`told`), on which machine and model
+    (`where`), by which commit of the code (a rehearsal: its key)."""
 
     name: str
     title: str
@@ -78,13 +67,8 @@ def begin(directory: Path, commit: str) -> None:
 def run_steps(
     steps: Sequence[Step], directory: Path, *, where: str, commit: str, say: Callable[[str], None]
 ) -> Iterator[Record]:
-    """Run what has not passed yet, and yield each record. A step that fails stops only those that need it.
-
-    Args:
-        directory: of the records, one file a step.
-        where, commit: records of other machines or commits do not count.
-        say: shows a line of progress.
-    """
+    """Run what has not passed yet at this `where` and `commit`, with lines of progress to `say`, and yield each record,
+    kept in the directory. A step that fails stops only those that need it."""
     passed: set[str] = set()
     for step in steps:
         file = directory / f"{step.name}.json"
@@ -113,14 +97,8 @@ def run_steps(
 
 @dataclass(frozen=True)
 class Commands:
-    """Runs Python programs in processes of their own, apart from the user's servers and clusters.
-
-    Attributes:
-        runs: directory of their results.
-        preset: file of the preset that flows run.
-        gpus, hub: whether they see this machine's GPUs, and fetch models.
-        prepare: called before each.
-    """
+    """Runs Python programs in processes of their own, apart from the user's servers and clusters: with this runs
+    directory, this preset file for flows, GPUs and the hub if they may use them, each after a call of `prepare`."""
 
     runs: Path
     logs: Path
@@ -145,16 +123,8 @@ class Commands:
         directory: Path | None = None,
         until: Callable[[], bool] = lambda: False,
     ) -> int | None:
-        """Run Python to its end, or kill it as soon as `until()` is true. It ends with this process.
-
-        Args:
-            log: name of the log that its output is appended to.
-            runs: instead of `self.runs`.
-            directory: to run in.
-
-        Returns:
-            Its exit status; None when it was killed.
-        """
+        """Run Python in the directory to its end, or kill it as soon as `until()` is true. It ends with this process,
+        and appends its output to the log. The exit status; None when it was killed."""
         self.prepare()
         command = [sys.executable, *arguments]
         outside = ("PREFECT_", "MLFLOW_", "RAY_")

@@ -54,14 +54,8 @@ _FIRST = "separate"
 
 @dataclass(frozen=True)
 class ServicesParameters:
-    """What `elastic up` starts, and where.
-
-    Attributes:
-        host: address both servers listen on.
-        database: their PostgreSQL server, as `database_server` reads it; None is SQLite files.
-        project: directory of prefect.yaml; the worker and its flow runs work in it.
-        runs: directory for databases, artifacts, passwords and logs.
-    """
+    """What `elastic up` starts, and where: the servers' address, ports and PostgreSQL server as of `database_server`
+    (None: SQLite files), the worker's directory with prefect.yaml, and the runs directory for all files."""
 
     host: str = "127.0.0.1"
     prefect_port: int = 4200
@@ -91,12 +85,9 @@ class Plan(NamedTuple):
 
 
 def up(parameters: ServicesParameters) -> None:
-    """Start the services, print their addresses, and keep them until KeyboardInterrupt, which it raises.
-
-    Raises:
-        UserError: a port is taken, prefect.yaml or a database is missing, or a service does not come up; nothing is
-            left running.
-    """
+    """Start the services, print their addresses, and keep them until KeyboardInterrupt, which it raises. Raises
+    UserError, with nothing left running, when a port is taken, prefect.yaml or a database is missing, or a service
+    fails."""
     project = parameters.project.resolve()
     if not (project / "prefect.yaml").is_file():
         raise UserError(f"{project} has no prefect.yaml; run `elastic up` in the directory of the repository")
@@ -225,11 +216,8 @@ def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: U
         "MLFLOW_AUTH_ADMIN_PASSWORD": password,
         "MLFLOW_FLASK_SERVER_SECRET_KEY": new_password(),
     }
-    clients = {
-        "MLFLOW_TRACKING_URI": address,
-        "MLFLOW_TRACKING_USERNAME": USER,
-        "MLFLOW_TRACKING_PASSWORD": password,
-    }
+    login = {"MLFLOW_TRACKING_USERNAME": USER, "MLFLOW_TRACKING_PASSWORD": password}
+    clients = {"MLFLOW_TRACKING_URI": address, **login}
     return Plan([Service("mlflow", command, port, address, f"{address}/health")], environment, clients)
 
 
@@ -268,11 +256,8 @@ def _wait(condition: Callable[[], bool], what: str, log: Path) -> None:
 
 
 def links(variables: Mapping[str, str], runs: Path) -> Iterator[tuple[str, str]]:
-    """Titles and addresses of the last run's pages: MLflow's chart of accuracy over tokens, and the report.
-
-    Args:
-        variables: environment of MLflow's clients.
-    """
+    """Titles and addresses of the last run's pages: MLflow's chart of accuracy over tokens, and the report. `variables`
+    is the environment of MLflow's clients."""
     from flows import presets
     from flows.runtime import last_run
     from tasks.records.stage_directory import PAGE
@@ -321,12 +306,8 @@ def _chart(server: httpx.Client, preset: str) -> str | None:
 
 def _runs(server: httpx.Client, experiment: str, which: str, most: int) -> list[dict[str, Any]]:
     """The newest first."""
-    wanted = {
-        "experiment_ids": [experiment],
-        "filter": which,
-        "max_results": most,
-        "order_by": ["attributes.start_time DESC"],
-    }
+    order = ["attributes.start_time DESC"]
+    wanted = {"experiment_ids": [experiment], "filter": which, "max_results": most, "order_by": order}
     answer = server.post("/api/2.0/mlflow/runs/search", json=wanted)
     answer.raise_for_status()
     return list(answer.json().get("runs", ()))

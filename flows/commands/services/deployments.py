@@ -57,10 +57,10 @@ def _of_presets() -> Iterator[dict[str, Any]]:
 
 
 def register(project: Path, environment: Mapping[str, str] | None = None) -> None:
-    """Create work pool and automation unless they exist, and register every deployment of prefect.yaml.
+    """Create work pool and automation unless they exist, and register every deployment of prefect.yaml in `project`,
+    which Prefect records as each run's working directory.
 
     Args:
-        project: directory of prefect.yaml, which Prefect records as each run's working directory.
         environment: names the server by PREFECT_API_URL; None takes the process's own.
 
     Raises:

@@ -32,14 +32,9 @@ class Service(NamedTuple):
 
 
 class Supervisor:
-    """A supervisord over some services, which takes calls through a socket that only this user can open.
-
-    Args:
-        services: the programs, in the order they need each other; `start` starts them.
-        environment: what all of them see beside the user's own.
-        directory: of configuration and logs, one log per service.
-        working_directory: what the programs run in.
-    """
+    """A supervisord over services, in the order they need each other, with variables beside the user's environment, a
+    directory of configuration and logs, and a working directory. It takes calls through a socket that only this user
+    can open; `start` starts a service."""
 
     def __init__(
         self, services: Sequence[Service], environment: Mapping[str, str], directory: Path, working_directory: Path
