@@ -113,7 +113,6 @@ def _gguf(directory: Path) -> str | None:
 
 
 def _require_architecture(checkpoint: Path, raw: dict[str, Any], name: str) -> Any:
-    """transformers' configuration of a model that transformers and vLLM have code for."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
     from vllm import ModelRegistry
 

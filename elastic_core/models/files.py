@@ -80,7 +80,6 @@ def tensors(model: Path) -> dict[str, Tensor]:
 
 
 def num_parameters(model: Path) -> int:
-    """Numbers in the weights of a checkpoint directory."""
     return sum(math.prod(tensor["shape"]) for tensor in tensors(model).values())
 
 

@@ -38,7 +38,6 @@ class Gpu(NamedTuple):
 
 
 def installed_gpus() -> list[Gpu]:
-    """The NVIDIA GPUs that this process may use, as nvidia-smi lists them."""
     query = "--query-gpu=index,uuid,name,memory.total,memory.free,driver_version"
     command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
     try:

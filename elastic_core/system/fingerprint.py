@@ -20,7 +20,6 @@ _PROJECT = Path(__file__).parents[2]
 
 
 def sha256_file(file: Path) -> str:
-    """sha256 of a file's contents."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -133,7 +132,6 @@ def _source(module: str) -> Path | None:
 
 
 def _imported(file: Path) -> Iterator[str]:
-    """Names that may be modules."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -117,7 +117,6 @@ def end_family() -> NoReturn:
 
 
 def kill_family() -> None:
-    """Kill this process's descendants."""
     import psutil
 
     kill(lambda: psutil.Process().children(recursive=True))

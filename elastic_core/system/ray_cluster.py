@@ -56,7 +56,6 @@ class RayCluster(NamedTuple):
 
     @property
     def headers(self) -> dict[str, str] | None:
-        """HTTP headers that authenticate a request."""
         return None if self.token is None else {"Authorization": f"Bearer {self.token}"}
 
     def client(self) -> "JobSubmissionClient":
@@ -160,8 +159,6 @@ def local_cluster(
 
 
 class _Kept:
-    """One local cluster at a time."""
-
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._running: tuple[tuple[int, int], RayCluster] | None = None
@@ -237,7 +234,6 @@ def prepare_process() -> str:
 
 
 def _wait(process: "subprocess.Popen[bytes]", cluster: RayCluster, nodes: int, output: Path) -> None:
-    """Return when the job server answers and so many nodes have joined."""
     waited_for = ""
 
     def said() -> str:

@@ -92,7 +92,6 @@ class Family:
         return f"families/{self.name}.toml"
 
     def config_of(self, model: str) -> dict[str, Any]:
-        """The configuration of one of its models."""
         found = _SIZE.search(model)
         return {**self.config, **(self.sizes.get(found[1].upper(), {}) if found else {})}
 
@@ -222,7 +221,6 @@ def _copy_origin(model: str, origin: Origin, directory: Path) -> dict[str, Any]:
 
 
 def _continuations(tokenizer: Any, markers: Markers) -> Mapping[int, list[int]]:
-    """The tokens that may come after a token."""
     end = markers.end_of_text[0]
     (newline,) = tokenizer.encode("\n", add_special_tokens=False)
     answers = [[markers.think_end, *_encoded(tokenizer, text), end] for text in ANSWERS]
@@ -254,7 +252,6 @@ def family_of(model: str) -> Family:
 
 
 def families() -> list[Family]:
-    """Every family."""
     return [_load(file.stem) for file in sorted((_DIRECTORY / "families").glob("*.toml"))]
 
 

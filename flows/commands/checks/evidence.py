@@ -48,7 +48,6 @@ class Machine(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the table calls it."""
         names = sorted({gpu.name for gpu in self.gpus})
         return f"{len(self.gpus)} × {', '.join(names)}" if names else "a CPU"
 
@@ -73,7 +72,6 @@ def find_machine() -> Machine:
 
 
 def facts(machine: Machine) -> dict[str, Any]:
-    """The machine, for a reader of the evidence."""
     import psutil
 
     installed = installed_versions()

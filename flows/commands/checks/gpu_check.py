@@ -100,7 +100,6 @@ class Check:
         return Commands(self.work, self.evidence / "logs", preset, gpus=True, hub=hub, prepare=self._wait_for_memory)
 
     def steps(self) -> list[Step]:
-        """In their order."""
         base = presets.resolve(PRESET).base
         used = base if self.model else f"a twin of {base}"
         no_gpu = "" if self.machine.gpus else NO_GPU

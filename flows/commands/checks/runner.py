@@ -109,7 +109,6 @@ class Commands:
 
     @property
     def results(self) -> Path:
-        """Directory of the preset's results."""
         return self.runs / self.preset.stem
 
     def log(self, name: str) -> Path:

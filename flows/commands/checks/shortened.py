@@ -4,6 +4,7 @@ short rollouts, two processes in place of a node's GPUs. Other settings stay the
 from __future__ import annotations
 
 import shutil
+import tomllib
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,8 +30,8 @@ BUDGET, SMALLER = "24+16", "8+16"
 PROMPT_TOKENS = 512
 CONTEXT = 2048
 """Of engines: a problem of Codeforces, with a tokenizer that has few merges, and room for templates."""
-STEPS = 2
-"""One before a training is killed, and one after it has resumed."""
+_SHORT = tomllib.loads(Path(__file__).with_name("rehearsal.toml").read_text(encoding="utf-8"))
+STEPS: int = _SHORT["train"]["steps"]
 _LARGEST_BYTES = 8 << 20
 """Of a data set's files that are used; building gigabytes of tests would take a rehearsal's time."""
 
@@ -118,12 +119,12 @@ def rehearsal_values(settings: Settings, twins: Mapping[str, Path], inputs: Inpu
         values["base"] = str(twins[settings.base])
     values["data"] |= {"datasets": []} | ({"mirror": str(inputs.mirror)} if inputs.mirror else {})
     if settings.data.miniature:
-        values["data"]["miniature"] |= {"num_train": 64, "problems_per_benchmark": 6}
+        values["data"]["miniature"] |= _SHORT["data"]["miniature"]
     if settings.train is not None:
         values["train"] = _training(settings, values["train"])
     if settings.warm_start.sft is not None:
         values["warm_start"] |= {"initial": str(twins.get(settings.warm_start.initial, settings.warm_start.initial))}
-        values["warm_start"]["sft"] |= _SFT
+        values["warm_start"]["sft"] |= _SHORT["warm_start"]["sft"]
     if settings.ablation:
         values["ablation"] = _ablation(settings, values["ablation"])
         measured = {*settings.sweep.models, *values["ablation"]}
@@ -131,33 +132,13 @@ def rehearsal_values(settings: Settings, twins: Mapping[str, Path], inputs: Inpu
             values["report"] |= {"pairs": [pair for pair in settings.report.pairs if measured.issuperset(pair)]}
     engine = settings.engine
     context = engine.max_model_len if engine.device == "cpu" else CONTEXT
-    values["engine"] = _ENGINE | {"data_parallel_size": min(2, engine.data_parallel_size)}
+    values["engine"] = _SHORT["engine"] | {"data_parallel_size": min(2, engine.data_parallel_size)}
     values["engine"] |= {"max_model_len": context} if context else {}
     left_out = settings.ablation.keys() - values.get("ablation", {}).keys()
     values["sweep"] = _sweep(settings, values["sweep"], twins, left_out)
     if inputs.library:
         values["sweep"]["templates"] = values["sweep"].get("templates", {}) | {"library": str(inputs.library)}
     return values
-
-
-_ENGINE = {"device": "cpu", "dtype": "float32", "max_num_seqs": 32, "kv_cache_gib": 0.5}
-_SFT = {"epochs": 1, "cutoff": 256, "batch_size": 4, "save_every": 2, "precision": "fp32", "device": "cpu", "gpus": 2,
-        "tokens_per_device": 256, "attention": "sdpa"}  # fmt: skip
-_TRAIN = {
-    "steps": STEPS,
-    "batch_size": 4,
-    "group_size": 4,
-    # What a few steps change must show: else a swap pair finds all its answers among those of its two models.
-    "learning_rate": 1e-3,
-    "save_every": 1,
-    "validate_every": 1,
-    "validation_problems": 8,
-    "validation_samples": 1,
-    "device": "cpu",
-    "tensor_parallel": 1,
-    "rollout_workers": 2,
-    "attention": "sdpa",
-}
 
 
 def _training(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +152,7 @@ def _training(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
         "nodes": 2 if several else 1,
         "gpus_per_node": 1 if several or p.device == "cpu" else 2,
     }
-    values = _shortened({**values, **_TRAIN, **changed})
+    values = _shortened({**values, **_SHORT["train"], **changed})
     if p.l1 is not None:
         values["l1"] = {**values["l1"], "lengths": "8..40"}
     # One sequence a forward pass: several of them make an update.
@@ -224,9 +205,7 @@ def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path]
         "checkpoints": {name: str(twins.get(model, model)) for name, model in sweep.directories.items()}
         | dict.fromkeys(sweep.endpoints, stand_in),
         "budgets": [BUDGET, SMALLER] if len(sweep.budgets) > 1 else [BUDGET],
-        "samples": 2,
-        "problems": 2,
-        "max_samples": 2,
+        **_SHORT["sweep"],
         # Of a response that has no budget.
         **({} if sweep.max_response_tokens is None else {"max_response_tokens": CONTEXT // 4}),
         # Two problems cannot reach what the preset's can.

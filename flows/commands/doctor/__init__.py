@@ -132,7 +132,6 @@ def look(uses: list[Use]) -> list[Finding]:
 
 
 def check_models(uses: list[Use], status: int, output: str) -> list[Finding]:
-    """What `probe_models` printed about each."""
     if status:
         problem = f"models could not be looked at ({_last_line(output)}): run `make install`"
         return [Finding("model", "failure", problem)]

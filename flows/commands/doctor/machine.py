@@ -29,8 +29,6 @@ NEEDED_SHARED_MEMORY_BYTES = 2 * GIB
 
 
 class Finding(NamedTuple):
-    """What one check found."""
-
     check: str
     level: Literal["ok", "warning", "failure"]
     message: str
@@ -178,7 +176,6 @@ def installed_build() -> Build:
 
 
 def expected_versions(build: Build) -> dict[str, str]:
-    """Exact pins among the project's requirements for a build, by distribution."""
     pins: dict[str, str] = {}
     for text in metadata.requires(PROJECT) or []:
         requirement = Requirement(text)
@@ -189,7 +186,6 @@ def expected_versions(build: Build) -> dict[str, str]:
 
 
 def installed_versions() -> dict[str, str]:
-    """Every installed distribution."""
     return {str(canonicalize_name(each.metadata["Name"])): each.version for each in metadata.distributions()}
 
 
@@ -204,5 +200,4 @@ def compiler_files(build: Build, include: str | None = None) -> dict[str, str | 
 
 
 def _public(version: str) -> str:
-    """Without the local part, which names a build: 2.13.0 of 2.13.0+cpu."""
     return version.partition("+")[0]

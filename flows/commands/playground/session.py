@@ -80,13 +80,11 @@ class Engines:
             self._idle.set()
 
     async def drop(self, loaded: Loaded) -> None:
-        """End a broken one; it is started anew when it is needed."""
         if self._loaded.get(loaded.name) is loaded:
             del self._loaded[loaded.name]
             await loaded.resources.aclose()
 
     async def aclose(self) -> None:
-        """End all."""
         for loaded in list(self._loaded.values()):
             await self.drop(loaded)
 

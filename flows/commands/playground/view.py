@@ -68,7 +68,6 @@ def _limit(attempt: Attempt) -> int | None:
 
 
 def _card(attempt: Attempt, run: Run) -> dict[str, Any]:
-    """What the template shows of an attempt."""
     name, trajectory, loaded = strategy_label(attempt.strategy), attempt.trajectory, run.loaded.get(attempt.model)
     card = {
         "attempt": attempt,

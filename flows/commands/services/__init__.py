@@ -285,7 +285,6 @@ def links(variables: Mapping[str, str], runs: Path) -> Iterator[tuple[str, str]]
 
 
 def _chart(server: httpx.Client, preset: str) -> str | None:
-    """Address of the newest sweep's chart below MLflow's page, if there is one."""
     from tasks.records.mlflow_tracker import chart
 
     found = server.get("/api/2.0/mlflow/experiments/get-by-name", params={"experiment_name": preset})
@@ -305,7 +304,6 @@ def _chart(server: httpx.Client, preset: str) -> str | None:
 
 
 def _runs(server: httpx.Client, experiment: str, which: str, most: int) -> list[dict[str, Any]]:
-    """The newest first."""
     order = ["attributes.start_time DESC"]
     wanted = {"experiment_ids": [experiment], "filter": which, "max_results": most, "order_by": order}
     answer = server.post("/api/2.0/mlflow/runs/search", json=wanted)

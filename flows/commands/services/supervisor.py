@@ -13,9 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jinja2 import Environment, StrictUndefined
+
 from elastic_core.errors import UserError
 from elastic_core.system.processes import end_with_parent
 
+_CONFIGURATION = Path(__file__).with_name("supervisord.conf.j2")
 _STOP_SECONDS = 30
 """How long a service may take to end by itself before it is killed. A worker tells the server about its runs."""
 
@@ -113,44 +116,10 @@ def tail(log: Path, lines: int = 15) -> str:
 
 
 def configure(services: Sequence[Service], directory: Path, socket: Path) -> str:
-    """supervisord.conf. Values are %-expanded by supervisord, so a literal % is doubled."""
-
-    def section(name: str, **options: object) -> str:
-        lines = (f"{key} = {str(value).replace('%', '%%')}" for key, value in options.items())
-        return "\n".join([f"[{name}]", *lines, ""])
-
-    return "\n".join(
-        [
-            section("unix_http_server", file=socket, chmod="0700"),
-            "[rpcinterface:supervisor]",
-            "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface\n",
-            section(
-                "supervisord",
-                logfile=directory / "supervisord.log",
-                logfile_maxbytes="1MB",
-                pidfile=directory / "supervisord.pid",
-                childlogdir=directory,
-            ),
-            *(
-                section(
-                    f"program:{service.name}",
-                    command=shlex.join(service.command),
-                    autostart="false",
-                    autorestart="true",
-                    # Imports alone take seconds: what ends sooner than this has failed to start, not crashed.
-                    startsecs=20,
-                    startretries=2,
-                    stopasgroup="true",
-                    killasgroup="true",
-                    stopwaitsecs=_STOP_SECONDS,
-                    # supervisord stops the highest priority first: the worker reports to servers still there.
-                    priority=rank,
-                    redirect_stderr="true",
-                    stdout_logfile=directory / f"{service.name}.log",
-                    stdout_logfile_maxbytes="10MB",
-                    stdout_logfile_backups=1,
-                )
-                for rank, service in enumerate(services)
-            ),
-        ]
+    """supervisord.conf. supervisord %-expands values, so a literal % is doubled."""
+    environment = Environment(
+        trim_blocks=True, undefined=StrictUndefined, finalize=lambda value: str(value).replace("%", "%%")
     )
+    template = environment.from_string(_CONFIGURATION.read_text(encoding="utf-8"))
+    commands = [(service.name, shlex.join(service.command)) for service in services]
+    return template.render(commands=commands, directory=directory, socket=socket, stop_seconds=_STOP_SECONDS)
