@@ -36,8 +36,7 @@ def require_usable(
         name: what messages call it; None is the directory.
         device: of its engine.
         trained: whether verl trains it, too.
-        weights: whether they have to be there.
-        thinks: whether think markers have to.
+        weights, thinks: whether weights and think markers have to be there.
 
     Raises:
         UserError: with the first reason why it cannot be used, and what to do.

@@ -223,7 +223,11 @@ def _embed(network: Any, tokenizer: Any, markers: list[int]) -> None:
 
 def _end_text(model: str, network: Any, tokenizer: Any) -> None:
     """What the chat template writes after a response becomes the end-of-text of tokenizer and configurations."""
-    end = _turn_end(tokenizer) or tokenizer.eos_token
+    response = "The answer is 2."
+    messages = [{"role": "user", "content": "1+1=?"}, {"role": "assistant", "content": response}]
+    after = tokenizer.apply_chat_template(messages, tokenize=False).rpartition(response)[2].lstrip()
+    found = [token.content for token in tokenizer.added_tokens_decoder.values() if after.startswith(token.content)]
+    end = max(found, key=len, default=tokenizer.eos_token)
     if end is None:
         raise UserError(f"{model}: neither tokenizer nor chat template say which token ends a response")
     tokenizer.eos_token = end
@@ -236,15 +240,6 @@ def _end_text(model: str, network: Any, tokenizer: Any) -> None:
         settings.bos_token_id, settings.pad_token_id = tokenizer.bos_token_id, tokenizer.pad_token_id
     network.config.eos_token_id = tokenizer.eos_token_id
     generation.eos_token_id = ends if len(ends) > 1 else ends[0]
-
-
-def _turn_end(tokenizer: Any) -> str | None:
-    """The token right after a response, if there is one of the added tokens."""
-    response = "The answer is 2."
-    messages = [{"role": "user", "content": "1+1=?"}, {"role": "assistant", "content": response}]
-    after = tokenizer.apply_chat_template(messages, tokenize=False).rpartition(response)[2].lstrip()
-    found = [token.content for token in tokenizer.added_tokens_decoder.values() if after.startswith(token.content)]
-    return max(found, key=len, default=None)
 
 
 def _open_thought(tokenizer: Any) -> None:

@@ -40,14 +40,9 @@ _PORTS = (
 
 
 class RayCluster(NamedTuple):
-    """How to reach a Ray cluster.
-
-    Attributes:
-        dashboard: where jobs are submitted, such as http://127.0.0.1:8265.
-        gcs: for `ray.init`, host:port; None when the cluster is remote.
-        token: what the cluster authenticates requests by; None leaves it to Ray's own environment variables.
-        head: id of the head's process, when this one started it.
-    """
+    """How to reach a Ray cluster: the address for jobs, such as http://127.0.0.1:8265, host:port for `ray.init` (None:
+    it is remote), the token of its requests (None: as Ray's environment says), and the head's process id, if it is
+    ours."""
 
     dashboard: str
     gcs: str | None = None
@@ -104,7 +99,6 @@ def local_cluster(
     # Ray's own directory lets every user write, hence a private one around it. The names are short: Unix sockets below
     # it have paths of some 75 characters, of 107 allowed.
     private = Path(tempfile.mkdtemp(prefix="ray-"))
-    directory = private / "t"
     ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
     gcs = f"{HOST}:{ports['port']}"
     token = prepare_process()
@@ -118,38 +112,35 @@ def local_cluster(
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
+    cluster = RayCluster(f"http://{HOST}:{ports['dashboard-port']}", gcs, token)
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(module: str, *arguments: str) -> Path:
+    def start(module: str, *arguments: str) -> None:
         output = private / f"node-{len(started)}.log"
         with output.open("wb") as log:
-            started.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", module, *arguments],
-                    env=environment,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    stdin=subprocess.DEVNULL,
-                    start_new_session=True,
-                    preexec_fn=end_with_parent,  # An orphaned job would write checkpoints beside the next one.
-                )
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=end_with_parent,  # An orphaned job would write checkpoints beside the next one.
             )
-        return output
+        started.append(process)
+        _wait(process, cluster, len(started), output)
 
     try:
-        output = start(
+        start(
             *("ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats"),
             *(f"--node-ip-address={HOST}", f"--dashboard-host={HOST}", "--include-dashboard=true"),
             *(f"--num-cpus={cpus}", f"--num-gpus={gpus}", f"--object-store-memory={object_store_bytes}"),
             *(f"--{name}={port}" for name, port in ports.items()),
-            f"--temp-dir={directory}",
+            f"--temp-dir={private / 't'}",
         )
-        cluster = RayCluster(f"http://{HOST}:{ports['dashboard-port']}", gcs, token, started[0].pid)
-        _wait(started[0], cluster, 1, output)
-        for number in range(2, nodes + 1):
-            output = start("elastic_core.system.ray_cluster", gcs, str(cpus), str(gpus), str(object_store_bytes))
-            _wait(started[-1], cluster, number, output)
-        yield cluster
+        for _ in range(nodes - 1):
+            start("elastic_core.system.ray_cluster", gcs, str(cpus), str(gpus), str(object_store_bytes))
+        yield cluster._replace(head=started[0].pid)
     finally:
         # Killed: a clean end takes most of a minute on a busy machine, and what a job needs later is in its files.
         for process in reversed(started):

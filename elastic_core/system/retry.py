@@ -62,15 +62,8 @@ def _imported(*names: str) -> tuple[Any, ...]:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float | None = None, *, every: float = 0.5) -> bool:
-    """Check a condition, at least once, until it is true or raises.
-
-    Args:
-        seconds: how long to wait; None is without end.
-        every: seconds between two checks.
-
-    Returns:
-        Whether it became true.
-    """
+    """Check a condition, at least once and then `every` so many seconds, until it is true, raises, or the seconds are
+    over (None: never). Whether it became true."""
     import tenacity
 
     retrying = tenacity.Retrying(
@@ -88,13 +81,8 @@ def retrying(
     first_wait: float,
     stop: threading.Event | None = None,
 ) -> Retrying:
-    """Calls a function until it succeeds, and raises its last error. Waits are those of `as_asked_or_growing`.
-
-    Args:
-        is_temporary: whether to retry after an error.
-        first_wait: seconds before the second attempt; doubled before each further one.
-        stop: ends a wait when it is set.
-    """
+    """Calls a function until it succeeds or raises an error that is not temporary, `num_attempts` times at most. Waits
+    are those of `as_asked_or_growing`; `stop` ends a wait when it is set."""
     import tenacity
 
     return tenacity.Retrying(

@@ -70,9 +70,7 @@ class Family:
         models: how the names of its models begin, without their owner.
         vocabulary: tokens of its byte-pair encoding, which come first.
         tokens: further tokens by id, and whether decoding leaves them out.
-        chat_template: Jinja.
-        generation: generation_config.json without token ids.
-        config: what config.json says besides sizes that a twin replaces.
+        generation, config: generation_config.json without token ids, config.json without sizes that a twin replaces.
         sizes: what differs in the configuration, by size such as "7B".
     """
 

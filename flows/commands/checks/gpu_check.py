@@ -101,6 +101,7 @@ class Check:
 
     def steps(self) -> list[Step]:
         base = presets.resolve(PRESET).base
+        train = partial(self.commands.kill, "train", "train", f"train/*/checkpoints/global_step_{KILLED_AFTER}")
         used = base if self.model else f"a twin of {base}"
         no_gpu = "" if self.machine.gpus else NO_GPU
         no_model = "" if self.model else self.missing
@@ -110,7 +111,7 @@ class Check:
             Step("gradient", "untied models have the right gradient over FSDP2 ranks", self._gradient),
             Step("bench-twin", f"bench_gpu: a twin of {base}", partial(self._bench, "twin"), ("inputs",), skip=no_gpu),
             Step("bench-model", f"bench_gpu: {base}", partial(self._bench, "model"), skip=no_gpu or no_model),
-            Step("train", f"GRPO, killed after step {KILLED_AFTER}", self._train, ("inputs",), used),
+            Step("train", f"GRPO, killed after step {KILLED_AFTER}", train, ("inputs",), used),
             Step("resume", f"GRPO goes on, to step {STEPS}", self._resume, ("train",), used),
             Step("sweep", "a sweep of base and trained model", self._sweep, ("resume",), used),
             Step("report", "the report", self._report, ("sweep",), used),
@@ -172,9 +173,6 @@ class Check:
         figures = json.loads(written.read_text())
         speed, seconds = figures["rollout_tokens_per_second"], figures["step_seconds_step"]
         return f"{speed:.0f} tokens/s in rollouts, {seconds:.1f} s a training step"
-
-    def _train(self) -> str:
-        return self.commands.kill("train", "train", f"train/*/checkpoints/global_step_{KILLED_AFTER}")
 
     def _resume(self) -> str:
         self.commands.flow("resume", "train")

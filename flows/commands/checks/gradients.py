@@ -30,8 +30,6 @@ round to TF32; the mistake that is looked for is larger than 1."""
 _VOCABULARY = 256
 _MODELS = {f"{family} {kind}": (family, kind == "tied") for family in FAMILIES for kind in ("untied", "tied")}
 
-Gradients = dict[str, "torch.Tensor"]
-
 
 class Checked(TypedDict):
     """Of a model: the relative error of each weight's gradient, by how micro-batches were communicated, and whether
@@ -145,7 +143,7 @@ def _sharded(checkpoint: Path, device: str, ranks: int) -> Any:
     return model
 
 
-def _gradients(model: Any, micro_batches: torch.Tensor, together: bool) -> Gradients:
+def _gradients(model: Any, micro_batches: torch.Tensor, together: bool) -> dict[str, torch.Tensor]:
     import torch
 
     model.zero_grad()

@@ -140,9 +140,18 @@ def steps_of(settings: Settings, directory: Path) -> list[Step]:
 def exercised(settings: Settings, results: Path) -> dict[str, str]:
     """What each stage of a rehearsal did, by its name, read in the directory of its results. Raises UserError when
     something is missing or wrong."""
-    found = {"data": _data(newest(results, "data/*"))}
+    stage = newest(results, "data/*")
+    manifest = read_manifest(stage)["datasets"]
+    for name, entry in manifest.items():
+        _require(entry["kept_rows"] > 0, f"{stage}: {name} has no row left")
+    graders = ", ".join(sorted({entry["grader"] for entry in manifest.values() if entry["grader"]}))
+    mapped = f"{len(manifest)} data sets mapped and measured with the twin's tokenizer; graders: {graders}"
+    found = {"data": mapped}
     if settings.base == "warm-start":
-        found["warm-start"] = _warm_start(settings, newest(results, "warm-start/*"))
+        stage, sft = newest(results, "warm-start/*"), settings.warm_start.sft
+        _require(any((stage / MODEL).glob("*.safetensors")), f"{stage}: no model")
+        ranks = sft and f"chat template {sft.chat_template}, {sft.gpus} FSDP2 ranks over gloo"
+        found["warm-start"] = f"{ranks}, resumed after the kill, exported" if ranks else "the miniature's corpus"
     if settings.train is not None:
         stage = newest(results, "train/*")
         found |= {"train": _training(settings, stage), "export": _models(settings, stage)}
@@ -150,22 +159,6 @@ def exercised(settings: Settings, results: Path) -> dict[str, str]:
     _require((results / "report" / PAGE).exists(), f"{results}: no report")
     found["report"] = "figures, tables and the page; its accuracies are a random model's"
     return found
-
-
-def _data(stage: Path) -> str:
-    manifest = read_manifest(stage)["datasets"]
-    for name, entry in manifest.items():
-        _require(entry["kept_rows"] > 0, f"{stage}: {name} has no row left")
-    graders = sorted({entry["grader"] for entry in manifest.values() if entry["grader"]})
-    return f"{len(manifest)} data sets mapped and measured with the twin's tokenizer; graders: {', '.join(graders)}"
-
-
-def _warm_start(settings: Settings, stage: Path) -> str:
-    _require(any((stage / MODEL).glob("*.safetensors")), f"{stage}: no model")
-    sft = settings.warm_start.sft
-    if sft is None:
-        return "the miniature's corpus"
-    return f"chat template {sft.chat_template}, {sft.gpus} FSDP2 ranks over gloo, resumed after the kill, exported"
 
 
 def _training(settings: Settings, stage: Path) -> str:

@@ -43,18 +43,16 @@ class Inputs(NamedTuple):
     library: Path | None
 
 
-def models_of(settings: Settings) -> dict[str, str]:
-    """Models that a preset names, by the setting that names them; the miniature needs no twin."""
-    named = {"base": settings.base}
-    if settings.warm_start.sft is not None:
-        named["warm_start.initial"] = settings.warm_start.initial
-    named |= {f"sweep.checkpoints.{name}": model for name, model in settings.sweep.directories.items()}
-    return {setting: model for setting, model in named.items() if model not in ("shipped", "warm-start")}
+def models_of(settings: Settings) -> list[str]:
+    """The different models that a preset names; the miniature needs no twin."""
+    initial = [settings.warm_start.initial] if settings.warm_start.sft is not None else []
+    named = dict.fromkeys([settings.base, *initial, *settings.sweep.directories.values()])
+    return [model for model in named if model not in ("shipped", "warm-start")]
 
 
 def twins_of(settings: Settings, directory: Path) -> dict[str, Path]:
     """Directories of a preset's twins, by model."""
-    return {model: directory / model.strip("/").replace("/", "--") for model in models_of(settings).values()}
+    return {model: directory / model.strip("/").replace("/", "--") for model in models_of(settings)}
 
 
 def make_twins(settings: Settings, directory: Path) -> str:

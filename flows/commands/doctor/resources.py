@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -69,12 +70,7 @@ def cuda_version(installed: Mapping[str, str]) -> int | None:
 
 
 def check_gpus(
-    build: Build,
-    gpus: Sequence[Gpu],
-    demands: Sequence[GpuDemand],
-    cuda: int | None = None,
-    *,
-    on_cluster: bool = False,
+    build: Build, gpus: Sequence[Gpu], demands: Sequence[GpuDemand], cuda: int | None = None, on_cluster: bool = False
 ) -> list[Finding]:
     """Whether stages, one after the other, can run on the GPUs that this process may use; nothing where none needs one.
     `cuda` is of `cuda_version`."""
@@ -89,23 +85,22 @@ def check_gpus(
 
 
 def _with_cuda(gpus: Sequence[Gpu], demands: Sequence[GpuDemand], cuda: int | None) -> Finding:
+    failure = partial(Finding, "accelerator", "failure")
     if not gpus:
-        problem = (
+        return failure(
             "the CUDA build of vLLM is installed and nvidia-smi shows no GPU that CUDA_VISIBLE_DEVICES allows: "
             "install the NVIDIA driver, or run `make install ENGINE=cpu`"
         )
-        return Finding("accelerator", "failure", problem)
     driver = gpus[0].driver
     found = "; ".join(f"{gpu.name}, {gpu.free / GIB:.1f} of {gpu.total / GIB:.1f} GiB free" for gpu in gpus)
     found = f"{found}; driver {driver}"
     oldest = _OLDEST_DRIVER.get(cuda or 0, 0)
     if int(driver.partition(".")[0]) < oldest:
-        problem = f"CUDA {cuda} needs NVIDIA's driver {oldest} or newer: update it; found {found}"
-        return Finding("accelerator", "failure", problem)
+        return failure(f"CUDA {cuda} needs NVIDIA's driver {oldest} or newer: update it; found {found}")
     needed = max((demand.total for demand in demands), default=1)
     if len(gpus) < needed:
         advice = _advice([demand for demand in demands if demand.total > len(gpus)], len(gpus))
-        return Finding("accelerator", "failure", f"{needed} GPUs are needed and this machine has {found}: {advice}")
+        return failure(f"{needed} GPUs are needed and this machine has {found}: {advice}")
     if any(gpu.free < _FREE_SHARE * gpu.total for gpu in gpus):
         return Finding("accelerator", "warning", f"{found}: `nvidia-smi` shows the programs to end")
     return Finding("accelerator", "ok", found)
@@ -124,25 +119,20 @@ def _advice(unmet: Sequence[GpuDemand], gpus: int) -> str:
 
 def check_services(settings: Settings, runs: Path) -> list[Finding]:
     tracking = settings.mlflow.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
-    return [
+    findings = [
         check_port(4200, "Prefect", "/api/health"),
         check_port(5000, "MLflow", "/health"),
         check_prefect(os.environ.get("PREFECT_API_URL")),
         check_tracking(tracking or f"sqlite:///{runs / 'mlflow.db'}"),
-        *_check_cluster(settings),
     ]
-
-
-def _check_cluster(settings: Settings) -> list[Finding]:
     cluster, train, engine = settings.ray.running, settings.train, settings.engine
-    if cluster is None:
-        return []
-    nodes = ray_nodes(cluster)
-    needed = placement(train.nodes, train.gpus_per_node, train.nodes) if train else None
-    findings = [check_ray(cluster.dashboard, nodes, needed)]
-    if nodes is not None and engine.num_gpus:
-        engines = engine.data_parallel_size * engines_per_replica(settings)
-        findings.append(check_engines(nodes, engines, engine.num_gpus))
+    if cluster is not None:
+        nodes = ray_nodes(cluster)
+        needed = placement(train.nodes, train.gpus_per_node, train.nodes) if train else None
+        findings.append(check_ray(cluster.dashboard, nodes, needed))
+        if nodes is not None and engine.num_gpus:
+            engines = engine.data_parallel_size * engines_per_replica(settings)
+            findings.append(check_engines(nodes, engines, engine.num_gpus))
     return findings
 
 

@@ -102,10 +102,17 @@ def run(
     found = find_models(preset, overrides, models)
     log = runs_directory() / found.settings.preset / "playground.log"
     with quiet(log), Session(found, parameters) as session:
+
+        def leave(*_: object) -> NoReturn:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
+            session.end(_FAREWELL_SECONDS)
+            end_family()
+
         for number in (signal.SIGINT, signal.SIGTERM):
             # A module that is being imported may swallow KeyboardInterrupt. Uvicorn, once it runs, ends open requests
             # first and then hands the signal on.
-            signal.signal(number, lambda *_: _leave(session))
+            signal.signal(number, leave)
         session.preload(found.first)
         token = None if password else secrets.token_urlsafe(32)
         config = uvicorn.Config(
@@ -121,14 +128,6 @@ def run(
         login = f"{address}{token}/" if token else f"{address} (user {USER}, password as given)"
         print_result(f"playground: {login}; Ctrl-C stops it; log: {log}")
         asyncio.run(uvicorn.Server(config).serve())
-
-
-def _leave(session: Session) -> NoReturn:
-    """End the session and its engine's processes, then this one."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    session.end(_FAREWELL_SECONDS)
-    end_family()
 
 
 def application(session: Session, password: str | None, token: str | None) -> Guard:

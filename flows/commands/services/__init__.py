@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from elastic_core.errors import UserError
-from elastic_core.system.network import answers, reachable, require_free_port
+from elastic_core.system.network import reachable, require_free_port
 from elastic_core.system.retry import wait_until
 from flows.commands.services.deployments import WORK_POOL, register
 from flows.commands.services.supervisor import Service, Supervisor, tail
@@ -238,16 +238,11 @@ def _start(supervisor: Supervisor, planned: Plan, project: Path) -> None:
         supervisor.start(server.name)
     for server in servers:
         log = supervisor.logs[server.name]
-        _wait(partial(_is_up, supervisor, server), f"{server.name} at {server.address}", log)
+        _wait(partial(supervisor.is_up, server), f"{server.name} at {server.address}", log)
         click.echo(f"{server.name:10} {server.address}  log: {log}")
     register(project, {**os.environ, **planned.environment})
     supervisor.start(worker.name)
     click.echo(f"{worker.name:10} serves work pool {WORK_POOL}  log: {supervisor.logs[worker.name]}")
-
-
-def _is_up(supervisor: Supervisor, server: Service) -> bool:
-    supervisor.check()
-    return answers(server.health)
 
 
 def _wait(condition: Callable[[], bool], what: str, log: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, StrictUndefined
 
 from elastic_core.errors import UserError
+from elastic_core.system.network import answers
 from elastic_core.system.processes import end_with_parent
 
 _CONFIGURATION = Path(__file__).with_name("supervisord.conf.j2")
@@ -79,6 +80,10 @@ class Supervisor:
 
     def start(self, name: str) -> None:
         self.call("startProcess", name, False)
+
+    def is_up(self, service: Service) -> bool:
+        self.check()
+        return answers(service.health)
 
     def check(self) -> None:
         """Raise if a service cannot be kept running."""
