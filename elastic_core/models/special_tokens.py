@@ -41,11 +41,8 @@ class Markers:
 
 
 def resolve_markers(tokenizer: Any, end_of_text: tuple[int, ...] = (), thinks: bool = True) -> Markers:
-    """Markers of a transformers tokenizer.
-
-    Args:
-        end_of_text: further end-of-text ids, such as those of the generation configuration.
-        thinks: whether think markers are required.
+    """Markers of a transformers tokenizer, with further end-of-text ids, such as those of the generation configuration;
+    `thinks` requires think markers.
 
     Raises:
         ValueError: when a marker is not a single known token, there is no end-of-text token or chat template, or the

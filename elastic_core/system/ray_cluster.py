@@ -87,15 +87,9 @@ class RayCluster(NamedTuple):
 def local_cluster(
     *, nodes: int = 1, cpus: int = 32, gpus: int = 1, object_store_bytes: int = 1 << 30
 ) -> Iterator[RayCluster]:
-    """Start a Ray head and further nodes, and stop exactly what was started.
-
-    Args:
-        cpus, gpus: logical ones of each node; verl reserves CPUs by the dozen, and GPUs even where it trains on a CPU.
-
-    Raises:
-        TimeoutError: when it did not answer, with the end of Ray's own output.
-        RuntimeError: when Ray exited instead.
-    """
+    """Start a Ray head and further nodes, with logical CPUs and GPUs each, and stop exactly what was started. verl
+    reserves CPUs by the dozen, and GPUs even where it trains on a CPU. TimeoutError when Ray did not answer,
+    RuntimeError when it exited instead, with the end of its output."""
     # Ray's own directory lets every user write, hence a private one around it. The names are short: Unix sockets below
     # it have paths of some 75 characters, of 107 allowed.
     private = Path(tempfile.mkdtemp(prefix="ray-"))

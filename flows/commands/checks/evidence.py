@@ -129,11 +129,8 @@ def write_summary(evidence: Path, machine: Mapping[str, Any], records: Sequence[
 
 
 def conclusion(records: Sequence[Record], planned: int) -> str:
-    """One sentence over all steps."""
-    names = {
-        verdict: [record.name for record in records if record.verdict == verdict]
-        for verdict in ("passed", "failed", "skipped")
-    }
+    verdicts = ("passed", "failed", "skipped")
+    names = {verdict: [record.name for record in records if record.verdict == verdict] for verdict in verdicts}
     passed, failed, skipped = map(len, names.values())
     where = records[0].where
     if any(record.where.startswith("a CPU") for record in records):

@@ -1,7 +1,5 @@
-"""Runs a list of steps in order and keeps a record of each: what has passed is not repeated.
-
-`elastic rehearse` and `elastic gpu-check` are two lists of steps.
-"""
+"""Runs a list of steps (`elastic rehearse`, `elastic gpu-check`) in order and keeps a record of each: what has passed
+is not repeated."""
 
 from __future__ import annotations
 

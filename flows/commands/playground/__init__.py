@@ -83,12 +83,8 @@ def run(
     password_file: Path | None,
 ) -> None:
     """Show the page of `models`, as in `find_models`, until SIGINT or SIGTERM. The first engines start meanwhile, and
-    their output is logged.
-
-    Raises:
-        UserError: on wrong input, without gradio, when others could reach the page without a password, or when the
-            port is taken.
-    """
+    their output is logged. Raises UserError on wrong input, without gradio, when others could reach the page without a
+    password, or when the port is taken."""
     if importlib.util.find_spec("gradio") is None:
         raise UserError('the playground needs gradio, of the extra ui: run `make install`, or pip install "gradio>=6"')
     password = read_password(password_file)
@@ -132,8 +128,7 @@ def run(
 
 def application(session: Session, password: str | None, token: str | None) -> Guard:
     """The page of a session as an ASGI application, with a password or else a token at the end of its address. The
-    token is in the path: a cookie would be sent to pages of other ports too.
-    """
+    token is in the path: a cookie would be sent to pages of other ports too."""
     files = runs_directory() / "playground"
     files.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Gradio reads both at its import and later. Its default directory is in /tmp, where another user can put one first.

@@ -17,7 +17,7 @@ from jinja2 import Environment, StrictUndefined
 
 from elastic_core.errors import UserError
 from elastic_core.system.network import answers
-from elastic_core.system.processes import end_with_parent
+from elastic_core.system.processes import end_with_parent, kill
 
 _CONFIGURATION = Path(__file__).with_name("supervisord.conf.j2")
 _STOP_SECONDS = 30
@@ -108,9 +108,7 @@ class Supervisor:
             self._process.kill()
             self._process.wait()
         _, alive = psutil.wait_procs(descendants, timeout=5)
-        for process in alive:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        kill(lambda: alive)
         shutil.rmtree(self._control, ignore_errors=True)
 
 
