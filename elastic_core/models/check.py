@@ -1,7 +1,7 @@
-"""Whether a checkpoint can be used here, read off its configuration and tokenizer before anything is started.
+"""Whether a checkpoint can be used here, by its configuration and tokenizer.
 
-Covered: files that are missing, a tokenizer that does not fit the embedding, token ids outside it, think markers,
-architectures that transformers, vLLM or verl's loss do not know, heads that vLLM has no CPU kernel for.
+Covered: missing files, a tokenizer that does not fit the embedding, token ids outside it, think markers, architectures
+that transformers, vLLM or verl's loss do not know, heads that vLLM has no CPU kernel for.
 Not covered: what the weights hold, and whether they fit the memory.
 """
 
@@ -30,15 +30,13 @@ def require_usable(
     weights: bool = True,
     thinks: bool = True,
 ) -> str:
-    """What the markers of a usable checkpoint are, in a sentence.
+    """The markers of a checkpoint directory, in a sentence.
 
     Args:
-        checkpoint: a directory.
         name: what messages call it; None is the directory.
-        device: what its engine runs on.
+        device: of its engine.
         trained: whether verl trains it, too.
-        weights: whether these have to be there.
-        thinks: whether think markers have to.
+        weights, thinks: whether weights and think markers have to be there.
 
     Raises:
         UserError: with the first reason why it cannot be used, and what to do.
@@ -114,7 +112,6 @@ def _gguf(directory: Path) -> str | None:
 
 
 def _require_architecture(checkpoint: Path, raw: dict[str, Any], name: str) -> Any:
-    """transformers' configuration of a model that transformers and vLLM have code for."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
     from vllm import ModelRegistry
 
@@ -145,7 +142,6 @@ def _require_architecture(checkpoint: Path, raw: dict[str, Any], name: str) -> A
 
 
 def _require_tokenizer(checkpoint: Path, rows: int, name: str) -> None:
-    """Whose every token has a row in the embedding."""
     from transformers import AutoTokenizer
 
     try:

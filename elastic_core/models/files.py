@@ -1,5 +1,5 @@
-"""A model's files: where they lie, a directory or a repository of the Hugging Face hub in the hub's usual cache; what
-the headers of its safetensors tell, without reading weights or importing torch; and who may read them."""
+"""A model's files: their directory or repository on the Hugging Face hub, tensors by the headers of its safetensors
+without reading weights, and their modes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from elastic_core.errors import UserError
 
 CARD = "README.md"
 MODEL_FILES = ("*.json", "*.jinja", "*.safetensors", "*.model", "*.txt", CARD)
-"""Of a repository: weights in one format, tokenizer, configuration, and the card that names the licence."""
+"""Of a repository: weights in one format, tokenizer, configuration, and the card with the licence."""
 TOKENIZER_FILES = ("config.json", "generation_config.json", "tokenizer*", "chat_template*", "vocab*", "merges*")
 ONE_THREAD = 10_000_000
-"""Parameters up to which a second thread costs training more in waiting than it brings in arithmetic, on a machine that
-does anything else besides."""
+"""Parameters up to which a second thread costs training more in waiting than it saves, on a busy machine."""
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -28,16 +27,9 @@ def is_local(model: str) -> bool:
 
 
 def locate(model: str, files: tuple[str, ...] = MODEL_FILES) -> Path:
-    """The directory of a model. What the cache holds already is taken as it is, so that a later commit on the hub
-    changes nothing unasked; what it lacks is downloaded.
-
-    Args:
-        model: a directory, or OWNER/NAME on the hub.
-        files: patterns of the files that are needed.
-
-    Raises:
-        UserError: when it is neither there nor to be had.
-    """
+    """The directory of a model, a directory itself or OWNER/NAME on the hub. What the hub's cache holds is taken as it
+    is, whatever later commits say; what it lacks of the `files` (patterns) is downloaded. Raises UserError when that
+    fails."""
     if is_local(model):
         return Path(model).resolve()
     from huggingface_hub import constants, snapshot_download
@@ -59,8 +51,7 @@ def locate(model: str, files: tuple[str, ...] = MODEL_FILES) -> Path:
 
 
 def licence(model: Path) -> str | None:
-    """The licence that a checkpoint directory's card names in its head, as the hub writes it ("apache-2.0"); None where
-    there is no card, or it names none."""
+    """The licence that a checkpoint directory's card names in its head, as the hub writes it ("apache-2.0"), if any."""
     from huggingface_hub.repocard import metadata_load
 
     card = model / CARD
@@ -89,7 +80,6 @@ def tensors(model: Path) -> dict[str, Tensor]:
 
 
 def num_parameters(model: Path) -> int:
-    """Numbers in the weights of a checkpoint directory."""
     return sum(math.prod(tensor["shape"]) for tensor in tensors(model).values())
 
 

@@ -1,9 +1,8 @@
-"""Any instruction-tuned checkpoint, made ready for a budget on its thoughts: `<think>` and `</think>` as single tokens,
-an end-of-text that is the one its chat template writes, and a generation prompt that opens the thought.
+"""Prepares an instruction-tuned checkpoint for a budget on its thoughts: `<think>` and `</think>` become single tokens,
+the end-of-text is what its chat template writes, and the generation prompt opens the thought.
 
-Weights stay as they are, but for the embeddings of markers that nothing has told apart so far: new tokens, and spare
-ones that training never met, whose rows are one and the same. A model that was never trained to think has to
-learn what the markers mean: by fine-tuning, see docs/own-model.md.
+Weights stay, but for the embeddings of new tokens, and of spare ones that training never met, whose rows are the same.
+A model that was never trained to think has to learn the markers by fine-tuning, see docs/own-model.md.
 """
 
 from __future__ import annotations
@@ -25,24 +24,18 @@ THINK, THINK_END = "<think>", "</think>"
 OPENING = f"{THINK}\n"
 """What a prepared model's generation prompt ends with."""
 _SPARE = re.compile(r"reserved|unused|extra_(id_)?\d|^<gh_stars>$|^<issue_start>$")
-"""Added tokens that no conversation holds: kept for later use by their authors, or, in the tokenizer of StarCoder and
-SmolLM, marks in repositories of code."""
+"""Added tokens that no conversation holds: reserved ones, and StarCoder's and SmolLM's marks in code repositories."""
 _NOISE = 0.5
-"""Of a new row around the mean of the others, in their standard deviations: far enough for fine-tuning to tell two
-markers apart, near enough for neither to be more likely than tokens that mean something."""
+"""Of a new row around the mean of the others, in their standard deviations: fine-tuning can tell two markers apart, and
+neither is more likely than tokens that mean something."""
 _SAME = 0.02
-"""Rows that are nearer to each other than this share of the usual distance from the mean were never told apart."""
+"""Rows nearer to each other than this share of the usual distance from the mean were never told apart."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What became of a model.
-
-    Attributes:
-        markers: id and former name of `<think>` and of `</think>`; no former name is one that had its own, and an empty
-            one a token that is new.
-        end_of_text: the token that ends a response.
-    """
+    """A prepared model: by marker its id and the token's former name (None: the same, "": new), and the token that ends
+    a response."""
 
     directory: Path
     markers: dict[str, tuple[int, str | None]]
@@ -62,8 +55,8 @@ def prepare(model: str, to: Path, think: str | None = None, think_end: str | Non
 
     Args:
         model: directory of a Hugging Face checkpoint, a file of weights in GGUF, or OWNER/NAME on the hub.
-        think, think_end: tokens of the model's vocabulary that become `<think>` and `</think>`. Without them those that
-            have these names do, then two spare ones, then two new ones.
+        think, think_end: tokens of the model's vocabulary that become `<think>` and `</think>`. Without them those of
+            these names do, else two spare ones, else two new ones.
 
     Raises:
         UserError: when the model cannot be read, lacks a chat template or a token, or `to` exists.
@@ -75,7 +68,12 @@ def prepare(model: str, to: Path, think: str | None = None, think_end: str | Non
     network, tokenizer = _load(model)
     if not tokenizer.chat_template:
         raise UserError(f"{model}: the tokenizer has no chat template; take the instruction-tuned model of its family")
-    _require_one_model(model, network, tokenizer)
+    rows, added = network.get_input_embeddings().weight.shape[0], tokenizer.added_tokens_decoder
+    # Added tokens without an embedding may be new; others are a sign that the tokenizer is another model's.
+    if any(token >= rows and token not in added for token in tokenizer.get_vocab().values()):
+        raise UserError(
+            f"{model}: the tokenizer has {len(tokenizer)} tokens and the model embeds {rows}; they are not of one model"
+        )
     former = _former_names(model, tokenizer, think, think_end)
     with replacing_directory(to) as directory:
         tokenizer = _with_markers(tokenizer, former, directory)
@@ -84,14 +82,18 @@ def prepare(model: str, to: Path, think: str | None = None, think_end: str | Non
         _open_thought(tokenizer)
         network.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
-        _check(model, directory)
+        try:
+            written, resolved = load_markers(directory)
+        except ValueError as error:
+            raise UserError(f"{model}: cannot be made ready: {error}") from None
+        assert resolved.template_opens_thinking and written.eos_token_id in resolved.end_of_text, directory
         let_others_read(directory)
     markers = {marker: (tokenizer.convert_tokens_to_ids(marker), name) for marker, name in former.items()}
     return Prepared(to, markers, tokenizer.eos_token)
 
 
 def _load(model: str) -> tuple[Any, Any]:
-    """Network and tokenizer, in the precision of the file; what is read of a GGUF is 32 bits wide."""
+    """Network and tokenizer, in the file's precision; a GGUF's is 32 bits."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -123,25 +125,14 @@ def _load(model: str) -> tuple[Any, Any]:
     return network, tokenizer
 
 
-def _require_one_model(model: str, network: Any, tokenizer: Any) -> None:
-    """Tokens without an embedding are some that were added to the tokenizer after the model was trained, or a sign that
-    the tokenizer is another model's."""
-    rows, added = network.get_input_embeddings().weight.shape[0], tokenizer.added_tokens_decoder
-    if any(token >= rows and token not in added for token in tokenizer.get_vocab().values()):
-        raise UserError(
-            f"{model}: the tokenizer has {len(tokenizer)} tokens and the model embeds {rows}; they are not of one model"
-        )
-
-
 def _former_names(model: str, tokenizer: Any, think: str | None, think_end: str | None) -> dict[str, str | None]:
-    """By marker what the token is called today; None where it has its name already, "" where it has to be added."""
+    """By marker the token's present name; None where that is the marker, "" where it has to be added."""
     markers = (THINK, THINK_END)
     if think is not None and think_end is not None:
-        names = {THINK: think, THINK_END: think_end}
-        for option, name in zip(("--think", "--think-end"), names.values(), strict=True):
+        for option, name in (("--think", think), ("--think-end", think_end)):
             if name not in tokenizer.get_vocab():
                 raise UserError(f"{option} {name}: {model} has no such token; without the option one is chosen")
-        return {marker: None if name == marker else name for marker, name in names.items()}
+        return {THINK: None if think == THINK else think, THINK_END: None if think_end == THINK_END else think_end}
     if all(len(tokenizer.encode(marker, add_special_tokens=False)) == 1 for marker in markers):
         return dict.fromkeys(markers)
     spare = spare_tokens(tokenizer)
@@ -159,7 +150,7 @@ def spare_tokens(tokenizer: Any) -> list[str]:
 
 
 def _with_markers(tokenizer: Any, former: dict[str, str | None], directory: Path) -> Any:
-    """The tokenizer with the markers in it, by way of its file in `directory`: transformers renames no token."""
+    """The tokenizer with the markers in it. transformers renames no token: that is done in its file in `directory`."""
     from transformers import AddedToken, AutoTokenizer
 
     new = [marker for marker, name in former.items() if name == ""]
@@ -182,14 +173,8 @@ def _with_markers(tokenizer: Any, former: dict[str, str | None], directory: Path
 
 
 def rename_tokens(tokenizer: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """A tokenizer.json in which tokens have other names, and are read whole wherever they stand in a text.
-
-    Args:
-        names: new name by old one; each is in the vocabulary or among the added tokens.
-
-    Raises:
-        UserError: for a token that texts are made of: words with it would be read otherwise.
-    """
+    """A tokenizer.json in which tokens have other names (new by old one), and are read whole wherever they stand in a
+    text. Raises UserError for a token that words are made of: they would be read otherwise."""
     vocabulary = tokenizer["model"]["vocab"]
     for merge in tokenizer["model"].get("merges") or []:
         left, right = merge.split(" ") if isinstance(merge, str) else merge
@@ -214,8 +199,7 @@ def rename_tokens(tokenizer: dict[str, Any], names: dict[str, str]) -> dict[str,
 
 def _embed(network: Any, tokenizer: Any, markers: list[int]) -> None:
     """Rows for tokens that have none yet, and for the two markers where theirs are the same: near the mean of the
-    others, so that no token's probability changes much by their being there (Hewitt 2021, "Initializing new word
-    embeddings")."""
+    others, so that other tokens' probabilities hardly change (Hewitt 2021, "Initializing new word embeddings")."""
     import torch
 
     rows, needed = network.get_input_embeddings().weight.shape[0], max(tokenizer.get_vocab().values()) + 1
@@ -238,8 +222,12 @@ def _embed(network: Any, tokenizer: Any, markers: list[int]) -> None:
 
 
 def _end_text(model: str, network: Any, tokenizer: Any) -> None:
-    """What the chat template writes after a response ends it, in tokenizer, configuration and generation alike."""
-    end = _turn_end(tokenizer) or tokenizer.eos_token
+    """What the chat template writes after a response becomes the end-of-text of tokenizer and configurations."""
+    response = "The answer is 2."
+    messages = [{"role": "user", "content": "1+1=?"}, {"role": "assistant", "content": response}]
+    after = tokenizer.apply_chat_template(messages, tokenize=False).rpartition(response)[2].lstrip()
+    found = [token.content for token in tokenizer.added_tokens_decoder.values() if after.startswith(token.content)]
+    end = max(found, key=len, default=tokenizer.eos_token)
     if end is None:
         raise UserError(f"{model}: neither tokenizer nor chat template say which token ends a response")
     tokenizer.eos_token = end
@@ -254,15 +242,6 @@ def _end_text(model: str, network: Any, tokenizer: Any) -> None:
     generation.eos_token_id = ends if len(ends) > 1 else ends[0]
 
 
-def _turn_end(tokenizer: Any) -> str | None:
-    """The token right after a response, if there is one of the added tokens."""
-    response = "The answer is 2."
-    messages = [{"role": "user", "content": "1+1=?"}, {"role": "assistant", "content": response}]
-    after = tokenizer.apply_chat_template(messages, tokenize=False).rpartition(response)[2].lstrip()
-    found = [token.content for token in tokenizer.added_tokens_decoder.values() if after.startswith(token.content)]
-    return max(found, key=len, default=None)
-
-
 def _open_thought(tokenizer: Any) -> None:
     """Let the generation prompt end in `<think>` and a newline, if it does not end in `<think>` already."""
     asked = chat_text(tokenizer, "1+1=?")
@@ -271,12 +250,3 @@ def _open_thought(tokenizer: Any) -> None:
     template = tokenizer.get_chat_template().removesuffix("\n")  # jinja itself drops the last newline.
     tokenizer.chat_template = template + "{{ '" + THINK + "\\n' if add_generation_prompt else '' }}"
     assert chat_text(tokenizer, "1+1=?") == asked + OPENING, asked
-
-
-def _check(model: str, directory: Path) -> None:
-    """What is written must be what the pipeline reads."""
-    try:
-        tokenizer, markers = load_markers(directory)
-    except ValueError as error:
-        raise UserError(f"{model}: cannot be made ready: {error}") from None
-    assert markers.template_opens_thinking and tokenizer.eos_token_id in markers.end_of_text, directory

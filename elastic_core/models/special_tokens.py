@@ -11,10 +11,8 @@ FINAL_ANSWER_BEFORE, FINAL_ANSWER_AFTER = "\n", "\nFinal Answer:"
 """What s1 writes before and after the think-end of an exhausted thought."""
 WAIT = "Wait"
 """What s1 writes in place of a think-end to prolong the thought."""
-
-
 ABSENT = -1
-"""No token's id: that of a think marker which a model does not have."""
+"""Id of a think marker that a model does not have."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +41,22 @@ class Markers:
 
 
 def resolve_markers(tokenizer: Any, end_of_text: tuple[int, ...] = (), thinks: bool = True) -> Markers:
-    """Markers of a transformers tokenizer.
-
-    Args:
-        end_of_text: further end-of-text ids, such as those of the generation configuration.
-        thinks: whether think markers are required.
+    """Markers of a transformers tokenizer, with further end-of-text ids, such as those of the generation configuration;
+    `thinks` requires think markers.
 
     Raises:
         ValueError: when a marker is not a single known token, there is no end-of-text token or chat template, or the
             tokenizer does not give back the text it encoded.
     """
-    _require_lossless(tokenizer, FINAL_ANSWER_AFTER)
+    # transformers 5.9 and 5.10 load a Llama's tokenizer.json as SentencePiece if tokenizer_class is LlamaTokenizerFast.
+    # R1-Distill-Llama's is byte-level: spaces and newlines are gone before the model sees them.
+    text = FINAL_ANSWER_AFTER
+    decoded = tokenizer.decode(_encode(tokenizer, text), clean_up_tokenization_spaces=False)
+    if decoded != text:
+        raise ValueError(
+            f"{tokenizer.name_or_path}: the tokenizer, a {type(tokenizer).__name__}, makes {decoded!r} of {text!r}; "
+            'expected the same text. Write "tokenizer_class": "PreTrainedTokenizerFast" into its tokenizer_config.json'
+        )
     try:
         start, end = (_single_token(tokenizer, marker) for marker in ("<think>", "</think>"))
     except ValueError:
@@ -107,17 +110,6 @@ def _single_token(tokenizer: Any, marker: str) -> int:
     if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
         raise ValueError(f"{tokenizer.name_or_path}: {marker} is {len(ids)} tokens; expected one known token")
     return ids[0]
-
-
-def _require_lossless(tokenizer: Any, text: str) -> None:
-    # transformers 5.9 and 5.10 load a Llama's tokenizer.json as SentencePiece if tokenizer_class is LlamaTokenizerFast.
-    # R1-Distill-Llama's is byte-level: spaces and newlines are gone before the model sees them.
-    found = tokenizer.decode(_encode(tokenizer, text), clean_up_tokenization_spaces=False)
-    if found != text:
-        raise ValueError(
-            f"{tokenizer.name_or_path}: the tokenizer, a {type(tokenizer).__name__}, makes {found!r} of {text!r}; "
-            'expected the same text. Write "tokenizer_class": "PreTrainedTokenizerFast" into its tokenizer_config.json'
-        )
 
 
 def _encode(tokenizer: Any, text: str) -> tuple[int, ...]:

@@ -22,11 +22,7 @@ def chosen_gpus() -> list[str] | None:
 
 
 def count_gpus(installed: Path = Path("/proc/driver/nvidia/gpus")) -> int:
-    """How many GPUs this process may use, without a look at them.
-
-    Args:
-        installed: the driver's list of GPUs.
-    """
+    """How many GPUs this process may use, by the driver's list of them (`installed`)."""
     count = len(list(installed.iterdir())) if installed.is_dir() else 0
     chosen = chosen_gpus()
     return count if chosen is None else min(count, len(chosen))
@@ -42,7 +38,6 @@ class Gpu(NamedTuple):
 
 
 def installed_gpus() -> list[Gpu]:
-    """The NVIDIA GPUs that this process may use, as nvidia-smi lists them."""
     query = "--query-gpu=index,uuid,name,memory.total,memory.free,driver_version"
     command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
     try:
@@ -53,9 +48,8 @@ def installed_gpus() -> list[Gpu]:
 
 
 def parse_gpus(listed: str) -> list[Gpu]:
-    """nvidia-smi's lines of index, id, name, total and free memory in MiB, and driver; without those that
-    CUDA_VISIBLE_DEVICES leaves out, which names them by index or id and may abbreviate that. Of parts of GPUs (MIG) it
-    is not known: with them, all count."""
+    """nvidia-smi's lines of index, id, name, total and free memory in MiB, and driver, of the GPUs that
+    CUDA_VISIBLE_DEVICES names by index or beginning of the id. Where it names parts of GPUs (MIG), all count."""
     found, chosen = [], chosen_gpus()
     for line in filter(str.strip, listed.splitlines()):
         index, uuid, name, total, free, driver = line.split(", ")

@@ -76,14 +76,8 @@ def _flush(path: Path) -> None:
 
 @contextmanager
 def exclusive(directory: Path, wait_seconds: float = 0) -> Iterator[None]:
-    """Lock the directory. A killed process holds no lock.
-
-    Args:
-        wait_seconds: how long to queue behind another process; negative waits without end.
-
-    Raises:
-        LockHeld: when another process has it.
-    """
+    """Lock the directory; a killed process holds no lock. Raises LockHeld when another process still has it after
+    `wait_seconds` (negative: wait without end)."""
     from filelock import FileLock, Timeout
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -93,21 +87,18 @@ def exclusive(directory: Path, wait_seconds: float = 0) -> Iterator[None]:
     try:
         lock.acquire(timeout=wait_seconds, poll_interval=0.5)
     except Timeout:
-        raise LockHeld(_holder(owner)) from None
+        try:
+            holder = json.loads(owner.read_text())
+            name = f"process {holder['pid']} on {holder['host']}"
+        except (OSError, ValueError, KeyError, TypeError):  # It may be starting or ending at this moment.
+            name = "another process"
+        raise LockHeld(name) from None
     try:
         owner.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
         yield
     finally:
         owner.unlink(missing_ok=True)
         lock.release()
-
-
-def _holder(owner: Path) -> str:
-    try:
-        holder = json.loads(owner.read_text())
-        return f"process {holder['pid']} on {holder['host']}"
-    except (OSError, ValueError, KeyError, TypeError):  # It may be starting or ending at this moment.
-        return "another process"
 
 
 class Markdown(str):

@@ -20,17 +20,12 @@ _PROJECT = Path(__file__).parents[2]
 
 
 def sha256_file(file: Path) -> str:
-    """sha256 of a file's contents."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def hash_files(files: Iterable[Path], sha256: Callable[[Path], str] = sha256_file) -> str:
-    """sha256 over names and contents, in the order of their names.
-
-    Args:
-        sha256: of one file's contents; one that remembers saves reading large files again.
-    """
+    """sha256 over names and contents, in the order of their names. `sha256` may be one that remembers large files."""
     digest = hashlib.sha256()
     for file in sorted(files, key=lambda path: path.name):
         digest.update(file.name.encode() + b"\0")
@@ -45,13 +40,7 @@ def hash_value(value: Any) -> str:
 
 def model_fingerprint(checkpoint: Path, sha256: Callable[[Path], str] = sha256_file) -> str:
     """sha256 of a Hugging Face checkpoint directory's weights, configuration and tokenizer, first 16 hex digits.
-
-    Args:
-        sha256: as in `hash_files`.
-
-    Raises:
-        ValueError: when the directory holds no safetensors weights.
-    """
+    ValueError when the directory holds no safetensors weights."""
     files = [file for pattern in _MODEL_FILES for file in checkpoint.glob(pattern)]
     if not any(file.suffix == ".safetensors" for file in files):
         raise ValueError(f"{checkpoint}: no model checkpoint there; expected a directory with *.safetensors")
@@ -59,11 +48,7 @@ def model_fingerprint(checkpoint: Path, sha256: Callable[[Path], str] = sha256_f
 
 
 def tokenizer_fingerprint(checkpoint: Path) -> str:
-    """sha256 of the tokenizer of a Hugging Face checkpoint directory, first 16 hex digits.
-
-    Raises:
-        ValueError: when the directory holds no tokenizer.
-    """
+    """sha256 of the tokenizer of a Hugging Face checkpoint directory, first 16 hex digits. ValueError without one."""
     files = {file for pattern in _TOKENIZER_FILES for file in checkpoint.glob(pattern)}
     if not files:
         raise ValueError(f"{checkpoint}: no tokenizer there; expected a Hugging Face checkpoint directory")
@@ -82,11 +67,7 @@ class HashCache:
         self._new: dict[str, tuple[int, int, str]] = {}
 
     def sha256(self, path: Path) -> str:
-        """The file's sha256, as 64 hexadecimal digits.
-
-        Raises:
-            OSError: when it cannot be read.
-        """
+        """The file's sha256, as 64 hexadecimal digits. OSError when it cannot be read."""
         stat = path.stat()  # Before reading: a file that changes meanwhile is hashed again next time.
         cached = self._entries.get(str(path.absolute()))
         if cached and cached[:2] == (stat.st_size, stat.st_mtime_ns):
@@ -127,12 +108,8 @@ class HashCache:
 
 @cache
 def source_fingerprint(*modules: str, without: Collection[str] = ()) -> str:
-    """sha256 of what this project's modules are written as, and all that they import of it: a result of theirs is
-    another one when that changes.
-
-    Args:
-        without: modules that are not looked into, as they have no part in the result. Hashable.
-    """
+    """sha256 of the source of this project's modules and of all that they import of it, except `without` (hashable):
+    modules that have no part in the result."""
     return hash_value({name: sha256_file(file) for name, file in source_files(modules, without).items()})
 
 
@@ -155,7 +132,6 @@ def _source(module: str) -> Path | None:
 
 
 def _imported(file: Path) -> Iterator[str]:
-    """Names that may be modules."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from elastic_core.errors import UserError
 
@@ -32,14 +32,8 @@ class TooLarge(Exception):
 
 
 def pieces(response: httpx.Response, most: int) -> Iterator[bytes]:
-    """The body of a streamed response, piece by piece.
-
-    Args:
-        most: bytes that it may have, after decoding.
-
-    Raises:
-        TooLarge: as soon as more are announced, or have come; a server need not announce any number.
-    """
+    """The body of a streamed response, piece by piece. Raises TooLarge as soon as more than `most` bytes, after
+    decoding, are announced or have come."""
     announced = response.headers.get("Content-Length", "")
     if announced.isdecimal() and int(announced) > most:
         raise TooLarge(f"{announced} bytes are announced")
@@ -52,7 +46,7 @@ def pieces(response: httpx.Response, most: int) -> Iterator[bytes]:
 
 
 def answers(url: str, *, proxies: bool = False) -> bool:
-    """Whether `url` answers 200. A proxy of the environment's leads to the internet, not to our loopback."""
+    """Whether `url` answers 200; without `proxies`, the environment's proxies are ignored, as for loopback."""
     import httpx
 
     try:
@@ -62,12 +56,8 @@ def answers(url: str, *, proxies: bool = False) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many different ports that nothing on loopback listens on, for services that do not say which they got.
-
-    Raises:
-        OSError: when there are not so many.
-    """
-    # Unseeded, so that two processes that look at the same time hardly find the same.
+    """`count` ports that nothing on loopback listens on. OSError when there are fewer."""
+    # Unseeded: two processes that look at the same time hardly find the same.
     candidates = random.SystemRandom().sample(_RANGE, len(_RANGE))
     found = list(islice(filter(_is_free, candidates), count))
     if len(found) < count:
@@ -76,9 +66,14 @@ def free_ports(count: int) -> list[int]:
 
 
 def require_free_port(host: str, port: int, service: str, option: str | None = None) -> None:
-    """Raise UserError if `port` cannot be listened on, naming who has it where that can be known, and the command's
-    option for another one (None: --SERVICE-port)."""
-    family, kind, protocol, _, address = _resolve(host, port)
+    """Raise UserError if `port` cannot be listened on, with the process that has it if it is the user's, and the
+    command's option for another one (None: --SERVICE-port)."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise UserError(f"no address {host!r} on this machine ({error.strerror}); use {HOST}") from error
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -112,13 +107,6 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
         return True
-
-
-def _resolve(host: str, port: int) -> tuple[Any, ...]:
-    try:
-        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    except socket.gaierror as error:
-        raise UserError(f"no address {host!r} on this machine ({error.strerror}); use {HOST}") from error
 
 
 def _owner(port: int) -> str:

@@ -43,10 +43,7 @@ _QUEUE_KEY = "ELASTIC_QUEUE_KEY"
 
 def private_directory() -> Path:
     """The directory for temporary files where that is private; else this user's in it, the same for all processes.
-
-    Raises:
-        UserError: when something else has its name, or other users may enter it.
-    """
+    Raises UserError when something else has its name, or other users may enter it."""
     shared = Path(tempfile.gettempdir())
     if _is_private(shared):
         return shared
@@ -63,11 +60,7 @@ def private_directory() -> Path:
 
 def use_private_directory(*, new_if_taken: bool = False) -> None:
     """Have this process and its later children put temporary files into `private_directory`, and raise as it does.
-
-    Args:
-        new_if_taken: where the name is taken, make a directory of another name instead of raising: no other user can
-            keep a command from starting.
-    """
+    `new_if_taken` makes a directory of another name instead: no other user can keep a command from starting."""
     try:
         directory = private_directory()
     except UserError:
@@ -131,11 +124,8 @@ def _listener(host: str, port: int) -> socket.socket | None:
 
 
 def protected(runtime_env: dict[str, Any], variables: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-    """Ray's runtime environment of a job whose workers share a new key and these variables.
-
-    They are in the hook, as every user of the machine can read `env_vars` on a starting worker's command line (Ray
-    2.60).
-    """
+    """Ray's runtime environment of a job whose workers share a new key and these variables. They are in the hook: every
+    user of the machine can read `env_vars` on a starting worker's command line (Ray 2.60)."""
     private = {**variables, _QUEUE_KEY: secrets.token_hex(32)}
 
     def install_variables() -> None:

@@ -18,9 +18,9 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _INTERRUPT = signal.SIGUSR1
-"""Raises KeyboardInterrupt. Of the usual ones, polars catches SIGINT so that no system call ends by it, Ray SIGTERM."""
+"""Raises KeyboardInterrupt. polars catches SIGINT, Ray SIGTERM."""
 _GRACE_SECONDS = 6
-"""How long a command that is to end may take leave of its servers."""
+"""How long an interrupted command may take to shut its servers down."""
 _KILL_SECONDS = 3
 """How long killed processes may take to be gone."""
 
@@ -32,15 +32,15 @@ def end_with_parent(signal_number: int = signal.SIGTERM) -> None:
 
 @contextmanager
 def attended(command: str) -> Iterator[None]:
-    """Run what is inside in a child process only. This one stays, and ends what that started, however it ends.
+    """Run what is inside in a child process. This process waits for it, and kills what it leaves running.
 
-    SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt in the child alone, which leads a session of its own: with a
-    terminal's Ctrl-C its servers would be gone before it could take leave of them. After a few seconds all descendants
-    are killed. A further signal changes nothing; one that is ignored, as SIGHUP is under `nohup`, stays so.
+    SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt in the child alone, which leads a session of its own: Ctrl-C in
+    its terminal would end its servers before it can shut them down. After a few seconds all descendants are killed.
+    Further signals change nothing; ignored ones, such as SIGHUP under `nohup`, stay ignored.
 
     The exit status is the child's, or 128 + the signal, after a line with the command to go on with.
 
-    Call it before anything starts a thread: a fork has only the one that called it.
+    Call it before anything starts a thread: a fork keeps only the calling one.
     """
     asked = {number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*asked, signal.SIGCHLD})
@@ -69,7 +69,7 @@ def attended(command: str) -> Iterator[None]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Inside, the signal raises KeyboardInterrupt; what libraries then say of errors and lost servers is not shown."""
+    """Inside, the signal raises KeyboardInterrupt; after it, what libraries print about lost servers is not shown."""
     interrupted = False
 
     def interrupt(number: int, frame: object) -> None:
@@ -109,7 +109,7 @@ def _ended() -> Iterator[tuple[int, int]]:
 
 
 def end_family() -> NoReturn:
-    """Kill this process's descendants and end it with status 0, whatever its threads are at: nothing is cleaned up."""
+    """Kill this process's descendants and end it with status 0, without cleaning anything up."""
     kill_family()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -117,7 +117,6 @@ def end_family() -> NoReturn:
 
 
 def kill_family() -> None:
-    """Kill this process's descendants."""
     import psutil
 
     kill(lambda: psutil.Process().children(recursive=True))
@@ -135,7 +134,7 @@ def kill_tree(pid: int) -> None:
 
 
 def kill(find: Callable[[], list[psutil.Process]]) -> None:
-    """Kill what is found until nothing of it runs: that takes a while on a busy machine, but seconds at most."""
+    """Kill what is found until none of it runs, for _KILL_SECONDS at most."""
     import psutil
 
     until = time.monotonic() + _KILL_SECONDS
@@ -156,7 +155,7 @@ def _session(pid: int) -> int | None:
 
 
 def _ends_by_itself(process: psutil.Process) -> bool:
-    """multiprocessing's tracker removes what its parent shared once that has ended, and ends; the dead are no more."""
+    """Zombies, and multiprocessing's tracker, which removes what its parent shared and then ends."""
     import psutil
 
     try:

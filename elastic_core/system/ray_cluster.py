@@ -1,7 +1,7 @@
-"""Ray clusters: how one is reached, whoever started it, and one on this machine, for as long as a context lasts.
+"""Ray clusters: how to reach one, and local ones that last as long as a context.
 
-Everything of a local cluster listens on loopback only, asks for a token, and keeps its files where no other user gets
-to them. Its further nodes are this module run as a program:
+A local cluster listens on loopback only, asks for a token, and keeps its files in a directory that only this user may
+enter. Its further nodes are this module run as a program:
 
     python -m elastic_core.system.ray_cluster GCS_ADDRESS CPUS GPUS OBJECT_STORE_BYTES
 """
@@ -40,14 +40,9 @@ _PORTS = (
 
 
 class RayCluster(NamedTuple):
-    """How to reach a Ray cluster.
-
-    Attributes:
-        dashboard: where jobs are submitted, such as http://127.0.0.1:8265.
-        gcs: for `ray.init`, host:port; None when the cluster is remote.
-        token: what the cluster authenticates requests by; None leaves it to Ray's own environment variables.
-        head: id of the head's process, when this one started it.
-    """
+    """How to reach a Ray cluster: the address for jobs, such as http://127.0.0.1:8265, host:port for `ray.init` (None:
+    it is remote), the token of its requests (None: as Ray's environment says), and the head's process id, if it is
+    ours."""
 
     dashboard: str
     gcs: str | None = None
@@ -56,17 +51,14 @@ class RayCluster(NamedTuple):
 
     @property
     def headers(self) -> dict[str, str] | None:
-        """HTTP headers that authenticate a request."""
         return None if self.token is None else {"Authorization": f"Bearer {self.token}"}
 
     def client(self) -> "JobSubmissionClient":
-        """Raises:
-        ConnectionError: when the job server does not answer.
-        """
+        """ConnectionError when the job server does not answer."""
         from ray.job_submission import JobSubmissionClient
 
         class Client(JobSubmissionClient):
-            """Ray's, which by itself waits for ever for an answer."""
+            """With a timeout, which Ray's own lacks."""
 
             def _do_request(self, *args: Any, **kwargs: Any) -> Any:
                 return super()._do_request(*args, timeout=_ANSWER_SECONDS, **kwargs)
@@ -74,7 +66,7 @@ class RayCluster(NamedTuple):
         return Client(self.dashboard, headers=self.headers)
 
     def has_ended(self) -> bool:
-        """Whether the head that this process started is gone. Of any other it cannot be known: it may come back."""
+        """Whether the head that this process started is gone; False for any other, which may come back."""
         try:
             return self.head is not None and psutil.Process(self.head).status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
@@ -95,58 +87,56 @@ class RayCluster(NamedTuple):
 def local_cluster(
     *, nodes: int = 1, cpus: int = 32, gpus: int = 1, object_store_bytes: int = 1 << 30
 ) -> Iterator[RayCluster]:
-    """Start a Ray head, and further nodes if there shall be any, and stop exactly what was started.
-
-    Args:
-        cpus, gpus: logical ones of each node. verl reserves CPUs by the dozen and trains on GPUs only, so on a CPU both
-            are pretended.
-
-    Raises:
-        TimeoutError: when it did not answer, with the end of Ray's own output.
-        RuntimeError: when Ray exited instead.
-    """
-    # Ray lets everybody write in its directory, who could then have it write elsewhere as us: nobody gets to it. The
-    # names are short, as Unix sockets below it have paths of some 75 characters, of 107 allowed.
+    """Start a Ray head and further nodes, with logical CPUs and GPUs each, and stop exactly what was started. verl
+    reserves CPUs by the dozen, and GPUs even where it trains on a CPU. TimeoutError when Ray did not answer,
+    RuntimeError when it exited instead, with the end of its output."""
+    # Ray's own directory lets every user write, hence a private one around it. The names are short: Unix sockets below
+    # it have paths of some 75 characters, of 107 allowed.
     private = Path(tempfile.mkdtemp(prefix="ray-"))
-    directory = private / "t"
     ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
     gcs = f"{HOST}:{ports['port']}"
     token = prepare_process()
-    environment = _environment(pretended=gpus > count_gpus())
+    # RAY_ADDRESS would make Ray join that cluster, and pretended GPUs are not among the visible.
+    outside = {"RAY_ADDRESS", *(["CUDA_VISIBLE_DEVICES"] if gpus > count_gpus() else [])}
+    environment = {
+        **ON_LOOPBACK,
+        "VLLM_HOST_IP": HOST,
+        **{name: value for name, value in os.environ.items() if name not in outside},
+        # Jobs say `python`; it has to be this one.
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    cluster = RayCluster(f"http://{HOST}:{ports['dashboard-port']}", gcs, token)
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(module: str, *arguments: str) -> Path:
+    def start(module: str, *arguments: str) -> None:
         output = private / f"node-{len(started)}.log"
         with output.open("wb") as log:
-            started.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", module, *arguments],
-                    env=environment,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    stdin=subprocess.DEVNULL,
-                    start_new_session=True,
-                    preexec_fn=end_with_parent,  # An orphaned job would write checkpoints beside the next one.
-                )
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=end_with_parent,  # An orphaned job would write checkpoints beside the next one.
             )
-        return output
+        started.append(process)
+        _wait(process, cluster, len(started), output)
 
     try:
-        output = start(
+        start(
             *("ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats"),
             *(f"--node-ip-address={HOST}", f"--dashboard-host={HOST}", "--include-dashboard=true"),
             *(f"--num-cpus={cpus}", f"--num-gpus={gpus}", f"--object-store-memory={object_store_bytes}"),
             *(f"--{name}={port}" for name, port in ports.items()),
-            f"--temp-dir={directory}",
+            f"--temp-dir={private / 't'}",
         )
-        cluster = RayCluster(f"http://{HOST}:{ports['dashboard-port']}", gcs, token, started[0].pid)
-        _wait(started[0], cluster, 1, output)
-        for number in range(2, nodes + 1):
-            output = start("elastic_core.system.ray_cluster", gcs, str(cpus), str(gpus), str(object_store_bytes))
-            _wait(started[-1], cluster, number, output)
-        yield cluster
+        for _ in range(nodes - 1):
+            start("elastic_core.system.ray_cluster", gcs, str(cpus), str(gpus), str(object_store_bytes))
+        yield cluster._replace(head=started[0].pid)
     finally:
-        # They take no leave: that is most of a minute on a busy machine, and what a job needs later is in its files.
+        # Killed: a clean end takes most of a minute on a busy machine, and what a job needs later is in its files.
         for process in reversed(started):
             kill_tree(process.pid)
             process.wait()
@@ -154,8 +144,6 @@ def local_cluster(
 
 
 class _Kept:
-    """One local cluster at a time, which runs from when it is asked for until it is stopped."""
-
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._running: tuple[tuple[int, int], RayCluster] | None = None
@@ -164,10 +152,8 @@ class _Kept:
         """The one that runs, or a new one in its place where that has ended or is of another shape."""
         if self._running is None or self._running[0] != (nodes, gpus) or self._running[1].has_ended():
             self.stop()
-            self._running = (
-                (nodes, gpus),
-                self._stack.enter_context(local_cluster(nodes=nodes, cpus=32 * gpus, gpus=gpus)),
-            )
+            started = self._stack.enter_context(local_cluster(nodes=nodes, cpus=32 * gpus, gpus=gpus))
+            self._running = ((nodes, gpus), started)
         return self._running[1]
 
     def stop(self) -> None:
@@ -180,8 +166,8 @@ _kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
 
 @contextmanager
 def kept_cluster() -> Iterator[None]:
-    """Inside, `running_cluster` leaves a local cluster to whoever wants the like next: one takes seconds to start and
-    to stop. After an error it is not kept, as it may be the cluster's."""
+    """Inside, `running_cluster` keeps its local cluster for the next call with the same shape, except after an error,
+    which may be the cluster's."""
     kept = _Kept()
     before = _kept.set(kept)
     try:
@@ -195,13 +181,8 @@ def kept_cluster() -> Iterator[None]:
 def running_cluster(
     running: RayCluster | None, nodes: int = 1, pretended_gpus: int | None = None
 ) -> Iterator[RayCluster]:
-    """The running cluster, or a local one that lasts as long as the context, or as `kept_cluster`.
-
-    Args:
-        nodes: of a local cluster.
-        pretended_gpus: how many GPUs each of them shall believe in, whatever the machine has; None for those of the
-            machine that this process may use.
-    """
+    """The running cluster, or a local one that lasts as long as the context, or as `kept_cluster`, with `nodes` of
+    `pretended_gpus` logical GPUs each (None: those that this process may use)."""
     if running is not None:
         yield running
         return
@@ -209,7 +190,7 @@ def running_cluster(
     local = kept or _Kept()
     with ExitStack() as ending:
         ending.callback(local.stop)
-        # Without any, verl is made to believe in one.
+        # verl needs one, if only pretended.
         yield local.take(nodes, pretended_gpus or max(1, count_gpus()))
         if kept is not None:
             ending.pop_all()
@@ -227,40 +208,26 @@ def connected(cluster: RayCluster) -> Iterator[None]:
         ray.shutdown()
 
 
-def _environment(*, pretended: bool) -> dict[str, str]:
-    """Of a node, and so of the jobs that it runs."""
-    # An address from outside would make Ray join that cluster, and GPUs that are pretended are none of the visible.
-    outside = {"RAY_ADDRESS", *(["CUDA_VISIBLE_DEVICES"] if pretended else [])}
-    return {
-        **ON_LOOPBACK,
-        "VLLM_HOST_IP": HOST,
-        **{name: value for name, value in os.environ.items() if name not in outside},
-        # Jobs say `python`; it has to be this one.
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }
-
-
 def prepare_process() -> str:
-    """Set what Ray reads once, when it is first imported, for this process and its children; the cluster's token.
-
-    A process that wants more of a local cluster than to submit jobs calls this before anything imports Ray; verl does.
-    """
-    # The job server runs whatever it is sent; without a token that is anyone on this machine.
+    """Set what Ray reads at its first import, for this process and its children; the cluster's token. A process that
+    does more with a local cluster than to submit jobs calls this before anything, such as verl, imports Ray."""
+    # Without a token the job server runs what any user of this machine sends it.
     os.environ["RAY_AUTH_MODE"] = "token"
-    # Ray's only way to stay on loopback, whatever the name says: else it takes the machine's own address.
+    # Despite its name, Ray's only way to stay on loopback instead of the machine's own address.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     return os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 
 def _wait(process: "subprocess.Popen[bytes]", cluster: RayCluster, nodes: int, output: Path) -> None:
-    """Return when the job server answers and so many nodes have joined."""
     waited_for = ""
+
+    def said() -> str:
+        return "\n".join(output.read_text(errors="replace").splitlines()[-20:])
 
     def is_ready() -> bool:
         nonlocal waited_for
         if process.poll() is not None:
-            raise RuntimeError(f"ray start exited with {process.returncode}:\n{_tail(output)}")
+            raise RuntimeError(f"ray start exited with {process.returncode}:\n{said()}")
         waited_for = "its job server to answer"
         with suppress(OSError, RuntimeError):  # What just starts may hang up: an OSError of requests.
             cluster.client().list_jobs()
@@ -269,11 +236,7 @@ def _wait(process: "subprocess.Popen[bytes]", cluster: RayCluster, nodes: int, o
         return False
 
     if not wait_until(is_ready, _START_SECONDS, every=0.2):
-        raise TimeoutError(f"Ray at {cluster.dashboard}: waited {_START_SECONDS} s for {waited_for}\n{_tail(output)}")
-
-
-def _tail(file: Path) -> str:
-    return "\n".join(file.read_text(errors="replace").splitlines()[-20:])
+        raise TimeoutError(f"Ray at {cluster.dashboard}: waited {_START_SECONDS} s for {waited_for}\n{said()}")
 
 
 def _join() -> None:

@@ -1,7 +1,6 @@
-"""Doing again: which errors may be gone then, how often and when to try, and waiting for what can only be looked at.
+"""Retries: which errors are temporary, when to try again, and waiting for a condition.
 
-What may be gone: a process, node or connection that was lost, and a wait that was too long. Everything else, an
-assertion as well as a wrong file, would only fail again, minutes later.
+Temporary are a lost process, node or connection, and a wait that was too long. Anything else would fail again.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState, Retrying
@@ -63,15 +62,8 @@ def _imported(*names: str) -> tuple[Any, ...]:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float | None = None, *, every: float = 0.5) -> bool:
-    """Look at a condition until it is true. What it raises ends the waiting.
-
-    Args:
-        seconds: how long to wait; None is without end. The condition is looked at once even when there is no time.
-        every: seconds between two looks.
-
-    Returns:
-        Whether it became true.
-    """
+    """Check a condition, at least once and then `every` so many seconds, until it is true, raises, or the seconds are
+    over (None: never). Whether it became true."""
     import tenacity
 
     retrying = tenacity.Retrying(
@@ -89,14 +81,8 @@ def retrying(
     first_wait: float,
     stop: threading.Event | None = None,
 ) -> Retrying:
-    """Calls a function until it succeeds, and raises its last error. The waits are what the server asks for in the
-    `response` of an error, else exponentially more, with jitter.
-
-    Args:
-        is_temporary: whether an error may be gone at the next attempt.
-        first_wait: seconds before the second attempt; doubled before each further one.
-        stop: ends a wait when it is set.
-    """
+    """Calls a function until it succeeds or raises an error that is not temporary, `num_attempts` times at most. Waits
+    are those of `as_asked_or_growing`; `stop` ends a wait when it is set."""
     import tenacity
 
     return tenacity.Retrying(
@@ -123,18 +109,9 @@ def as_asked_or_growing(first_wait: float, longest: float = LONGEST_WAIT) -> Cal
     return wait
 
 
-class Answer(Protocol):
-    """A server's, of whatever client."""
-
-    @property
-    def status_code(self) -> int: ...
-
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-
-
-def retry_after(response: Answer | None) -> float | None:
-    """Seconds that a server asks to wait, in Retry-After (seconds or a date) or in the hub's RateLimit header."""
+def retry_after(response: Any) -> float | None:
+    """Seconds that a server asks to wait, in Retry-After (seconds or a date) or in the hub's RateLimit header, by any
+    client's response."""
     if response is None:
         return None
     given = response.headers.get("Retry-After", "").strip()

@@ -107,7 +107,7 @@ def test_a_twin_of_a_directory_keeps_its_tokenizer(twin: tuple[str, Path], tmp_p
 
 @pytest.mark.parametrize("preset", presets.names())
 def test_every_model_of_the_hub_in_a_preset_has_a_family(preset: str) -> None:
-    models = [model for model in models_of(presets.resolve(preset)).values() if model.count("/") == 1]
+    models = [model for model in models_of(presets.resolve(preset)) if model.count("/") == 1]
     assert all(family_of(model) for model in models)
 
 

@@ -45,8 +45,7 @@ def test_a_dry_run_and_doctor_refuse_it_too(tmp_path: Path) -> None:
         composed(settings(source))
     with pytest.raises(UserError, match='the chat template "qwen"'):
         composed(settings(source, **{"warm_start.sft.chat_template": "qwen"}))
-    probe = doctor.start_probe(doctor.TEMPLATE_PROBE, str(source), "own")
-    refused = doctor.check_template("own", *doctor.finish_probe(probe))
+    refused = doctor.check_template("own", *doctor.probe(doctor.TEMPLATE_PROBE, str(source), "own"))
     assert refused.level == "failure"
     assert refused.message.startswith(f"warm_start.sft.chat_template = own: {source}: its own chat template cannot be")
 

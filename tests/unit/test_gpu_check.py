@@ -26,7 +26,7 @@ from flows.commands.checks.evidence import (
     judge,
     write_summary,
 )
-from flows.commands.checks.gpu_check import BENCHMARKS, GPU_TWIN, PROBLEMS, SAMPLES, STEPS, Twin, preset_values
+from flows.commands.checks.gpu_check import BENCHMARKS, GPU_TWIN, PROBLEMS, SAMPLES, STEPS, preset_values
 from flows.commands.checks.runner import Commands, Record, begin, failure, last_lines
 from flows.commands.checks.shortened import Inputs
 from flows.presets import toml
@@ -55,7 +55,7 @@ def resolved(values: dict[str, Any], directory: Path) -> Settings:
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 @pytest.mark.parametrize("twin", [False, True])
 def test_the_preset_is_the_papers_in_short(ranks: int, twin: bool, tmp_path: Path) -> None:
-    stand_in = Twin(tmp_path / "twin", Inputs(None, None)) if twin else None
+    stand_in = (tmp_path / "twin", Inputs(None, None)) if twin else None
     settings = resolved(preset_values(ranks, "gpu", stand_in), tmp_path)
     whole = presets.resolve("e1-math-1.5b")
     assert settings.base == (str(tmp_path / "twin") if twin else whole.base)
@@ -68,7 +68,7 @@ def test_the_preset_is_the_papers_in_short(ranks: int, twin: bool, tmp_path: Pat
 
 
 def test_on_a_cpu_it_is_a_rehearsal_with_as_many_steps_and_problems(tmp_path: Path) -> None:
-    settings = resolved(preset_values(1, "cpu", Twin(tmp_path, Inputs(None, None))), tmp_path)
+    settings = resolved(preset_values(1, "cpu", (tmp_path, Inputs(None, None))), tmp_path)
     assert (settings.training.device, settings.engine.device) == ("cpu", "cpu")
     assert (settings.training.steps, settings.sweep.samples) == (STEPS, SAMPLES)
     assert not settings.training.reuse_rollout_logprobs  # Sampler and trainer are compared.

@@ -15,7 +15,7 @@ from flows.runtime.settings import Settings
 def rehearsed(name: str, directory: Path) -> tuple[Settings, Settings]:
     """A preset, and its rehearsal as its file is read."""
     settings = presets.resolve(name)
-    twins = {model: directory / model.replace("/", "--") for model in models_of(settings).values()}
+    twins = {model: directory / model.replace("/", "--") for model in models_of(settings)}
     for twin in twins.values():
         twin.mkdir(exist_ok=True)
     file = directory / f"rehearse-{name}.toml"
@@ -34,7 +34,7 @@ def test_every_preset_has_a_rehearsal_of_a_cpus_size(name: str, tmp_path: Path) 
     assert found.sweep.strategies == settings.sweep.strategies
     assert set(settings.sweep.models) <= set(found.sweep.models)
     assert not any(model in toml({"values": found.model_dump(mode="json", exclude_none=True)}).split('"')
-                   for model in models_of(settings).values() if "/" in model and not Path(model).is_dir())  # fmt: skip
+                   for model in models_of(settings) if "/" in model and not Path(model).is_dir())  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [name for name in presets.names() if presets.resolve(name).train is not None])

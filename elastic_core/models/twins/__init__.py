@@ -70,9 +70,7 @@ class Family:
         models: how the names of its models begin, without their owner.
         vocabulary: tokens of its byte-pair encoding, which come first.
         tokens: further tokens by id, and whether decoding leaves them out.
-        chat_template: Jinja.
-        generation: generation_config.json without token ids.
-        config: what config.json says besides sizes that a twin replaces.
+        generation, config: generation_config.json without token ids, config.json without sizes that a twin replaces.
         sizes: what differs in the configuration, by size such as "7B".
     """
 
@@ -92,7 +90,6 @@ class Family:
         return f"families/{self.name}.toml"
 
     def config_of(self, model: str) -> dict[str, Any]:
-        """The configuration of one of its models."""
         found = _SIZE.search(model)
         return {**self.config, **(self.sizes.get(found[1].upper(), {}) if found else {})}
 
@@ -103,10 +100,7 @@ Origin = Path | Family
 
 def origin_of(model: str) -> Origin:
     """Where to take the twin of a model from: a directory, the hub's cache, the hub, or else the facts of its family.
-
-    Raises:
-        UserError: when none of them has it.
-    """
+    Raises UserError when none of them has it."""
     try:
         return Path(model) if Path(model).is_dir() else files.locate(model, _FILES)
     except UserError:
@@ -115,10 +109,7 @@ def origin_of(model: str) -> Origin:
 
 def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0, size: Size = SMALL) -> None:
     """Write the twin of a model, which messages call `model`, to `directory`, which appears complete or not at all.
-
-    Raises:
-        UserError: when no twin of it can be made.
-    """
+    Raises UserError when no twin of it can be made."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -151,11 +142,8 @@ def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0, siz
 
 def shrunk(config: Mapping[str, Any], model: str, size: Size = SMALL) -> dict[str, Any]:
     """A configuration with few layers and a small width. The architecture stays: tied or untied, biases, grouped heads,
-    heads wider than their share of the width, rope, norms, vocabulary.
-
-    Raises:
-        UserError: for a configuration that is not of a language model in one part.
-    """
+    heads wider than their share of the width, rope, norms, vocabulary. Raises UserError for a configuration that is not
+    of a language model in one part."""
     if "model_type" not in config or "num_attention_heads" not in config:
         raise UserError(
             f"{model}: no twin can be made: config.json holds no model_type and num_attention_heads at its top"
@@ -231,7 +219,6 @@ def _copy_origin(model: str, origin: Origin, directory: Path) -> dict[str, Any]:
 
 
 def _continuations(tokenizer: Any, markers: Markers) -> Mapping[int, list[int]]:
-    """The tokens that may come after a token."""
     end = markers.end_of_text[0]
     (newline,) = tokenizer.encode("\n", add_special_tokens=False)
     answers = [[markers.think_end, *_encoded(tokenizer, text), end] for text in ANSWERS]
@@ -250,11 +237,8 @@ def _encoded(tokenizer: Any, text: str) -> list[int]:
 
 
 def family_of(model: str) -> Family:
-    """The family of a model of the hub, OWNER/NAME: the one with the longest beginning of its name.
-
-    Raises:
-        UserError: when no family has it.
-    """
+    """The family with the longest beginning of the name of a model of the hub, OWNER/NAME. Raises UserError when no
+    family has it."""
     name = model.rpartition("/")[2].lower()
     beginnings = {beginning: family for family in families() for beginning in family.models}
     if found := [beginning for beginning in beginnings if name.startswith(beginning.lower())]:
@@ -266,7 +250,6 @@ def family_of(model: str) -> Family:
 
 
 def families() -> list[Family]:
-    """Every family."""
     return [_load(file.stem) for file in sorted((_DIRECTORY / "families").glob("*.toml"))]
 
 

@@ -4,7 +4,6 @@ prompt and the grader are those of the data set. Their truths are what a twin ma
 from __future__ import annotations
 
 import base64
-import csv
 import json
 import pickle
 import zlib
@@ -40,10 +39,7 @@ def write_stand_in(entry: Dataset, directory: Path) -> None:
         elif file.suffix == ".parquet":
             pl.DataFrame(rows).write_parquet(temporary)
         elif file.suffix == ".csv":
-            with temporary.open("w", newline="") as stream:
-                writer = csv.DictWriter(stream, list(rows[0]))
-                writer.writeheader()
-                writer.writerows(rows)
+            pl.DataFrame(rows).write_csv(temporary)
         elif file.suffix == ".jsonl":
             temporary.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         else:
@@ -83,7 +79,7 @@ def _livecodebench(name: str, i: int) -> Row:
         "contest_date": "2024-08-03T00:00:00",
         "starter_code": "",
         "public_test_cases": tests,
-        # As upstream hides them.
+        # Encoded as upstream does.
         "private_test_cases": base64.b64encode(zlib.compress(pickle.dumps(tests))).decode(),
         "metadata": "{}",
     }

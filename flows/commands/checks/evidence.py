@@ -35,7 +35,7 @@ COLUMNS = {
     SECONDS: "seconds",
     AGREEMENT: "correlation of sampler and trainer",
 }
-"""Metrics of a step, and how a table calls them."""
+"""Metrics of a step, and their names in the table."""
 _RESUMED = re.compile(rf"step:\d+ - {STEP}:\S+\s*$")
 
 
@@ -48,7 +48,6 @@ class Machine(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the table calls it."""
         names = sorted({gpu.name for gpu in self.gpus})
         return f"{len(self.gpus)} × {', '.join(names)}" if names else "a CPU"
 
@@ -73,7 +72,6 @@ def find_machine() -> Machine:
 
 
 def facts(machine: Machine) -> dict[str, Any]:
-    """The machine, for a reader of the evidence."""
     import psutil
 
     installed = installed_versions()
@@ -103,25 +101,12 @@ def _output(*command: str) -> str:
 
 
 def write_summary(evidence: Path, machine: Mapping[str, Any], records: Sequence[Record], planned: int) -> None:
-    """README.md of the evidence: verdicts first, then what was measured.
-
-    Args:
-        machine: as of `facts`.
-        planned: how many steps there are.
-    """
+    """README.md of the evidence: verdicts of the `planned` steps, then measurements. `machine` is of `facts`."""
     gpus = ", ".join(f"{gpu['name']} ({gpu['memory_gib']} GiB)" for gpu in machine["gpus"]) or "no GPU"
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
-    steps = [
-        {
-            "step": record.name,
-            "what": record.title,
-            "seconds": f"{record.seconds:.0f}",
-            "verdict": record.verdict,
-            "seen": record.told,
-            "on": record.where,
-        }
-        for record in records
-    ]
+    names = ("step", "what", "seconds", "verdict", "seen", "on")
+    values = [(each.name, each.title, f"{each.seconds:.0f}", each.verdict, each.told, each.where) for each in records]
+    steps = [dict(zip(names, each, strict=True)) for each in values]
     sections = [
         "# GPU evidence",
         conclusion(records, planned),
@@ -144,11 +129,8 @@ def write_summary(evidence: Path, machine: Mapping[str, Any], records: Sequence[
 
 
 def conclusion(records: Sequence[Record], planned: int) -> str:
-    """One sentence over all steps."""
-    names = {
-        verdict: [record.name for record in records if record.verdict == verdict]
-        for verdict in ("passed", "failed", "skipped")
-    }
+    verdicts = ("passed", "failed", "skipped")
+    names = {verdict: [record.name for record in records if record.verdict == verdict] for verdict in verdicts}
     passed, failed, skipped = map(len, names.values())
     where = records[0].where
     if any(record.where.startswith("a CPU") for record in records):
@@ -175,12 +157,9 @@ def _table(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def judge(metrics: pl.DataFrame, expected: int) -> tuple[str, list[dict[str, str]]]:
-    """A sentence about a training by its metrics (columns step, name, value), and a row for each step.
-
-    Raises:
-        UserError: when one of the `expected` steps or metrics is missing, a gradient is not finite, or sampler and
-            trainer do not agree.
-    """
+    """A sentence about a training by its metrics (columns step, name, value), and a row for each step. Raises UserError
+    when one of the `expected` steps or metrics is missing, a gradient is not finite, or sampler and trainer do not
+    agree."""
     steps: dict[int, dict[str, float]] = {}
     for step, name, value in metrics.select("step", "name", "value").sort("step").iter_rows():
         if step > 0 and name in COLUMNS:  # Before the first is only a validation.

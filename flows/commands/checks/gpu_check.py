@@ -1,5 +1,4 @@
-"""`elastic gpu-check`: everything that only a GPU can show, in order. Each step returns what was seen, and leaves what
-shows it in one folder, the evidence."""
+"""`elastic gpu-check`: everything that only a GPU can show, in steps that leave their evidence in one folder."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -84,14 +83,8 @@ def gpu_check(say: Callable[[str], None]) -> tuple[str, bool]:
 
 @dataclass(frozen=True)
 class Check:
-    """What the steps work with.
-
-    Attributes:
-        evidence: the folder that is kept.
-        work: where models, checkpoints and tables go; as large as they are.
-        model: the real model's directory; None where it is not available.
-        missing: why it is not.
-    """
+    """The steps, with the folder of evidence that is kept, the one of models, checkpoints and tables, and the real
+    model's directory, or why it is `missing`."""
 
     machine: Machine
     evidence: Path
@@ -107,8 +100,8 @@ class Check:
         return Commands(self.work, self.evidence / "logs", preset, gpus=True, hub=hub, prepare=self._wait_for_memory)
 
     def steps(self) -> list[Step]:
-        """In their order."""
         base = presets.resolve(PRESET).base
+        train = partial(self.commands.kill, "train", "train", f"train/*/checkpoints/global_step_{KILLED_AFTER}")
         used = base if self.model else f"a twin of {base}"
         no_gpu = "" if self.machine.gpus else NO_GPU
         no_model = "" if self.model else self.missing
@@ -118,7 +111,7 @@ class Check:
             Step("gradient", "untied models have the right gradient over FSDP2 ranks", self._gradient),
             Step("bench-twin", f"bench_gpu: a twin of {base}", partial(self._bench, "twin"), ("inputs",), skip=no_gpu),
             Step("bench-model", f"bench_gpu: {base}", partial(self._bench, "model"), skip=no_gpu or no_model),
-            Step("train", f"GRPO, killed after step {KILLED_AFTER}", self._train, ("inputs",), used),
+            Step("train", f"GRPO, killed after step {KILLED_AFTER}", train, ("inputs",), used),
             Step("resume", f"GRPO goes on, to step {STEPS}", self._resume, ("train",), used),
             Step("sweep", "a sweep of base and trained model", self._sweep, ("resume",), used),
             Step("report", "the report", self._report, ("sweep",), used),
@@ -149,7 +142,7 @@ class Check:
         twin = None
         if self.model is None:
             inputs, rows = prepare_rows(settings, self.work)
-            twin = Twin(directory, inputs)
+            twin = directory, inputs
             told = f"{told}; rows: {rows}; the model itself: {self.missing}"
         values = preset_values(ranks, "gpu" if gpus else "cpu", twin)
         write_text(self.commands.preset, f"# {PRESET}, shortened by `make gpu`.\n{presets.toml(values)}")
@@ -181,9 +174,6 @@ class Check:
         speed, seconds = figures["rollout_tokens_per_second"], figures["step_seconds_step"]
         return f"{speed:.0f} tokens/s in rollouts, {seconds:.1f} s a training step"
 
-    def _train(self) -> str:
-        return self.commands.kill("train", "train", f"train/*/checkpoints/global_step_{KILLED_AFTER}")
-
     def _resume(self) -> str:
         self.commands.flow("resume", "train")
         stage = newest(self.commands.results, "train/*")
@@ -214,7 +204,7 @@ class Check:
         return "report/report.md and report/report.html"
 
     def _wait_for_memory(self) -> None:
-        """The driver frees a killed process's memory after that process is gone; what starts before would find none."""
+        """Until the driver has freed the memory of a killed process, which it does after that process is gone."""
         before = sum(gpu.free for gpu in self.machine.gpus)
         wait_until(lambda: sum(gpu.free for gpu in installed_gpus()) >= 0.9 * before, _FREED_SECONDS, every=1)
 
@@ -222,13 +212,6 @@ class Check:
         target = self.evidence / (name or file.name)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, target)
-
-
-class Twin(NamedTuple):
-    """A twin's directory, and its data."""
-
-    model: Path
-    inputs: Inputs
 
 
 def shortened(ranks: int, twin: bool) -> Settings:
@@ -255,18 +238,19 @@ def shortened(ranks: int, twin: bool) -> Settings:
     return presets.resolve(PRESET, changes)
 
 
-def preset_values(ranks: int, device: str, twin: Twin | None) -> dict[str, Any]:
-    """The values of the preset file of `shortened`; `twin` is None for the real model and its data. On the device "cpu"
-    lengths are those of a rehearsal, in one process."""
+def preset_values(ranks: int, device: str, twin: tuple[Path, Inputs] | None) -> dict[str, Any]:
+    """The values of the preset file of `shortened`, with a twin's directory and data, or None for the real ones. On the
+    device "cpu" lengths are those of a rehearsal, in one process."""
     settings = shortened(ranks, twin is not None)
     values = given_values(settings)
     if twin is None:
         return values
+    model, inputs = twin
     if device == "gpu":
-        values["base"] = str(twin.model)
-        values["data"] |= {"mirror": str(twin.inputs.mirror)} if twin.inputs.mirror else {}
+        values["base"] = str(model)
+        values["data"] |= {"mirror": str(inputs.mirror)} if inputs.mirror else {}
         return values
-    values = rehearsal_values(settings, {settings.base: twin.model}, twin.inputs)
+    values = rehearsal_values(settings, {settings.base: model}, inputs)
     for section, kept in (("train", ("steps", "save_every", "validate_every")), ("sweep", ("problems", "samples"))):
         values[section] |= {name: given_values(settings)[section][name] for name in kept}
     values["train"] |= {"gpus_per_node": 1, "rollout_workers": 1}

@@ -1,11 +1,11 @@
-"""Whether training has the right gradient: models sharded over FSDP2 ranks as verl's engine does it, with its fused
-loss, against the plain model in one process.
+"""Checks the gradient of training: models sharded over FSDP2 ranks as in verl's engine, with its fused loss, against
+the plain model in one process.
 
     python -m flows.commands.checks.gradients --device cpu --ranks 2 DIRECTORY
 
-An untied output layer is where verl 0.9.1 fails, and where the obvious repair has a wrong gradient (plugin.py). The
-gradient is that of several micro-batches, communicated one by one ("each") or together ("last"); weights are compared
-after shards were saved and loaded. Not covered: bfloat16, padding, flash-attention.
+verl 0.9.1 fails at an untied output layer, where the obvious repair has a wrong gradient (plugin.py). The gradient is
+that of several micro-batches, communicated one by one ("each") or together ("last"); weights are compared after shards
+were saved and loaded. Not covered: bfloat16, padding, flash-attention.
 """
 
 from __future__ import annotations
@@ -25,28 +25,15 @@ FAMILIES = ("qwen2", "qwen3", "llama")
 MICRO_BATCHES, TOKENS, TEMPERATURE = 3, 16, 0.6
 RESULT, _GRADIENTS = "gradients.json", "gradients.pt"
 TOLERANCE = {"cpu": 1e-5, "cuda": 1e-2}
-"""Largest relative error of a weight's gradient, in float32. CUDA's kernels add up in another order than the CPU that
-they are compared with, and may round to TF32; the mistake that this is about is larger than 1."""
-_SHAPE = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 256,
-}
+"""Largest relative error of a weight's gradient, in float32. CUDA's kernels sum in another order than the CPU, and may
+round to TF32; the mistake that is looked for is larger than 1."""
+_VOCABULARY = 256
 _MODELS = {f"{family} {kind}": (family, kind == "tied") for family in FAMILIES for kind in ("untied", "tied")}
-
-Gradients = dict[str, "torch.Tensor"]
 
 
 class Checked(TypedDict):
-    """What was found of a model.
-
-    Attributes:
-        errors: relative error of each weight's gradient, by how micro-batches were communicated.
-        saved: whether shards that were saved and loaded are the model.
-    """
+    """Of a model: the relative error of each weight's gradient, by how micro-batches were communicated, and whether
+    shards that were saved and loaded are the model."""
 
     errors: dict[Literal["each", "last"], dict[str, float]]
     saved: bool
@@ -64,7 +51,7 @@ def problems(checked: Mapping[str, Checked], device: Literal["cpu", "cuda"]) -> 
     found = []
     for model, each in checked.items():
         for how, errors in each["errors"].items():
-            # One that is no number is none below the tolerance either.
+            # "not <" includes NaN.
             wrong = {name: error for name, error in errors.items() if not error < TOLERANCE[device]}
             if wrong:
                 worst = max(wrong, key=wrong.__getitem__)
@@ -81,17 +68,19 @@ def _token_ids(ranks: int) -> torch.Tensor:
     import torch
 
     generator = torch.Generator().manual_seed(1)
-    return torch.randint(0, _SHAPE["vocab_size"], (ranks, MICRO_BATCHES, 1, TOKENS), generator=generator)
+    return torch.randint(0, _VOCABULARY, (ranks, MICRO_BATCHES, 1, TOKENS), generator=generator)
 
 
 def _write_model(checkpoint: Path, family: str, tied: bool, ranks: int) -> None:
-    """A model, and its gradient in this process, which knows no verl: that of the sum of log-probabilities, averaged
-    over the ranks as FSDP does."""
+    """A model, and without verl the gradient of its sum of log-probabilities, averaged over the ranks as FSDP does."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
-    config = AutoConfig.for_model(family, **_SHAPE, tie_word_embeddings=tied)
+    config = AutoConfig.for_model(
+        family, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, vocab_size=_VOCABULARY, tie_word_embeddings=tied,
+    )  # fmt: skip
     model: Any = AutoModelForCausalLM.from_config(config)
     model.save_pretrained(checkpoint)
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
@@ -154,7 +143,7 @@ def _sharded(checkpoint: Path, device: str, ranks: int) -> Any:
     return model
 
 
-def _gradients(model: Any, micro_batches: torch.Tensor, together: bool) -> Gradients:
+def _gradients(model: Any, micro_batches: torch.Tensor, together: bool) -> dict[str, torch.Tensor]:
     import torch
 
     model.zero_grad()
@@ -185,7 +174,7 @@ def _survives_saving(model: Any, shard: Path, checkpoint: Path) -> bool:
 
 
 def main(device: Literal["cpu", "cuda"], ranks: int, directory: Path) -> int:
-    """Check every model; writes RESULT below `directory`, and returns 1 if one has a problem, else 0."""
+    """Check every model, and write RESULT below `directory`; 1 if one has a problem, else 0."""
     import torch
 
     directory = directory.resolve()

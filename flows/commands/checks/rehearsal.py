@@ -1,6 +1,6 @@
 """`elastic rehearse`: a whole preset on a CPU, with twins in place of its models, before it costs a GPU.
 
-Its numbers are those of random weights, so none is shown. A preset that passed is recorded with a hash of its settings,
+It shows no numbers, as they are those of random weights. A preset that passed is recorded with a hash of its settings,
 on this machine or, for everyone, in flows/presets/rehearsed.json.
 """
 
@@ -35,7 +35,7 @@ from flows.runtime.settings import Settings
 from tasks.records.stage_directory import BEST, METRICS, MODEL, PAGE, TABLE
 
 SHIPPED = Path(presets.__file__).with_name("rehearsed.json")
-"""Keys of the presets that come with the project and have passed, by name."""
+"""Keys of the shipped presets that have passed, by name."""
 REHEARSALS = "rehearsals"
 """Directory of this machine's, below that of all runs."""
 _RECORD = "rehearsal.json"
@@ -80,25 +80,18 @@ def _write(file: Path, value: dict[str, Any]) -> None:
 
 
 def rehearse(settings: Settings, say: Callable[[str], None]) -> tuple[list[Record], list[str]]:
-    """Rehearse a preset. An interrupted rehearsal goes on; after one that passed it begins anew.
-
-    Args:
-        say: shows a line of progress.
+    """Rehearse a preset, with lines of progress to `say`. An interrupted rehearsal goes on; after one that passed it
+    begins anew. Raises UserError when a twin cannot be made, or a stage fails.
 
     Returns:
         A record of each step, and what a CPU cannot run of the preset.
-
-    Raises:
-        UserError: when a twin cannot be made, or a stage fails.
     """
     directory = runs_directory() / REHEARSALS / settings.preset
     if _read(directory / _RECORD).get("passed"):
         shutil.rmtree(directory)
     begin(directory, key(settings))
-    records = []
-    for record in run_steps(
-        steps_of(settings, directory), directory / "steps", where="a CPU", commit=key(settings), say=say
-    ):
+    records, steps = [], steps_of(settings, directory)
+    for record in run_steps(steps, directory / "steps", where="a CPU", commit=key(settings), say=say):
         records.append(record)
         if record.verdict == "failed":
             raise UserError(f"{settings.preset} does not pass its rehearsal: {record.name}: {record.told}")
@@ -145,14 +138,20 @@ def steps_of(settings: Settings, directory: Path) -> list[Step]:
 
 
 def exercised(settings: Settings, results: Path) -> dict[str, str]:
-    """What each stage of a rehearsal, with its settings and directory of results, did, by the stage's name.
-
-    Raises:
-        UserError: when something is missing or wrong.
-    """
-    found = {"data": _data(newest(results, "data/*"))}
+    """What each stage of a rehearsal did, by its name, read in the directory of its results. Raises UserError when
+    something is missing or wrong."""
+    stage = newest(results, "data/*")
+    manifest = read_manifest(stage)["datasets"]
+    for name, entry in manifest.items():
+        _require(entry["kept_rows"] > 0, f"{stage}: {name} has no row left")
+    graders = ", ".join(sorted({entry["grader"] for entry in manifest.values() if entry["grader"]}))
+    mapped = f"{len(manifest)} data sets mapped and measured with the twin's tokenizer; graders: {graders}"
+    found = {"data": mapped}
     if settings.base == "warm-start":
-        found["warm-start"] = _warm_start(settings, newest(results, "warm-start/*"))
+        stage, sft = newest(results, "warm-start/*"), settings.warm_start.sft
+        _require(any((stage / MODEL).glob("*.safetensors")), f"{stage}: no model")
+        ranks = sft and f"chat template {sft.chat_template}, {sft.gpus} FSDP2 ranks over gloo"
+        found["warm-start"] = f"{ranks}, resumed after the kill, exported" if ranks else "the miniature's corpus"
     if settings.train is not None:
         stage = newest(results, "train/*")
         found |= {"train": _training(settings, stage), "export": _models(settings, stage)}
@@ -160,22 +159,6 @@ def exercised(settings: Settings, results: Path) -> dict[str, str]:
     _require((results / "report" / PAGE).exists(), f"{results}: no report")
     found["report"] = "figures, tables and the page; its accuracies are a random model's"
     return found
-
-
-def _data(stage: Path) -> str:
-    manifest = read_manifest(stage)["datasets"]
-    for name, entry in manifest.items():
-        _require(entry["kept_rows"] > 0, f"{stage}: {name} has no row left")
-    graders = sorted({entry["grader"] for entry in manifest.values() if entry["grader"]})
-    return f"{len(manifest)} data sets mapped and measured with the twin's tokenizer; graders: {', '.join(graders)}"
-
-
-def _warm_start(settings: Settings, stage: Path) -> str:
-    _require(any((stage / MODEL).glob("*.safetensors")), f"{stage}: no model")
-    sft = settings.warm_start.sft
-    if sft is None:
-        return "the miniature's corpus"
-    return f"chat template {sft.chat_template}, {sft.gpus} FSDP2 ranks over gloo, resumed after the kill, exported"
 
 
 def _training(settings: Settings, stage: Path) -> str:

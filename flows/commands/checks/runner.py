@@ -1,7 +1,5 @@
-"""Runs a list of steps in order and keeps a record of each: what has passed is not repeated.
-
-`elastic rehearse` and `elastic gpu-check` are two lists of steps.
-"""
+"""Runs a list of steps (`elastic rehearse`, `elastic gpu-check`) in order and keeps a record of each: what has passed
+is not repeated."""
 
 from __future__ import annotations
 
@@ -31,14 +29,8 @@ _ERROR = re.compile(r"error: |^[\w.]*(Error|Exception|Failed|Lost|Exit)\b.*:")
 
 @dataclass(frozen=True)
 class Step:
-    """Something to show.
-
-    Attributes:
-        run: does it and returns what was seen; raises UserError when it fails.
-        needs: names of the steps that must have passed.
-        model: what it loads, where there is a choice.
-        skip: why it cannot run on this machine.
-    """
+    """A function that returns what was seen, or raises UserError; names of the steps that it `needs`, the model that it
+    loads where there is a choice, and why it is skipped on this machine."""
 
     name: str
     title: str
@@ -50,14 +42,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Record:
-    """What is kept of a step.
-
-    Attributes:
-        seconds: of its last attempt.
-        told: what was seen, why it was skipped, or what failed.
-        where: the machine's name and the model.
-        commit: of the code; a rehearsal's is its key.
-    """
+    """A step's last attempt: what was seen, why it was skipped, or what failed (`told`), on which machine and model
+    (`where`), by which commit of the code (a rehearsal: its key)."""
 
     name: str
     title: str
@@ -69,7 +55,7 @@ class Record:
 
 
 def begin(directory: Path, commit: str) -> None:
-    """Empty the directory of what another commit or key left: a training that it began must not go on."""
+    """Empty the directory of another commit's or key's files: its training must not go on."""
     file = directory / "commit"
     if not file.exists() or file.read_text() != commit:
         shutil.rmtree(directory, ignore_errors=True)
@@ -79,13 +65,8 @@ def begin(directory: Path, commit: str) -> None:
 def run_steps(
     steps: Sequence[Step], directory: Path, *, where: str, commit: str, say: Callable[[str], None]
 ) -> Iterator[Record]:
-    """Run what has not passed yet, and yield each record. A step that fails stops only those that need it.
-
-    Args:
-        directory: of the records, one file a step.
-        where, commit: a record of another machine or commit does not count.
-        say: shows a line of progress.
-    """
+    """Run what has not passed yet at this `where` and `commit`, with lines of progress to `say`, and yield each record,
+    kept in the directory. A step that fails stops only those that need it."""
     passed: set[str] = set()
     for step in steps:
         file = directory / f"{step.name}.json"
@@ -97,8 +78,12 @@ def run_steps(
         else:
             say(f"{step.name}: {step.title}")
             skip = f"it needs {' and '.join(unmet)}, which did not pass" if unmet else step.skip
+            verdict: Literal["passed", "skipped", "failed"]
             started = time.monotonic()
-            verdict, told = _attempt(step, skip)
+            try:
+                verdict, told = ("skipped", skip) if skip else ("passed", step.run())
+            except UserError as error:
+                verdict, told = "failed", str(error)
             seconds = round(time.monotonic() - started, 1)
             record = Record(step.name, step.title, verdict, seconds, told, here, commit)
             write_text(file, json.dumps(asdict(record), indent=2) + "\n")
@@ -108,24 +93,10 @@ def run_steps(
         yield record
 
 
-def _attempt(step: Step, skip: str) -> tuple[Literal["passed", "skipped", "failed"], str]:
-    try:
-        return ("skipped", skip) if skip else ("passed", step.run())
-    except UserError as error:
-        return "failed", str(error)
-
-
 @dataclass(frozen=True)
 class Commands:
-    """Runs Python programs in processes of their own, apart from the user's servers and clusters.
-
-    Attributes:
-        runs: directory of their results.
-        logs: directory of their logs.
-        preset: file of the preset that flows run.
-        gpus, hub: whether they see this machine's GPUs, and fetch models.
-        prepare: called before each.
-    """
+    """Runs Python programs in processes of their own, apart from the user's servers and clusters: with this runs
+    directory, this preset file for flows, GPUs and the hub if they may use them, each after a call of `prepare`."""
 
     runs: Path
     logs: Path
@@ -136,7 +107,6 @@ class Commands:
 
     @property
     def results(self) -> Path:
-        """Directory of the preset's results."""
         return self.runs / self.preset.stem
 
     def log(self, name: str) -> Path:
@@ -150,18 +120,17 @@ class Commands:
         directory: Path | None = None,
         until: Callable[[], bool] = lambda: False,
     ) -> int | None:
-        """Run Python to its end, or kill it as soon as `until()` is true. It ends with this process.
-
-        Args:
-            log: name of the log that its output is appended to.
-            runs: instead of `self.runs`.
-            directory: to run in.
-
-        Returns:
-            Its exit status; None when it was killed.
-        """
+        """Run Python in the directory to its end, or kill it as soon as `until()` is true. It ends with this process,
+        and appends its output to the log. The exit status; None when it was killed."""
         self.prepare()
         command = [sys.executable, *arguments]
+        outside = ("PREFECT_", "MLFLOW_", "RAY_")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(outside)}
+        environment[RUNS_VARIABLE] = str(runs or self.runs)
+        if not self.gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = ""
+        if not self.hub:
+            environment["HF_HUB_OFFLINE"] = "1"
         self.logs.mkdir(parents=True, exist_ok=True)
         with self.log(log).open("a") as output:
             output.write(f"$ {' '.join(command)}\n")
@@ -169,7 +138,7 @@ class Commands:
             process = subprocess.Popen(
                 command,
                 cwd=directory,
-                env=self._environment(runs or self.runs),
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -180,15 +149,9 @@ class Commands:
             wait_until(lambda: process.poll() is not None or until())
             return process.returncode
         finally:
-            # At once: a Ray cluster that is asked to end trains on meanwhile.
+            # At once: a Ray cluster that ends by itself trains on meanwhile.
             kill_tree(process.pid)
             process.wait()
-
-    def _environment(self, runs: Path) -> dict[str, str]:
-        outside = ("PREFECT_", "MLFLOW_", "RAY_")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(outside)}
-        no_gpus = {} if self.gpus else {"CUDA_VISIBLE_DEVICES": ""}
-        return {**kept, RUNS_VARIABLE: str(runs), **no_gpus, **({} if self.hub else {"HF_HUB_OFFLINE": "1"})}
 
     def finish(self, log: str, *arguments: str, runs: Path | None = None, directory: Path | None = None) -> None:
         """Run Python to its end. Raises UserError with the error in its log when it fails."""
@@ -200,14 +163,8 @@ class Commands:
         self.finish(log, *self._flow(flow))
 
     def kill(self, log: str, flow: str, checkpoint: str) -> str:
-        """Kill `elastic run FLOW` as soon as it has left a checkpoint; a sentence that says so.
-
-        Args:
-            checkpoint: pattern of its path below `results`.
-
-        Raises:
-            UserError: when the flow ends without one.
-        """
+        """Kill `elastic run FLOW` as soon as it has left a `checkpoint` (a pattern below `results`), and say so. Raises
+        UserError when the flow ends without one."""
 
         def saved() -> bool:
             return any(self.results.glob(checkpoint))

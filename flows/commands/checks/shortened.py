@@ -1,9 +1,10 @@
 """A preset for its rehearsal: twins in place of models, rows in upstream's format where a data set is not here, few and
-short rollouts, two processes in place of a node's GPUs. What is not named here stays as the preset has it."""
+short rollouts, two processes in place of a node's GPUs. Other settings stay the preset's."""
 
 from __future__ import annotations
 
 import shutil
+import tomllib
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,37 +29,30 @@ from tasks.records.stage_directory import SOURCES, USER_DATASETS
 BUDGET, SMALLER = "24+16", "8+16"
 PROMPT_TOKENS = 512
 CONTEXT = 2048
-"""Of engines: what a problem of Codeforces takes with a tokenizer that has few merges, and room for templates."""
-STEPS = 2
-"""One before a training is killed, and one after it has resumed."""
+"""Of engines: a problem of Codeforces, with a tokenizer that has few merges, and room for templates."""
+_SHORT = tomllib.loads(Path(__file__).with_name("rehearsal.toml").read_text(encoding="utf-8"))
+STEPS: int = _SHORT["train"]["steps"]
 _LARGEST_BYTES = 8 << 20
-"""Of a data set's files that are read as they are; building gigabytes of tests would take a rehearsal's time."""
+"""Of a data set's files that are used; building gigabytes of tests would take a rehearsal's time."""
 
 
 class Inputs(NamedTuple):
-    """Where the data lies.
-
-    Attributes:
-        mirror: real files of data sets, if there are any.
-        library: thought templates in place of the published ones, where these are not in the mirror.
-    """
+    """Real files of data sets, and thought templates in place of the published ones; None where there are none."""
 
     mirror: Path | None
     library: Path | None
 
 
-def models_of(settings: Settings) -> dict[str, str]:
-    """Models that a preset names, by the setting that names them; the miniature needs no twin."""
-    named = {"base": settings.base}
-    if settings.warm_start.sft is not None:
-        named["warm_start.initial"] = settings.warm_start.initial
-    named |= {f"sweep.checkpoints.{name}": model for name, model in settings.sweep.directories.items()}
-    return {setting: model for setting, model in named.items() if model not in ("shipped", "warm-start")}
+def models_of(settings: Settings) -> list[str]:
+    """The different models that a preset names; the miniature needs no twin."""
+    initial = [settings.warm_start.initial] if settings.warm_start.sft is not None else []
+    named = dict.fromkeys([settings.base, *initial, *settings.sweep.directories.values()])
+    return [model for model in named if model not in ("shipped", "warm-start")]
 
 
 def twins_of(settings: Settings, directory: Path) -> dict[str, Path]:
     """Directories of a preset's twins, by model."""
-    return {model: directory / model.strip("/").replace("/", "--") for model in models_of(settings).values()}
+    return {model: directory / model.strip("/").replace("/", "--") for model in models_of(settings)}
 
 
 def make_twins(settings: Settings, directory: Path) -> str:
@@ -123,12 +117,12 @@ def rehearsal_values(settings: Settings, twins: Mapping[str, Path], inputs: Inpu
         values["base"] = str(twins[settings.base])
     values["data"] |= {"datasets": []} | ({"mirror": str(inputs.mirror)} if inputs.mirror else {})
     if settings.data.miniature:
-        values["data"]["miniature"] |= {"num_train": 64, "problems_per_benchmark": 6}
+        values["data"]["miniature"] |= _SHORT["data"]["miniature"]
     if settings.train is not None:
         values["train"] = _training(settings, values["train"])
     if settings.warm_start.sft is not None:
         values["warm_start"] |= {"initial": str(twins.get(settings.warm_start.initial, settings.warm_start.initial))}
-        values["warm_start"]["sft"] |= _SFT
+        values["warm_start"]["sft"] |= _SHORT["warm_start"]["sft"]
     if settings.ablation:
         values["ablation"] = _ablation(settings, values["ablation"])
         measured = {*settings.sweep.models, *values["ablation"]}
@@ -136,42 +130,13 @@ def rehearsal_values(settings: Settings, twins: Mapping[str, Path], inputs: Inpu
             values["report"] |= {"pairs": [pair for pair in settings.report.pairs if measured.issuperset(pair)]}
     engine = settings.engine
     context = engine.max_model_len if engine.device == "cpu" else CONTEXT
-    values["engine"] = _ENGINE | {"data_parallel_size": min(2, engine.data_parallel_size)}
+    values["engine"] = _SHORT["engine"] | {"data_parallel_size": min(2, engine.data_parallel_size)}
     values["engine"] |= {"max_model_len": context} if context else {}
     left_out = settings.ablation.keys() - values.get("ablation", {}).keys()
     values["sweep"] = _sweep(settings, values["sweep"], twins, left_out)
     if inputs.library:
         values["sweep"]["templates"] = values["sweep"].get("templates", {}) | {"library": str(inputs.library)}
     return values
-
-
-_ENGINE = {"device": "cpu", "dtype": "float32", "max_num_seqs": 32, "kv_cache_gib": 0.5}
-_SFT = {
-    "epochs": 1,
-    "cutoff": 256,
-    "batch_size": 4,
-    "save_every": 2,
-    "precision": "fp32",
-    "device": "cpu",
-    "gpus": 2,
-    "tokens_per_device": 256,
-    "attention": "sdpa",
-}
-_TRAIN = {
-    "steps": STEPS,
-    "batch_size": 4,
-    "group_size": 4,
-    # What a few steps change must show: else a swap pair finds all its answers among those of its two models.
-    "learning_rate": 1e-3,
-    "save_every": 1,
-    "validate_every": 1,
-    "validation_problems": 8,
-    "validation_samples": 1,
-    "device": "cpu",
-    "tensor_parallel": 1,
-    "rollout_workers": 2,
-    "attention": "sdpa",
-}
 
 
 def _training(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
@@ -185,7 +150,7 @@ def _training(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
         "nodes": 2 if several else 1,
         "gpus_per_node": 1 if several or p.device == "cpu" else 2,
     }
-    values = _shortened({**values, **_TRAIN, **changed})
+    values = _shortened({**values, **_SHORT["train"], **changed})
     if p.l1 is not None:
         values["l1"] = {**values["l1"], "lengths": "8..40"}
     # One sequence a forward pass: several of them make an update.
@@ -238,9 +203,7 @@ def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path]
         "checkpoints": {name: str(twins.get(model, model)) for name, model in sweep.directories.items()}
         | dict.fromkeys(sweep.endpoints, stand_in),
         "budgets": [BUDGET, SMALLER] if len(sweep.budgets) > 1 else [BUDGET],
-        "samples": 2,
-        "problems": 2,
-        "max_samples": 2,
+        **_SHORT["sweep"],
         # Of a response that has no budget.
         **({} if sweep.max_response_tokens is None else {"max_response_tokens": CONTEXT // 4}),
         # Two problems cannot reach what the preset's can.

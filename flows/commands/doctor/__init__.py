@@ -1,7 +1,7 @@
 """`elastic doctor`: can this machine run the pipeline? One sentence per check, and what to do where it cannot.
 
-Each `check_*` judges values it is given; the other functions look them up. Nothing heavy is imported: what needs torch,
-transformers or verl runs in a process of its own while the other checks go on.
+Each `check_*` judges values it is given. Checks that import torch, transformers or verl run in processes of their own,
+beside the others.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -50,7 +51,7 @@ TEMPLATE_PROBE = "import sys; from flows.train import check_chat_template; check
 
 
 def main(preset: str, overrides: Mapping[str, Any]) -> int:
-    """Print every finding as it comes; 1 if one is a failure, else 0. Raises UserError for settings that are none."""
+    """Print every finding as it comes; 1 if one is a failure, else 0. Raises UserError for wrong settings."""
     from flows import presets
 
     failed = False
@@ -61,14 +62,8 @@ def main(preset: str, overrides: Mapping[str, Any]) -> int:
 
 
 def require_machine(settings: Settings, stages: Collection[str] | None = None) -> None:
-    """What a flow asks before it starts, in well under a second.
-
-    Args:
-        stages: that may take GPUs; all of them without.
-
-    Raises:
-        UserError: when this machine cannot run it; a sentence for each reason.
-    """
+    """The checks before a flow starts, in well under a second, with the GPUs of its `stages` (None: all). Raises
+    UserError, with a sentence for each reason, when this machine cannot run it."""
     demands = [demand for demand in gpu_demands(settings) if stages is None or demand.stage in stages]
     require(*_check_gpus(settings, demands), *check_machine(runs_directory()))
 
@@ -82,36 +77,30 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
     """Every check, in the order a new machine meets them; what is slow to look up comes last."""
     runs, build, installed = runs_directory(), installed_build(), installed_versions()
     yield check_python(sys.version_info[:2])
-    plugin = start_probe(_PLUGIN_PROBE)
-    uses = models_in_use(settings)
-    looks = start_look(uses)
-    sft = settings.warm_start.sft if settings.base == "warm-start" else None
-    template = sft and start_probe(TEMPLATE_PROBE, settings.warm_start.initial, sft.chat_template)
-    yield check_compiler(compiler_files(build))
-    yield from _check_gpus(settings, gpu_demands(settings))
-    yield from check_machine(runs)
-    yield check_cores(len(os.sched_getaffinity(0)))
-    yield check_shared_memory(shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else 0)
-    yield check_versions(expected_versions(build), installed)
-    if (lock := LOCKS / f"{build}.txt").exists():
-        yield check_lock(lock.read_text(), installed)
-    yield check_sandbox(sandbox_problem())
-    yield from check_services(settings, runs)
-    yield check_plugin(*finish_probe(plugin))
-    yield from look(uses, looks)
-    if sft and template:
-        yield check_template(sft.chat_template, *finish_probe(template))
+    with ThreadPoolExecutor() as pool:
+        plugin = pool.submit(probe, _PLUGIN_PROBE)
+        models = pool.submit(look, models_in_use(settings))
+        sft = settings.warm_start.sft if settings.base == "warm-start" else None
+        template = sft and pool.submit(probe, TEMPLATE_PROBE, settings.warm_start.initial, sft.chat_template)
+        yield check_compiler(compiler_files(build))
+        yield from _check_gpus(settings, gpu_demands(settings))
+        yield from check_machine(runs)
+        yield check_cores(len(os.sched_getaffinity(0)))
+        yield check_shared_memory(shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else 0)
+        yield check_versions(expected_versions(build), installed)
+        if (lock := LOCKS / f"{build}.txt").exists():
+            yield check_lock(lock.read_text(), installed)
+        yield check_sandbox(sandbox_problem())
+        yield from check_services(settings, runs)
+        yield check_plugin(*plugin.result())
+        yield from models.result()
+        if sft and template:
+            yield check_template(sft.chat_template, *template.result())
 
 
 class Use(NamedTuple):
-    """A model, by the setting that names it, and what for.
-
-    Attributes:
-        model: "shipped", a directory, or OWNER/NAME on the hub.
-        device: of its engine.
-        trained: whether verl trains it, with its fused loss.
-        thinks: whether it needs think markers.
-    """
+    """A model ("shipped", a directory, or OWNER/NAME on the hub), the setting that names it, the device of its engine,
+    whether verl trains it, and whether it needs think markers."""
 
     setting: str
     model: str
@@ -136,27 +125,15 @@ def models_in_use(settings: Settings) -> list[Use]:
     return [use._replace(thinks=settings.thinks) for use in uses]
 
 
-def start_look(uses: list[Use]) -> subprocess.Popen[str]:
-    """Begin to look at models, in a process of its own."""
-    return start_probe(_MODELS_PROBE, json.dumps(uses))
-
-
-def look(uses: list[Use], started: subprocess.Popen[str] | None = None) -> list[Finding]:
-    """A finding for each model, in about ten seconds.
-
-    Args:
-        started: of `start_look`.
-    """
-    if not uses:
-        return []
+def look(uses: list[Use]) -> list[Finding]:
+    """A finding for each model, in about ten seconds."""
     # Requests to a hub that is away take long to fail.
-    return check_models(uses, *finish_probe(started or start_look(uses), seconds=90 + 60 * len(uses)))
+    return check_models(uses, *probe(_MODELS_PROBE, json.dumps(uses), seconds=90 + 60 * len(uses))) if uses else []
 
 
 def check_models(uses: list[Use], status: int, output: str) -> list[Finding]:
-    """What `probe_models` printed about each."""
     if status:
-        problem = f"models could not be looked at ({last_line(output)}): run `make install`"
+        problem = f"models could not be looked at ({_last_line(output)}): run `make install`"
         return [Finding("model", "failure", problem)]
     # What is imported may print lines of its own. A refusal names its model.
     found = map(json.loads, output.strip().splitlines()[-len(uses) :])
@@ -169,8 +146,8 @@ def check_models(uses: list[Use], status: int, output: str) -> list[Finding]:
 
 
 def probe_models() -> None:
-    """Run in a process of its own, as it imports transformers and vLLM: for each `Use` of the JSON list in the first
-    argument a line of JSON, [whether it is usable, why]."""
+    """Print a line of JSON, [whether it is usable, why], for each `Use` of the JSON list in the program's first
+    argument. Imports transformers and vLLM."""
     from elastic_core.miniature.warm_start import BASE
     from elastic_core.models.check import require_usable
     from elastic_core.models.files import TOKENIZER_FILES, locate
@@ -190,40 +167,29 @@ def probe_models() -> None:
         print(json.dumps(line))
 
 
-def start_probe(code: str, *arguments: str) -> subprocess.Popen[str]:
-    platform = {"VERL_PLATFORM": "cpu"} if installed_build() == "cpu" else {}
-    return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", code, *arguments],
-        env={**os.environ, **platform},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish_probe(process: subprocess.Popen[str], seconds: float = 90) -> tuple[int, str]:
-    """Exit status, and what it printed or why it failed."""
+def probe(code: str, *arguments: str, seconds: float = 90) -> tuple[int, str]:
+    """Exit status of a Python program, and its output or why it failed."""
+    command = [sys.executable, "-W", "ignore", "-c", code, *arguments]
+    environment = {**os.environ, **({"VERL_PLATFORM": "cpu"} if installed_build() == "cpu" else {})}
     try:
-        output, errors = process.communicate(timeout=seconds)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
         return 1, f"no answer within {seconds:g} s"
-    return process.returncode, errors if process.returncode else output
+    return done.returncode, done.stderr if done.returncode else done.stdout
 
 
-def last_line(output: str) -> str:
+def _last_line(output: str) -> str:
     return (output.strip().splitlines() or ["no message"])[-1]
 
 
 def check_plugin(status: int, output: str) -> Finding:
     """verl itself hides a plugin that fails to load."""
-    problem = f"does not load ({last_line(output)}): run `make install`"
+    problem = f"does not load ({_last_line(output)}): run `make install`"
     return judged("verl plugin", status == 0, "loads", problem)
 
 
 def check_template(name: str, status: int, output: str) -> Finding:
     """Fine-tuning must know where a response begins."""
-    reason = last_line(output).removeprefix("elastic_core.errors.UserError: ")
+    reason = _last_line(output).removeprefix("elastic_core.errors.UserError: ")
     problem = f"warm_start.sft.chat_template = {name}: {reason}"
     return judged("chat template", status == 0, f"{name} tells responses from prompts", problem)

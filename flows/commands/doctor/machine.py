@@ -1,4 +1,4 @@
-"""What this machine has, and what is installed on it, against what this package was written for."""
+"""This machine and its installed packages, against what this package needs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ NEEDED_SHARED_MEMORY_BYTES = 2 * GIB
 
 
 class Finding(NamedTuple):
-    """What one check found."""
-
     check: str
     level: Literal["ok", "warning", "failure"]
     message: str
@@ -52,7 +50,7 @@ def require(*findings: Finding) -> None:
 def check_machine(
     runs: Path, memory_bytes: int = NEEDED_MEMORY_BYTES, disk_bytes: int = NEEDED_DISK_BYTES
 ) -> list[Finding]:
-    """What a flow asks before it starts, in milliseconds: processor, memory, disk."""
+    """Processor, memory and disk, in milliseconds."""
     import psutil
 
     memory = psutil.virtual_memory()
@@ -78,7 +76,7 @@ def check_cores(cores: int) -> Finding:
 
 
 def check_memory(total: int, available: int, needed: int = NEEDED_MEMORY_BYTES) -> Finding:
-    """Too little in all is a failure; enough, but in use by others now, a warning. Bytes."""
+    """Too little in all is a failure; enough, but in use, a warning. Bytes."""
     wanted, free = f"{needed / GIB:.0f} GiB of memory are needed", f"{available / GIB:.1f} of {total / GIB:.1f}"
     if total < needed:
         problem = f"{wanted}, this machine or container has {total / GIB:.1f}: use a larger one, or raise its limit"
@@ -113,7 +111,7 @@ def cgroup_memory_limit(
             base, name = root / "memory", "memory.limit_in_bytes"
         else:
             continue
-        # A limit binds everything below it. Inside a container the path may not exist and the root is the group's own.
+        # A limit binds everything below it. In a container the path may not exist, and the root is the group's own.
         group = base / path.lstrip("/")
         for directory in (group, *group.parents):
             file = directory / name
@@ -178,7 +176,6 @@ def installed_build() -> Build:
 
 
 def expected_versions(build: Build) -> dict[str, str]:
-    """Exact pins among the project's requirements for a build, by distribution."""
     pins: dict[str, str] = {}
     for text in metadata.requires(PROJECT) or []:
         requirement = Requirement(text)
@@ -189,7 +186,6 @@ def expected_versions(build: Build) -> dict[str, str]:
 
 
 def installed_versions() -> dict[str, str]:
-    """Every installed distribution."""
     return {str(canonicalize_name(each.metadata["Name"])): each.version for each in metadata.distributions()}
 
 
@@ -204,5 +200,4 @@ def compiler_files(build: Build, include: str | None = None) -> dict[str, str | 
 
 
 def _public(version: str) -> str:
-    """Without the local part, which names a build: 2.13.0 of 2.13.0+cpu."""
     return version.partition("+")[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -19,22 +20,17 @@ if TYPE_CHECKING:
     from flows.runtime.settings import Settings
 
 _OLDEST_DRIVER = {12: 525, 13: 580}
-"""By CUDA's major version: the oldest branch of NVIDIA's driver that runs all of its minor ones (CUDA's release notes,
-"minor version compatibility")."""
+"""By CUDA's major version: NVIDIA's oldest driver for all minor ones (release notes, "minor version compatibility")."""
 _CUDA = ("cuda-toolkit", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12")
-"""Distributions that have the version of CUDA which the lock brings."""
+"""Distributions with the version of the lock's CUDA."""
 _FREE_SHARE = 0.9
 """Of a GPU's memory; with less, someone else uses it."""
 _MORE_NODES = "add nodes with `ray start --address=HOST:6379`"
 
 
 class GpuDemand(NamedTuple):
-    """GPUs that a run takes on this machine: `gpus` for each 1 of the setting's value.
-
-    Attributes:
-        stage: that takes them.
-        movable: whether a Ray cluster can give them instead.
-    """
+    """GPUs that a stage takes on this machine, `gpus` for each 1 of the setting's value, and whether a Ray cluster can
+    give them instead."""
 
     stage: Literal["warm-start", "train", "sweep", "serve"]
     setting: str
@@ -74,20 +70,10 @@ def cuda_version(installed: Mapping[str, str]) -> int | None:
 
 
 def check_gpus(
-    build: Build,
-    gpus: Sequence[Gpu],
-    demands: Sequence[GpuDemand],
-    cuda: int | None = None,
-    *,
-    on_cluster: bool = False,
+    build: Build, gpus: Sequence[Gpu], demands: Sequence[GpuDemand], cuda: int | None = None, on_cluster: bool = False
 ) -> list[Finding]:
-    """Nothing where no stage takes a GPU of this machine.
-
-    Args:
-        gpus: that this process may use.
-        demands: of a run's stages, which come one after the other.
-        cuda: as of `cuda_version`.
-    """
+    """Whether stages, one after the other, can run on the GPUs that this process may use; nothing where none needs one.
+    `cuda` is of `cuda_version`."""
     if not demands and (build == "cpu" or on_cluster):
         return []
     if build == "gpu":
@@ -99,23 +85,22 @@ def check_gpus(
 
 
 def _with_cuda(gpus: Sequence[Gpu], demands: Sequence[GpuDemand], cuda: int | None) -> Finding:
+    failure = partial(Finding, "accelerator", "failure")
     if not gpus:
-        problem = (
+        return failure(
             "the CUDA build of vLLM is installed and nvidia-smi shows no GPU that CUDA_VISIBLE_DEVICES allows: "
             "install the NVIDIA driver, or run `make install ENGINE=cpu`"
         )
-        return Finding("accelerator", "failure", problem)
     driver = gpus[0].driver
     found = "; ".join(f"{gpu.name}, {gpu.free / GIB:.1f} of {gpu.total / GIB:.1f} GiB free" for gpu in gpus)
     found = f"{found}; driver {driver}"
     oldest = _OLDEST_DRIVER.get(cuda or 0, 0)
     if int(driver.partition(".")[0]) < oldest:
-        problem = f"CUDA {cuda} needs NVIDIA's driver {oldest} or newer: update it; found {found}"
-        return Finding("accelerator", "failure", problem)
+        return failure(f"CUDA {cuda} needs NVIDIA's driver {oldest} or newer: update it; found {found}")
     needed = max((demand.total for demand in demands), default=1)
     if len(gpus) < needed:
         advice = _advice([demand for demand in demands if demand.total > len(gpus)], len(gpus))
-        return Finding("accelerator", "failure", f"{needed} GPUs are needed and this machine has {found}: {advice}")
+        return failure(f"{needed} GPUs are needed and this machine has {found}: {advice}")
     if any(gpu.free < _FREE_SHARE * gpu.total for gpu in gpus):
         return Finding("accelerator", "warning", f"{found}: `nvidia-smi` shows the programs to end")
     return Finding("accelerator", "ok", found)
@@ -134,25 +119,20 @@ def _advice(unmet: Sequence[GpuDemand], gpus: int) -> str:
 
 def check_services(settings: Settings, runs: Path) -> list[Finding]:
     tracking = settings.mlflow.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
-    return [
+    findings = [
         check_port(4200, "Prefect", "/api/health"),
         check_port(5000, "MLflow", "/health"),
         check_prefect(os.environ.get("PREFECT_API_URL")),
         check_tracking(tracking or f"sqlite:///{runs / 'mlflow.db'}"),
-        *_check_cluster(settings),
     ]
-
-
-def _check_cluster(settings: Settings) -> list[Finding]:
     cluster, train, engine = settings.ray.running, settings.train, settings.engine
-    if cluster is None:
-        return []
-    nodes = ray_nodes(cluster)
-    needed = placement(train.nodes, train.gpus_per_node, train.nodes) if train else None
-    findings = [check_ray(cluster.dashboard, nodes, needed)]
-    if nodes is not None and engine.num_gpus:
-        engines = engine.data_parallel_size * engines_per_replica(settings)
-        findings.append(check_engines(nodes, engines, engine.num_gpus))
+    if cluster is not None:
+        nodes = ray_nodes(cluster)
+        needed = placement(train.nodes, train.gpus_per_node, train.nodes) if train else None
+        findings.append(check_ray(cluster.dashboard, nodes, needed))
+        if nodes is not None and engine.num_gpus:
+            engines = engine.data_parallel_size * engines_per_replica(settings)
+            findings.append(check_engines(nodes, engines, engine.num_gpus))
     return findings
 
 
@@ -193,12 +173,7 @@ def _check_server(check: str, url: str, variable: str, without: str) -> Finding:
 
 
 def check_ray(dashboard: str, nodes: list[tuple[int, int]] | None, needed: Resources | None) -> Finding:
-    """Whether a running cluster answers, and training fits on it.
-
-    Args:
-        nodes: GPUs and logical CPUs of each node; None when the cluster does not answer.
-        needed: what training reserves; None where there is no training.
-    """
+    """Whether a running cluster answers (`nodes` of `ray_nodes`), and has what training reserves, if there is one."""
     if nodes is None:
         advice = "start it with `ray start --head`, or leave ray.address and ray.dashboard out to use this machine"
         return Finding("ray", "failure", f"{dashboard} does not answer: {advice}")
@@ -213,12 +188,8 @@ def check_ray(dashboard: str, nodes: list[tuple[int, int]] | None, needed: Resou
 
 
 def check_engines(nodes: list[tuple[int, int]], engines: int, gpus: int) -> Finding:
-    """Whether a sweep's engines fit on a running cluster: one that does not is waited for until its deadline.
-
-    Args:
-        nodes: GPUs and logical CPUs of each node.
-        gpus: that each engine takes, on one node, beside one logical CPU.
-    """
+    """Whether a sweep's engines fit on a cluster (`nodes` of `ray_nodes`): for one that does not, a sweep waits until
+    its deadline. Each takes `gpus` on one node, beside one logical CPU."""
     fitting = sum(min(node_gpus // gpus, node_cpus) for node_gpus, node_cpus in nodes)
     needed = f"{engines} engines of {gpus} GPUs"
     problem = f"{needed} are needed and {fitting} fit on the cluster: {_MORE_NODES}, or lower engine.data_parallel_size"

@@ -58,26 +58,20 @@ _FAREWELL_SECONDS = 2
 
 @dataclass(frozen=True)
 class PlaygroundParameters:
-    """Where the page is, and how much it takes on."""
+    """Where the page listens, and its limits: runs at the same time, runs that wait for these before more are refused,
+    characters of a problem and of a reference answer, and seconds of a run with its wait for the engine."""
 
     host: str = "127.0.0.1"
-    """Address to listen on."""
     port: int = 7860
-    """Port to listen on."""
     concurrent: int = 2
-    """Runs at the same time."""
     waiting: int = 8
-    """Runs that may queue for these; further ones are refused."""
     max_question: int = 20_000
-    """Longest problem, in characters."""
     max_reference: int = 1_000
-    """Longest reference answer, in characters."""
     run_seconds: float = 600
-    """A run that takes longer is stopped, in seconds; waiting for the engine counts."""
 
     @property
     def max_body(self) -> int:
-        """Bytes of the largest request the server reads: every character may take four, and JSON escapes them."""
+        """Bytes of a request: every character may take four, and JSON escapes them."""
         return 100_000 + 12 * (self.max_question + self.max_reference)
 
 
@@ -89,12 +83,8 @@ def run(
     password_file: Path | None,
 ) -> None:
     """Show the page of `models`, as in `find_models`, until SIGINT or SIGTERM. The first engines start meanwhile, and
-    their output is logged.
-
-    Raises:
-        UserError: on wrong input, without gradio, when others could reach the page without a password, or when the
-            port is taken.
-    """
+    their output is logged. Raises UserError on wrong input, without gradio, when others could reach the page without a
+    password, or when the port is taken."""
     if importlib.util.find_spec("gradio") is None:
         raise UserError('the playground needs gradio, of the extra ui: run `make install`, or pip install "gradio>=6"')
     password = read_password(password_file)
@@ -108,10 +98,17 @@ def run(
     found = find_models(preset, overrides, models)
     log = runs_directory() / found.settings.preset / "playground.log"
     with quiet(log), Session(found, parameters) as session:
+
+        def leave(*_: object) -> NoReturn:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
+            session.end(_FAREWELL_SECONDS)
+            end_family()
+
         for number in (signal.SIGINT, signal.SIGTERM):
             # A module that is being imported may swallow KeyboardInterrupt. Uvicorn, once it runs, ends open requests
             # first and then hands the signal on.
-            signal.signal(number, lambda *_: _leave(session))
+            signal.signal(number, leave)
         session.preload(found.first)
         token = None if password else secrets.token_urlsafe(32)
         config = uvicorn.Config(
@@ -129,18 +126,9 @@ def run(
         asyncio.run(uvicorn.Server(config).serve())
 
 
-def _leave(session: Session) -> NoReturn:
-    """End the session and its engine's processes, then this one."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    session.end(_FAREWELL_SECONDS)
-    end_family()
-
-
 def application(session: Session, password: str | None, token: str | None) -> Guard:
     """The page of a session as an ASGI application, with a password or else a token at the end of its address. The
-    token is in the path: a cookie would be sent to pages of other ports too.
-    """
+    token is in the path: a cookie would be sent to pages of other ports too."""
     files = runs_directory() / "playground"
     files.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Gradio reads both at its import and later. Its default directory is in /tmp, where another user can put one first.

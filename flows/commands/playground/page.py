@@ -134,7 +134,7 @@ def build(session: Session) -> gr.Blocks:
                 return
             t, s = found.think, found.solution
             assert t is not None and s is not None, "levels are limited"
-            # A slider is made longer if need be.
+            # A slider becomes longer where needed.
             yield {
                 think: gr.update(value=t, maximum=max(t, largest.think or 0)),
                 solution: gr.update(value=s, maximum=max(s, largest.solution or 0)),

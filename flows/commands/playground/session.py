@@ -1,7 +1,7 @@
 """The engines of the page's models, and runs on them.
 
-Everything here lives in one event loop in a thread of its own: an engine that starts holds its loop for half a minute,
-and the page must answer meanwhile. Two engines run at once where they fit into memory, else one after the other.
+They have an event loop and thread of their own: an engine that starts holds its loop for half a minute. Two engines run
+at once where they fit into memory, else one after the other.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Result = TypeVar("Result")
 
 
 class Engines:
-    """The engines, each started when it is needed, `at_once` at most; a model behind a server needs none."""
+    """The engines, started when they are needed, `at_once` at most; a model behind a server needs none."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
         parameters = models.settings.engine
-        here = [path for name, path in models.directories.items() if name not in models.endpoints]
-        needed = [memory_needed(parameters, path) for path in here]
+        directories = models.directories.items()
+        needed = [memory_needed(parameters, path) for name, path in directories if name not in models.endpoints]
         self.at_once = num_engines(needed, memory_for_engines(parameters)) if len(needed) > 1 else 1
         self._loaded: OrderedDict[str, Loaded] = OrderedDict()
         self._starting = asyncio.Lock()
@@ -80,13 +80,11 @@ class Engines:
             self._idle.set()
 
     async def drop(self, loaded: Loaded) -> None:
-        """End one that answers no more; it is started anew when it is needed."""
         if self._loaded.get(loaded.name) is loaded:
             del self._loaded[loaded.name]
             await loaded.resources.aclose()
 
     async def aclose(self) -> None:
-        """End all."""
         for loaded in list(self._loaded.values()):
             await self.drop(loaded)
 
@@ -113,7 +111,7 @@ class Engines:
 
 
 def memory_needed(parameters: EngineParameters, model: Path) -> float:
-    """Bytes of one device that an engine takes, not too few: weights, cache, and what it computes with."""
+    """An upper bound on an engine's bytes on one device: weights, cache, and activations."""
     weights = sum(file.stat().st_size for file in model.glob("*.safetensors")) / parameters.tensor_parallel_size
     if parameters.dtype == "float32":
         weights *= 2  # Most checkpoints are bfloat16.
@@ -142,12 +140,8 @@ def num_engines(needed: Sequence[float], room: float) -> int:
 
 @dataclass
 class Run:
-    """A request and its answers, strategy by strategy in the order of the models.
-
-    Attributes:
-        loaded: models that answer, or did, by name.
-        generated, reused: tokens that engines drew, and tokens that an earlier thought answered.
-    """
+    """A request and its answers by strategy and model, the models that answered, and the tokens that engines generated
+    and that an earlier thought answered."""
 
     asked: PageRequest
     attempts: list[Attempt]
@@ -156,7 +150,7 @@ class Run:
     reused: int = 0
 
     def fail(self, model: str, sentence: str) -> None:
-        """The model has no further answers. Raises UserError when it is the only one: the run came to nothing."""
+        """The model gives no further answers. Raises UserError when it is the only one."""
         if len(self.asked.models) == 1:
             raise UserError(sentence)
         for attempt in self.attempts:
@@ -182,8 +176,8 @@ class Session:
         self.end()
 
     def end(self, seconds: float | None = None) -> None:
-        """Stop runs and engines; None waits for as long as that takes. An engine that starts may hold the loop for
-        longer, and nothing can interrupt it there: then it is left. Ended again it does nothing."""
+        """Stop runs and engines; None waits for as long as that takes. A starting engine may hold the loop for longer
+        and cannot be interrupted: it is left."""
         if self._loop.is_closed():
             return
         closing = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
@@ -221,8 +215,8 @@ class Session:
             raise UserError(f"stopped after {self.parameters.run_seconds:g} s; ask for smaller budgets") from None
 
     async def follow(self, run: Run) -> AsyncIterator[bool]:
-        """Perform the run, from another thread's loop, and yield False whenever its attempts were brought up to date,
-        True at the end. It is cancelled when its caller is, and raises as `perform`."""
+        """Perform the run, from another thread's loop, and yield False at each update of its attempts, True at the end.
+        It is cancelled with its caller, and raises as `perform`."""
         work = asyncio.ensure_future(self.call(self.perform(run)))
         try:
             while not (await asyncio.wait({work}, timeout=UPDATE_SECONDS))[0]:
@@ -240,11 +234,12 @@ class Session:
 
     def preload(self, models: Sequence[str]) -> None:
         """Begin to start the models' engines. A failure is raised to the runs that use them."""
-        asyncio.run_coroutine_threadsafe(self._preload(models), self._loop)
 
-    async def _preload(self, models: Sequence[str]) -> None:
-        async with self.engines.using(self.engines.batches(models)[0]):
-            pass
+        async def start() -> None:
+            async with self.engines.using(self.engines.batches(models)[0]):
+                pass
+
+        asyncio.run_coroutine_threadsafe(start(), self._loop)
 
     async def _answer(self, run: Run, loaded: Loaded) -> None:
         thought = self._thought(run.asked, loaded)
@@ -253,9 +248,8 @@ class Session:
             async with asyncio.TaskGroup() as group:
                 for attempt in run.attempts:
                     if attempt.model == loaded.name:
-                        group.create_task(
-                            attempt.answer(run.asked.problem, run.asked.sample, loaded, thought, self.models)
-                        )
+                        answer = attempt.answer(run.asked.problem, run.asked.sample, loaded, thought, self.models)
+                        group.create_task(answer)
         except ExceptionGroup as errors:  # It cancelled the others.
             (error, *_) = errors.exceptions
             if not isinstance(error, EngineLost):
@@ -266,7 +260,7 @@ class Session:
         run.reused += thought.memo.counts.reused - before[1]
 
     def _thought(self, asked: PageRequest, loaded: Loaded) -> Thought:
-        """What an earlier run of the same sample knows, on the present engine."""
+        """The memo of the sample's earlier runs, on the present engine."""
         key = (loaded.name, asked.problem.benchmark, asked.problem.id, asked.problem.question, asked.sample)
         thought = self._thoughts.setdefault(key, Thought(loaded.engine))
         self._thoughts.move_to_end(key)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from elastic_core.errors import UserError
-from elastic_core.system.network import answers, reachable, require_free_port
+from elastic_core.system.network import reachable, require_free_port
 from elastic_core.system.retry import wait_until
 from flows.commands.services.deployments import WORK_POOL, register
 from flows.commands.services.supervisor import Service, Supervisor, tail
@@ -54,14 +54,8 @@ _FIRST = "separate"
 
 @dataclass(frozen=True)
 class ServicesParameters:
-    """What `elastic up` starts, and where.
-
-    Attributes:
-        host: address both servers listen on.
-        database: their PostgreSQL server, as `database_server` reads it; None is SQLite files.
-        project: directory of prefect.yaml; the worker and its flow runs work in it.
-        runs: directory for databases, artifacts, passwords and logs.
-    """
+    """What `elastic up` starts, and where: the servers' address, ports and PostgreSQL server as of `database_server`
+    (None: SQLite files), the worker's directory with prefect.yaml, and the runs directory for all files."""
 
     host: str = "127.0.0.1"
     prefect_port: int = 4200
@@ -91,12 +85,9 @@ class Plan(NamedTuple):
 
 
 def up(parameters: ServicesParameters) -> None:
-    """Start the services, print their addresses, and keep them until KeyboardInterrupt, which it raises.
-
-    Raises:
-        UserError: a port is taken, prefect.yaml or a database is missing, or a service does not come up; nothing is
-            left running.
-    """
+    """Start the services, print their addresses, and keep them until KeyboardInterrupt, which it raises. Raises
+    UserError, with nothing left running, when a port is taken, prefect.yaml or a database is missing, or a service
+    fails."""
     project = parameters.project.resolve()
     if not (project / "prefect.yaml").is_file():
         raise UserError(f"{project} has no prefect.yaml; run `elastic up` in the directory of the repository")
@@ -225,11 +216,8 @@ def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: U
         "MLFLOW_AUTH_ADMIN_PASSWORD": password,
         "MLFLOW_FLASK_SERVER_SECRET_KEY": new_password(),
     }
-    clients = {
-        "MLFLOW_TRACKING_URI": address,
-        "MLFLOW_TRACKING_USERNAME": USER,
-        "MLFLOW_TRACKING_PASSWORD": password,
-    }
+    login = {"MLFLOW_TRACKING_USERNAME": USER, "MLFLOW_TRACKING_PASSWORD": password}
+    clients = {"MLFLOW_TRACKING_URI": address, **login}
     return Plan([Service("mlflow", command, port, address, f"{address}/health")], environment, clients)
 
 
@@ -250,16 +238,11 @@ def _start(supervisor: Supervisor, planned: Plan, project: Path) -> None:
         supervisor.start(server.name)
     for server in servers:
         log = supervisor.logs[server.name]
-        _wait(partial(_is_up, supervisor, server), f"{server.name} at {server.address}", log)
+        _wait(partial(supervisor.is_up, server), f"{server.name} at {server.address}", log)
         click.echo(f"{server.name:10} {server.address}  log: {log}")
     register(project, {**os.environ, **planned.environment})
     supervisor.start(worker.name)
     click.echo(f"{worker.name:10} serves work pool {WORK_POOL}  log: {supervisor.logs[worker.name]}")
-
-
-def _is_up(supervisor: Supervisor, server: Service) -> bool:
-    supervisor.check()
-    return answers(server.health)
 
 
 def _wait(condition: Callable[[], bool], what: str, log: Path) -> None:
@@ -268,11 +251,8 @@ def _wait(condition: Callable[[], bool], what: str, log: Path) -> None:
 
 
 def links(variables: Mapping[str, str], runs: Path) -> Iterator[tuple[str, str]]:
-    """Titles and addresses of the last run's pages: MLflow's chart of accuracy over tokens, and the report.
-
-    Args:
-        variables: environment of MLflow's clients.
-    """
+    """Titles and addresses of the last run's pages: MLflow's chart of accuracy over tokens, and the report. `variables`
+    is the environment of MLflow's clients."""
     from flows import presets
     from flows.runtime import last_run
     from tasks.records.stage_directory import PAGE
@@ -300,7 +280,6 @@ def links(variables: Mapping[str, str], runs: Path) -> Iterator[tuple[str, str]]
 
 
 def _chart(server: httpx.Client, preset: str) -> str | None:
-    """Address of the newest sweep's chart below MLflow's page, if there is one."""
     from tasks.records.mlflow_tracker import chart
 
     found = server.get("/api/2.0/mlflow/experiments/get-by-name", params={"experiment_name": preset})
@@ -320,13 +299,8 @@ def _chart(server: httpx.Client, preset: str) -> str | None:
 
 
 def _runs(server: httpx.Client, experiment: str, which: str, most: int) -> list[dict[str, Any]]:
-    """The newest first."""
-    wanted = {
-        "experiment_ids": [experiment],
-        "filter": which,
-        "max_results": most,
-        "order_by": ["attributes.start_time DESC"],
-    }
+    order = ["attributes.start_time DESC"]
+    wanted = {"experiment_ids": [experiment], "filter": which, "max_results": most, "order_by": order}
     answer = server.post("/api/2.0/mlflow/runs/search", json=wanted)
     answer.raise_for_status()
     return list(answer.json().get("runs", ()))

@@ -57,15 +57,9 @@ def _of_presets() -> Iterator[dict[str, Any]]:
 
 
 def register(project: Path, environment: Mapping[str, str] | None = None) -> None:
-    """Create work pool and automation unless they exist, and register every deployment of prefect.yaml.
-
-    Args:
-        project: directory of prefect.yaml, which Prefect records as each run's working directory.
-        environment: names the server by PREFECT_API_URL; None takes the process's own.
-
-    Raises:
-        UserError: when Prefect refuses something, with the end of its message.
-    """
+    """Create work pool and automation unless they exist, and register every deployment of prefect.yaml in `project`,
+    which Prefect records as each run's working directory. The environment, by default the process's own, names the
+    server by PREFECT_API_URL. Raises UserError, with the end of Prefect's message, when it refuses something."""
     environment = {**(os.environ if environment is None else environment), "NO_COLOR": "1"}
 
     def prefect(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -13,9 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from elastic_core.errors import UserError
-from elastic_core.system.processes import end_with_parent
+from jinja2 import Environment, StrictUndefined
 
+from elastic_core.errors import UserError
+from elastic_core.system.network import answers
+from elastic_core.system.processes import end_with_parent, kill
+
+_CONFIGURATION = Path(__file__).with_name("supervisord.conf.j2")
 _STOP_SECONDS = 30
 """How long a service may take to end by itself before it is killed. A worker tells the server about its runs."""
 
@@ -32,14 +36,9 @@ class Service(NamedTuple):
 
 
 class Supervisor:
-    """A supervisord over some services, which takes calls through a socket that only this user can open.
-
-    Args:
-        services: the programs, in the order they need each other; `start` starts them.
-        environment: what all of them see beside the user's own.
-        directory: of configuration and logs, one log per service.
-        working_directory: what the programs run in.
-    """
+    """A supervisord over services, in the order they need each other, with variables beside the user's environment, a
+    directory of configuration and logs, and a working directory. It takes calls through a socket that only this user
+    can open; `start` starts a service."""
 
     def __init__(
         self, services: Sequence[Service], environment: Mapping[str, str], directory: Path, working_directory: Path
@@ -82,6 +81,10 @@ class Supervisor:
     def start(self, name: str) -> None:
         self.call("startProcess", name, False)
 
+    def is_up(self, service: Service) -> bool:
+        self.check()
+        return answers(service.health)
+
     def check(self) -> None:
         """Raise if a service cannot be kept running."""
         if not self.ready():
@@ -105,9 +108,7 @@ class Supervisor:
             self._process.kill()
             self._process.wait()
         _, alive = psutil.wait_procs(descendants, timeout=5)
-        for process in alive:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        kill(lambda: alive)
         shutil.rmtree(self._control, ignore_errors=True)
 
 
@@ -118,44 +119,10 @@ def tail(log: Path, lines: int = 15) -> str:
 
 
 def configure(services: Sequence[Service], directory: Path, socket: Path) -> str:
-    """supervisord.conf. Values are %-expanded by supervisord, so a literal % is doubled."""
-
-    def section(name: str, **options: object) -> str:
-        lines = (f"{key} = {str(value).replace('%', '%%')}" for key, value in options.items())
-        return "\n".join([f"[{name}]", *lines, ""])
-
-    return "\n".join(
-        [
-            section("unix_http_server", file=socket, chmod="0700"),
-            "[rpcinterface:supervisor]",
-            "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface\n",
-            section(
-                "supervisord",
-                logfile=directory / "supervisord.log",
-                logfile_maxbytes="1MB",
-                pidfile=directory / "supervisord.pid",
-                childlogdir=directory,
-            ),
-            *(
-                section(
-                    f"program:{service.name}",
-                    command=shlex.join(service.command),
-                    autostart="false",
-                    autorestart="true",
-                    # Imports alone take seconds: what ends sooner than this has failed to start, not crashed.
-                    startsecs=20,
-                    startretries=2,
-                    stopasgroup="true",
-                    killasgroup="true",
-                    stopwaitsecs=_STOP_SECONDS,
-                    # supervisord stops the highest priority first: the worker reports to servers still there.
-                    priority=rank,
-                    redirect_stderr="true",
-                    stdout_logfile=directory / f"{service.name}.log",
-                    stdout_logfile_maxbytes="10MB",
-                    stdout_logfile_backups=1,
-                )
-                for rank, service in enumerate(services)
-            ),
-        ]
+    """supervisord.conf. supervisord %-expands values, so a literal % is doubled."""
+    environment = Environment(
+        trim_blocks=True, undefined=StrictUndefined, finalize=lambda value: str(value).replace("%", "%%")
     )
+    template = environment.from_string(_CONFIGURATION.read_text(encoding="utf-8"))
+    commands = [(service.name, shlex.join(service.command)) for service in services]
+    return template.render(commands=commands, directory=directory, socket=socket, stop_seconds=_STOP_SECONDS)
