@@ -18,10 +18,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from elastic_core.budget import Budget, TokenRange
-from elastic_core.models.special_tokens import Markers
 from elastic_core.rewards import Grade, grade
 from elastic_core.rewards.grade import UNANSWERED
-from elastic_core.rewards.response import response_text
 from elastic_core.strategies import STRATEGIES
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 
@@ -117,22 +115,12 @@ def l1_max(rollout: Rollout) -> float:
     return rollout.grade.score * min(1.0, max(0.0, saved + _MAX_OFFSET))
 
 
-def grade_trajectory(trajectory: Trajectory, tokenizer: Any, markers: Markers, *, kind: str, truth: str) -> Grade:
-    """Grade by `elastic_core.rewards.grade`; `kind` is the grader's."""
-    text = response_text(tokenizer, markers, trajectory)
-    return grade(kind, text.graded(trajectory.think_finish), truth)
-
-
 def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: dict[str, Any], **_: Any
 ) -> dict[str, Any]:
     """verl's `reward.custom_reward_function`, for rollouts other than ours, which come with their score. It keeps verl
     from choosing one of its own scorers, some of which evaluate model text. verl decoded `solution_str` without special
-    tokens: a model whose think-end is one gets no credit here.
-
-    Raises:
-        GradingFailed: when the grader failed, not the response.
-    """
+    tokens: a model whose think-end is one gets no credit here. Raises GradingFailed when the grader failed."""
     graded = grade(extra_info["grader"], solution_str, ground_truth)
     return {"score": graded.score, "acc": graded.score}
 
@@ -149,8 +137,8 @@ def measures(rollout: Rollout) -> dict[str, float]:
         "solution_cut": float(trajectory.solution_finish is SolutionFinish.LENGTH),
     }
     if request is not None:
-        error = abs(rollout.length - request.tokens)
-        measured |= {"asked_tokens": float(request.tokens), "length_error": float(error)}
+        measured["asked_tokens"] = float(request.tokens)
+        measured["length_error"] = float(abs(rollout.length - request.tokens))
     return measured
 
 
