@@ -76,11 +76,10 @@ def _import_less() -> None:
     transformers.utils.is_sklearn_available = lambda: False
 
 
-_CPU = os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
-
-check_versions(cpu=_CPU)
+on_cpu = os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
+check_versions(cpu=on_cpu)
 private_stores.install()
-if _CPU:
+if on_cpu:
     from elastic_core.training import cpu
 
     cpu.register_platform()

@@ -174,8 +174,7 @@ class GrpoParameters(BaseModel):
 
     @model_validator(mode="after")
     def _divisible(self) -> Self:
-        devices = self.nodes * self.gpus_per_node
-        rollouts = self.mini_batch_size * self.group_size
+        devices, rollouts = self.nodes * self.gpus_per_node, self.mini_batch_size * self.group_size
         for larger, total, smaller, divisor in (
             ("batch_size", self.batch_size, "mini_batch_size", self.mini_batch_size),
             ("mini_batch_size * group_size", rollouts, "nodes * gpus_per_node", devices),
@@ -210,9 +209,9 @@ class GrpoParameters(BaseModel):
     @model_validator(mode="after")
     def _cut(self) -> Self:
         if self.algorithm == "grpo":
-            for name in ("cuts", "cut_weights", "answers"):
-                if getattr(self, name) is not None:
-                    raise ValueError(f"{name} has no effect: algorithm = grpo, expected anytime or reo")
+            unused = [name for name in ("cuts", "cut_weights", "answers") if getattr(self, name) is not None]
+            if unused:
+                raise ValueError(f"{unused[0]} has no effect: algorithm = grpo, expected anytime or reo")
             return self
         if self.strategy != "separate":
             raise ValueError(f"{self.algorithm} cuts thoughts: strategy = {self.strategy}, expected separate")
@@ -226,7 +225,6 @@ class GrpoParameters(BaseModel):
 
     @property
     def budgets(self) -> TrainingBudget:
-        """What `budget` says."""
         return TrainingBudget.parse(self.budget)
 
     @property
