@@ -72,6 +72,7 @@ def reasonflux_zero(guide: Guide, navigator: Guide | None = None) -> Strategy:
     def decode(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
         interpreter = Interpreter(navigator, guide, prompt_ids) if navigator else None
         talk = _Conversation(guide, interpreter, Draft(prompt_ids, sampling.logprobs), budget.think, markers, sampling)
+        talk.draft.force(guide.opening)
         complete = yield from _plan_and_solve(talk, guide)
         talk.ask(guide.request("final"))
         start = len(talk.draft.tokens)
@@ -108,15 +109,8 @@ class Templates:
         return hash_value([library, script, versioned(self.parameters.embedder)])
 
     def strategy(self, tokenizer: Any, markers: Markers, navigator: tuple[Any, Markers] | None = None) -> Strategy:
-        """ReasonFlux-Zero for the models of a tokenizer.
-
-        Args:
-            navigator: its tokenizer and markers, where those are not the solver's.
-
-        Raises:
-            UserError: when the embedder cannot be had.
-            ValueError: when the question cannot be passed to the navigator, see `question_of`.
-        """
+        """ReasonFlux-Zero for the models of a tokenizer. `navigator` has its tokenizer and markers where those are not
+        the solver's. Raises UserError when the embedder cannot be had, ValueError as `question_of`."""
         guide = self._guide(tokenizer, markers)
         if navigator is None:
             return reasonflux_zero(guide)
@@ -144,23 +138,15 @@ WITHOUT_LIBRARY = Strategy(_no_library, roles=(NAVIGATOR, SOLVER), shares=False,
 
 @dataclass
 class _Conversation:
-    """Requests and replies in one draft.
-
-    Attributes:
-        left: thinking tokens that the replies may still take.
-        ended: whether the model ended the last reply itself.
-    """
+    """Requests and replies in one draft."""
 
     guide: Guide
     interpreter: Interpreter | None
     draft: Draft
-    left: int | None
+    left: int | None  # thinking tokens that the replies may still take
     markers: Markers
     sampling: Sampling
-    ended: bool = False
-
-    def __post_init__(self) -> None:
-        self.draft.force(self.guide.opening)
+    ended: bool = False  # whether the model ended the last reply itself
 
     def ask(self, request: str) -> None:
         self.draft.force(self.guide.turn(request, self.ended))
