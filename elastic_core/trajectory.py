@@ -43,8 +43,6 @@ class Trajectory:
     """One response, token by token.
 
     Attributes:
-        prompt_ids: what the model was given.
-        response_ids: everything after the prompt, sampled and forced.
         forced: one flag per response token, True where we wrote it.
         solution_start: index into response_ids of the first solution token; None when no solution was begun.
         logprobs: one per response token (0.0 where forced), or None when the engine was not asked.

@@ -97,20 +97,14 @@ def shares(weighting: Weighting | Sequence[float], cuts: Sequence[int]) -> tuple
 
 @dataclass(frozen=True)
 class Row:
-    """A sequence that is trained on: a thought after its problem, or an answer after problem and thought.
-
-    Attributes:
-        mask: 1 for each response token that enters the loss.
-        advantages: of each response token.
-        score: of an answer, None of a thought.
-    """
+    """A sequence that is trained on: a thought after its problem, or an answer after problem and thought."""
 
     prompt_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
-    mask: list[int]
+    mask: list[int]  # 1 for each response token that enters the loss
     logprobs: tuple[float, ...] | None
-    advantages: list[float]
-    score: float | None
+    advantages: list[float]  # of each response token
+    score: float | None  # of an answer
 
 
 @dataclass(frozen=True)

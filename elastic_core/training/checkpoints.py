@@ -47,7 +47,6 @@ def checkpoint_steps(out_dir: Path) -> list[int]:
 
 
 def checkpoint_step(checkpoint: Path) -> int:
-    """The step a checkpoint folder was written at."""
     return int(checkpoint.name.removeprefix(_PREFIX))
 
 

@@ -23,28 +23,19 @@ _ALGORITHMS = {
 
 
 class TrainingRecord(TypedDict):
-    """Where a checkpoint ("last" or "best") comes from.
-
-    Attributes:
-        accuracy: avg@`samples` on the validation sets at that step, in [0, 1]; None when it was not validated then.
-        licence: what the base's card names, None where it names none.
-        train: `GrpoParameters`.
-        data: contents of the training and validation files, as hashes.
-        data_manifest: path of the manifest of the built data.
-        mlflow_run: id of the run that holds every metric.
-    """
+    """Where a checkpoint comes from."""
 
     preset: str
-    checkpoint: str
+    checkpoint: str  # "last" or "best"
     step: int
-    accuracy: float | None
+    accuracy: float | None  # avg@`samples` on the validation sets at that step, in [0, 1]; None without validation
     samples: int | None
     base: str
-    licence: str | None
-    train: dict[str, Any]
-    data: dict[str, str]
-    data_manifest: str
-    mlflow_run: str
+    licence: str | None  # what the base's card names
+    train: dict[str, Any]  # `GrpoParameters`
+    data: dict[str, str]  # hashes of the training and validation files
+    data_manifest: str  # path of the manifest of the built data
+    mlflow_run: str  # id of the run that holds every metric
 
 
 def write(model: Path, record: TrainingRecord) -> None:

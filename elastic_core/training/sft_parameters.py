@@ -111,10 +111,7 @@ class SftParameters(BaseModel):
 
     def total_steps(self, num_rows: int) -> int:
         """Optimiser steps of all passes, at most `steps`. Rows that fill no batch are left to the next epoch's order.
-
-        Raises:
-            UserError: when there are too few rows for one step.
-        """
+        Raises UserError when there are too few rows for one step."""
         if num_rows < self.batch_size:
             raise UserError(
                 f"{num_rows} rows of {self.data} are fewer than warm_start.sft.batch_size, {self.batch_size}"

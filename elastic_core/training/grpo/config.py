@@ -201,6 +201,7 @@ def _rollout(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
             **{f"{vllm}.additional_config.{section}.{key}": value for key, value in stops.items()},
         }
     if p.device == "cpu":
+        largest = max((prod(tensor["shape"]) for tensor in tensors(Path(model)).values()), default=0)
         overrides |= {
             f"{rollout}.dtype": "float32",
             f"{rollout}.enforce_eager": True,
@@ -212,13 +213,8 @@ def _rollout(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
             # The CPU's default of 128 tokens is longer than a short thought, so the prefix cache would never hit.
             f"+{rollout}.engine_kwargs.vllm.block_size": 32,
             f"+{rollout}.engine_kwargs.vllm.distributed_executor_backend": CPU_EXECUTOR,
-            f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_megabytes(Path(model)),
+            # New weights are sent in a block of shared memory, of which containers have little. It holds the largest
+            # tensor in float32.
+            f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": max(32, ceil(4 * largest / 2**20)),
         }
     return overrides
-
-
-def _bucket_megabytes(model: Path) -> int:
-    """What new weights are sent in on a CPU: a block of shared memory, of which containers have little, but no less
-    than the largest tensor takes in float32. (GPUs send larger ones by themselves.)"""
-    largest = max((prod(tensor["shape"]) for tensor in tensors(model).values()), default=0)
-    return max(32, ceil(4 * largest / 2**20))

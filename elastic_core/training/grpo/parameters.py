@@ -80,9 +80,7 @@ class GrpoParameters(BaseModel):
         ge=1,
     )
     batch_size: int = Field(128, ge=1, description="Problems per step.")
-    group_size: int = Field(
-        8, ge=2, description="Rollouts per problem, or its thoughts, among which rewards are compared."
-    )
+    group_size: int = Field(8, ge=2, description="Rollouts, or thoughts, per problem: their rewards are compared.")
     mini_batch_size: int = Field(64, ge=1, description="Problems per optimiser update; divides batch_size.")
     learning_rate: float = Field(1e-6, gt=0, description="AdamW's, constant after the warm-up.")
     warmup_steps: int = Field(
@@ -134,17 +132,13 @@ class GrpoParameters(BaseModel):
     )
     device: Literal["gpu", "cpu"] = Field("gpu", description="What trains and generates.")
     nodes: int = Field(1, ge=1, description="Machines.")
-    gpus_per_node: int = Field(
-        8, ge=1, description="Accelerators of each; on a CPU they are pretended, and share its cores."
-    )
+    gpus_per_node: int = Field(8, ge=1, description="Accelerators of each; on a CPU, processes that share its cores.")
     tensor_parallel: int = Field(1, ge=1, description="Accelerators per vLLM replica; divides their total.")
     max_sequences: int = Field(256, ge=1, description="Sequences a vLLM replica generates at a time.")
     memory_fraction: float = Field(
         0.6, gt=0, lt=1, description="Share of an accelerator's memory for vLLM; not used on a CPU."
     )
-    tokens_per_device: int = Field(
-        16384, ge=1, description="Most tokens in one forward pass, padding included; more are split."
-    )
+    tokens_per_device: int = Field(16384, ge=1, description="Most tokens of a forward pass, padded; more are split.")
     offload: bool = Field(
         False,
         description="Keep the trainer's parameters and optimiser state in the host's memory while vLLM generates: it "

@@ -1,13 +1,8 @@
 """The reward of a rollout, and the other numbers that training logs of it.
 
-A reward is one function of a graded rollout, registered under the name that `train.reward` gives:
-
-    @reward("brief")
-    def brief(rollout: Rollout) -> float:
-        return rollout.grade.score / (1 + rollout.length / 1000)
-
-The agent loop computes it from token ids rather than leaving it to verl's reward workers, which decode without special
-tokens: think-end would vanish, and a boxed guess inside an unfinished thought would earn credit.
+A reward is one function of a graded rollout, registered by `@reward` under the name that `train.reward` gives (an
+example is in training/README.md). The agent loop computes it from token ids. verl's reward workers decode without
+special tokens: think-end would vanish, and a boxed guess inside an unfinished thought would earn credit.
 """
 
 from collections.abc import Callable, Sequence

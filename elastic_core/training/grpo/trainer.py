@@ -64,10 +64,13 @@ class ElasticTrainer(PPOTrainerSync):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._out_dir = Path(self.config.trainer.default_local_dir)
         self._watchers: list[NothingLearned | SamplerAgreement] = [NothingLearned()]
         if not self.config.elastic.train_on_forced_end:  # Else verl compares what the sampler never gave.
             self._watchers.append(SamplerAgreement())
+
+    @property
+    def _out_dir(self) -> Path:
+        return Path(self.config.trainer.default_local_dir)
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         sampler = self.config.trainer.v1.sampler
@@ -89,12 +92,13 @@ class ElasticTrainer(PPOTrainerSync):
 
     def _save_checkpoint(self) -> None:
         # verl writes in place, and its own rotation deletes before it has saved.
-        with checkpoints.saving(self._out_dir, self.global_steps) as temporary:
+        out_dir = self._out_dir
+        with checkpoints.saving(out_dir, self.global_steps) as temporary:
             self.config.trainer.default_local_dir = str(temporary)
             try:
                 super()._save_checkpoint()
             finally:
-                self.config.trainer.default_local_dir = str(self._out_dir)
+                self.config.trainer.default_local_dir = str(out_dir)
             checkpoints.note_generated(temporary, self.global_steps, self._generated)
         self._uncommitted = self.global_steps
 
@@ -134,7 +138,6 @@ class ElasticTrainer(PPOTrainerSync):
 
     @property
     def _updates(self) -> int:
-        """Of a step."""
         return int(self.config.data.train_batch_size // self.config.actor_rollout_ref.actor.ppo_mini_batch_size)
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
