@@ -95,7 +95,7 @@ class Trajectory:
     def loss_mask(self, *, forced_end: bool = False, truncated: bool = True) -> list[int]:
         """1 for each response token that enters the loss: its policy, KL and entropy terms, and the count of its mean.
 
-        Forced tokens are no choice of the policy's and are left out. The published script of Elastic Reasoning trains
+        The policy does not choose forced tokens: they are left out. The published script of Elastic Reasoning trains
         on a forced think-end: a policy whose forced thought leads to a right answer then learns to write it there.
 
         Args:

@@ -39,8 +39,6 @@ ATTEMPTS = 2
 MAX_TRANSLATED_TOKENS = (2 * ATTEMPTS + 1 + MAX_STEPS) * REPLY_TOKENS
 """Most tokens, beside the budget, that a navigator samples in a tokenizer of its own."""
 
-Replies = Generator[Generate, Completion, bool]
-
 
 class TemplateParameters(BaseModel):
     """Settings of the strategy `reasonflux_zero`."""
@@ -162,8 +160,13 @@ class _Conversation:
             self.ask(request)
         limit = REPLY_TOKENS if self.left is None else min(REPLY_TOKENS, self.left)
         if self.interpreter and role == NAVIGATOR:
+            # The reply is drawn whole and cut afterwards: the tokens of a text depend on how it goes on, and the first
+            # ones must be the same under every budget.
             self.draft.turn(TRANSLATED)
-            reply = yield from self._translated(self.interpreter, limit)
+            prefix, end = self.interpreter.prefix, self.interpreter.end_of_text
+            drawn = yield Generate(prefix, REPLY_TOKENS, end, self.sampling, NAVIGATOR)
+            tokens = self.interpreter.say(drawn.tokens)
+            reply = Completion(tokens[:limit], drawn.finish if len(tokens) <= limit else Finish.LENGTH)
         else:
             self.draft.turn(role)
             reply = yield Generate(self.draft.prefix, limit, self.markers.end_of_text, self.sampling, role)
@@ -174,13 +177,6 @@ class _Conversation:
         if self.left is not None:
             self.left -= len(reply.tokens)
         return reply.tokens if self.ended or self.left != 0 else None
-
-    def _translated(self, interpreter: Interpreter, limit: int) -> Generator[Generate, Completion, Completion]:
-        """A reply drawn in the navigator's tokens, as the solver's tokens. It is drawn whole and cut afterwards: the
-        tokens of a text depend on how it goes on, and under every budget the first ones must be the same."""
-        drawn = yield Generate(interpreter.prefix, REPLY_TOKENS, interpreter.end_of_text, self.sampling, NAVIGATOR)
-        tokens = interpreter.say(drawn.tokens)
-        return Completion(tokens[:limit], drawn.finish if len(tokens) <= limit else Finish.LENGTH)
 
     def until(
         self, readable: Callable[[tuple[int, ...]], object], again: str, request: str = ""
@@ -194,7 +190,7 @@ class _Conversation:
         return reply
 
 
-def _plan_and_solve(talk: _Conversation, guide: Guide) -> Replies:
+def _plan_and_solve(talk: _Conversation, guide: Guide) -> Generator[Generate, Completion, bool]:
     """Everything before the final answer; False as soon as the budget is spent."""
     plan = yield from talk.until(guide.has_plan, "plan_again")
     if plan is None:

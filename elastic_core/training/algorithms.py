@@ -257,7 +257,7 @@ def num_distinct(answered: Answered) -> int:
 
 def _thought_row(whole: Trajectory, advantages: np.ndarray, cuts: Cuts) -> Row:
     """What the model sampled of a thought; token i is of the first segment whose cut is behind it."""
-    end = whole.think_tokens  # Forced think-ends come after it, and are no choice of the policy's.
+    end = whole.think_tokens  # The policy does not choose the forced think-ends that come after it.
     segments = np.searchsorted(cuts.at, np.arange(end), side="right")
     logprobs = None if whole.logprobs is None else whole.logprobs[:end]
     return Row(whole.prompt_ids, whole.response_ids[:end], [1] * end, logprobs, advantages[segments].tolist(), None)

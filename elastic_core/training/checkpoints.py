@@ -105,8 +105,8 @@ def recover(out_dir: Path) -> None:
 
 def require_resumed(out_dir: Path, step: int) -> None:
     """Raises RuntimeError unless verl resumed after the newest checkpoint."""
-    steps = checkpoint_steps(out_dir) or [0]
-    if step != steps[-1]:
+    steps = checkpoint_steps(out_dir)
+    if step != (steps or [0])[-1]:
         raise RuntimeError(f"{out_dir} holds checkpoints of steps {steps}, but verl resumed from step {step}")
 
 

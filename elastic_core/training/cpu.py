@@ -67,7 +67,6 @@ def register_worker(utils: Any) -> None:
     def update_weights_from_ipc(
         self: Any, peft_config: dict[str, Any] | None = None, base_sync_done: bool = False, use_shm: bool = False
     ) -> None:
-        """Receive all weights, then load them at once. LoRA is not supported."""
         from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
 
         if peft_config:

@@ -59,7 +59,7 @@ class TrainingLost(TrainingFailed, ProcessLost):
 
 
 def job_prefix(config: "DictConfig") -> str:
-    """What the ids of all jobs that train this configuration begin with."""
+    """Of all jobs that train this configuration."""
     from omegaconf import OmegaConf
 
     return f"train-{hash_value(OmegaConf.to_container(config, resolve=True))[:16]}-"
@@ -245,7 +245,6 @@ async def _follow(
 
 
 def _failure(client: "JobSubmissionClient", job: str, status: str | None, log: _Log) -> Exception:
-    """Why the job ended without success: in its own words, if it has some for the user."""
     for line in reversed(log.last):
         if line.startswith(REFUSED):
             return UserError(line.removeprefix(REFUSED))

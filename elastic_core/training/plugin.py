@@ -64,9 +64,8 @@ def _record_configuration_as_artifact() -> None:
 
 
 def _import_less() -> None:
-    """Leave out what a training imports and never uses: vLLM, in verl 0.9.1's transport for Ascend before it finds that
-    there is none, and in its module that says how vLLM sleeps; scikit-learn, in transformers for assisted generation.
-    """
+    """Leave out what a training imports and never uses: vLLM, in verl 0.9.1's transport for Ascend and in its module
+    that says how vLLM sleeps; scikit-learn, in transformers for assisted generation."""
     import transformers.utils
 
     sys.modules.setdefault("verl.checkpoint_engine.hccl_checkpoint_engine", None)  # type: ignore[arg-type]

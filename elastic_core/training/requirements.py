@@ -67,7 +67,7 @@ class Resources(NamedTuple):
 
 
 class InsufficientResources(UserError):
-    """The cluster can never place the job, however long it waits."""
+    """The cluster can never place the job."""
 
 
 def required_resources(config: "DictConfig") -> Resources:
@@ -78,7 +78,7 @@ def required_resources(config: "DictConfig") -> Resources:
 
 def placement(nodes: int, gpus: int, storage_units: int) -> Resources:
     """What verl reserves on `nodes` with `gpus` each. Shared: one CPU per TransferQueue storage unit, one for its
-    controller, and one for starting the actors that keep none (task runner, rollout workers, vLLM servers)."""
+    controller, and one for starting the actors that keep none."""
     return Resources(nodes, gpus, _CPUS_PER_GPU * gpus, storage_units + 2)
 
 
@@ -130,8 +130,8 @@ def sandbox_problems() -> dict[str, str | None]:
 
 
 def wait_for_exclusive_cluster() -> None:
-    """Raises RuntimeError when another training's TransferQueue is there after a minute, which a stopped job's leaves
-    within a moment. The queue has one name per cluster: two trainings would mix their rollouts."""
+    """Raises RuntimeError when another training's TransferQueue is there after a minute. The queue has one name per
+    cluster: two trainings would mix their rollouts."""
     import ray
 
     def is_free() -> bool:

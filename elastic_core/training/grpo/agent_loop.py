@@ -120,7 +120,7 @@ class ElasticAgentLoop(AgentLoopBase):
         )
 
     async def run_training(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput | list[RowOutput]:
-        """As `run`; where thoughts are cut all thoughts of a problem, with all their answers."""
+        """One rollout; where thoughts are cut, all thoughts of a problem with all their answers."""
         if self._cuts is None:
             return await self.run(sampling_params, **row)
         plans = self._plans(row, range(int(self.config.elastic.cuts.thoughts)))

@@ -135,9 +135,7 @@ class GrpoParameters(BaseModel):
     gpus_per_node: int = Field(8, ge=1, description="Accelerators of each; on a CPU, processes that share its cores.")
     tensor_parallel: int = Field(1, ge=1, description="Accelerators per vLLM replica; divides their total.")
     max_sequences: int = Field(256, ge=1, description="Sequences a vLLM replica generates at a time.")
-    memory_fraction: float = Field(
-        0.6, gt=0, lt=1, description="Share of an accelerator's memory for vLLM; not used on a CPU."
-    )
+    memory_fraction: float = Field(0.6, gt=0, lt=1, description="Share of a GPU's memory for vLLM; not used on a CPU.")
     tokens_per_device: int = Field(16384, ge=1, description="Most tokens of a forward pass, padded; more are split.")
     offload: bool = Field(
         False,
@@ -185,19 +183,15 @@ class GrpoParameters(BaseModel):
         if self.train_on_forced_end and self.strategy != "separate":
             raise ValueError(f"train_on_forced_end has no effect: strategy {self.strategy} forces none")
         if self.one_pass and (self.strategy, self.algorithm) != ("separate", "grpo"):
-            raise ValueError(
-                f"one_pass keeps separate budgets of whole rollouts: strategy = {self.strategy}, algorithm = "
-                f"{self.algorithm}, expected separate and grpo"
-            )
+            found = f"strategy = {self.strategy}, algorithm = {self.algorithm}"
+            raise ValueError(f"one_pass keeps separate budgets of whole rollouts: {found}, expected separate and grpo")
         if self.train_on_forced_end and self.reuse_rollout_logprobs:
             raise ValueError(
                 "train_on_forced_end takes a probability that no sampler gives; expected reuse_rollout_logprobs = false"
             )
         if self.tokens_per_device < self.context_tokens:
-            raise ValueError(
-                f"tokens_per_device = {self.tokens_per_device} cannot hold one sequence of "
-                f"{self.context_tokens} tokens (prompt, budget and a forced think-end)"
-            )
+            longest = f"one sequence of {self.context_tokens} tokens (prompt, budget and a forced think-end)"
+            raise ValueError(f"tokens_per_device = {self.tokens_per_device} cannot hold {longest}")
         return self
 
     @model_validator(mode="after")

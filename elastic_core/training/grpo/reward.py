@@ -18,9 +18,6 @@ from elastic_core.rewards.grade import UNANSWERED
 from elastic_core.strategies import STRATEGIES
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 
-_MAX_OFFSET = 0.5
-"""L1-Max's delta: what a right answer of exactly n tokens is worth."""
-
 
 class L1Parameters(BaseModel):
     """Which length is requested, and what missing it costs."""
@@ -103,11 +100,11 @@ def l1_exact(rollout: Rollout) -> float:
 
 @reward("l1_max")
 def l1_max(rollout: Rollout) -> float:
-    """L1-Max, equation 2: score * clip(alpha (n - length) + delta, 0, 1), delta = 0.5. A wrong answer earns nothing at
-    any length."""
+    """L1-Max, equation 2: score * clip(alpha (n - length) + delta, 0, 1) with delta = 0.5, what a right answer of n
+    tokens is worth. A wrong answer earns nothing at any length."""
     assert rollout.request is not None, "refused by the settings"
     saved = rollout.request.parameters.penalty * (rollout.request.tokens - rollout.length)
-    return rollout.grade.score * min(1.0, max(0.0, saved + _MAX_OFFSET))
+    return rollout.grade.score * min(1.0, max(0.0, saved + 0.5))
 
 
 def compute_score(

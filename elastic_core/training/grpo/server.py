@@ -86,8 +86,7 @@ class GroupedClient(LLMServerClient):  # type: ignore[misc]
 
 
 class _ServerGroups(RequestGroups):
-    """One server's, of one worker. When the server dies, everything it had fails: the training starts anew from its
-    last checkpoint."""
+    """One server's, of one worker. When the server dies, all of its requests fail, and the training with them."""
 
     def __init__(self, server: Any) -> None:
         super().__init__(self._hand_over)

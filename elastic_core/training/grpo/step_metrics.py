@@ -57,8 +57,8 @@ class StepMetrics:
         # With one time stamp for all attempts, metrics that arrived although the answer was lost are stored once.
         now = int(time.time() * 1000)
         # verl gives the validation before the first step no number.
-        numbered = {STEP: step} | dict(data)
-        metrics = [Metric(self._rename(name), float(value), now, step) for name, value in numbered.items()]
+        values = {STEP: step, **data}
+        metrics = [Metric(self._rename(name), float(value), now, step) for name, value in values.items()]
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type((MlflowException, OSError)),
             stop=tenacity.stop_after_delay(self._patience_seconds),
@@ -158,16 +158,18 @@ def _advice(closed: float, answered: float, accuracy: float) -> str:
 
 
 class SamplerAgreement:
-    """At every step verl computes the probability of each sampled token again with the trainer's weights, and
-    correlates the two. Different rounding leaves a correlation near 1. An engine that woke with stale or broken weights
-    (sleeping at level 2 discards them: verl #7904) samples tokens that the trainer finds unlikely."""
+    """At every step verl correlates the sampler's probability of each token with the trainer's. Different rounding
+    leaves a correlation near 1. An engine that woke with stale or broken weights (sleeping at level 2 discards them:
+    verl #7904) samples tokens that the trainer finds unlikely."""
 
     def __init__(self) -> None:
         self._disagreed = False
 
     def look(self, step: int, metrics: Mapping[str, float]) -> str | None:
         """The warning, at the first of several steps in a row whose correlation is too low; else None."""
-        before, self._disagreed = self._disagreed, AGREEMENT in metrics and disagrees(metrics[AGREEMENT])
+        if AGREEMENT not in metrics:
+            return None
+        before, self._disagreed = self._disagreed, disagrees(metrics[AGREEMENT])
         if before or not self._disagreed:
             return None
         return (
