@@ -29,9 +29,7 @@ class Budget:
     @property
     def total(self) -> int | None:
         """t + s in tokens, None when either is unlimited."""
-        if self.think is None or self.solution is None:
-            return None
-        return self.think + self.solution
+        return None if self.think is None or self.solution is None else self.think + self.solution
 
     @property
     def limited(self) -> int:
@@ -39,21 +37,22 @@ class Budget:
         return (1 if self.think is None else self.think) + (1 if self.solution is None else self.solution)
 
     def __str__(self) -> str:
-        if self.think is None and self.solution is None:
-            return UNLIMITED
-        return f"{_show(self.think)}+{_show(self.solution)}"
+        limits = [UNLIMITED if limit is None else str(limit) for limit in (self.think, self.solution)]
+        return UNLIMITED if limits == [UNLIMITED, UNLIMITED] else "+".join(limits)
 
     @classmethod
     def parse(cls, text: str) -> Budget:
         """Read "1k+1k", "512+1024", "unlimited+32" or "unlimited" (k = 1024 tokens, as in the paper). ValueError names
         the text and the forms."""
-        compact = text.replace(" ", "")
-        if compact.lower() == UNLIMITED:
+        compact = text.replace(" ", "").lower()
+        if compact == UNLIMITED:
             return cls(None, None)
-        parts = compact.split("+")
-        if len(parts) != 2:
-            raise ValueError(_expected(text))
-        return cls(_amount(parts[0], text), _amount(parts[1], text))
+        try:
+            think, solution = (None if part == UNLIMITED else _tokens(part) for part in compact.split("+"))
+        except ValueError:
+            expected = 'THINK+SOLUTION in tokens like "1k+1k", "48+32" or "unlimited"'
+            raise ValueError(f'"{text}" is not a budget; expected {expected}') from None
+        return cls(think, solution)
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,11 @@ class TokenRange:
     def parse(cls, text: str) -> TokenRange:
         """Read "100..4000", or "1k" as the range of one number. ValueError names the text and the forms."""
         low, dots, high = text.replace(" ", "").partition(RANGE)
-        first, last = _tokens(low), _tokens(high if dots else low)
-        if first is None or last is None:
-            raise ValueError(f'"{text}" is not a number of tokens; expected one like "1k", or a range like "512..3k"')
+        try:
+            first, last = _tokens(low), _tokens(high if dots else low)
+        except ValueError:
+            expected = 'one like "1k", or a range like "512..3k"'
+            raise ValueError(f'"{text}" is not a number of tokens; expected {expected}') from None
         return cls(first, last)
 
 
@@ -101,7 +102,6 @@ class TrainingBudget:
         return self.largest if self.think.low == self.think.high else None
 
     def draw(self, seed: int) -> Budget:
-        """As `TokenRange.draw`."""
         return Budget(self.think.draw(seed), self.solution)
 
     def __str__(self) -> str:
@@ -131,25 +131,10 @@ def parse_grid(texts: Iterable[str]) -> list[Budget]:
     return grid
 
 
-def _show(limit: int | None) -> str:
-    return UNLIMITED if limit is None else str(limit)
-
-
-def _amount(part: str, whole: str) -> int | None:
-    if part.lower() == UNLIMITED:
-        return None
-    tokens = _tokens(part)
-    if tokens is None:
-        raise ValueError(_expected(whole))
-    return tokens
-
-
-def _tokens(part: str) -> int | None:
-    """1024 of "1k"; None unless it is a whole number of tokens."""
+def _tokens(part: str) -> int:
+    """1024 of "1k"; ValueError unless it is a whole number of tokens."""
     match = _AMOUNT.fullmatch(part)
     tokens = float(match[1]) * (1024 if match[2] else 1) if match else 0.5
-    return int(tokens) if tokens.is_integer() else None
-
-
-def _expected(text: str) -> str:
-    return f'"{text}" is not a budget; expected THINK+SOLUTION in tokens like "1k+1k", "48+32" or "unlimited"'
+    if not tokens.is_integer():
+        raise ValueError("not a number of tokens")
+    return int(tokens)

@@ -31,9 +31,8 @@ def request_seed(seed: int, request: Generate) -> int:
 
 
 def rollout_seed(run_seed: int, *, step: int, source: str, index: int, session: int) -> int:
-    """The seed of one rollout from its place in the run. A resumed run gets the same draws where sampler and updates
-    are deterministic, as on a CPU. On a GPU near ties depend on the batch's composition, and atomic additions differ in
-    the last bits of an update."""
+    """The seed of one rollout from its place in the run. A resumed run repeats the draws where sampler and updates are
+    deterministic, on a CPU. On a GPU near ties depend on the batch, and atomic additions differ in the last bits."""
     return _hashed(f"{run_seed}/{step}/{source}/{index}/{session}")
 
 

@@ -43,8 +43,6 @@ class Trajectory:
     """One response, token by token.
 
     Attributes:
-        prompt_ids: what the model was given.
-        response_ids: everything after the prompt, sampled and forced.
         forced: one flag per response token, True where we wrote it.
         solution_start: index into response_ids of the first solution token; None when no solution was begun.
         logprobs: one per response token (0.0 where forced), or None when the engine was not asked.
@@ -97,7 +95,7 @@ class Trajectory:
     def loss_mask(self, *, forced_end: bool = False, truncated: bool = True) -> list[int]:
         """1 for each response token that enters the loss: its policy, KL and entropy terms, and the count of its mean.
 
-        Forced tokens are no choice of the policy's and are left out. The published script of Elastic Reasoning trains
+        The policy does not choose forced tokens: they are left out. The published script of Elastic Reasoning trains
         on a forced think-end: a policy whose forced thought leads to a right answer then learns to write it there.
 
         Args:

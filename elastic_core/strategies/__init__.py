@@ -1,16 +1,16 @@
 """Decoding strategies by name. Adding one is a file beside these and a line in STRATEGIES."""
 
-from elastic_core.strategies import budget_forcing, chat, l1, reasonflux_zero, separate, single_pass
+from elastic_core.strategies import budget_forcing, chat, reasonflux_zero, separate, single_pass
 from elastic_core.strategies.base import Completion, Decode, Finish, Generate, Sampling, Strategy, StrategyRun
 
 STRATEGIES: dict[str, Strategy] = {
     "vanilla": single_pass.VANILLA,
     "separate": separate.SEPARATE,
     "separate_native": separate.SEPARATE_NATIVE,
-    "budget_forcing": budget_forcing.BUDGET_FORCING,
-    **{f"budget_forcing_wait{n}": budget_forcing.extrapolated(n) for n in (1, 2, 4, 6)},
-    "l1_exact": l1.EXACT,
-    "l1_max": l1.MAX,
+    "budget_forcing": budget_forcing.with_waits(0),
+    **{f"budget_forcing_wait{n}": budget_forcing.with_waits(n) for n in (1, 2, 4, 6)},
+    "l1_exact": single_pass.L1_EXACT,
+    "l1_max": single_pass.L1_MAX,
     "unconstrained": single_pass.UNCONSTRAINED,
     reasonflux_zero.REASONFLUX_ZERO: reasonflux_zero.WITHOUT_LIBRARY,
     **{chat.STRATEGY.format(level): strategy for level, strategy in chat.EFFORTS.items()},

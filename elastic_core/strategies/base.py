@@ -26,21 +26,15 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Generate:
-    """A request: continue `prefix` until a stop id or `max_tokens` sampled tokens (None: the context's end).
-
-    Attributes:
-        role: which engine samples. A driver without an engine for the role takes the one for "policy".
-        draw: number of this draw from the prefix; a strategy that draws from one prefix again counts up.
-        budget: for the engine to keep, from the prefix on (`separate_native`).
-    """
+    """A request: continue `prefix` until a stop id or `max_tokens` sampled tokens (None: the context's end)."""
 
     prefix: tuple[int, ...]
     max_tokens: int | None
     stop: tuple[int, ...]
     sampling: Sampling
-    role: str = "policy"
-    draw: int = 0
-    budget: Budget | None = None
+    role: str = "policy"  # which engine samples; a driver without one for the role takes the policy's
+    draw: int = 0  # number of this draw from the prefix; a strategy that draws from one prefix again counts up
+    budget: Budget | None = None  # for the engine to keep, from the prefix on (`separate_native`)
 
 
 class Finish(StrEnum):

@@ -9,20 +9,10 @@ from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies.base import Completion, Draft, Generate, Sampling, Strategy, StrategyRun, solve, think
 from elastic_core.trajectory import ThinkFinish
 
-_ROLES = ("thinker", "solver")
 
-
-def budget_forcing(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
-    """At exhaustion: a newline, think-end, and "Final Answer:" on a new line. A thought that the model ended by itself
-    gets think-end only."""
-    draft = Draft(prompt_ids, sampling.logprobs)
-    thinking = yield from think(draft, budget.think, markers, sampling)
-    return (yield from _answer(draft, thinking, budget, markers, sampling))
-
-
-def extrapolated(num_waits: int) -> Strategy:
-    """Budget forcing that prolongs a thought: the first `num_waits` times that the model ends it, "Wait" takes the
-    place of its think-end.
+def with_waits(num_waits: int) -> Strategy:
+    """At exhaustion: a newline, think-end, and "Final Answer:" on a new line. The first `num_waits` times that the
+    model ends its thought, "Wait" takes the place of its think-end; after that the thought gets think-end only.
 
     All rounds together get t sampled tokens, the ends that were taken out included. s1's own program gives every round
     the full budget and clips afterwards; its README decrements, as here.
@@ -30,16 +20,25 @@ def extrapolated(num_waits: int) -> Strategy:
 
     def decode(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
         draft = Draft(prompt_ids, sampling.logprobs)
-        thinking = yield from _prolonged(draft, num_waits, budget.think, markers, sampling)
-        return (yield from _answer(draft, thinking, budget, markers, sampling))
+        thinking = yield from _think(draft, num_waits, budget.think, markers, sampling)
+        if thinking is ThinkFinish.FORCED:
+            draft.force((*markers.final_answer_before, markers.think_end))
+        elif thinking is ThinkFinish.END_OF_TEXT:
+            draft.force((markers.think_end,))
+        start = len(draft.tokens)
+        if thinking is ThinkFinish.FORCED:
+            draft.force(markers.final_answer_after)
+        solution = yield from solve(draft, budget.solution, markers, sampling)
+        return draft.finish(start, thinking, solution).check(budget)
 
     def max_forced_tokens(markers: Markers) -> int:
-        return num_waits * len(markers.wait) + _phrase(markers)
+        phrase = len(markers.final_answer_before) + 1 + len(markers.final_answer_after)
+        return num_waits * len(markers.wait) + phrase
 
-    return Strategy(decode, roles=_ROLES, prolongs=True, max_forced_tokens=max_forced_tokens)
+    return Strategy(decode, roles=("thinker", "solver"), prolongs=num_waits > 0, max_forced_tokens=max_forced_tokens)
 
 
-def _prolonged(
+def _think(
     draft: Draft, num_waits: int, limit: int | None, markers: Markers, sampling: Sampling
 ) -> Generator[Generate, Completion, ThinkFinish]:
     left = limit
@@ -54,23 +53,3 @@ def _prolonged(
             draft.drop_last()
         draft.force(markers.wait)
     return (yield from think(draft, left, markers, sampling))
-
-
-def _answer(draft: Draft, thinking: ThinkFinish, budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
-    if thinking is ThinkFinish.FORCED:
-        draft.force((*markers.final_answer_before, markers.think_end))
-    elif thinking is ThinkFinish.END_OF_TEXT:
-        draft.force((markers.think_end,))
-    start = len(draft.tokens)
-    if thinking is ThinkFinish.FORCED:
-        draft.force(markers.final_answer_after)
-    solution = yield from solve(draft, budget.solution, markers, sampling)
-    return draft.finish(start, thinking, solution).check(budget)
-
-
-def _phrase(markers: Markers) -> int:
-    """Tokens that close an exhausted thought."""
-    return len(markers.final_answer_before) + 1 + len(markers.final_answer_after)
-
-
-BUDGET_FORCING = Strategy(budget_forcing, roles=_ROLES, max_forced_tokens=_phrase)

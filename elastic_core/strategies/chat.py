@@ -10,8 +10,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 
 from elastic_core.budget import Budget
-from elastic_core.models.special_tokens import Markers
-from elastic_core.strategies.base import Finish, Sampling, Strategy, StrategyRun
+from elastic_core.strategies.base import Finish, Sampling, Strategy
 from elastic_core.strategies.single_pass import UNCONSTRAINED, VANILLA
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 
@@ -21,25 +20,10 @@ STRATEGY = f"{EFFORT}_{{}}"
 """A level's strategy."""
 
 
-def _without_chat(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
-    raise AssertionError("refused by the settings: effort is for models behind a chat API")
-
-
-EFFORTS = {
-    level: Strategy(_without_chat, UNCONSTRAINED.expected_budget, shares=False, thinks=False)
-    for level in ("minimal", "low", "medium", "high")
-}
-"""By level; they run in `CHAT_STRATEGIES` only."""
-
-
 @dataclass(frozen=True)
 class ChatRequest:
-    """Answer a user's message in at most `max_tokens` tokens (None: the server's own limit).
-
-    Attributes:
-        effort: a level that the server knows; None for its default.
-        role: as of `Generate`.
-    """
+    """Answer a user's message in at most `max_tokens` tokens (None: the server's own limit), at a level of effort that
+    the server knows (None: its default). `role` is as of `Generate`."""
 
     question: str
     max_tokens: int | None
@@ -50,20 +34,13 @@ class ChatRequest:
 
 @dataclass(frozen=True)
 class Reply:
-    """A response.
+    """A response, with the tokens of the server's usage."""
 
-    Attributes:
-        thinking: as far as the server shows it.
-        solution: None when none was begun.
-        prompt_tokens, sampled: of the server's usage.
-        think_tokens: its thinking tokens among `sampled`; None where the server does not count them apart.
-    """
-
-    thinking: str
-    solution: str | None
+    thinking: str  # as far as the server shows it
+    solution: str | None  # None when none was begun
     prompt_tokens: int
     sampled: int
-    think_tokens: int | None
+    think_tokens: int | None  # among `sampled`; None where the server does not count them apart
     finish: Finish
 
     @property
@@ -82,7 +59,6 @@ class ChatTrajectory:
 
     @property
     def forced(self) -> tuple[bool, ...]:
-        """A flag for every sampled token; none is forced."""
         return (False,) * self.reply.sampled
 
     @property
@@ -93,31 +69,26 @@ class ChatTrajectory:
 ChatRun = Generator[ChatRequest, Reply, ChatTrajectory]
 
 
-def _reply(question: str, limit: int | None, sampling: Sampling, effort: str | None = None) -> ChatRun:
-    reply = yield ChatRequest(question, limit, sampling, effort)
-    stopped = reply.finish is Finish.STOP
-    if reply.solution is None:
-        cut = ThinkFinish.END_OF_TEXT if stopped else ThinkFinish.LENGTH
-        return ChatTrajectory(reply, cut, SolutionFinish.NOT_APPLICABLE)
-    thought = ThinkFinish.CLOSED if reply.think_tokens or reply.thinking else ThinkFinish.NOT_APPLICABLE
-    return ChatTrajectory(reply, thought, SolutionFinish.STOP if stopped else SolutionFinish.LENGTH)
-
-
-def _vanilla(question: str, budget: Budget, markers: None, sampling: Sampling) -> ChatRun:
-    return (yield from _reply(question, budget.total, sampling))
-
-
-def _effort(level: str | None) -> Strategy:
+def _in_text(like: Strategy, effort: str | None = None) -> Strategy:
     def decode(question: str, budget: Budget, markers: None, sampling: Sampling) -> ChatRun:
-        return (yield from _reply(question, None, sampling, level))
+        reply = yield ChatRequest(question, budget.total, sampling, effort)
+        stopped = reply.finish is Finish.STOP
+        if reply.solution is None:
+            cut = ThinkFinish.END_OF_TEXT if stopped else ThinkFinish.LENGTH
+            return ChatTrajectory(reply, cut, SolutionFinish.NOT_APPLICABLE)
+        thought = ThinkFinish.CLOSED if reply.think_tokens or reply.thinking else ThinkFinish.NOT_APPLICABLE
+        return ChatTrajectory(reply, thought, SolutionFinish.STOP if stopped else SolutionFinish.LENGTH)
 
-    like = UNCONSTRAINED if level is None else EFFORTS[level]
     return replace(like, decode=decode, shares=False)  # type: ignore[arg-type]
 
 
+EFFORTS = {
+    level: _in_text(replace(UNCONSTRAINED, thinks=False), level) for level in ("minimal", "low", "medium", "high")
+}
+"""By level; they run in `CHAT_STRATEGIES` only: the settings refuse them for other models."""
 CHAT_STRATEGIES: Mapping[str, Strategy] = {
-    "vanilla": replace(VANILLA, decode=_vanilla, shares=False),  # type: ignore[arg-type]
-    "unconstrained": _effort(None),
-    **{STRATEGY.format(level): _effort(level) for level in EFFORTS},
+    "vanilla": _in_text(VANILLA),
+    "unconstrained": _in_text(UNCONSTRAINED),
+    **{STRATEGY.format(level): strategy for level, strategy in EFFORTS.items()},
 }
 """By name. A table knows strategies by their names, whether a chat API or a local engine ran them."""

@@ -39,8 +39,6 @@ ATTEMPTS = 2
 MAX_TRANSLATED_TOKENS = (2 * ATTEMPTS + 1 + MAX_STEPS) * REPLY_TOKENS
 """Most tokens, beside the budget, that a navigator samples in a tokenizer of its own."""
 
-Replies = Generator[Generate, Completion, bool]
-
 
 class TemplateParameters(BaseModel):
     """Settings of the strategy `reasonflux_zero`."""
@@ -72,6 +70,7 @@ def reasonflux_zero(guide: Guide, navigator: Guide | None = None) -> Strategy:
     def decode(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
         interpreter = Interpreter(navigator, guide, prompt_ids) if navigator else None
         talk = _Conversation(guide, interpreter, Draft(prompt_ids, sampling.logprobs), budget.think, markers, sampling)
+        talk.draft.force(guide.opening)
         complete = yield from _plan_and_solve(talk, guide)
         talk.ask(guide.request("final"))
         start = len(talk.draft.tokens)
@@ -108,15 +107,8 @@ class Templates:
         return hash_value([library, script, versioned(self.parameters.embedder)])
 
     def strategy(self, tokenizer: Any, markers: Markers, navigator: tuple[Any, Markers] | None = None) -> Strategy:
-        """ReasonFlux-Zero for the models of a tokenizer.
-
-        Args:
-            navigator: its tokenizer and markers, where those are not the solver's.
-
-        Raises:
-            UserError: when the embedder cannot be had.
-            ValueError: when the question cannot be passed to the navigator, see `question_of`.
-        """
+        """ReasonFlux-Zero for the models of a tokenizer. `navigator` has its tokenizer and markers where those are not
+        the solver's. Raises UserError when the embedder cannot be had, ValueError as `question_of`."""
         guide = self._guide(tokenizer, markers)
         if navigator is None:
             return reasonflux_zero(guide)
@@ -144,23 +136,15 @@ WITHOUT_LIBRARY = Strategy(_no_library, roles=(NAVIGATOR, SOLVER), shares=False,
 
 @dataclass
 class _Conversation:
-    """Requests and replies in one draft.
-
-    Attributes:
-        left: thinking tokens that the replies may still take.
-        ended: whether the model ended the last reply itself.
-    """
+    """Requests and replies in one draft."""
 
     guide: Guide
     interpreter: Interpreter | None
     draft: Draft
-    left: int | None
+    left: int | None  # thinking tokens that the replies may still take
     markers: Markers
     sampling: Sampling
-    ended: bool = False
-
-    def __post_init__(self) -> None:
-        self.draft.force(self.guide.opening)
+    ended: bool = False  # whether the model ended the last reply itself
 
     def ask(self, request: str) -> None:
         self.draft.force(self.guide.turn(request, self.ended))
@@ -176,8 +160,13 @@ class _Conversation:
             self.ask(request)
         limit = REPLY_TOKENS if self.left is None else min(REPLY_TOKENS, self.left)
         if self.interpreter and role == NAVIGATOR:
+            # The reply is drawn whole and cut afterwards: the tokens of a text depend on how it goes on, and the first
+            # ones must be the same under every budget.
             self.draft.turn(TRANSLATED)
-            reply = yield from self._translated(self.interpreter, limit)
+            prefix, end = self.interpreter.prefix, self.interpreter.end_of_text
+            drawn = yield Generate(prefix, REPLY_TOKENS, end, self.sampling, NAVIGATOR)
+            tokens = self.interpreter.say(drawn.tokens)
+            reply = Completion(tokens[:limit], drawn.finish if len(tokens) <= limit else Finish.LENGTH)
         else:
             self.draft.turn(role)
             reply = yield Generate(self.draft.prefix, limit, self.markers.end_of_text, self.sampling, role)
@@ -188,13 +177,6 @@ class _Conversation:
         if self.left is not None:
             self.left -= len(reply.tokens)
         return reply.tokens if self.ended or self.left != 0 else None
-
-    def _translated(self, interpreter: Interpreter, limit: int) -> Generator[Generate, Completion, Completion]:
-        """A reply drawn in the navigator's tokens, as the solver's tokens. It is drawn whole and cut afterwards: the
-        tokens of a text depend on how it goes on, and under every budget the first ones must be the same."""
-        drawn = yield Generate(interpreter.prefix, REPLY_TOKENS, interpreter.end_of_text, self.sampling, NAVIGATOR)
-        tokens = interpreter.say(drawn.tokens)
-        return Completion(tokens[:limit], drawn.finish if len(tokens) <= limit else Finish.LENGTH)
 
     def until(
         self, readable: Callable[[tuple[int, ...]], object], again: str, request: str = ""
@@ -208,7 +190,7 @@ class _Conversation:
         return reply
 
 
-def _plan_and_solve(talk: _Conversation, guide: Guide) -> Replies:
+def _plan_and_solve(talk: _Conversation, guide: Guide) -> Generator[Generate, Completion, bool]:
     """Everything before the final answer; False as soon as the budget is spent."""
     plan = yield from talk.until(guide.has_plan, "plan_again")
     if plan is None:

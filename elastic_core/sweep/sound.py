@@ -14,7 +14,7 @@ import polars as pl
 
 from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
-from elastic_core.strategies.l1 import MAX_CAP
+from elastic_core.strategies.single_pass import MAX_CAP
 from elastic_core.trajectory import CELL, KEY
 
 _THINK, _SOLUTION, _FORCED = pl.col("think_tokens"), pl.col("solution_tokens"), pl.col("forced_tokens")

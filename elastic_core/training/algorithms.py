@@ -97,20 +97,14 @@ def shares(weighting: Weighting | Sequence[float], cuts: Sequence[int]) -> tuple
 
 @dataclass(frozen=True)
 class Row:
-    """A sequence that is trained on: a thought after its problem, or an answer after problem and thought.
-
-    Attributes:
-        mask: 1 for each response token that enters the loss.
-        advantages: of each response token.
-        score: of an answer, None of a thought.
-    """
+    """A sequence that is trained on: a thought after its problem, or an answer after problem and thought."""
 
     prompt_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
-    mask: list[int]
+    mask: list[int]  # 1 for each response token that enters the loss
     logprobs: tuple[float, ...] | None
-    advantages: list[float]
-    score: float | None
+    advantages: list[float]  # of each response token
+    score: float | None  # of an answer
 
 
 @dataclass(frozen=True)
@@ -263,7 +257,7 @@ def num_distinct(answered: Answered) -> int:
 
 def _thought_row(whole: Trajectory, advantages: np.ndarray, cuts: Cuts) -> Row:
     """What the model sampled of a thought; token i is of the first segment whose cut is behind it."""
-    end = whole.think_tokens  # Forced think-ends come after it, and are no choice of the policy's.
+    end = whole.think_tokens  # The policy does not choose the forced think-ends that come after it.
     segments = np.searchsorted(cuts.at, np.arange(end), side="right")
     logprobs = None if whole.logprobs is None else whole.logprobs[:end]
     return Row(whole.prompt_ids, whole.response_ids[:end], [1] * end, logprobs, advantages[segments].tolist(), None)

@@ -47,7 +47,6 @@ def checkpoint_steps(out_dir: Path) -> list[int]:
 
 
 def checkpoint_step(checkpoint: Path) -> int:
-    """The step a checkpoint folder was written at."""
     return int(checkpoint.name.removeprefix(_PREFIX))
 
 
@@ -59,9 +58,9 @@ def latest_checkpoint(out_dir: Path) -> Path | None:
 
 def best_checkpoint(out_dir: Path) -> Path | None:
     """The checkpoint with the highest validation accuracy, the earliest of equals; None when none was validated."""
-    found = ((validation_of(_folder(out_dir, step)), step) for step in checkpoint_steps(out_dir))
-    validated = [(validation.accuracy, -step) for validation, step in found if validation]
-    return _folder(out_dir, -max(validated)[1]) if validated else None
+    folders = [_folder(out_dir, step) for step in checkpoint_steps(out_dir)]
+    validated = [(found.accuracy, folder) for folder in folders if (found := validation_of(folder))]
+    return max(validated, key=lambda of_folder: of_folder[0])[1] if validated else None
 
 
 def validation_of(checkpoint: Path) -> Validation | None:
@@ -86,15 +85,12 @@ def generated_tokens(out_dir: Path) -> int:
 
 def note_generated(saving: Path, step: int, tokens: int) -> None:
     """Add `generated_tokens` to the checkpoint of `step`, which is being saved."""
-    (saving / f"{_PREFIX}{step}" / _GENERATED).write_text(f"{tokens}\n")
+    (_folder(saving, step) / _GENERATED).write_text(f"{tokens}\n")
 
 
 def recover(out_dir: Path) -> None:
     """Make what a killed run left ready to resume from: drop what was being saved, and name the newest checkpoint.
-
-    Raises:
-        UserError: when that checkpoint would not bring the position in the data back, or the disk is full.
-    """
+    Raises UserError when that would not bring the position in the data back, or the disk is full."""
     for leftover in (out_dir / _SAVING, *out_dir.glob(f"{_DELETED}*")):
         shutil.rmtree(leftover, ignore_errors=True)
     newest = latest_checkpoint(out_dir)
@@ -139,8 +135,7 @@ def enough_room(out_dir: Path, step: int) -> Iterator[None]:
 
 @contextmanager
 def saving(out_dir: Path, step: int) -> Iterator[Path]:
-    """The directory for verl to save the checkpoint of `step` in, as if it were `out_dir`; UserError as
-    `enough_room`."""
+    """The directory for verl to save the checkpoint of `step` in, in place of `out_dir`; UserError as `enough_room`."""
     temporary = out_dir / _SAVING
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -174,30 +169,21 @@ def commit(out_dir: Path, step: int, validation: Validation | None, keep: int) -
 
 def export(checkpoint: Path, output: Path) -> Path:
     """Copy a checkpoint's Hugging Face model, with tokenizer, to `output`, which is replaced as a whole or not at all.
-
-    Raises:
-        FileNotFoundError: when the checkpoint holds no Hugging Face weights.
-        ValueError: when the weights are of several number formats.
-        UserError: when the disk is too full for it.
-    """
+    Raises FileNotFoundError without weights, ValueError for several number formats, UserError for a full disk."""
     source = checkpoint / "actor" / "huggingface"
     if not any(source.glob("*.safetensors")):
         raise FileNotFoundError(f"{source}: no *.safetensors; was the run saved with hf_model in its save_contents?")
     room = enough_room(checkpoint.parent, checkpoint_step(checkpoint))
     with room, replacing_directory(output, durable=True) as temporary:
         shutil.copytree(source, temporary, dirs_exist_ok=True)
-        _correct_dtype(temporary)
+        dtypes = {_DTYPES[tensor["dtype"]] for tensor in tensors(temporary).values()}
+        if len(dtypes) != 1:
+            raise ValueError(f"{source}: tensors of {', '.join(sorted(dtypes)) or 'no format'}; expected one format")
+        # verl 0.9.1 writes "bfloat16" whatever the weights are: loading would round them.
+        file = temporary / "config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"dtype": dtypes.pop()}, indent=2) + "\n")
         let_others_read(temporary)
     return output
-
-
-def _correct_dtype(model: Path) -> None:
-    """verl 0.9.1 writes "bfloat16" into the configuration whatever the weights are: loading would round them."""
-    dtypes = {_DTYPES[tensor["dtype"]] for tensor in tensors(model).values()}
-    if len(dtypes) != 1:
-        raise ValueError(f"{model}: tensors of {', '.join(sorted(dtypes)) or 'no format'}; expected one format")
-    file = model / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"dtype": dtypes.pop()}, indent=2) + "\n")
 
 
 def _mark(out_dir: Path, step: int) -> None:

@@ -21,19 +21,31 @@ _CPU = torch.device("cpu")
 
 def register_platform() -> None:
     """Make VERL_PLATFORM=cpu known to verl. Before anything asks for the platform."""
+    import torch.distributed
+
     PlatformRegistry.register(platform="cpu")(CpuPlatform)
     sys.meta_path.append(AliasFinder())
-    _name_the_process_group_backend_once()
+    original = torch.distributed.init_process_group
+
+    # verl 0.9.1, torch 2.11 to 2.13: verl asks for the backend "cpu:gloo,<device>:<backend>" in two functions that its
+    # workers import by name. On a CPU that reads "cpu:gloo,cpu:gloo", and torch refuses a repeated device.
+    @wraps(original)
+    def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> None:
+        original("cpu:gloo" if backend == "cpu:gloo,cpu:gloo" else backend, *args, **kwargs)
+
+    torch.distributed.init_process_group = init_process_group
 
 
 def register_engine(engine: Any) -> None:
     """Once `verl.workers.engine` is imported: make "fsdp" and "fsdp2" available to language models. Its code is
     device-agnostic; verl registers it for CUDA and NPU only."""
+    from torch.distributed.fsdp import OffloadPolicy
     from verl.workers.engine.fsdp import transformer_impl
 
     register = engine.EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
     register(engine.FSDPEngineWithLMHead)
-    transformer_impl.CPUOffloadPolicy = _stay
+    # verl's policy keeps the reference model's weights in pinned memory, which needs an accelerator.
+    transformer_impl.CPUOffloadPolicy = lambda *, pin_memory: OffloadPolicy()
 
 
 def register_servers(llm_server: Any) -> None:
@@ -55,7 +67,6 @@ def register_worker(utils: Any) -> None:
     def update_weights_from_ipc(
         self: Any, peft_config: dict[str, Any] | None = None, base_sync_done: bool = False, use_shm: bool = False
     ) -> None:
-        """Receive all weights, then load them at once. LoRA is not supported."""
         from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
 
         if peft_config:
@@ -146,24 +157,3 @@ class CpuPlatform(PlatformBase):
             # Else unused ranks of sampled tokens are counted by a kernel that C++ compiles first.
             "TORCH_COMPILE_DISABLE": "1",
         }
-
-
-def _name_the_process_group_backend_once() -> None:
-    """verl 0.9.1, torch 2.11 to 2.13: verl asks for the backend "cpu:gloo,<device>:<backend>" in two functions that
-    its workers import by name. On a CPU that reads "cpu:gloo,cpu:gloo", and torch refuses a repeated device."""
-    import torch.distributed
-
-    original = torch.distributed.init_process_group
-
-    @wraps(original)
-    def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> None:
-        original("cpu:gloo" if backend == "cpu:gloo,cpu:gloo" else backend, *args, **kwargs)
-
-    torch.distributed.init_process_group = init_process_group
-
-
-def _stay(*, pin_memory: bool) -> Any:
-    """In place of the policy that keeps the reference model's weights in pinned memory, which needs an accelerator."""
-    from torch.distributed.fsdp import OffloadPolicy
-
-    return OffloadPolicy()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 FINISHED_STEP = re.compile(r"\bstep:(\d+) - ")
 """How verl's console logger begins the line of a finished step, and of the validation before the first, as step 0."""
 _UNFINISHED = ("PENDING", "RUNNING")
+_SUPERVISOR_GONE = {f"JOB_SUPERVISOR_ACTOR_{end}" for end in ("DIED", "START_FAILURE", "UNKNOWN_FAILURE")}
 PRIVATE = "elastic.variables"
 """Key of a job's metadata: variables, as JSON."""
 LOOK_SECONDS = 1.0
@@ -58,7 +59,7 @@ class TrainingLost(TrainingFailed, ProcessLost):
 
 
 def job_prefix(config: "DictConfig") -> str:
-    """What the ids of all jobs that train this configuration begin with."""
+    """Of all jobs that train this configuration."""
     from omegaconf import OmegaConf
 
     return f"train-{hash_value(OmegaConf.to_container(config, resolve=True))[:16]}-"
@@ -99,13 +100,9 @@ def submit(
 ) -> str:
     """Submit the job, or find it running; the id to follow. It goes on from the checkpoints of earlier attempts.
 
-    Args:
-        config_file: where to write the configuration; visible on the cluster.
-        environment: `job_environment`. Ray shows it on command lines.
-        private: MLflow's variables, in which there may be a password: see `private_variables`.
-
-    Raises:
-        InsufficientResources: when the cluster could never place the job.
+    The configuration is written to `config_file`, which the cluster sees. Ray shows `environment` on command lines;
+    `private` variables, among which there may be MLflow's password, reach the job by `private_variables`. Raises
+    InsufficientResources when the cluster could never place the job.
     """
     from omegaconf import OmegaConf
 
@@ -131,8 +128,7 @@ def private_variables() -> dict[str, str]:
     """In a job's first process, the `private` of `submit`: Ray hands metadata over in the environment, which only the
     same user may read."""
     job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
-    variables: dict[str, str] = json.loads(job.get("metadata", {}).get(PRIVATE, "{}"))
-    return variables
+    return dict(json.loads(job.get("metadata", {}).get(PRIVATE, "{}")))
 
 
 def follow(
@@ -145,8 +141,7 @@ def follow(
     deadlines: Deadlines = Deadlines(),  # noqa: B008
 ) -> None:
     """Return when the job has succeeded, after calling `on_line` with every line of its log and `on_step` with the
-    number of every finished step. The log goes to `log_file`; that of an earlier attempt stays beside it, as
-    train.1.log, train.2.log and so on.
+    number of every finished step. The log goes to `log_file`; earlier attempts' stay beside it as train.1.log, ….
 
     Interrupted (Ctrl-C, or Prefect cancels the flow run), it stops the job. Killed, or after any error of its own, the
     job goes on, and `submit` finds it.
@@ -181,8 +176,6 @@ def stop(cluster: RayCluster, job: str, *, deadline_seconds: float = 60) -> None
 
 
 class _Log:
-    """Cuts chunks of a job's log into lines, passes each on, and remembers the last ones."""
-
     def __init__(self, file: Path, on_line: Callable[[str], None], on_step: Callable[[int], None]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.exists():
@@ -218,6 +211,7 @@ async def _follow(
     reader = asyncio.create_task(_read(client, job, log))
     contact = time.monotonic()
     step, until = log.step, contact + deadlines.start
+    waited, seconds, setting = "the first step", deadlines.start, "start_timeout_seconds"
     status: str | None = "PENDING"
     try:
         while status in _UNFINISHED:
@@ -234,8 +228,12 @@ async def _follow(
                     raise ConnectionError(message) from error
             if log.step != step:
                 step, until = log.step, time.monotonic() + deadlines.step
+                waited, seconds, setting = f"step {(step or 0) + 1}", deadlines.step, "step_timeout_seconds"
             if time.monotonic() > until:
-                raise TimeoutError(_overdue(job, status, step, deadlines, log))
+                raise TimeoutError(
+                    f"job {job} ({status}) waited {seconds:g} s for {waited}; stopped (train.{setting} sets how long "
+                    f"it may take). The end of its log:\n{log.tail()}"
+                )
             await asyncio.sleep(LOOK_SECONDS)
         # The rest of the log arrives after the end of the job.
         with suppress(TimeoutError):
@@ -247,24 +245,21 @@ async def _follow(
 
 
 def _failure(client: "JobSubmissionClient", job: str, status: str | None, log: _Log) -> Exception:
-    """Why the job ended without success: in its own words, if it has some for the user."""
     for line in reversed(log.last):
         if line.startswith(REFUSED):
             return UserError(line.removeprefix(REFUSED))
-    info = None if status is None else client.get_job_info(job)
-    lost = info is None or any(line.startswith(LOST) for line in log.last)
-    if info is not None:  # A signal ended the job's driver, or Ray's actor that watches it is gone.
-        code, supervisor = info.driver_exit_code or 0, "JOB_SUPERVISOR_ACTOR_"
-        endings = {f"{supervisor}{end}" for end in ("DIED", "START_FAILURE", "UNKNOWN_FAILURE")}
-        lost = lost or code < 0 or code > 128 or info.error_type in endings
-    kind = TrainingLost if lost else TrainingFailed
-    message = "" if info is None else info.message
-    return kind(f"job {job} is {status or 'unknown to the cluster'}: {message}\n{log.tail()}")
+    if status is None:
+        return TrainingLost(f"job {job} is unknown to the cluster: \n{log.tail()}")
+    info = client.get_job_info(job)
+    # A signal ended the job's driver, or Ray's actor that watches it is gone.
+    code = info.driver_exit_code or 0
+    lost = code < 0 or code > 128 or info.error_type in _SUPERVISOR_GONE
+    kind = TrainingLost if lost or any(line.startswith(LOST) for line in log.last) else TrainingFailed
+    return kind(f"job {job} is {status}: {info.message}\n{log.tail()}")
 
 
 async def _read(client: "JobSubmissionClient", job: str, log: _Log) -> None:
-    """Copy the job's log, until cancelled or the job has ended. The stream may break, and then starts from the
-    beginning."""
+    # The stream may break, and then starts from the beginning.
     while True:
         skip = log.received
         async for chunk in _chunks(client, job):
@@ -278,23 +273,11 @@ async def _read(client: "JobSubmissionClient", job: str, log: _Log) -> None:
 
 
 async def _chunks(client: "JobSubmissionClient", job: str) -> AsyncIterator[str]:
-    """The job's log as far as one connection carries it."""
     import aiohttp
 
     with suppress(aiohttp.ClientError, OSError, RuntimeError):
         async for chunk in client.tail_job_logs(job):
             yield chunk
-
-
-def _overdue(job: str, status: str | None, step: int | None, deadlines: Deadlines, log: _Log) -> str:
-    if step is None:
-        waited, seconds, setting = "the first step", deadlines.start, "start_timeout_seconds"
-    else:
-        waited, seconds, setting = f"step {step + 1}", deadlines.step, "step_timeout_seconds"
-    return (
-        f"job {job} ({status}) waited {seconds:g} s for {waited}; stopped (train.{setting} sets how long it may take). "
-        f"The end of its log:\n{log.tail()}"
-    )
 
 
 def _status(client: "JobSubmissionClient", job: str) -> str | None:

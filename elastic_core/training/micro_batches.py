@@ -44,12 +44,8 @@ def split_to(batches: list[list[int]], lengths: Sequence[int], count: int) -> li
 def rearrange_micro_batches(
     batch: Any, max_token_len: int, dp_group: Any = None, same_micro_num_in_dp: bool = True, **more: Any
 ) -> tuple[list[Any], list[list[int]]]:
-    """Micro-batches of at most `max_token_len` tokens, padding included, and the rows of each. In place of verl's,
-    which it calls where padding is removed; the arguments are verl's.
-
-    Raises:
-        ValueError: when a sequence is longer than a micro-batch may be.
-    """
+    """Micro-batches of at most `max_token_len` tokens, padding included, and the rows of each; verl's own where padding
+    is removed. Raises ValueError when a sequence is longer than a micro-batch may be."""
     if tu.get_non_tensor_data(batch, key="use_remove_padding", default=True):
         return _verls_own(  # type: ignore[no-any-return]
             batch, max_token_len, dp_group=dp_group, same_micro_num_in_dp=same_micro_num_in_dp, **more

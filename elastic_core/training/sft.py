@@ -90,37 +90,29 @@ class TokenRows:
     """verl data set over a parquet file of `input_ids` and `loss_mask`; its keys are those of `data.custom_cls`."""
 
     def __init__(
-        self, parquet_files: str | list[str], tokenizer: Any, config: Any, processor: Any = None, max_samples: int = -1
+        self, parquet_files: str, tokenizer: Any, config: Any, processor: Any = None, max_samples: int = -1
     ) -> None:
         import polars as pl
 
-        files = [parquet_files] if isinstance(parquet_files, str) else list(parquet_files)
-        rows = pl.concat([pl.read_parquet(file, columns=["input_ids", "loss_mask"]) for file in files])
+        rows = pl.read_parquet(parquet_files, columns=["input_ids", "loss_mask"])
         if max_samples > 0:
             rows = rows.head(max_samples)
         lengths = rows["input_ids"].list.len()
         if not lengths.equals(rows["loss_mask"].list.len()):
-            raise ValueError(f"{files}: input_ids and loss_mask differ in length in some row")
-        longest = max(lengths.to_list(), default=0)
+            raise ValueError(f"{parquet_files}: input_ids and loss_mask differ in length in some row")
+        longest = max(lengths, default=0)
         if longest > config.max_length:
-            raise ValueError(f"{files}: a row has {longest} tokens; max_length is {config.max_length}")
-        offsets = lengths.cum_sum().to_list()
-        self._bounds = list(zip([0, *offsets[:-1]], offsets, strict=True))
-        self._input_ids = rows["input_ids"].explode().to_numpy()
-        self._loss_mask = rows["loss_mask"].explode().to_numpy()
+            raise ValueError(f"{parquet_files}: a row has {longest} tokens; max_length is {config.max_length}")
+        self._ids, self._mask = rows["input_ids"], rows["loss_mask"]
 
     def __len__(self) -> int:
-        return len(self._bounds)
+        return len(self._ids)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         import torch
 
-        start, end = self._bounds[index]
-        return {
-            "input_ids": torch.tensor(self._input_ids[start:end], dtype=torch.long),
-            "position_ids": torch.arange(end - start),
-            "loss_mask": torch.tensor(self._loss_mask[start:end], dtype=torch.long),
-        }
+        ids, mask = (torch.tensor(column[index].to_numpy(), dtype=torch.long) for column in (self._ids, self._mask))
+        return {"input_ids": ids, "position_ids": torch.arange(len(ids)), "loss_mask": mask}
 
 
 def train(config: WarmStart) -> None:
@@ -149,7 +141,6 @@ def train(config: WarmStart) -> None:
 
 
 def export(trainer: Any, config: WarmStart) -> None:
-    """Gather the full weights and write the Hugging Face checkpoint through a temporary directory."""
     import torch.distributed
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
@@ -197,24 +188,13 @@ def is_finished(config: WarmStart) -> bool:
     return (config.output_dir / RECORD).exists()
 
 
-def _single_process_environment() -> None:
-    """What torchrun would set for one process, on loopback; a free port, so that several runs share a machine."""
-    (port,) = free_ports(1)
-    os.environ |= {
-        "RANK": "0",
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": "1",
-        "LOCAL_WORLD_SIZE": "1",
-        "MASTER_ADDR": HOST,
-        "MASTER_PORT": str(port),
-        **{name: os.environ.get(name, value) for name, value in ON_LOOPBACK.items()},
-    }
-
-
 def main(file: Path) -> None:
     """Run the warm start that a JSON file describes."""
-    if "RANK" not in os.environ:
-        _single_process_environment()
+    if "RANK" not in os.environ:  # What torchrun would set for one process, on loopback.
+        (port,) = free_ports(1)
+        os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+        os.environ |= {"MASTER_ADDR": HOST, "MASTER_PORT": str(port)}
+        os.environ |= {name: os.environ.get(name, value) for name, value in ON_LOOPBACK.items()}
     try:
         config = WarmStart.model_validate_json(file.read_text())
         finished = is_finished(config)

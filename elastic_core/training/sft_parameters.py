@@ -76,16 +76,12 @@ class SftParameters(BaseModel):
     warmup_steps: int = Field(0, ge=0, description="Optimiser steps of linear warm-up.")
     weight_decay: float = Field(0.0, ge=0, description="AdamW's.")
     clip_grad: float = Field(1.0, gt=0, description="Largest gradient norm.")
-    precision: Literal["bf16", "fp32"] = Field(
-        "bf16", description="Of parameters in forward and backward; master weights are always fp32."
-    )
+    precision: Literal["bf16", "fp32"] = Field("bf16", description="Of both passes; master weights are always fp32.")
     seed: int = Field(0, ge=0, lt=2**31, description="Of the data order.")
     save_every: int = Field(100, ge=1, description="Steps between checkpoints: what a crash can cost.")
     device: Literal["gpu", "cpu"] = Field("gpu", description="What trains: of the machine that runs the flow.")
     gpus: int = Field(8, ge=1, description="Accelerators; divides batch_size. On a CPU, processes.")
-    tokens_per_device: int = Field(
-        16384, ge=8, description="Most tokens in one forward pass; a batch with more is split, a row never."
-    )
+    tokens_per_device: int = Field(16384, ge=8, description="Most tokens of a forward pass; no row is split.")
     offload: bool = Field(False, description="Keep parameters and optimiser state in the host's memory.")
     attention: Literal["sdpa", "flash_attention_2"] = Field(
         "sdpa", description="Attention's kernel; flash_attention_2 must be installed."
@@ -111,10 +107,7 @@ class SftParameters(BaseModel):
 
     def total_steps(self, num_rows: int) -> int:
         """Optimiser steps of all passes, at most `steps`. Rows that fill no batch are left to the next epoch's order.
-
-        Raises:
-            UserError: when there are too few rows for one step.
-        """
+        Raises UserError when there are too few rows for one step."""
         if num_rows < self.batch_size:
             raise UserError(
                 f"{num_rows} rows of {self.data} are fewer than warm_start.sft.batch_size, {self.batch_size}"

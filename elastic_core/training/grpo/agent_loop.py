@@ -27,6 +27,8 @@ from verl.utils.profiler import simple_timer
 from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.engines.base import drive
 from elastic_core.models.special_tokens import load_markers
+from elastic_core.rewards import Grade, grade
+from elastic_core.rewards.response import response_text
 from elastic_core.seeds import group_seed, rollout_seed
 from elastic_core.strategies import STRATEGIES, Sampling
 from elastic_core.training.algorithms import (
@@ -42,7 +44,6 @@ from elastic_core.training.grpo.reward import (
     L1Parameters,
     LengthRequest,
     Rollout,
-    grade_trajectory,
     measures,
     thought_measures,
 )
@@ -52,12 +53,8 @@ from elastic_core.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class RolloutPlan:
-    """What a rollout is drawn from, a function of its problem, step and number: a resumed training plans the same.
-
-    Attributes:
-        seed: of the rollout; each request's own is derived from it.
-        request: L1's, which is part of the prompt.
-    """
+    """What a rollout is drawn from, a function of its problem, step and number: a resumed training plans the same. Each
+    request's seed is derived from `seed`; the prompt contains L1's `request`."""
 
     prompt: tuple[int, ...]
     budget: Budget
@@ -72,7 +69,6 @@ class RowOutput(AgentLoopOutput):  # type: ignore[misc]
     advantages: list[float]
 
     def as_dict(self) -> dict[str, Any]:
-        """See verl's."""
         fields: dict[str, Any] = super().as_dict()
         fields["rm_scores"] = torch.tensor(fields.pop("advantages"), dtype=torch.float32)
         return fields
@@ -89,8 +85,8 @@ class ElasticAgentLoop(AgentLoopBase):
         self._l1 = L1Parameters(**settings.l1) if settings.l1 else None
         self._reward = REWARDS[settings.reward]
         self._strategy = STRATEGIES[settings.strategy]
-        self._masks_truncated = bool(settings.mask_truncated_samples)
-        self._trains_on_forced_end = bool(settings.train_on_forced_end)
+        self._on_truncated = not settings.mask_truncated_samples
+        self._on_forced_end = bool(settings.train_on_forced_end)
         self._seed = int(settings.seed)
         self._seeded = settings.rollout_seeds == "request"
         self._cuts: Cuts | None = None
@@ -100,16 +96,8 @@ class ElasticAgentLoop(AgentLoopBase):
         self._tokenizer, self._markers = load_markers(self.config.actor_rollout_ref.model.path)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        """One rollout, graded.
-
-        Args:
-            sampling_params: verl's, for training or validation.
-            row: the parquet row's columns and verl's `global_steps`, `index` and `session_id`.
-
-        Raises:
-            ValueError: when prompt or response do not fit the lengths verl was configured for.
-            BudgetExceeded: when the budget was.
-        """
+        """One rollout, graded. `row` has the parquet row's columns and verl's `global_steps`, `index` and `session_id`.
+        Raises ValueError when prompt or response do not fit the lengths that verl was configured for."""
         (plan,) = self._plans(row, [int(row["session_id"])])
         sampling, engine = self._sampler(sampling_params)
         metrics: dict[str, Any] = {}
@@ -123,9 +111,7 @@ class ElasticAgentLoop(AgentLoopBase):
         return AgentLoopOutput(
             prompt_ids=list(plan.prompt),
             response_ids=list(trajectory.response_ids),
-            response_mask=trajectory.loss_mask(
-                forced_end=self._trains_on_forced_end, truncated=not self._masks_truncated
-            ),
+            response_mask=trajectory.loss_mask(forced_end=self._on_forced_end, truncated=self._on_truncated),
             response_logprobs=None if trajectory.logprobs is None else list(trajectory.logprobs),
             reward_score=reward,
             num_turns=2,
@@ -134,19 +120,18 @@ class ElasticAgentLoop(AgentLoopBase):
         )
 
     async def run_training(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput | list[RowOutput]:
-        """As `run`; where thoughts are cut all thoughts of a problem, with all their answers."""
+        """One rollout; where thoughts are cut, all thoughts of a problem with all their answers."""
         if self._cuts is None:
             return await self.run(sampling_params, **row)
         plans = self._plans(row, range(int(self.config.elastic.cuts.thoughts)))
         samplers = [self._sampler(sampling_params) for _ in plans]
         metrics: dict[str, Any] = {}
+        thinking = [
+            think_and_answer(plan.prompt, self._cuts, self._markers, sampling, engine, plan.seed)
+            for plan, (sampling, engine) in zip(plans, samplers, strict=True)
+        ]
         with simple_timer("generate_sequences", metrics):
-            thoughts = await asyncio.gather(
-                *(
-                    think_and_answer(plan.prompt, self._cuts, self._markers, sampling, engine, plan.seed)
-                    for plan, (sampling, engine) in zip(plans, samplers, strict=True)
-                )
-            )
+            thoughts = await asyncio.gather(*thinking)
         with simple_timer("compute_score", metrics):
             graded = await asyncio.gather(*(self._graded_answers(answered, row) for answered in thoughts))
         return self._rows(thoughts, graded, self._cuts, [engine for _, engine in samplers], metrics)
@@ -178,16 +163,12 @@ class ElasticAgentLoop(AgentLoopBase):
     async def _graded(
         self, trajectory: Trajectory, row: Mapping[str, Any], request: LengthRequest | None = None
     ) -> Rollout:
+        def graded() -> Grade:
+            text = response_text(self._tokenizer, self._markers, trajectory).graded(trajectory.think_finish)
+            return grade(row["extra_info"]["grader"], text, row["reward_model"]["ground_truth"])
+
         # Parsing mathematics and running code block; other rollouts must go on meanwhile.
-        grade = await asyncio.to_thread(
-            grade_trajectory,
-            trajectory,
-            self._tokenizer,
-            self._markers,
-            kind=row["extra_info"]["grader"],
-            truth=row["reward_model"]["ground_truth"],
-        )
-        return Rollout(trajectory, grade, request)
+        return Rollout(trajectory, await asyncio.to_thread(graded), request)
 
     async def _graded_answers(self, answered: Answered, row: Mapping[str, Any]) -> list[list[Rollout]]:
         """By cut and answer; each answer is graded once, for all cuts that have it."""
@@ -209,7 +190,7 @@ class ElasticAgentLoop(AgentLoopBase):
             [[[self._reward(each) for each in of_cut] for of_cut in of_thought] for of_thought in graded]
         )
         thinking = THINKING_ADVANTAGES[self.config.elastic.cuts.algorithm]
-        of_problem = rows(thoughts, rewards, cuts, thinking=thinking, truncated=not self._masks_truncated)
+        of_problem = rows(thoughts, rewards, cuts, thinking=thinking, truncated=self._on_truncated)
         found = []
         for of_thought, answers, engine in zip(of_problem, graded, engines, strict=True):
             measured, generated = thought_measures(answers, cuts.at, cuts.weights), engine.generated
@@ -241,9 +222,8 @@ def of_row(
     """What the trainer reads of a row, and what verl wants beside it.
 
     Args:
-        measured: of its rollout; empty in all rows of a rollout but one.
+        measured: of its rollout; empty in all rows of a rollout but one. So is `generated`, the tokens sampled for it.
         score: None in rows that have none of their own.
-        generated: tokens sampled for it.
         validation: numbers that verl averages in validation.
     """
     of_verl: dict[str, Any] = {"reward_extra_info": dict(validation or {}), "turn_scores": [], "tool_rewards": []}
@@ -297,5 +277,4 @@ class RolloutManager(AgentLoopManagerTQ):
         self.agent_loop_workers_class = ray.remote(RolloutWorker)
 
     def connect(self, llm_client: Any, reward_handles: Any) -> None:
-        """Give the workers the servers that sample, and the handles of verl's reward workers."""
         ray.get([worker.connect.remote(llm_client, reward_handles) for worker in self.agent_loop_workers])

@@ -23,31 +23,19 @@ if TYPE_CHECKING:
 
 
 class Job(TypedDict):
-    """Where one training reads and writes; paths are visible on every node.
+    """Where one training reads and writes; paths are visible on every node."""
 
-    Attributes:
-        model: Hugging Face checkpoint to start from.
-        train_files, validation_files: parquet in the schema of `elastic_core.data.problems`.
-        out_dir: checkpoints go to `out_dir/global_step_<n>`.
-        run_name: the run's name in logs.
-        mlflow: log to the MLflow run that MLFLOW_TRACKING_URI and MLFLOW_RUN_ID name in the job's environment.
-    """
-
-    model: Path | str
-    train_files: Sequence[Path]
+    model: Path | str  # Hugging Face checkpoint to start from
+    train_files: Sequence[Path]  # parquet in the schema of `elastic_core.data.problems`
     validation_files: Sequence[Path]
-    out_dir: Path
-    run_name: str
-    mlflow: NotRequired[bool]
+    out_dir: Path  # of checkpoints, see checkpoints.py
+    run_name: str  # in logs
+    mlflow: NotRequired[bool]  # log to the run that MLFLOW_TRACKING_URI and MLFLOW_RUN_ID name in the job
 
 
 def compose(parameters: GrpoParameters, **job: Unpack[Job]) -> "DictConfig":
-    """verl's configuration, composed on its own ppo_trainer.yaml and validated by verl.
-
-    Raises:
-        hydra.errors.ConfigCompositionException: for a key verl does not know.
-        ValueError, AssertionError: from verl's validation.
-    """
+    """verl's configuration, composed on its own ppo_trainer.yaml; verl raises for a key that it does not know, and
+    ValueError or AssertionError for values."""
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
@@ -70,19 +58,13 @@ def verl_config(name: str, changed: Mapping[str, Any]) -> "DictConfig":
 
 def overrides(parameters: GrpoParameters, **job: Unpack[Job]) -> dict[str, Any]:
     """What differs from verl's defaults, by hydra's dotted key; those that begin with "+" are not in its YAML."""
+    p = parameters
     return {
-        **_data(parameters, job["train_files"], job["validation_files"]),
-        **_algorithm(parameters),
-        **_actor(parameters, job["model"]),
-        **_rollout(parameters, job["model"]),
-        **_trainer(parameters, job["out_dir"], job["run_name"], job.get("mlflow", False)),
-    }
-
-
-def _data(p: GrpoParameters, train_files: Sequence[Path], validation_files: Sequence[Path]) -> dict[str, Any]:
-    return {
-        "data.train_files": [str(file) for file in train_files],
-        "data.val_files": [str(file) for file in validation_files],
+        **_algorithm(p),
+        **_actor(p, job["model"]),
+        **_rollout(p, job["model"]),
+        "data.train_files": [str(file) for file in job["train_files"]],
+        "data.val_files": [str(file) for file in job["validation_files"]],
         "data.train_batch_size": p.batch_size,
         "data.max_prompt_length": p.prompt_tokens,
         "data.max_response_length": p.response_tokens,
@@ -91,10 +73,34 @@ def _data(p: GrpoParameters, train_files: Sequence[Path], validation_files: Sequ
         "data.val_max_samples": p.validation_problems or -1,
         # Rows are small. Worker processes cost more than they bring, and die noisily at shutdown.
         "data.dataloader_num_workers": 0,
+        "trainer.device": "cpu" if p.device == "cpu" else "cuda",
+        "trainer.nnodes": p.nodes,
+        "trainer.n_gpus_per_node": p.gpus_per_node,
+        "trainer.total_training_steps": p.steps,
+        # The problems may be passed over several times; total_training_steps ends the run.
+        "trainer.total_epochs": p.steps,
+        "trainer.save_freq": p.save_every,
+        "trainer.test_freq": p.validate_every or -1,
+        "trainer.val_before_train": p.validate_first and p.validate_every > 0,
+        "trainer.resume_mode": "auto",
+        "trainer.default_local_dir": str(job["out_dir"]),
+        "trainer.project_name": "elastic-reasoning",
+        "trainer.experiment_name": job["run_name"],
+        "trainer.logger": ["console", *(["mlflow"] if job.get("mlflow") else [])],
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": p.nodes,
     }
 
 
 def _algorithm(p: GrpoParameters) -> dict[str, Any]:
+    cuts: dict[str, Any] = {"+elastic.cuts": None}
+    if p.algorithm != "grpo":
+        cuts = {
+            "+elastic.cuts.algorithm": p.algorithm,
+            "+elastic.cuts.at": p.cuts_at,
+            "+elastic.cuts.weights": shares(p.cut_weighting, p.cuts_at),
+            "+elastic.cuts.answers": p.answers or DEFAULT_ANSWERS,
+            "+elastic.cuts.thoughts": p.group_size,
+        }
     return {
         "algorithm.adv_estimator": "elastic_grpo" if p.algorithm == "grpo" else "elastic_rows",  # Of trainer.py.
         "critic.enable": False,
@@ -110,29 +116,22 @@ def _algorithm(p: GrpoParameters) -> dict[str, Any]:
         "+elastic.rollout_seeds": p.rollout_seeds,
         "+elastic.keep_checkpoints": p.keep_checkpoints,
         "+elastic.max_generated_tokens": p.max_generated_tokens,
-        **_cuts(p),
+        **cuts,
         **({f"+elastic.l1.{key}": value for key, value in p.l1} if p.l1 else {"+elastic.l1": None}),
-    }
-
-
-def _cuts(p: GrpoParameters) -> dict[str, Any]:
-    if p.algorithm == "grpo":
-        return {"+elastic.cuts": None}
-    return {
-        "+elastic.cuts.algorithm": p.algorithm,
-        "+elastic.cuts.at": p.cuts_at,
-        "+elastic.cuts.weights": shares(p.cut_weighting, p.cuts_at),
-        "+elastic.cuts.answers": p.answers or DEFAULT_ANSWERS,
-        "+elastic.cuts.thoughts": p.group_size,
     }
 
 
 def _actor(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
     cpu = p.device == "cpu"
-    dtype = "fp32" if cpu else "bf16"
     actor = "actor_rollout_ref.actor"
-    engines = ["actor", "ref"]
-    return {
+    overrides: dict[str, Any] = {}
+    for engine in (actor, "actor_rollout_ref.ref"):
+        # Above one node every node holds a whole copy: parameters are gathered within it, gradients alone travel.
+        overrides[f"{engine}.fsdp_config.fsdp_size"] = p.gpus_per_node if p.nodes > 1 else -1
+        overrides[f"{engine}.fsdp_config.use_torch_compile"] = not cpu
+        # Left out, FSDP computes in bf16; its `dtype` is read by other engines only.
+        overrides[f"+{engine}.fsdp_config.mixed_precision.param_dtype"] = "fp32" if cpu else "bf16"
+    return overrides | {
         "actor_rollout_ref.model.path": str(model),
         "actor_rollout_ref.model.use_remove_padding": p.attention == "flash_attention_2",
         "+actor_rollout_ref.model.override_config.attn_implementation": p.attention,
@@ -163,14 +162,6 @@ def _actor(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
         # Between rollouts all of it is on the accelerator. The reference lives in the host's memory anyway.
         f"{actor}.fsdp_config.param_offload": p.offload,
         f"{actor}.fsdp_config.optimizer_offload": p.offload,
-        # Above one node every node holds a whole copy: parameters are gathered within it, gradients alone travel.
-        **{
-            f"actor_rollout_ref.{name}.fsdp_config.fsdp_size": p.gpus_per_node if p.nodes > 1 else -1
-            for name in engines
-        },
-        **{f"actor_rollout_ref.{name}.fsdp_config.use_torch_compile": not cpu for name in engines},
-        # Left out, FSDP computes in bf16; its `dtype` is read by other engines only.
-        **{f"+actor_rollout_ref.{name}.fsdp_config.mixed_precision.param_dtype": dtype for name in engines},
     }
 
 
@@ -210,6 +201,7 @@ def _rollout(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
             **{f"{vllm}.additional_config.{section}.{key}": value for key, value in stops.items()},
         }
     if p.device == "cpu":
+        largest = max((prod(tensor["shape"]) for tensor in tensors(Path(model)).values()), default=0)
         overrides |= {
             f"{rollout}.dtype": "float32",
             f"{rollout}.enforce_eager": True,
@@ -221,33 +213,8 @@ def _rollout(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
             # The CPU's default of 128 tokens is longer than a short thought, so the prefix cache would never hit.
             f"+{rollout}.engine_kwargs.vllm.block_size": 32,
             f"+{rollout}.engine_kwargs.vllm.distributed_executor_backend": CPU_EXECUTOR,
-            f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_megabytes(Path(model)),
+            # New weights are sent in a block of shared memory, of which containers have little. It holds the largest
+            # tensor in float32.
+            f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": max(32, ceil(4 * largest / 2**20)),
         }
     return overrides
-
-
-def _bucket_megabytes(model: Path) -> int:
-    """What new weights are sent in on a CPU: a block of shared memory, of which containers have little, but no less
-    than the largest tensor takes in float32. (GPUs send larger ones by themselves.)"""
-    largest = max((prod(tensor["shape"]) for tensor in tensors(model).values()), default=0)
-    return max(32, ceil(4 * largest / 2**20))
-
-
-def _trainer(p: GrpoParameters, out_dir: Path, run_name: str, mlflow: bool) -> dict[str, Any]:
-    return {
-        "trainer.device": "cpu" if p.device == "cpu" else "cuda",
-        "trainer.nnodes": p.nodes,
-        "trainer.n_gpus_per_node": p.gpus_per_node,
-        "trainer.total_training_steps": p.steps,
-        # The problems may be passed over several times; total_training_steps ends the run.
-        "trainer.total_epochs": p.steps,
-        "trainer.save_freq": p.save_every,
-        "trainer.test_freq": p.validate_every or -1,
-        "trainer.val_before_train": p.validate_first and p.validate_every > 0,
-        "trainer.resume_mode": "auto",
-        "trainer.default_local_dir": str(out_dir),
-        "trainer.project_name": "elastic-reasoning",
-        "trainer.experiment_name": run_name,
-        "trainer.logger": ["console", *(["mlflow"] if mlflow else [])],
-        "transfer_queue.backend.SimpleStorage.num_data_storage_units": p.nodes,
-    }

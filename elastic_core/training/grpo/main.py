@@ -50,7 +50,6 @@ def main(file: str) -> None:
 
 
 def run(config: "DictConfig") -> None:
-    """Train on the job's cluster."""
     import ray
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
@@ -68,11 +67,9 @@ def run(config: "DictConfig") -> None:
 
 
 class ElasticTaskRunner:
-    """A Ray actor in the place of verl's TaskRunnerV1. The job's own process does not import the trainer, which takes
-    seconds."""
+    """A Ray actor in the place of verl's TaskRunnerV1. The job's process does not import the trainer, which is slow."""
 
     def run(self, config: "DictConfig") -> None:
-        """Train to the end of the configured steps."""
         import transfer_queue
         from omegaconf import OmegaConf
 

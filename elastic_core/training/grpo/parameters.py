@@ -80,9 +80,7 @@ class GrpoParameters(BaseModel):
         ge=1,
     )
     batch_size: int = Field(128, ge=1, description="Problems per step.")
-    group_size: int = Field(
-        8, ge=2, description="Rollouts per problem, or its thoughts, among which rewards are compared."
-    )
+    group_size: int = Field(8, ge=2, description="Rollouts, or thoughts, per problem: their rewards are compared.")
     mini_batch_size: int = Field(64, ge=1, description="Problems per optimiser update; divides batch_size.")
     learning_rate: float = Field(1e-6, gt=0, description="AdamW's, constant after the warm-up.")
     warmup_steps: int = Field(
@@ -134,17 +132,11 @@ class GrpoParameters(BaseModel):
     )
     device: Literal["gpu", "cpu"] = Field("gpu", description="What trains and generates.")
     nodes: int = Field(1, ge=1, description="Machines.")
-    gpus_per_node: int = Field(
-        8, ge=1, description="Accelerators of each; on a CPU they are pretended, and share its cores."
-    )
+    gpus_per_node: int = Field(8, ge=1, description="Accelerators of each; on a CPU, processes that share its cores.")
     tensor_parallel: int = Field(1, ge=1, description="Accelerators per vLLM replica; divides their total.")
     max_sequences: int = Field(256, ge=1, description="Sequences a vLLM replica generates at a time.")
-    memory_fraction: float = Field(
-        0.6, gt=0, lt=1, description="Share of an accelerator's memory for vLLM; not used on a CPU."
-    )
-    tokens_per_device: int = Field(
-        16384, ge=1, description="Most tokens in one forward pass, padding included; more are split."
-    )
+    memory_fraction: float = Field(0.6, gt=0, lt=1, description="Share of a GPU's memory for vLLM; not used on a CPU.")
+    tokens_per_device: int = Field(16384, ge=1, description="Most tokens of a forward pass, padded; more are split.")
     offload: bool = Field(
         False,
         description="Keep the trainer's parameters and optimiser state in the host's memory while vLLM generates: it "
@@ -174,8 +166,7 @@ class GrpoParameters(BaseModel):
 
     @model_validator(mode="after")
     def _divisible(self) -> Self:
-        devices = self.nodes * self.gpus_per_node
-        rollouts = self.mini_batch_size * self.group_size
+        devices, rollouts = self.nodes * self.gpus_per_node, self.mini_batch_size * self.group_size
         for larger, total, smaller, divisor in (
             ("batch_size", self.batch_size, "mini_batch_size", self.mini_batch_size),
             ("mini_batch_size * group_size", rollouts, "nodes * gpus_per_node", devices),
@@ -192,27 +183,23 @@ class GrpoParameters(BaseModel):
         if self.train_on_forced_end and self.strategy != "separate":
             raise ValueError(f"train_on_forced_end has no effect: strategy {self.strategy} forces none")
         if self.one_pass and (self.strategy, self.algorithm) != ("separate", "grpo"):
-            raise ValueError(
-                f"one_pass keeps separate budgets of whole rollouts: strategy = {self.strategy}, algorithm = "
-                f"{self.algorithm}, expected separate and grpo"
-            )
+            found = f"strategy = {self.strategy}, algorithm = {self.algorithm}"
+            raise ValueError(f"one_pass keeps separate budgets of whole rollouts: {found}, expected separate and grpo")
         if self.train_on_forced_end and self.reuse_rollout_logprobs:
             raise ValueError(
                 "train_on_forced_end takes a probability that no sampler gives; expected reuse_rollout_logprobs = false"
             )
         if self.tokens_per_device < self.context_tokens:
-            raise ValueError(
-                f"tokens_per_device = {self.tokens_per_device} cannot hold one sequence of "
-                f"{self.context_tokens} tokens (prompt, budget and a forced think-end)"
-            )
+            longest = f"one sequence of {self.context_tokens} tokens (prompt, budget and a forced think-end)"
+            raise ValueError(f"tokens_per_device = {self.tokens_per_device} cannot hold {longest}")
         return self
 
     @model_validator(mode="after")
     def _cut(self) -> Self:
         if self.algorithm == "grpo":
-            for name in ("cuts", "cut_weights", "answers"):
-                if getattr(self, name) is not None:
-                    raise ValueError(f"{name} has no effect: algorithm = grpo, expected anytime or reo")
+            unused = [name for name in ("cuts", "cut_weights", "answers") if getattr(self, name) is not None]
+            if unused:
+                raise ValueError(f"{unused[0]} has no effect: algorithm = grpo, expected anytime or reo")
             return self
         if self.strategy != "separate":
             raise ValueError(f"{self.algorithm} cuts thoughts: strategy = {self.strategy}, expected separate")
@@ -226,7 +213,6 @@ class GrpoParameters(BaseModel):
 
     @property
     def budgets(self) -> TrainingBudget:
-        """What `budget` says."""
         return TrainingBudget.parse(self.budget)
 
     @property

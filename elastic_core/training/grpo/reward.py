@@ -1,13 +1,8 @@
 """The reward of a rollout, and the other numbers that training logs of it.
 
-A reward is one function of a graded rollout, registered under the name that `train.reward` gives:
-
-    @reward("brief")
-    def brief(rollout: Rollout) -> float:
-        return rollout.grade.score / (1 + rollout.length / 1000)
-
-The agent loop computes it from token ids rather than leaving it to verl's reward workers, which decode without special
-tokens: think-end would vanish, and a boxed guess inside an unfinished thought would earn credit.
+A reward is one function of a graded rollout, registered by `@reward` under the name that `train.reward` gives (an
+example is in training/README.md). The agent loop computes it from token ids. verl's reward workers decode without
+special tokens: think-end would vanish, and a boxed guess inside an unfinished thought would earn credit.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,15 +13,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from elastic_core.budget import Budget, TokenRange
-from elastic_core.models.special_tokens import Markers
 from elastic_core.rewards import Grade, grade
 from elastic_core.rewards.grade import UNANSWERED
-from elastic_core.rewards.response import response_text
 from elastic_core.strategies import STRATEGIES
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
-
-_MAX_OFFSET = 0.5
-"""L1-Max's delta: what a right answer of exactly n tokens is worth."""
 
 
 class L1Parameters(BaseModel):
@@ -110,17 +100,11 @@ def l1_exact(rollout: Rollout) -> float:
 
 @reward("l1_max")
 def l1_max(rollout: Rollout) -> float:
-    """L1-Max, equation 2: score * clip(alpha (n - length) + delta, 0, 1), delta = 0.5. A wrong answer earns nothing at
-    any length."""
+    """L1-Max, equation 2: score * clip(alpha (n - length) + delta, 0, 1) with delta = 0.5, what a right answer of n
+    tokens is worth. A wrong answer earns nothing at any length."""
     assert rollout.request is not None, "refused by the settings"
     saved = rollout.request.parameters.penalty * (rollout.request.tokens - rollout.length)
-    return rollout.grade.score * min(1.0, max(0.0, saved + _MAX_OFFSET))
-
-
-def grade_trajectory(trajectory: Trajectory, tokenizer: Any, markers: Markers, *, kind: str, truth: str) -> Grade:
-    """Grade by `elastic_core.rewards.grade`; `kind` is the grader's."""
-    text = response_text(tokenizer, markers, trajectory)
-    return grade(kind, text.graded(trajectory.think_finish), truth)
+    return rollout.grade.score * min(1.0, max(0.0, saved + 0.5))
 
 
 def compute_score(
@@ -128,11 +112,7 @@ def compute_score(
 ) -> dict[str, Any]:
     """verl's `reward.custom_reward_function`, for rollouts other than ours, which come with their score. It keeps verl
     from choosing one of its own scorers, some of which evaluate model text. verl decoded `solution_str` without special
-    tokens: a model whose think-end is one gets no credit here.
-
-    Raises:
-        GradingFailed: when the grader failed, not the response.
-    """
+    tokens: a model whose think-end is one gets no credit here. Raises GradingFailed when the grader failed."""
     graded = grade(extra_info["grader"], solution_str, ground_truth)
     return {"score": graded.score, "acc": graded.score}
 
@@ -149,8 +129,8 @@ def measures(rollout: Rollout) -> dict[str, float]:
         "solution_cut": float(trajectory.solution_finish is SolutionFinish.LENGTH),
     }
     if request is not None:
-        error = abs(rollout.length - request.tokens)
-        measured |= {"asked_tokens": float(request.tokens), "length_error": float(error)}
+        measured["asked_tokens"] = float(request.tokens)
+        measured["length_error"] = float(abs(rollout.length - request.tokens))
     return measured
 
 

@@ -18,45 +18,36 @@ from elastic_core.strategies import Completion, Finish, Generate
 
 
 class ServerEngine:
-    """verl's LLM server as an engine of one rollout.
+    """verl's LLM server, by its client, as an engine of one rollout.
 
-    Args:
-        server: verl's server client.
-        base: sampling parameters a `Generate` does not carry, such as top_k.
-        seeded: whether each request has a seed of its own; else the server's generator draws.
-
-    `extra_fields` holds verl's bookkeeping over all requests (the range of weight versions that answered), `generated`
-    counts their tokens, those that one pass forced included.
+    `base` are the sampling parameters that a `Generate` does not carry, such as top_k. Unless `seeded` the server's
+    generator draws. `extra_fields` holds verl's bookkeeping over all requests (the range of weight versions that
+    answered), `generated` counts their tokens, those that one pass forced included.
     """
 
     def __init__(self, server: Any, base: dict[str, Any], *, seeded: bool) -> None:
-        self._server = server
-        self._base = base
-        self._seeded = seeded
+        self._server, self._base, self._seeded = server, base, seeded
         # One id per rollout keeps its requests on one replica, whose prefix cache holds the thought.
         self._rollout = uuid4().hex
         self.extra_fields: dict[str, Any] = {}
         self.generated = 0
 
     async def generate(self, request: Generate, seed: int) -> Completion:
-        """Raises:
-        RuntimeError: when the server aborted the request.
-        """
+        """Raises RuntimeError when the server aborted the request."""
         sampling, budget = request.sampling, request.budget
+        params = self._base | {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "logprobs": sampling.logprobs,
+            "max_tokens": request.max_tokens,
+            "stop_token_ids": list(request.stop),
+            "seed": request_seed(seed, request) if self._seeded else None,
+            "detokenize": False,
+        }
+        if budget:
+            params["extra_args"] = {THINK: budget.think, SOLUTION: budget.solution}
         output = await self._server.generate(
-            request_id=self._rollout,
-            prompt_ids=list(request.prefix),
-            sampling_params=self._base
-            | {
-                "temperature": sampling.temperature,
-                "top_p": sampling.top_p,
-                "logprobs": sampling.logprobs,
-                "max_tokens": request.max_tokens,
-                "stop_token_ids": list(request.stop),
-                "seed": request_seed(seed, request) if self._seeded else None,
-                "detokenize": False,
-                **({"extra_args": {THINK: budget.think, SOLUTION: budget.solution}} if budget else {}),
-            },
+            request_id=self._rollout, prompt_ids=list(request.prefix), sampling_params=params
         )
         if output.stop_reason == "aborted":
             raise RuntimeError(f"the rollout server aborted a request after {len(output.token_ids)} tokens")
@@ -73,12 +64,8 @@ class ServerEngine:
 
 
 class GroupedClient(LLMServerClient):  # type: ignore[misc]
-    """In place of verl's client: requests travel in groups.
-
-    Args:
-        servers: Ray actors of `server_class`. A rollout's id decides which of them it asks, without verl's load
-            balancer: always the same one, whose prefix cache holds the thought.
-    """
+    """In place of verl's client: requests travel in groups to `servers`, Ray actors of `server_class`. A rollout's UUID
+    decides which one, without verl's load balancer: always the one whose prefix cache holds the thought."""
 
     def __init__(self, config: Any, servers: Sequence[Any], **more: Any) -> None:
         super().__init__(config, **more)
@@ -88,11 +75,6 @@ class GroupedClient(LLMServerClient):  # type: ignore[misc]
     async def generate(
         self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any], **more: Any
     ) -> Any:
-        """See verl's; raises what the server raised.
-
-        Args:
-            request_id: of the rollout, a UUID.
-        """
         number = UUID(request_id).int % len(self._servers)
         if number not in self._groups:
             self._groups[number] = _ServerGroups(self._servers[number])
@@ -104,8 +86,7 @@ class GroupedClient(LLMServerClient):  # type: ignore[misc]
 
 
 class _ServerGroups(RequestGroups):
-    """One server's, of one worker. When the server dies, everything it had fails: the training starts anew from its
-    last checkpoint."""
+    """One server's, of one worker. When the server dies, all of its requests fail, and the training with them."""
 
     def __init__(self, server: Any) -> None:
         super().__init__(self._hand_over)

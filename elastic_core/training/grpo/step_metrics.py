@@ -19,12 +19,8 @@ STEP = "training/global_step"
 GENERATED = "training/generated_tokens"
 """Sampled in training rollouts since the first step."""
 EVERY_STEP = (
-    STEP,
-    "critic/score/mean",
-    "response_length/mean",
-    "rollout/forced",
-    "rollout/think_tokens",
-    "rollout/solution_tokens",
+    *(STEP, "critic/score/mean", "response_length/mean"),
+    *("rollout/forced", "rollout/think_tokens", "rollout/solution_tokens"),
 )
 """What Elastic Reasoning's Figure 3 is drawn from, beside the accuracy of validation."""
 _ACCURACY = re.compile(r"val-core/.+/acc/mean(@|_at_)(?P<samples>\d+)")
@@ -61,8 +57,8 @@ class StepMetrics:
         # With one time stamp for all attempts, metrics that arrived although the answer was lost are stored once.
         now = int(time.time() * 1000)
         # verl gives the validation before the first step no number.
-        numbered = {STEP: step} | dict(data)
-        metrics = [Metric(self._rename(name), float(value), now, step) for name, value in numbered.items()]
+        values = {STEP: step, **data}
+        metrics = [Metric(self._rename(name), float(value), now, step) for name, value in values.items()]
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type((MlflowException, OSError)),
             stop=tenacity.stop_after_delay(self._patience_seconds),
@@ -84,22 +80,18 @@ class StepMetrics:
 
 def validation_of(metrics: Mapping[str, Any]) -> Validation | None:
     """Accuracy over validation sets among verl's metrics of a step; None when the step was not validated."""
-    found = {name: match for name in metrics if (match := _ACCURACY.fullmatch(name))}
+    found = [match for name in metrics if (match := _ACCURACY.fullmatch(name))]
     if not found:
         return None
-    samples = {int(match["samples"]) for match in found.values()}
-    return Validation(sum(float(metrics[name]) for name in found) / len(found), max(samples))
+    accuracies = [float(metrics[match[0]]) for match in found]
+    return Validation(sum(accuracies) / len(found), max(int(match["samples"]) for match in found))
 
 
 def check_metrics(
     client: "MlflowClient", run_id: str, steps: int, validate_every: int, validate_first: bool = False
 ) -> None:
-    """Raises RuntimeError, with the metric and the steps, when MLflow lacks a step or has one twice.
-
-    Args:
-        validate_every: steps between validations; 0 for none.
-        validate_first: whether the initial model was validated too, as step 0.
-    """
+    """Raises RuntimeError, with the metric and the steps, when MLflow lacks a step or has one twice. `validate_first`:
+    the initial model was validated too, as step 0."""
     expected = list(range(1, steps + 1))
     before = [0] if validate_every and validate_first else []
     for name in EVERY_STEP:
@@ -148,26 +140,27 @@ class NothingLearned:
 
 
 def _advice(closed: float, answered: float, accuracy: float) -> str:
-    if answered == 0:
-        if closed > 0:
-            cure = "fine-tune the model first to end with its answer (warm_start.sft), or give solutions more tokens"
-        else:
-            cure = "the model neither ends its thoughts nor answers; fine-tune it first (warm_start.sft), or give both "
-            cure += "phases more tokens (train.budget)"
-        return f"Stop it: {cure}"
-    if accuracy == 0:
+    stop = "Stop it unless that changes: the problems are"
+    if answered == 0 and closed > 0:
         return (
-            "Stop it unless that changes: the problems are too hard for this model; take easier ones, or a better base"
+            "Stop it: fine-tune the model first to end with its answer (warm_start.sft), or give solutions more tokens"
         )
+    if answered == 0:
+        return (
+            "Stop it: the model neither ends its thoughts nor answers; fine-tune it first (warm_start.sft), or give "
+            "both phases more tokens (train.budget)"
+        )
+    if accuracy == 0:
+        return f"{stop} too hard for this model; take easier ones, or a better base"
     if accuracy == 1:
-        return "Stop it unless that changes: the problems are too easy for this model; take harder ones"
+        return f"{stop} too easy for this model; take harder ones"
     return "Take more rollouts of each problem (train.group_size), or draw them at a higher train.temperature"
 
 
 class SamplerAgreement:
-    """At every step verl computes the probability of each sampled token again with the trainer's weights, and
-    correlates the two. Different rounding leaves a correlation near 1. An engine that woke with stale or broken weights
-    (sleeping at level 2 discards them: verl #7904) samples tokens that the trainer finds unlikely."""
+    """At every step verl correlates the sampler's probability of each token with the trainer's. Different rounding
+    leaves a correlation near 1. An engine that woke with stale or broken weights (sleeping at level 2 discards them:
+    verl #7904) samples tokens that the trainer finds unlikely."""
 
     def __init__(self) -> None:
         self._disagreed = False

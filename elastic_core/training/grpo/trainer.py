@@ -138,7 +138,6 @@ class ElasticTrainer(PPOTrainerSync):
 
     @property
     def _updates(self) -> int:
-        """Of a step."""
         return int(self.config.data.train_batch_size // self.config.actor_rollout_ref.actor.ppo_mini_batch_size)
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
@@ -161,8 +160,7 @@ class ElasticTrainer(PPOTrainerSync):
         return super()._validate()
 
     def _require_loggers(self) -> None:
-        """Before anything is recorded, which is before the first validation, if there is one."""
-        # verl goes on without MLflow after three failures.
+        """verl goes on without MLflow after three failures: look before the first validation or step is recorded."""
         missing = set(self.config.trainer.logger) - set(self.logger.logger)
         if missing:
             raise RuntimeError(f"verl could not attach to {', '.join(sorted(missing))}; its reasons are above")
@@ -187,9 +185,8 @@ def _extra_fields(batch: Any) -> list[tuple[str, dict[str, Any]]]:
     import transfer_queue
 
     keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
-    data = transfer_queue.kv_batch_get(
-        keys=keys, partition_id=batch.partition_id, select_fields=["uid", "extra_fields"]
-    )
+    fields = ["uid", "extra_fields"]
+    data = transfer_queue.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
     return list(zip(data["uid"], data["extra_fields"], strict=True))
 
 
@@ -203,7 +200,7 @@ def rollout_metrics(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, 
 
 def group_metrics(problems: Sequence[str], rewards: Sequence[float]) -> dict[str, float]:
     """How many groups, the rollouts of one problem, there are, and in how many of them all rewards are equal: their
-    advantages are 0, so nothing is learned from them. `problems` and `rewards` are of each rollout."""
+    advantages are 0, so nothing is learned from them. Both arguments are of each rollout."""
     groups: dict[str, set[float]] = {}
     for problem, reward in zip(problems, rewards, strict=True):
         groups.setdefault(problem, set()).add(reward)
@@ -223,16 +220,13 @@ def train(config: DictConfig) -> None:
     loops = RolloutManager.create(config=config, llm_client=None)
     trainer = ElasticTrainer(config=config)
     trainer.init()
-    loops.connect(_client(trainer), trainer.get_reward_handles())
-    with watching(loops.agent_loop_workers, trainer.llm_server_manager.server_handles):
+    manager = trainer.llm_server_manager
+    if config.trainer.device == "cpu":  # There models are small, and requests travel in groups.
+        client = manager.get_client(GroupedClient, servers=manager.server_handles)
+    else:
+        client = trainer.get_llm_client()
+    loops.connect(client, trainer.get_reward_handles())
+    with watching(loops.agent_loop_workers, manager.server_handles):
         trainer.fit(loops)
     trainer.commit()
     trainer.logger.finish()
-
-
-def _client(trainer: ElasticTrainer) -> Any:
-    """Of the rollout servers; on a CPU, where models are small, one that groups requests."""
-    if trainer.config.trainer.device != "cpu":
-        return trainer.get_llm_client()
-    manager = trainer.llm_server_manager
-    return manager.get_client(GroupedClient, servers=manager.server_handles)
