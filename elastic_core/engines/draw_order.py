@@ -24,14 +24,13 @@ async def run_in_order(
     attempt: Callable[[Cell, Turn | None], Awaitable[Result | None]],
     finish: Callable[[Cell, Result], Awaitable[None]],
 ) -> None:
-    """Run cells as if one came after the other, side by side once their trunk is drawn, and finish them in this order.
+    """Run the cells of one sample as if one came after the other, side by side once their trunk is drawn.
 
     Args:
-        cells: of one sample.
         prompt: that they begin with; None of cells that share nothing.
         attempt: draws a cell's trajectory in its turn; None where it failed.
-        finish: takes a trajectory. It gets them in the order of the cells, so a memo rebuilt from them goes on where a
-            run of one cell after the other would.
+        finish: gets the trajectories in the order of the cells, so a memo rebuilt from them goes on where a run of one
+            cell after the other would.
     """
     order = DrawOrder()
     ended: dict[int, Result | None] = {}
@@ -66,12 +65,8 @@ class DrawOrder:
         self._open: dict[Turn, None] = {}
 
     def add(self, prefix: Prefix) -> Turn:
-        """A turn after all others; a context that ends when the rollout draws no more.
-
-        Args:
-            prefix: of the first request. A turn with the empty prefix keeps it to the end: its requests need not begin
-                with those before.
-        """
+        """A turn after all others; a context that ends when the rollout draws no more. A turn with the empty prefix
+        keeps it to the end: its requests need not begin with those before."""
         turn = Turn(self, prefix)
         self._open[turn] = None
         return turn
@@ -85,16 +80,9 @@ class DrawOrder:
                 return other
         return None
 
-    def close(self, turn: Turn) -> None:
-        self._open.pop(turn, None)
-
 
 class Turn:
-    """One rollout's place in the order.
-
-    Attributes:
-        prefix: everything that it may yet draw begins with it.
-    """
+    """One rollout's place in the order. Everything that it may yet draw begins with `prefix`."""
 
     def __init__(self, order: DrawOrder, prefix: Prefix) -> None:
         self.prefix = prefix
@@ -105,7 +93,7 @@ class Turn:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._order.close(self)
+        self._order._open.pop(self, None)
         self._wake()
 
     def reach(self, prefix: Prefix) -> None:
@@ -115,7 +103,7 @@ class Turn:
             self._wake()
 
     async def waited(self, prefix: Prefix) -> bool:
-        """Whether an earlier turn bore on what follows the prefix, and has moved on now. Then ask again: more may be
+        """Whether an earlier turn bore on what follows the prefix, and has moved on since. Then ask again: more may be
         known, and another turn may bear on it."""
         other = self._order.before(self, prefix)
         if other is not None:
@@ -129,10 +117,10 @@ class Turn:
         await future
 
     def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
+        for future in self._waiting:
             if not future.done():
                 future.set_result(None)
+        self._waiting = []
 
 
 def _on_one_path(a: Prefix, b: Prefix) -> bool:

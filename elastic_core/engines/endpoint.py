@@ -92,14 +92,8 @@ def parse_addresses(text: str | Sequence[str]) -> tuple[Address, ...]:
 
 
 class Served(NamedTuple):
-    """What a server says of itself and of a model.
-
-    Attributes:
-        server: the owner of its models, such as "vllm".
-        version: of the server; "unknown" where it does not say.
-        root: the directory or repository of the model on the server's machine; empty where it does not say.
-        context: in tokens, prompt included; None where it does not say.
-    """
+    """What a server says of itself and of a model: the owner of its models, such as "vllm"; its version, or "unknown";
+    the model's directory or repository on its machine, or ""; tokens of prompt and response together, or None."""
 
     server: str
     version: str
@@ -112,13 +106,8 @@ class Served(NamedTuple):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A model of a sweep that servers run.
-
-    Attributes:
-        addresses: of replicas. The first one identifies the model, so that others may come and go.
-        served: of the first address.
-        tokenizer: its directory; None behind a chat API.
-    """
+    """A model of a sweep that servers run. The first address identifies it, and `served` is of that server; further
+    replicas may come and go. `tokenizer` is a directory, None behind a chat API."""
 
     name: str
     addresses: tuple[Address, ...]
@@ -132,7 +121,7 @@ class Endpoint:
 
     @property
     def context(self) -> int:
-        assert self.served.context is not None, "refused where it is not said"
+        assert self.served.context is not None  # `look` refuses a server that does not say it.
         return self.served.context
 
     @property

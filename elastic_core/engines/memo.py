@@ -64,18 +64,33 @@ class ContinuationMemo:
     async def answer(self, request: Generate, seed: int, turn: Turn) -> Completion:
         """As `generate`, for the rollout whose turn it is."""
         if request.budget is not None:  # The engine forces tokens of its own: those are no draws.
-            return await self._asked(request, seed)
+            return await self._draw(request, seed)
         turn.reach(request.prefix)
-        answer, num_drawn = await self._answer(request, seed, turn)
-        self.counts.reused += len(answer.tokens) - num_drawn
-        return answer
+        num_drawn = 0
+        while True:
+            known = self.known(request)
+            finish = _finish(known, request)
+            if finish is not None:
+                self.counts.reused += len(known.ids) - num_drawn
+                return Completion(known.ids, finish, known.logprobs)
+            prefix = request.prefix + known.ids
+            if await turn.waited(prefix):
+                continue
+            left = None if request.max_tokens is None else request.max_tokens - len(known.ids)
+            limit = self._limit(request, prefix, left)
+            rest = await self._draw(replace(request, prefix=prefix, max_tokens=limit), seed)
+            drawn = Tokens(rest.tokens, rest.logprobs)
+            num_drawn += len(drawn.ids)
+            if drawn.ids:
+                self._enter((request.sampling, request.draw), prefix, drawn)
+            context_ended = rest.finish is Finish.LENGTH and len(drawn.ids) != limit
+            if limit == left or context_ended:
+                self.counts.reused += len(known.ids) + len(drawn.ids) - num_drawn
+                return Completion(known.ids + drawn.ids, rest.finish, _joined(known.logprobs, drawn.logprobs))
 
     def learn(self, prefix: tuple[int, ...], ids: tuple[int, ...], sampling: Sampling) -> None:
-        """Enter a sequence drawn earlier after `prefix`, as a resumed run finds it in the table.
-
-        Args:
-            sampling: it was drawn with; a request for log-probabilities is not answered from it.
-        """
+        """Enter a sequence drawn earlier after `prefix`, with this sampling, as a resumed run finds it in the table. A
+        request for log-probabilities is not answered from it."""
         known = self._follow((sampling, 0), prefix, len(ids))
         assert known.ids == ids[: len(known.ids)], "two sequences after one prefix: only one was drawn"
         if len(known.ids) < len(ids):
@@ -88,29 +103,6 @@ class ContinuationMemo:
         stops = [known.ids.index(token) for token in request.stop if token in known.ids]
         return _cut(known, min(stops) + 1) if stops else known
 
-    async def _answer(self, request: Generate, seed: int, turn: Turn) -> tuple[Completion, int]:
-        """The completion, and how many of its tokens were drawn for it."""
-        num_drawn = 0
-        while True:
-            known = self.known(request)
-            finish = _finish(known, request)
-            if finish is not None:
-                return Completion(known.ids, finish, known.logprobs), num_drawn
-            prefix = request.prefix + known.ids
-            if await turn.waited(prefix):
-                continue
-            left = None if request.max_tokens is None else request.max_tokens - len(known.ids)
-            limit = self._limit(request, prefix, left)
-            rest = await self._asked(replace(request, prefix=prefix, max_tokens=limit), seed)
-            drawn = Tokens(rest.tokens, rest.logprobs)
-            num_drawn += len(drawn.ids)
-            if drawn.ids:
-                self._enter((request.sampling, request.draw), prefix, drawn)
-            context_ended = rest.finish is Finish.LENGTH and len(drawn.ids) != limit
-            if limit == left or context_ended:
-                logprobs = _joined(known.logprobs, drawn.logprobs)
-                return Completion(known.ids + drawn.ids, rest.finish, logprobs), num_drawn
-
     def _limit(self, request: Generate, prefix: tuple[int, ...], left: int | None) -> int | None:
         """How many tokens to draw at most, where `left` are asked for. Past tokens that a strategy forced another draw
         may begin; one that happens to take the same way ends there, or what follows would be drawn twice."""
@@ -118,7 +110,7 @@ class ContinuationMemo:
         ahead = [len(start) - len(prefix) for start in starts if _begins(start, prefix)]
         return min(ahead if left is None else [*ahead, left], default=None)
 
-    async def _asked(self, request: Generate, seed: int) -> Completion:
+    async def _draw(self, request: Generate, seed: int) -> Completion:
         completion = await self._engine.generate(request, seed)
         self.counts.generated += len(completion.tokens)
         return completion

@@ -122,7 +122,7 @@ def _flag(name: str) -> str:
 
 
 def _main(program: str, *arguments: str) -> None:
-    from elastic_core.engines.vllm_alias import AliasFinder
+    from elastic_core.engines.parameters import AliasFinder
 
     sys.meta_path.append(AliasFinder())
     import uvicorn

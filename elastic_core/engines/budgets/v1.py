@@ -8,8 +8,7 @@ import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
 from elastic_core.engines.budgets.parameters import budget_of, stops_of, validate
-from elastic_core.engines.budgets.processor import Progress, Schedule, thought_is_closed
-from elastic_core.engines.budgets.slots import force
+from elastic_core.engines.budgets.processor import Progress, Schedule, force, thought_is_closed
 
 
 class SeparateBudgets(LogitsProcessor):
@@ -50,7 +49,6 @@ class SeparateBudgets(LogitsProcessor):
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         """Due rows get one possible token. `logits`: [rows, vocabulary], changed in place."""
-        forced = self._schedule.step()
-        if forced:
-            force(logits, torch.tensor(forced, pin_memory=self._pinned))
+        if forced := self._schedule.step():
+            force(logits, forced, self._pinned)
         return logits

@@ -8,7 +8,7 @@ import torch
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor
 
 from elastic_core.engines.budgets.parameters import budget_of, stops_of, validate
-from elastic_core.engines.budgets.slots import SlotBudgets
+from elastic_core.engines.budgets.processor import SlotBudgets
 
 
 class SeparateBudgets(LogitsProcessor):
