@@ -9,14 +9,13 @@ import argparse
 import functools
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from elastic_core.engines.budgets.parameters import additional_config, installed_runner
 from elastic_core.engines.budgets.processor import Stops
 from elastic_core.engines.parameters import EngineParameters, engine_environment
-from elastic_core.serving.configuration import VARIABLE, ServeConfiguration
+from elastic_core.serving.requests import VARIABLE, ServeConfiguration
 from elastic_core.strategies.base import Sampling
 
 MIDDLEWARE = "elastic_core.serving.middleware.Budgets"
@@ -41,11 +40,8 @@ _INSTEAD = {
 def arguments(
     model: Path, name: str, parameters: EngineParameters, sampling: Sampling, stops: Stops, host: str, port: int
 ) -> list[str]:
-    """Arguments of `vllm serve`. `name`: of the model in requests; `sampling`: of requests that do not set it.
-
-    Raises:
-        UserError: as `installed_runner`.
-    """
+    """Arguments of `vllm serve`; raises as `installed_runner`. `name` is the model's in requests, `sampling` that of
+    requests that do not set it."""
     engine = {
         **parameters.arguments(str(model)),
         "data_parallel_size": parameters.data_parallel_size,
@@ -56,9 +52,21 @@ def arguments(
         "generation_config": "vllm",
         "override_generation_config": {"temperature": sampling.temperature, "top_p": sampling.top_p},
     }
-    server = {"served_model_name": name, "host": host, "port": port, "middleware": MIDDLEWARE}
-    server |= {"shutdown_timeout": DRAIN_SECONDS}
-    return ["serve", str(model), *_flags(engine | server)]
+    server = {
+        "served_model_name": name,
+        "host": host,
+        "port": port,
+        "middleware": MIDDLEWARE,
+        "shutdown_timeout": DRAIN_SECONDS,
+    }
+    flags = []
+    for key, value in (engine | server).items():
+        flag = key.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        elif value is not None:
+            flags += [f"--{flag}", json.dumps(value) if isinstance(value, dict) else str(value)]
+    return ["serve", str(model), *flags]
 
 
 def environment(parameters: EngineParameters, config: ServeConfiguration) -> dict[str, str]:
@@ -73,24 +81,10 @@ def environment(parameters: EngineParameters, config: ServeConfiguration) -> dic
     }
 
 
-def _flags(arguments: Mapping[str, Any]) -> list[str]:
-    flags = []
-    for name, value in arguments.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            flags.append(f"--{flag}" if value else f"--no-{flag}")
-        elif value is not None:
-            flags += [f"--{flag}", json.dumps(value) if isinstance(value, dict) else str(value)]
-    return flags
-
-
 def conflict(ours: Sequence[str], further: Sequence[str]) -> str | None:
     """The sentence that refuses one of the user's `further` arguments: none may set what keeps budgets, or what
-    `elastic serve` checks. Ends the process with vLLM's message when an argument cannot be read.
-
-    Args:
-        ours: arguments of `vllm serve`, without "serve".
-    """
+    `elastic serve` checks. Ends the process with vLLM's message when an argument cannot be read. `ours` are those of
+    `vllm serve`, without "serve"."""
     if not further:
         return None
     added = _names(further)
