@@ -21,9 +21,11 @@ from elastic_core.sweep.grid import Cell, checkpoints
 from elastic_core.sweep.models import Prompts, Questions
 from elastic_core.sweep.plan import StoredRows, SweepPlan, Work, learn
 from elastic_core.sweep.rows import Rows, Sample
-from elastic_core.sweep.scheduler import Replica, SampleSlot, Scheduler
 from elastic_core.sweep.table import Table
 from elastic_core.trajectory import Trajectory
+
+Replica = Mapping[str, Engine]
+"""Engines by name of the checkpoint they run."""
 
 ATTEMPTS = 2
 """How often a sample is tried before it counts as failed."""
@@ -121,7 +123,7 @@ class _Run:
 
     async def run(self, replicas: Sequence[Replica], max_in_flight: int) -> SweepResult:
         self.stored = StoredRows(self.store, self.plan)
-        scheduler = Scheduler(replicas, max_in_flight)
+        scheduler = _Scheduler(replicas, max_in_flight)
         # Grading takes milliseconds an answer: in a thread it does not delay requests. One thread writes the shards one
         # after the other, even when a cancelled flush is still running.
         with ThreadPoolExecutor(1, thread_name_prefix="sweep-writer") as thread:
@@ -134,19 +136,22 @@ class _Run:
                     self.complete = True
                     self.full.set()
             except ExceptionGroup as errors:
-                raise _first(errors) from None  # The others are cancellations.
+                first: BaseException = errors
+                while isinstance(first, BaseExceptionGroup):
+                    first = first.exceptions[0]  # The others are cancellations.
+                raise first from None
             finally:
                 await self.flush(thread)
         if self.failures:
             raise SweepIncomplete(self.failures, self.result())
         return self.result()
 
-    async def work(self, unit: Work, slot: SampleSlot) -> None:
+    async def work(self, unit: Work, slot: _Slot) -> None:
         """All cells of a unit, with one memo for each checkpoint. Only strategies that share use the memo: their rows
         hold what a resumed run needs to rebuild it. Rows lack what a navigator drew in its own tokens; those are whole
         replies, which the same seeds draw again."""
         names = checkpoints(self.plan.model)
-        engines = {name: slot.engine(name) for name in set(names.values())}
+        engines = {name: _SlotEngine(slot, slot.on.replica[name]) for name in set(names.values())}
         memos = {name: ContinuationMemo(engine, self.counts) for name, engine in engines.items()}
         if unit.resumed:
             translates = any(self.strategy(cell).translates for cell in unit.cells)
@@ -158,15 +163,22 @@ class _Run:
                 role: _Counted(engines[name], self.counts) if turn is None else memos[name].of_turn(turn)
                 for role, name in names.items()
             }
-            return await self.attempt(_sample(unit, cell), mine)
+            return await self.attempt(Sample(cell, unit.problem, unit.number, unit.seed), mine)
 
         async def finish(cell: Cell, trajectory: Trajectory) -> None:
-            await self.finish(_sample(unit, cell), trajectory)
+            """Hand a row to the writer; wait while the writer is behind."""
+            self.finished.append((Sample(cell, unit.problem, unit.number, unit.seed), trajectory))
+            self.finished_tokens += len(trajectory.forced)
+            if self.shards_waiting() >= 1:
+                self.full.set()
+            while self.shards_waiting() >= MAX_WAITING:
+                self.written.clear()
+                await self.written.wait()
 
-        with slot:
-            async with asyncio.TaskGroup() as group:
-                for prompt, cells in self.by_prompt(unit):
-                    group.create_task(run_in_order(cells, prompt, attempt, finish))
+        async with asyncio.TaskGroup() as group:
+            for prompt, cells in self.by_prompt(unit):
+                group.create_task(run_in_order(cells, prompt, attempt, finish))
+        slot.end()
 
     def by_prompt(self, unit: Work) -> Iterator[tuple[Prefix | None, Sequence[Cell]]]:
         """Cells that share, by prompt, because cells of different prompts share nothing; and each other cell by itself.
@@ -198,16 +210,6 @@ class _Run:
                 reason = str(error)
         self.failures.append((sample, reason))
         return None
-
-    async def finish(self, sample: Sample, trajectory: Trajectory) -> None:
-        """Hand a row to the writer; wait while the writer is behind."""
-        self.finished.append((sample, trajectory))
-        self.finished_tokens += len(trajectory.forced)
-        if self.shards_waiting() >= 1:
-            self.full.set()
-        while self.shards_waiting() >= MAX_WAITING:
-            self.written.clear()
-            await self.written.wait()
 
     def shards_waiting(self) -> float:
         return max(len(self.finished) / FLUSH_ROWS, self.finished_tokens / FLUSH_TOKENS)
@@ -255,15 +257,6 @@ class _Run:
         )
 
 
-def _sample(unit: Work, cell: Cell) -> Sample:
-    return Sample(cell, unit.problem, unit.number, unit.seed)
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
-
-
 @dataclass(frozen=True)
 class _Counted:
     """An engine without a memo that counts its tokens."""
@@ -275,3 +268,66 @@ class _Counted:
         completion = await self.engine.generate(request, seed)
         self.counts.generated += len(completion.tokens)
         return completion
+
+
+@dataclass
+class _Load:
+    replica: Replica
+    requests: asyncio.Semaphore
+    load: int = 0
+    """Requests that run or wait, and samples that have none at the moment."""
+
+
+class _Scheduler:
+    """Which replica takes the next sample, and when. Each replica has at most `max_in_flight` requests at once, and few
+    more samples than that takes: a sample has one request at first, and many once its trunk is drawn. So a full batch
+    comes from few samples, which end soon, and an engine with free room gets further samples."""
+
+    def __init__(self, replicas: Sequence[Replica], max_in_flight: int) -> None:
+        self._loads = [_Load(replica, asyncio.Semaphore(max_in_flight)) for replica in replicas]
+        self._max_in_flight = max_in_flight
+        self._eased = asyncio.Event()
+
+    async def slot(self) -> _Slot:
+        """For the next sample, on the least loaded replica; waits until one has room."""
+        while True:
+            least = min(self._loads, key=lambda each: each.load)
+            if least.load < self._max_in_flight:
+                least.load += 1
+                return _Slot(least, self._eased)
+            self._eased.clear()
+            await self._eased.wait()
+
+
+@dataclass
+class _Slot:
+    """One sample's part of a replica."""
+
+    on: _Load
+    eased: asyncio.Event
+    num_requests: int = 0
+
+    def end(self) -> None:
+        """The sample, or a request beside others, has ended."""
+        self.on.load -= 1
+        self.eased.set()
+
+
+@dataclass(frozen=True)
+class _SlotEngine:
+    """A checkpoint's engine within the replica's limit of requests."""
+
+    slot: _Slot
+    engine: Engine
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        slot = self.slot
+        slot.num_requests += 1
+        slot.on.load += slot.num_requests > 1
+        try:
+            async with slot.on.requests:
+                return await self.engine.generate(request, seed)
+        finally:
+            slot.num_requests -= 1
+            if slot.num_requests:
+                slot.end()

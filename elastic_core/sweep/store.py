@@ -35,32 +35,26 @@ class ManifestMismatch(UserError):
 
 @dataclass(frozen=True)
 class Manifest:
-    """Provenance of a trajectory table.
-
-    Attributes:
-        models, engines: model name → fingerprint of its checkpoint, and of the engine that ran it.
-        benchmarks: benchmark name → hash of its file.
-        settings: temperature, top_p, seed and what else changes a row without being part of its key.
-        templates: strategy name → fingerprint of the thought templates that it searches.
-        servers: model name → the server that ran it.
-        stores: model name → benchmark (or benchmark/strategy, with templates) → directory of the `TrajectoryStore`,
-            relative to the table's. Empty where the table holds the rows itself.
-    """
+    """Provenance of a trajectory table."""
 
     models: dict[str, str]
+    """Name → fingerprint of its checkpoint."""
     engines: dict[str, str]
+    """Name of a model → fingerprint of the engine that ran it."""
     benchmarks: dict[str, str]
+    """Name → hash of its file."""
     settings: dict[str, Any]
+    """Temperature, top_p, seed and what else changes a row without being part of its key."""
     templates: dict[str, str] = field(default_factory=dict)
+    """Strategy → fingerprint of the thought templates that it searches."""
     servers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Model → the server that ran it."""
     stores: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Model → benchmark (or benchmark/strategy, with templates) → directory of the `TrajectoryStore`, relative to the
+    table's. Empty where the table holds the rows itself."""
 
     def joined_with(self, new: Manifest, table: Path) -> Manifest:
-        """Both together: a table may gain models, benchmarks and strategies; its other entries must not change.
-
-        Raises:
-            ManifestMismatch: naming what changed.
-        """
+        """Both together: a table may gain models, benchmarks and strategies. ManifestMismatch names other changes."""
         for section in asdict(self):
             before, now = getattr(self, section), getattr(new, section)
             names = before.keys() | now.keys() if section == "settings" else before.keys() & now.keys()
@@ -130,12 +124,8 @@ class TrajectoryStore:
     @contextmanager
     def writing(self, manifest: Manifest, wait_seconds: float = 0) -> Iterator[None]:
         """Hold the table for appending; half-written files of a killed writer are removed. Queues up to `wait_seconds`
-        behind another writer, negative without end.
-
-        Raises:
-            TableLocked: when another process holds it. The lock of a killed process is free.
-            ManifestMismatch: when the table's rows were made from something else.
-        """
+        behind another writer, negative without end, then raises TableLocked; the lock of a killed process is free.
+        Raises ManifestMismatch when the table's rows were made from something else."""
         with locked(self.directory, wait_seconds):
             for leftover in self.directory.glob("*.tmp"):
                 leftover.unlink()
@@ -147,11 +137,8 @@ class TrajectoryStore:
                 self._keys = None
 
     def append(self, rows: pl.DataFrame) -> None:
-        """Write one shard, inside `writing`. After return the rows survive a power cut.
-
-        Raises:
-            DuplicateKey: when a key is already in the table or twice in `rows`; nothing is written then.
-        """
+        """Write one shard, inside `writing`. After return the rows survive a power cut. Raises DuplicateKey, and writes
+        nothing, when a key is in the table or twice in `rows`."""
         assert self._keys is not None, "append needs `with store.writing(manifest)`"
         if rows.schema != SCHEMA:
             raise ValueError(f"rows have the columns {dict(rows.schema)}; expected {dict(SCHEMA)}")
@@ -163,7 +150,7 @@ class TrajectoryStore:
         repeated = self._keys.repeated(new)
         if not repeated.is_empty():
             raise DuplicateKey(f"{self.directory}: {repeated.height} rows have a key twice, such as {repeated.row(0)}")
-        self._write(rows, target)
+        _write(rows, target)
         self._keys.add(new)
 
     def rewrite(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
@@ -173,11 +160,12 @@ class TrajectoryStore:
                 before = pl.read_parquet(shard)
                 rows = change(before)
                 assert rows.schema == SCHEMA and rows.select(_KEY).equals(before.select(_KEY))
-                self._write(rows, shard)
+                _write(rows, shard)
 
-    def _write(self, rows: pl.DataFrame, target: Path) -> None:
-        with replacing(target, durable=True) as temporary:
-            rows.write_parquet(temporary)
+
+def _write(rows: pl.DataFrame, target: Path) -> None:
+    with replacing(target, durable=True) as temporary:
+        rows.write_parquet(temporary)
 
 
 @contextmanager
