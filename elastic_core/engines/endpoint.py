@@ -22,7 +22,6 @@ from elastic_core.system.fingerprint import hash_files, hash_value
 EXAMPLE = "http://host:8000/v1#model"
 CHAT = "openai+"
 """Begins the address of a server that is used through its chat API, without token ids."""
-WEIGHTS = "not hashed: behind a server"
 _TOKENIZER_FILES = ("tokenizer*", "chat_template*", "vocab*", "merges*", "generation_config.json")
 _OPENAI = "api.openai.com"
 
@@ -147,7 +146,7 @@ class Endpoint:
             "server": f"{self.served.server} {self.served.version}",
             "root": self.served.root,
             "context": self.served.context,
-            "weights": WEIGHTS,
+            "weights": "not hashed: behind a server",
         }
 
 

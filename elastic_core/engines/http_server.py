@@ -101,14 +101,14 @@ class HttpServer:
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request, a JSON object. Raises RequestFailed when the server refuses this request, or breaks
         at it; ServerLost when it answers no request any more."""
-        return await self._retried("POST", self.address.url + path, body)
+        return await self._retried(self.address.url + path, body)
 
     async def stream(self, path: str, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         """The answer to a request, object by object as it comes, without retries. Raises RequestFailed when the server
         refuses this request, or breaks off; ServerLost when it cannot be reached."""
         url = self.address.url + path
         try:
-            async with self._under_way, self._request("POST", url, body | {"stream": True}) as response:
+            async with self._under_way, self._request(url, body | {"stream": True}) as response:
                 if response.status != 200:
                     said = self._said_by(await response.read())
                     raise RequestFailed(f"{self.address} refused a request, HTTP {response.status}: {said}")
@@ -125,9 +125,9 @@ class HttpServer:
         """As `post`; a path that begins with two slashes is below the server's root."""
         parts = urlsplit(self.address.url)
         url = f"{parts.scheme}://{parts.netloc}{path[1:]}" if path.startswith("//") else self.address.url + path
-        return await self._retried("GET", url, None)
+        return await self._retried(url, None)
 
-    async def _retried(self, method: str, url: str, body: dict[str, Any] | None) -> dict[str, Any]:
+    async def _retried(self, url: str, body: dict[str, Any] | None) -> dict[str, Any]:
         failures, silent_since = 0, None
         growing = as_asked_or_growing(_FIRST_WAIT, _LONGEST_WAIT)
 
@@ -157,7 +157,7 @@ class HttpServer:
         )
         try:
             async with self._under_way:
-                return await retrying(self._send, method, url, body)
+                return await retrying(self._send, url, body)
         except _Away as error:
             if failures >= _ATTEMPTS:
                 raise RequestFailed(f"{self.address} failed {_ATTEMPTS} times at a request: {error}") from None
@@ -165,14 +165,14 @@ class HttpServer:
             silent = f"did not answer for {waited:g} s (endpoint.wait_seconds)" if waited else "does not answer"
             raise ServerLost(f"{self.address} {silent}: {error}") from None
 
-    def _request(self, method: str, url: str, body: dict[str, Any] | None) -> Any:
+    def _request(self, url: str, body: dict[str, Any] | None) -> Any:
+        method, data = ("GET", None) if body is None else ("POST", orjson.dumps(body))
         # Without redirects: the key is for the address in the settings alone.
-        data = None if body is None else orjson.dumps(body)
         return self._client.request(method, url, data=data, headers=_JSON, allow_redirects=False)
 
-    async def _send(self, method: str, url: str, body: dict[str, Any] | None) -> dict[str, Any]:
+    async def _send(self, url: str, body: dict[str, Any] | None) -> dict[str, Any]:
         async def exchanged() -> _Response:
-            async with self._request(method, url, body) as answer:
+            async with self._request(url, body) as answer:
                 return _Response(answer.status, answer.headers, await answer.read())
 
         exchange = asyncio.create_task(exchanged())
@@ -222,7 +222,7 @@ class HttpServer:
             if not self._exchanges or not silent:
                 continue
             try:
-                async with asyncio.timeout(_CONNECT_SECONDS), self._request("GET", f"{self.address.url}/models", None):
+                async with asyncio.timeout(_CONNECT_SECONDS), self._request(f"{self.address.url}/models", None):
                     pass
             except aiohttp.ClientConnectorError:
                 for exchange in tuple(self._exchanges):

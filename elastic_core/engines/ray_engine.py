@@ -12,7 +12,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from elastic_core.engines.base import EngineLost, Latency, RequestFailed, measure_latency
@@ -144,14 +144,12 @@ class RayEngine:
                 self.process_id = await actor.process_id.remote()
                 waited_for = f"vLLM to load {self._model} and answer"
                 await actor.start.remote(self._model, self._parameters, self._keeps_budgets)
-        except TimeoutError:
+        except BaseException as error:
             ray.kill(actor)
-            raise EngineLost(f"no engine after {limit:g} s: waited for {waited_for}") from None
-        except ray.exceptions.RayError as error:
-            ray.kill(actor)
-            raise EngineLost(f"vLLM did not start for {self._model}: {error}") from error
-        except BaseException:
-            ray.kill(actor)
+            if isinstance(error, TimeoutError):
+                raise EngineLost(f"no engine after {limit:g} s: waited for {waited_for}") from None
+            if isinstance(error, ray.exceptions.RayError):
+                raise EngineLost(f"vLLM did not start for {self._model}: {error}") from error
             raise
         return actor
 
@@ -161,11 +159,9 @@ class RayEngine:
         actor, self._actor = self._actor, None
         if actor is None:
             return
-        try:
+        with suppress(TimeoutError, ray.exceptions.RayError):  # It may be dead or stuck.
             async with asyncio.timeout(_SHUTDOWN_SECONDS):
                 await actor.shutdown.remote()
-        except (TimeoutError, ray.exceptions.RayError):
-            pass  # It is dead or stuck; killing it is what is left to do.
         ray.kill(actor)
 
 

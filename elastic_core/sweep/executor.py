@@ -1,6 +1,6 @@
 """Runs a sweep's plan: samples at their own pace, the cells of each side by side, rows to disk as they come.
 
-A sample's rows do not depend on how its cells interleave (`elastic_core.engines.draw_order`), and are stored in the
+A sample's rows do not depend on how its cells interleave (`elastic_core.engines.memo`), and are stored in the
 order of its cells: a killed run leaves the rows that one cell after the other would have left.
 """
 
@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from elastic_core.engines.base import Engine, Limited, RequestFailed, drive
-from elastic_core.engines.draw_order import Prefix, Turn, run_in_order
-from elastic_core.engines.memo import ContinuationMemo, MemoCounts
+from elastic_core.engines.memo import ContinuationMemo, MemoCounts, Prefix, Turn, run_in_order
 from elastic_core.strategies import Completion, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell, checkpoints
 from elastic_core.sweep.models import Prompts, Questions
@@ -40,18 +39,18 @@ MAX_WAITING = 3
 _SHOWN_FAILURES = 10
 
 
-@dataclass(frozen=True)
+@dataclass
 class SweepResult:
     """Counts of one run, so far or at its end. Grading and storing run beside generation."""
 
-    rows_written: int
     rows_present: int
     rows_total: int
-    tokens_generated: int
-    tokens_reused: int
-    grading_seconds: float
-    store_seconds: float
-    seconds: float
+    rows_written: int = 0
+    tokens_generated: int = 0
+    tokens_reused: int = 0
+    grading_seconds: float = 0.0
+    store_seconds: float = 0.0
+    seconds: float = 0.0
 
     @property
     def tokens_per_second(self) -> float:
@@ -116,12 +115,10 @@ class _Run:
     written: asyncio.Event = field(default_factory=asyncio.Event)
     complete: bool = False
     counts: MemoCounts = field(default_factory=MemoCounts)
-    rows_written: int = 0
-    grading_seconds: float = 0.0
-    store_seconds: float = 0.0
     began: float = field(default_factory=time.monotonic)
 
     async def run(self, replicas: Sequence[Replica], max_in_flight: int) -> SweepResult:
+        self.so_far = SweepResult(self.plan.num_present, self.plan.num_rows)
         self.stored = StoredRows(self.store, self.plan)
         scheduler = _Scheduler(replicas, max_in_flight)
         # Grading takes milliseconds an answer: in a thread it does not delay requests. One thread writes the shards one
@@ -163,7 +160,17 @@ class _Run:
                 role: _Counted(engines[name], self.counts) if turn is None else memos[name].of_turn(turn)
                 for role, name in names.items()
             }
-            return await self.attempt(Sample(cell, unit.problem, unit.number, unit.seed), mine)
+            if self.max_response_tokens is not None:
+                mine = {role: Limited(engine, self.max_response_tokens) for role, engine in mine.items()}
+            prompt, reason = self.prompts.ids(unit.problem, cell.strategy, cell.budget), ""
+            for _ in range(ATTEMPTS):
+                rollout = self.strategy(cell).decode(prompt, cell.budget, self.rows.markers, self.sampling)
+                try:
+                    return await drive(rollout, mine, unit.seed)
+                except RequestFailed as error:
+                    reason = str(error)
+            self.failures.append((Sample(cell, unit.problem, unit.number, unit.seed), reason))
+            return None
 
         async def finish(cell: Cell, trajectory: Trajectory) -> None:
             """Hand a row to the writer; wait while the writer is behind."""
@@ -197,20 +204,6 @@ class _Run:
     def strategy(self, cell: Cell) -> Strategy:
         return self.prompts.strategies[cell.strategy]
 
-    async def attempt(self, sample: Sample, engines: Mapping[str, Engine]) -> Trajectory | None:
-        prompt = self.prompts.ids(sample.problem, sample.cell.strategy, sample.cell.budget)
-        if self.max_response_tokens is not None:
-            engines = {role: Limited(engine, self.max_response_tokens) for role, engine in engines.items()}
-        reason = ""
-        for _ in range(ATTEMPTS):
-            rollout = self.strategy(sample.cell).decode(prompt, sample.cell.budget, self.rows.markers, self.sampling)
-            try:
-                return await drive(rollout, engines, sample.seed)
-            except RequestFailed as error:
-                reason = str(error)
-        self.failures.append((sample, reason))
-        return None
-
     def shards_waiting(self) -> float:
         return max(len(self.finished) / FLUSH_ROWS, self.finished_tokens / FLUSH_TOKENS)
 
@@ -240,21 +233,14 @@ class _Run:
         frame = self.rows.frame(batch)
         graded = time.monotonic()
         self.store.append(frame)
-        self.grading_seconds += graded - began
-        self.store_seconds += time.monotonic() - graded
-        self.rows_written += frame.height
+        self.so_far.grading_seconds += graded - began
+        self.so_far.store_seconds += time.monotonic() - graded
+        self.so_far.rows_written += frame.height
 
     def result(self) -> SweepResult:
-        return SweepResult(
-            rows_written=self.rows_written,
-            rows_present=self.plan.num_present,
-            rows_total=self.plan.num_rows,
-            tokens_generated=self.counts.generated,
-            tokens_reused=self.counts.reused,
-            grading_seconds=self.grading_seconds,
-            store_seconds=self.store_seconds,
-            seconds=time.monotonic() - self.began,
-        )
+        generated, reused = self.counts.generated, self.counts.reused
+        seconds = time.monotonic() - self.began
+        return replace(self.so_far, tokens_generated=generated, tokens_reused=reused, seconds=seconds)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class Work:
     """One unit of work: the missing cells of one sample of a problem, of one model and benchmark, in the order in which
     they draw and are stored. `resumed` is whether the table holds rows of this sample.
 
-    They run side by side, and draw as if one came after the other (`elastic_core.engines.draw_order`). So what the memo
+    They run side by side, and draw as if one came after the other (`elastic_core.engines.memo`). So what the memo
     knows before a cell is what the rows before it hold, and a run that rebuilds the memo from the table draws what the
     interrupted run would have drawn.
     """

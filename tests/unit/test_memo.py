@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import Engine, RequestFailed, drive
-from elastic_core.engines.draw_order import DrawOrder, Turn
-from elastic_core.engines.memo import ContinuationMemo
+from elastic_core.engines.memo import ContinuationMemo, DrawOrder, Turn
 from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.trajectory import Trajectory
