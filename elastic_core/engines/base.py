@@ -42,7 +42,6 @@ class Limited:
     max_tokens: int
 
     async def generate(self, request: Generate, seed: int) -> Completion:
-        """See `Engine`."""
         if request.max_tokens is None:
             request = replace(request, max_tokens=self.max_tokens)
         return await self.engine.generate(request, seed)

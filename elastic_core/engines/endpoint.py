@@ -140,7 +140,6 @@ class Endpoint:
 
     @property
     def description(self) -> dict[str, Any]:
-        """For a table's manifest."""
         return {
             "address": str(self.addresses[0]),
             "server": f"{self.served.server} {self.served.version}",

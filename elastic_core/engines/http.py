@@ -42,7 +42,6 @@ class HttpEngine:
     async def generate(
         self, request: Generate, seed: int, on_tokens: Callable[[list[int]], None] | None = None
     ) -> Completion:
-        """As `VllmEngine.generate`."""
         room = self.max_model_len - len(request.prefix)
         max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
         if max_tokens <= 0:

@@ -73,7 +73,6 @@ class ContinuationMemo:
         return _OfTurn(self, turn)
 
     async def answer(self, request: Generate, seed: int, turn: Turn) -> Completion:
-        """As `generate`, for the rollout whose turn it is."""
         if request.budget is not None:  # The engine forces tokens of its own: those are no draws.
             return await self._draw(request, seed)
         turn.reach(request.prefix)
@@ -93,7 +92,7 @@ class ContinuationMemo:
             drawn = Tokens(rest.tokens, rest.logprobs)
             num_drawn += len(drawn.ids)
             if drawn.ids:
-                self._enter((request.sampling, request.draw), prefix, drawn)
+                self._draws.setdefault((request.sampling, request.draw), []).append((prefix, drawn))
             context_ended = rest.finish is Finish.LENGTH and len(drawn.ids) != limit
             if limit == left or context_ended:
                 self.counts.reused += len(known.ids) + len(drawn.ids) - num_drawn
@@ -106,7 +105,7 @@ class ContinuationMemo:
         assert known.ids == ids[: len(known.ids)], "two sequences after one prefix: only one was drawn"
         if len(known.ids) < len(ids):
             at = len(known.ids)
-            self._enter((sampling, 0), prefix + known.ids, Tokens(ids[at:], None))
+            self._draws.setdefault((sampling, 0), []).append((prefix + known.ids, Tokens(ids[at:], None)))
 
     def known(self, request: Generate) -> Tokens:
         """What follows the prefix, as far as it is known and asked for."""
@@ -125,9 +124,6 @@ class ContinuationMemo:
         completion = await self._engine.generate(request, seed)
         self.counts.generated += len(completion.tokens)
         return completion
-
-    def _enter(self, layer: Layer, prefix: tuple[int, ...], drawn: Tokens) -> None:
-        self._draws.setdefault(layer, []).append((prefix, drawn))
 
     def _follow(self, layer: Layer, prefix: tuple[int, ...], limit: int | None) -> Tokens:
         """The known continuation of a prefix, of at most `limit` tokens; it may run through several draws."""
@@ -239,7 +235,6 @@ class Turn:
         self._wake()
 
     def reach(self, prefix: Prefix) -> None:
-        """The rollout goes on from here."""
         if self.prefix and prefix != self.prefix:
             self.prefix = prefix
             self._wake()

@@ -97,7 +97,6 @@ class EngineParameters(BaseModel):
 
     @property
     def num_gpus(self) -> int:
-        """GPUs that one engine occupies."""
         return self.tensor_parallel_size if self.device == "cuda" else 0
 
     @property

@@ -198,7 +198,6 @@ class EngineActor:
         self._context: int | None = None
 
     async def process_id(self) -> int:
-        """Also tells that Ray has placed the actor."""
         return os.getpid()
 
     async def start(self, model: str, parameters: EngineParameters, keeps_budgets: bool) -> None:
@@ -214,7 +213,6 @@ class EngineActor:
         return await measure_latency(self._engine, prompts, self._context)
 
     async def submit(self, requests: list[Numbered]) -> None:
-        """A request is a `Generate` with its seed."""
         self._replies.submit(requests)
 
     async def collect(self) -> list[Numbered]:

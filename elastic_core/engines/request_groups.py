@@ -65,7 +65,6 @@ class RequestGroups:
             self.waiting = []
 
     def resolve(self, replies: Sequence[Numbered]) -> None:
-        """Pass on what `Replies.collect` returned."""
         for number, reply in replies:
             self.in_flight.pop(number).settle(reply)
 
@@ -92,7 +91,6 @@ class Replies:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, requests: Sequence[Numbered]) -> None:
-        """Begin these requests; their replies come through `collect`."""
         for number, request in requests:
             task = asyncio.create_task(self._answer(number, request))
             self._tasks.add(task)  # The loop itself holds tasks only weakly.

@@ -112,7 +112,6 @@ class VllmEngine:
         await asyncio.gather(*(self.generate(request, seed) for seed, request in enumerate(requests)))
 
     def shutdown(self) -> None:
-        """Stop the engine and its child processes."""
         self._llm.shutdown()
 
 

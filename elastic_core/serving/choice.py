@@ -157,7 +157,6 @@ def _gains(sides: dict[_Cell, pl.DataFrame]) -> dict[tuple[_Cell, _Cell], Gain]:
 
 
 def _level(side: pl.DataFrame, rows: pl.DataFrame, accuracy: Estimate, gain: Gain | None) -> Level:
-    """With the cross-fitted accuracy, and the gain over the level below."""
     think, solution = _budget(side)
     responses = rows.filter(strategy=SERVED, think_budget=think, solution_budget=solution)
     return Level(

@@ -125,7 +125,6 @@ class Levels(_Document):
         raise UserError(f'no effort level "{effort}" was measured of this model; expected {", ".join(self.levels)}')
 
     def write(self, path: Path) -> None:
-        """The file appears whole or not at all."""
         write_text(path, self.model_dump_json(indent=2) + "\n")
 
 

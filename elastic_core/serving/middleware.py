@@ -91,7 +91,6 @@ class Budgets:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """Reads a request's body up to a size."""
     left = MOST_BYTES
 
     async def bounded() -> Message:
@@ -164,7 +163,6 @@ class Reply:
     _closed: bool = False
 
     def whole(self, document: dict[str, Any]) -> None:
-        """A response in one piece."""
         self._prompt(document)
         for choice in document["choices"]:
             self._choice(choice, choice.get("message"))
@@ -273,7 +271,6 @@ class _Sender:
             await self._whole(message)
 
     def count(self) -> None:
-        """Add the response to the counters of /metrics."""
         level, tallies = self._reply.plan.level, self._reply.tallies.values()
         if not self._answered:
             return

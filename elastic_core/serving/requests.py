@@ -63,12 +63,10 @@ class ServeConfiguration:
     levels: Mapping[str, Budget]
 
     def dump(self) -> str:
-        """For the environment."""
         return _CONFIGURATION.dump_json(self).decode()
 
     @classmethod
     def load(cls, text: str) -> ServeConfiguration:
-        """What `dump` wrote."""
         return _CONFIGURATION.validate_json(text)
 
 
@@ -150,7 +148,6 @@ def _read(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _budget(body: dict[str, Any], config: ServeConfiguration) -> tuple[Budget, str]:
-    """The budget and its level, taken out of the body."""
     arguments, effort = body.get(ARGUMENTS) or {}, body.pop(EFFORT, None)
     try:
         budget, unread = read_budget(arguments, config.default), unread_budget(body)

@@ -18,9 +18,6 @@ from elastic_core.engines.parameters import EngineParameters, engine_environment
 from elastic_core.serving.requests import VARIABLE, ServeConfiguration
 from elastic_core.strategies.base import Sampling
 
-MIDDLEWARE = "elastic_core.serving.middleware.Budgets"
-REASONING_PARSER = "deepseek_r1"
-"""vLLM's parser of <think>…</think>; the template or the model may open the thought."""
 DRAIN_SECONDS = 60
 """For responses under way after SIGTERM, unless `--shutdown-timeout` is given."""
 CLOSE_SECONDS = 5
@@ -47,7 +44,8 @@ def arguments(
         "data_parallel_size": parameters.data_parallel_size,
         "logits_processors": installed_runner(parameters.device).processor,
         "additional_config": additional_config(stops),
-        "reasoning_parser": REASONING_PARSER,
+        # vLLM's parser of <think>…</think>; the template or the model may open the thought.
+        "reasoning_parser": "deepseek_r1",
         # The checkpoint's defaults, such as top_k, were not in force when the levels were measured.
         "generation_config": "vllm",
         "override_generation_config": {"temperature": sampling.temperature, "top_p": sampling.top_p},
@@ -56,7 +54,7 @@ def arguments(
         "served_model_name": name,
         "host": host,
         "port": port,
-        "middleware": MIDDLEWARE,
+        "middleware": "elastic_core.serving.middleware.Budgets",
         "shutdown_timeout": DRAIN_SECONDS,
     }
     flags = []

@@ -122,7 +122,6 @@ class Throughput(NamedTuple):
 
 
 def throughput_file(stage: Path, name: str) -> Path:
-    """Of a model, in a sweep's directory."""
     return stage / f"throughput-{re.sub('[^0-9A-Za-z]+', '-', name)}.json"
 
 

@@ -19,7 +19,7 @@ from elastic_core.strategies import Completion, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell, checkpoints
 from elastic_core.sweep.models import Prompts, Questions
 from elastic_core.sweep.plan import StoredRows, SweepPlan, Work, learn
-from elastic_core.sweep.rows import Rows, Sample
+from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.sweep.table import Table
 from elastic_core.trajectory import Trajectory
 
@@ -77,7 +77,7 @@ async def run_sweep(
     sampling: Sampling,
     prompts: Prompts | Questions,
     replicas: Sequence[Replica],
-    rows: Rows,
+    rows: RowBuilder,
     store: Table,
     max_response_tokens: int | None = None,
     max_in_flight: int = 512,
@@ -104,7 +104,7 @@ class _Run:
     plan: SweepPlan
     sampling: Sampling
     prompts: Prompts | Questions
-    rows: Rows
+    rows: RowBuilder
     store: Table
     max_response_tokens: int | None
     on_progress: Callable[[SweepResult], None] | None
@@ -157,7 +157,7 @@ class _Run:
 
         async def attempt(cell: Cell, turn: Turn | None) -> Trajectory | None:
             mine: dict[str, Engine] = {
-                role: _Counted(engines[name], self.counts) if turn is None else memos[name].of_turn(turn)
+                role: replace(engines[name], counts=self.counts) if turn is None else memos[name].of_turn(turn)
                 for role, name in names.items()
             }
             if self.max_response_tokens is not None:
@@ -243,19 +243,6 @@ class _Run:
         return replace(self.so_far, tokens_generated=generated, tokens_reused=reused, seconds=seconds)
 
 
-@dataclass(frozen=True)
-class _Counted:
-    """An engine without a memo that counts its tokens."""
-
-    engine: Engine
-    counts: MemoCounts
-
-    async def generate(self, request: Generate, seed: int) -> Completion:
-        completion = await self.engine.generate(request, seed)
-        self.counts.generated += len(completion.tokens)
-        return completion
-
-
 @dataclass
 class _Load:
     replica: Replica
@@ -301,10 +288,11 @@ class _Slot:
 
 @dataclass(frozen=True)
 class _SlotEngine:
-    """A checkpoint's engine within the replica's limit of requests."""
+    """A checkpoint's engine within the replica's limit of requests, which counts tokens where no memo does."""
 
     slot: _Slot
     engine: Engine
+    counts: MemoCounts | None = None
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         slot = self.slot
@@ -312,7 +300,10 @@ class _SlotEngine:
         slot.on.load += slot.num_requests > 1
         try:
             async with slot.on.requests:
-                return await self.engine.generate(request, seed)
+                completion = await self.engine.generate(request, seed)
+            if self.counts is not None:
+                self.counts.generated += len(completion.tokens)
+            return completion
         finally:
             slot.num_requests -= 1
             if slot.num_requests:

@@ -46,7 +46,6 @@ class Cell:
 
     @property
     def key(self) -> tuple[str, str, str, int | None, int | None]:
-        """As in the columns `CELL` of the trajectory table."""
         return self.model, self.benchmark, self.strategy, self.budget.think, self.budget.solution
 
     def __str__(self) -> str:
@@ -137,7 +136,6 @@ def _size(cell: Cell) -> tuple[float, float, float, bool]:
 
 
 def problem_digest(benchmark: str, problem: str) -> str:
-    """The hash that orders problems."""
     return hashlib.blake2b(f"{benchmark}\0{problem}".encode(), digest_size=8).hexdigest()
 
 

@@ -95,6 +95,5 @@ def read_documents(file: Path) -> Any:
 
 
 def process_results(doc: dict[str, Any], results: list[list[str]]) -> dict[str, float]:
-    """The mean score of a problem's responses."""
     grades = grade_many([Answer(doc["grader"], response, doc["truth"]) for response in results[0]])
     return {"avg_at_k": sum(graded.score for graded in grades) / len(grades)}

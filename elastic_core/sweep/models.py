@@ -41,7 +41,6 @@ class Prompts:
         self._known: dict[str, tuple[int, ...]] = {}
 
     def ids(self, problem: Problem, strategy: str, budget: Budget) -> tuple[int, ...]:
-        """Prompt token ids of a cell's request."""
         text = self.strategies[strategy].prompt(problem.question, budget)
         if text not in self._known:
             self._known[text] = chat_prompt(self._tokenizer, text)
@@ -57,7 +56,7 @@ class SweepModel:
     """Directory of each checkpoint that engines of ours run, by name."""
     cells: tuple[Cell, ...]
     """Largest budget first."""
-    rows: RowBuilder | ChatRows
+    rows: RowBuilder
     prompts: Prompts | Questions
     context: int | None
     """In tokens, the shorter one of two that share a tokenizer, else the solver's; None behind a chat API."""
@@ -66,7 +65,6 @@ class SweepModel:
 
     @property
     def chat(self) -> bool:
-        """Whether it is behind a chat API."""
         return any(each.chat for each in self.endpoints.values())
 
     @property
@@ -116,8 +114,8 @@ def sweep_models(
         fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
         engine_fingerprint = served[names[0]].engine_fingerprint if served else engine.fingerprint
         if served and served[names[0]].chat:
-            chat_rows = ChatRows(fingerprint, engine_fingerprint)
-            found.append(SweepModel(name, {}, tuple(cells), chat_rows, Questions(), None, served))
+            chat = ChatRows(fingerprint, engine_fingerprint)
+            found.append(SweepModel(name, {}, tuple(cells), chat, Questions(), None, served))
             continue
         thinks = any(STRATEGIES[cell.strategy].thinks for cell in cells)
         loaded = [load_markers(tokenizers[checkpoint], thinks) for checkpoint in names]

@@ -53,7 +53,6 @@ class Work:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """As in the columns benchmark, problem and sample of the table."""
         return self.problem.benchmark, self.problem.id, self.number
 
 

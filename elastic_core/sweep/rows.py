@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -14,13 +13,12 @@ import polars as pl
 import pyarrow as pa
 
 from elastic_core.data.problems import Problem
-from elastic_core.models.special_tokens import Markers
 from elastic_core.rewards import Answer, grade_many
 from elastic_core.rewards.response import ResponseText, response_texts
 from elastic_core.strategies.chat import ChatTrajectory
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.table import Table
-from elastic_core.trajectory import SCHEMA, Trajectory
+from elastic_core.trajectory import SCHEMA
 
 CHANGES = pl.Schema({"before": pl.String(), "after": pl.String(), "rows": pl.UInt32()})
 """How many rows had one status before regrading and have another, or the same, after it."""
@@ -42,19 +40,17 @@ class Sample:
         return f"{self.cell} problem {self.problem.id} sample {self.number}"
 
 
-class Rows(ABC):
-    """Makes rows of what one model's strategies return."""
+@dataclass(frozen=True)
+class RowBuilder:
+    """Decodes and grades the trajectories of one model."""
 
+    tokenizer: Any
+    markers: Any
     model_fingerprint: str
     engine_fingerprint: str
-    markers: Any
 
-    @abstractmethod
-    def texts(self, trajectories: Sequence[Any]) -> Sequence[ResponseText]: ...
-
-    @abstractmethod
-    def columns(self, trajectories: Sequence[Any]) -> dict[str, Any]:
-        """Columns of tokens and of how phases ended."""
+    def texts(self, trajectories: Sequence[Any]) -> Sequence[ResponseText]:
+        return response_texts(self.tokenizer, self.markers, trajectories)
 
     def frame(self, finished: Sequence[tuple[Sample, Any]]) -> pl.DataFrame:
         """Rows of the table's schema, graded together."""
@@ -80,20 +76,7 @@ class Rows(ABC):
         }
         return pl.DataFrame({name: pl.Series(name, columns[name], dtype) for name, dtype in SCHEMA.items()})
 
-
-@dataclass(frozen=True)
-class RowBuilder(Rows):
-    """Decodes and grades the trajectories of one model."""
-
-    tokenizer: Any
-    markers: Markers
-    model_fingerprint: str
-    engine_fingerprint: str
-
-    def texts(self, trajectories: Sequence[Trajectory]) -> Sequence[ResponseText]:
-        return response_texts(self.tokenizer, self.markers, trajectories)
-
-    def columns(self, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
+    def columns(self, trajectories: Sequence[Any]) -> dict[str, Any]:
         """All tokens as one array: a sweep has millions, too many to count or convert one by one."""
         bounds = _bounds([each.response_ids for each in trajectories])
         begins, ends = bounds[:-1], bounds[1:]
@@ -121,13 +104,11 @@ class RowBuilder(Rows):
         }
 
 
-@dataclass(frozen=True)
-class ChatRows(Rows):
+class ChatRows(RowBuilder):
     """Rows of a model behind a chat API: counts are those of the server's usage, and ids are null."""
 
-    model_fingerprint: str
-    engine_fingerprint: str
-    markers: None = None
+    def __init__(self, model_fingerprint: str, engine_fingerprint: str) -> None:
+        super().__init__(None, None, model_fingerprint, engine_fingerprint)
 
     def texts(self, trajectories: Sequence[ChatTrajectory]) -> Sequence[ResponseText]:
         return [ResponseText(each.reply.thinking, each.reply.solution) for each in trajectories]

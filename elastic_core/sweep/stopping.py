@@ -113,7 +113,6 @@ def beyond_reach(half_width: float, num_problems: Mapping[str, int], num_samples
 
 
 def projection(then: Widest, num_samples: int) -> str:
-    """What `widest` projects, as a sentence."""
     return (
         f"Projected from how far apart the problems are so far: with {num_samples} samples of each the widest interval "
         f"is about ±{then.half_width:.1f} points, {then.cell}; only more problems would make it much narrower."

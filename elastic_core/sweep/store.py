@@ -94,7 +94,6 @@ class TrajectoryStore:
         self._keys: _Keys | None = None  # Held while writing.
 
     def shards(self) -> list[Path]:
-        """Files of the rows there are now."""
         return sorted(self.directory.glob(_SHARDS))
 
     def scan(self, shards: Iterable[str] | None = None) -> pl.LazyFrame:
@@ -106,7 +105,6 @@ class TrajectoryStore:
         return pl.scan_parquet(files, glob=False) if files else pl.LazyFrame(schema=SCHEMA)
 
     def read(self) -> pl.DataFrame:
-        """As `scan`, in memory."""
         return self.scan().collect()
 
     def finished(self) -> pl.DataFrame:
@@ -150,7 +148,7 @@ class TrajectoryStore:
         repeated = self._keys.repeated(new)
         if not repeated.is_empty():
             raise DuplicateKey(f"{self.directory}: {repeated.height} rows have a key twice, such as {repeated.row(0)}")
-        _write(rows, target)
+        self._write(rows, target)
         self._keys.add(new)
 
     def rewrite(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
@@ -160,12 +158,11 @@ class TrajectoryStore:
                 before = pl.read_parquet(shard)
                 rows = change(before)
                 assert rows.schema == SCHEMA and rows.select(_KEY).equals(before.select(_KEY))
-                _write(rows, shard)
+                self._write(rows, shard)
 
-
-def _write(rows: pl.DataFrame, target: Path) -> None:
-    with replacing(target, durable=True) as temporary:
-        rows.write_parquet(temporary)
+    def _write(self, rows: pl.DataFrame, target: Path) -> None:
+        with replacing(target, durable=True) as temporary:
+            rows.write_parquet(temporary)
 
 
 @contextmanager
@@ -195,7 +192,6 @@ class _Keys:
         self._hashes = np.sort(_hashes(self.frame()))
 
     def frame(self) -> pl.DataFrame:
-        """All of them, as `_keys_of` has them."""
         self._frames = [pl.concat(self._frames)]
         return self._frames[0]
 

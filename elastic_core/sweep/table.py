@@ -34,20 +34,16 @@ class SweepTable:
         self._open(added)
 
     def shards(self) -> list[Path]:
-        """Files of the rows there are now."""
         return sorted(shard for store in self._stores.values() for shard in store.shards())
 
     def scan(self, shards: Iterable[str] | None = None) -> pl.LazyFrame:
-        """As `TrajectoryStore.scan`."""
         wanted = None if shards is None else list(shards)
         return self._joined(lambda store: store.scan(wanted))
 
     def read(self) -> pl.DataFrame:
-        """As `scan`, in memory."""
         return self.scan().collect()
 
     def finished(self) -> pl.DataFrame:
-        """As `TrajectoryStore.finished`."""
         return self._joined(lambda store: store.finished().lazy()).collect()
 
     def check(self) -> None:

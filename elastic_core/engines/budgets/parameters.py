@@ -24,7 +24,6 @@ OLDEST, V2_FROM, UNKNOWN_FROM = (0, 24), (0, 31), (0, 34)
 
 
 def additional_config(stops: Stops) -> dict[str, Any]:
-    """vLLM's `additional_config` of an engine that keeps budgets."""
     return {KEY: dataclasses.asdict(stops)}
 
 
@@ -101,7 +100,6 @@ V2 = Runner("elastic_core.engines.budgets.v2:SeparateBudgets", {"VLLM_USE_V2_MOD
 
 
 def installed_runner(device: Literal["cpu", "cuda"]) -> Runner:
-    """`runner` of the installed vLLM."""
     return runner(vllm_version().rpartition(" ")[2], device)
 
 

@@ -12,8 +12,6 @@ from elastic_core.engines.budgets.processor import Progress, Schedule, force, th
 
 
 class SeparateBudgets(LogitsProcessor):
-    """Changes the logits of due rows alone."""
-
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         self._stops = stops_of(vllm_config)
         self._pinned = is_pin_memory

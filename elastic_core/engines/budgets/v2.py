@@ -23,14 +23,11 @@ class SeparateBudgets(LogitsProcessor):
         validate(sampling_params)
 
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:
-        """A request has come into a slot, or has come back."""
         return self._budgets.add(req_idx, budget_of(sampling_params))
 
     def apply_staged_writes(self) -> None:
-        """The step's prompts are on the device."""
         self._budgets.begin()
 
     def apply(self, logits: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Due rows get one possible token."""
         self._budgets.apply(logits, ctx.idx_mapping_np, ctx.seq_lens_upper_bound_np)
         return logits
