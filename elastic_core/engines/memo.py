@@ -12,7 +12,7 @@ a thought that is known up to a forgotten think-end, and drawn on from there, wo
 Requests are answered side by side. One whose prefix another may be drawing waits for that draw. So nothing is drawn
 twice, and rollouts get the same tokens however long each draw takes.
 
-What a draw holds depends on where it began, so without a fixed order (`DrawOrder`) rows would differ from run to run. A
+What a draw holds depends on where it began, so without a fixed order (`Turn`) rows would differ from run to run. A
 rollout may draw from a prefix when no earlier rollout can still draw anything that bears on it: an earlier rollout goes
 on only from the prefix of its last request, so it bears on what begins with that prefix, and on what that prefix begins
 with. All else is drawn side by side, and comes out token by token as if the rollouts had run one after the other.
@@ -61,11 +61,11 @@ class ContinuationMemo:
         self.counts = counts or MemoCounts()
         self._engine = engine
         self._draws: dict[Layer, list[tuple[tuple[int, ...], Tokens]]] = {}
-        self._order = DrawOrder()
+        self._order: dict[Turn, None] = {}
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         """See `Engine`. Each request has a turn of its own, in the order in which they come."""
-        with self._order.add(request.prefix) as turn:
+        with Turn(self._order, request.prefix) as turn:
             return await self.answer(request, seed, turn)
 
     def of_turn(self, turn: Turn) -> Engine:
@@ -170,12 +170,12 @@ async def run_in_order(
         finish: gets the trajectories in the order of the cells, so a memo rebuilt from them goes on where a run of one
             cell after the other would.
     """
-    order = DrawOrder()
+    order: dict[Turn, None] = {}
     ended: dict[int, Result | None] = {}
     num_finished = 0
 
     def next_turn() -> Turn | None:
-        return None if prompt is None else order.add(prompt)
+        return None if prompt is None else Turn(order, prompt)
 
     async def run(number: int, turn: Turn | None) -> None:
         nonlocal num_finished
@@ -196,42 +196,22 @@ async def run_in_order(
             group.create_task(run(number, next_turn()))
 
 
-class DrawOrder:
-    """The turns of one sample's unfinished rollouts, the earliest first."""
-
-    def __init__(self) -> None:
-        self._open: dict[Turn, None] = {}
-
-    def add(self, prefix: Prefix) -> Turn:
-        """A turn after all others; a context that ends when the rollout draws no more. A turn with the empty prefix
-        keeps it to the end: its requests need not begin with those before."""
-        turn = Turn(self, prefix)
-        self._open[turn] = None
-        return turn
-
-    def before(self, turn: Turn, prefix: Prefix) -> Turn | None:
-        """The first earlier turn that bears on what follows the prefix, if there is one."""
-        for other in self._open:
-            if other is turn:
-                return None
-            if _on_one_path(other.prefix, prefix):
-                return other
-        return None
-
-
 class Turn:
-    """One rollout's place in the order. Everything that it may yet draw begins with `prefix`."""
+    """One rollout's place in the order, after those of one sample's unfinished rollouts that are in it; a context that
+    ends when the rollout draws no more. Everything that it may yet draw begins with `prefix`. A turn with the empty
+    prefix keeps it to the end: its requests need not begin with those before."""
 
-    def __init__(self, order: DrawOrder, prefix: Prefix) -> None:
+    def __init__(self, order: dict[Turn, None], prefix: Prefix) -> None:
         self.prefix = prefix
         self._order = order
         self._waiting: list[asyncio.Future[None]] = []
+        order[self] = None
 
     def __enter__(self) -> Turn:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._order._open.pop(self, None)
+        self._order.pop(self, None)
         self._wake()
 
     def reach(self, prefix: Prefix) -> None:
@@ -242,10 +222,13 @@ class Turn:
     async def waited(self, prefix: Prefix) -> bool:
         """Whether an earlier turn bore on what follows the prefix, and has moved on since. Then ask again: more may be
         known, and another turn may bear on it."""
-        other = self._order.before(self, prefix)
-        if other is not None:
-            await other.moved()
-        return other is not None
+        for other in self._order:
+            if other is self:
+                break
+            if _on_one_path(other.prefix, prefix):
+                await other.moved()
+                return True
+        return False
 
     async def moved(self) -> None:
         """Until the rollout has come further, or to its end."""
