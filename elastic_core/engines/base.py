@@ -28,15 +28,8 @@ class Engine(Protocol):
     """Anything that samples from a model."""
 
     async def generate(self, request: Generate, seed: int) -> Completion:
-        """Sampled tokens after `request.prefix`: at most max_tokens, ending with the first stop id.
-
-        Args:
-            seed: of the sample; the engine derives the request's seed from it (`request_seed`).
-
-        Raises:
-            RequestFailed: when this request could not be answered.
-            EngineLost: when no request can be any more.
-        """
+        """Sampled tokens after `request.prefix`: at most max_tokens, ending with the first stop id. The engine derives
+        the request's seed from the sample's `seed` (`request_seed`). Raises RequestFailed or EngineLost."""
         ...
 
 
@@ -49,18 +42,16 @@ class Limited:
     max_tokens: int
 
     async def generate(self, request: Generate, seed: int) -> Completion:
-        """See `Engine`."""
         if request.max_tokens is None:
             request = replace(request, max_tokens=self.max_tokens)
         return await self.engine.generate(request, seed)
 
 
 async def drive(rollout: StrategyRun, engines: Mapping[str, Engine], seed: int) -> Trajectory:
-    """Run one rollout to its end.
+    """Run one rollout to its end, with the sample's seed.
 
     Args:
         engines: by role; "policy" answers for every role that is not named.
-        seed: of this sample.
 
     Raises:
         BudgetExceeded: when an engine returned more tokens than requested.
@@ -88,16 +79,12 @@ class Latency(NamedTuple):
 async def measure_latency(engine: Engine, prompts: Sequence[Sequence[int]], context: int | None) -> Latency:
     """What a user waits for when the engine has no other request: a least-squares fit, without negative times, of the
     seconds of single requests (short prompt and one token, long prompt and one token, short prompt and many tokens).
+    Raises as `Engine.generate`.
 
     Args:
-        prompts: of the sweep, whose tokens the requests are made of. They are reversed, so that the prefix cache does
-            not have them.
+        prompts: of the sweep. Requests are made of their tokens, reversed, so that the prefix cache has none of them.
         context: of the model, in tokens.
-
-    Raises:
-        RequestFailed, EngineLost: as `Engine.generate`.
     """
-    # Engines and flows start without it.
     from scipy.optimize import nnls
 
     room = LONG if context is None else min(LONG, context // 2)

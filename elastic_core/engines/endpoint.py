@@ -22,7 +22,6 @@ from elastic_core.system.fingerprint import hash_files, hash_value
 EXAMPLE = "http://host:8000/v1#model"
 CHAT = "openai+"
 """Begins the address of a server that is used through its chat API, without token ids."""
-WEIGHTS = "not hashed: behind a server"
 _TOKENIZER_FILES = ("tokenizer*", "chat_template*", "vocab*", "merges*", "generation_config.json")
 _OPENAI = "api.openai.com"
 
@@ -92,14 +91,8 @@ def parse_addresses(text: str | Sequence[str]) -> tuple[Address, ...]:
 
 
 class Served(NamedTuple):
-    """What a server says of itself and of a model.
-
-    Attributes:
-        server: the owner of its models, such as "vllm".
-        version: of the server; "unknown" where it does not say.
-        root: the directory or repository of the model on the server's machine; empty where it does not say.
-        context: in tokens, prompt included; None where it does not say.
-    """
+    """What a server says of itself and of a model: the owner of its models, such as "vllm"; its version, or "unknown";
+    the model's directory or repository on its machine, or ""; tokens of prompt and response together, or None."""
 
     server: str
     version: str
@@ -112,13 +105,8 @@ class Served(NamedTuple):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A model of a sweep that servers run.
-
-    Attributes:
-        addresses: of replicas. The first one identifies the model, so that others may come and go.
-        served: of the first address.
-        tokenizer: its directory; None behind a chat API.
-    """
+    """A model of a sweep that servers run. The first address identifies it, and `served` is of that server; further
+    replicas may come and go. `tokenizer` is a directory, None behind a chat API."""
 
     name: str
     addresses: tuple[Address, ...]
@@ -132,7 +120,7 @@ class Endpoint:
 
     @property
     def context(self) -> int:
-        assert self.served.context is not None, "refused where it is not said"
+        assert self.served.context is not None  # `look` refuses a server that does not say it.
         return self.served.context
 
     @property
@@ -152,13 +140,12 @@ class Endpoint:
 
     @property
     def description(self) -> dict[str, Any]:
-        """For a table's manifest."""
         return {
             "address": str(self.addresses[0]),
             "server": f"{self.served.server} {self.served.version}",
             "root": self.served.root,
             "context": self.served.context,
-            "weights": WEIGHTS,
+            "weights": "not hashed: behind a server",
         }
 
 

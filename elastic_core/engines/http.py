@@ -16,7 +16,7 @@ from typing import Any
 from elastic_core.budget import UNLIMITED, Budget
 from elastic_core.engines.base import Latency, RequestFailed, measure_latency
 from elastic_core.engines.budgets.parameters import KEY, SOLUTION, THINK
-from elastic_core.engines.endpoint import CHAT, Endpoint, Served
+from elastic_core.engines.endpoint import CHAT, Endpoint
 from elastic_core.engines.http_server import HttpServer, look
 from elastic_core.errors import UserError
 from elastic_core.models.special_tokens import load_markers
@@ -42,7 +42,6 @@ class HttpEngine:
     async def generate(
         self, request: Generate, seed: int, on_tokens: Callable[[list[int]], None] | None = None
     ) -> Completion:
-        """As `VllmEngine.generate`."""
         room = self.max_model_len - len(request.prefix)
         max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
         if max_tokens <= 0:
@@ -67,6 +66,8 @@ class HttpEngine:
 def completion_request(model: str, request: Generate, max_tokens: int, seed: int) -> dict[str, Any]:
     """The body of a request. It names every setting for which a server may have a default: vLLM takes them from the
     checkpoint's generation_config.json."""
+    budget = request.budget or Budget(None, None)
+    limits = {THINK: budget.think, SOLUTION: budget.solution}
     return {
         "model": model,
         "prompt": list(request.prefix),
@@ -86,22 +87,14 @@ def completion_request(model: str, request: Generate, max_tokens: int, seed: int
         "skip_special_tokens": False,
         "return_token_ids": True,
         **({"logprobs": 0} if request.sampling.logprobs else {}),
-        **_budget(request.budget or Budget(None, None)),
+        # For `elastic serve`, whose default applies where a request names no budget. Other servers ignore it.
+        "vllm_xargs": {name: UNLIMITED if limit is None else limit for name, limit in limits.items()},
     }
 
 
-def _budget(budget: Budget) -> dict[str, Any]:
-    """For `elastic serve`, whose default applies where a request names no budget. Other servers ignore it."""
-    limits = {THINK: budget.think, SOLUTION: budget.solution}
-    return {"vllm_xargs": {name: UNLIMITED if limit is None else limit for name, limit in limits.items()}}
-
-
 def read_completion(answer: Mapping[str, Any], request: Generate) -> Completion:
-    """A completion from a server's answer.
-
-    Raises:
-        RequestFailed: when it has no ids, or ended at none of the request's stop ids.
-    """
+    """A completion from a server's answer. Raises RequestFailed when it has no ids, or ended at none of the request's
+    stop ids."""
     try:
         (choice,) = answer["choices"]
         tokens, finish = tuple(choice["token_ids"]), choice["finish_reason"]
@@ -146,11 +139,8 @@ def chat_body(model: str, request: ChatRequest, seed: int) -> dict[str, Any]:
 
 
 def read_reply(answer: Mapping[str, Any], request: ChatRequest) -> Reply:
-    """A reply from a server's answer. A thought inside the text is split off at think-end.
-
-    Raises:
-        RequestFailed: when it has no message or no usage, was withheld, or is longer than requested.
-    """
+    """A reply from a server's answer. A thought inside the text is split off at think-end. Raises RequestFailed when it
+    has no message or no usage, was withheld, or is longer than requested."""
     try:
         choice, usage = answer["choices"][0], answer["usage"]
         message, finish = choice["message"], choice["finish_reason"]
@@ -197,7 +187,7 @@ async def http_pool(
             for each in checked:
                 if isinstance(each, BaseException):
                     raise each
-            opened[name] = [each for each in checked if not isinstance(each, BaseException)]
+                opened.setdefault(name, []).append(each)
         count = max(map(len, opened.values()))
         yield [{name: engines[i % len(engines)] for name, engines in opened.items()} for i in range(count)]
 
@@ -206,16 +196,17 @@ async def _checked(endpoint: Endpoint, server: HttpServer, keeps_budgets: bool) 
     address = server.address
     served = await look(server, address.model)
     if served != endpoint.served:
+        found, expected = (f"{each} and a context of {each.context} tokens" for each in (served, endpoint.served))
         raise UserError(
-            f"{address} is {_facts(served)}, and {endpoint.addresses[0]} was {_facts(endpoint.served)}; the rows of "
+            f"{address} is {found}, and {endpoint.addresses[0]} was {expected}; the rows of "
             f"sweep.checkpoints.{endpoint.name} must be made by one: run the same command again if it was changed, or "
             "take this replica out"
         )
     if address.chat:
         return ChatEngine(server, address.model)
-    assert endpoint.tokenizer is not None and served.context is not None, "only a chat API may lack them"
-    await check_tokenizer(server, str(endpoint.tokenizer), served.context)
-    engine = HttpEngine(server, address.model, served.context)
+    assert endpoint.tokenizer is not None  # Only a chat API may lack it.
+    await check_tokenizer(server, str(endpoint.tokenizer), endpoint.context)
+    engine = HttpEngine(server, address.model, endpoint.context)
     if keeps_budgets:
         _, markers = load_markers(endpoint.tokenizer)
         request = Generate((markers.think_start,), 3, markers.end_of_text, Sampling(), budget=Budget(1, 1))
@@ -226,17 +217,9 @@ async def _checked(endpoint: Endpoint, server: HttpServer, keeps_budgets: bool) 
     return engine
 
 
-def _facts(served: Served) -> str:
-    return f"{served} and a context of {served.context} tokens"
-
-
 async def check_tokenizer(server: HttpServer, tokenizer: str, context: int) -> None:
     """Compare the ids of a text, made of a chat and of pieces of the whole vocabulary, on the server and here; and send
-    these ids as a prompt.
-
-    Raises:
-        UserError: when they differ, or the server returns none.
-    """
+    these ids as a prompt. Raises UserError when they differ, or the server returns none."""
     address = server.address
     local, markers = load_markers(tokenizer, thinks=False)
     step = max(1, len(local) // _PROBE_WORDS)
@@ -264,9 +247,8 @@ async def check_tokenizer(server: HttpServer, tokenizer: str, context: int) -> N
                 f"SGLang, or another server's chat API: {CHAT}{address}"
             )
         if found != ids:
-            at = next(
-                (i for i, (a, b) in enumerate(zip(found, ids, strict=False)) if a != b), min(len(found), len(ids))
-            )
+            same = [a == b for a, b in zip(found, ids, strict=False)]
+            at = same.index(False) if False in same else len(same)
             raise UserError(
                 f"{address} does not have {setting}: token {at} of a text is {found[at : at + 1]} there and "
                 f"{ids[at : at + 1]} here; name the tokenizer of the model that it serves"

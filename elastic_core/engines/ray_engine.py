@@ -12,8 +12,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from types import TracebackType
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from elastic_core.engines.base import EngineLost, Latency, RequestFailed, measure_latency
@@ -32,14 +31,12 @@ _SHUTDOWN_SECONDS = 20.0
 
 
 class RayEngine:
-    """Use as `async with RayEngine(model, parameters) as engine:`.
+    """Use as `async with RayEngine(model, parameters) as engine:`. Entering raises EngineLost when the actor did not
+    start in time or at all.
 
     Args:
         model: checkpoint directory or hub name, readable on the actor's machine.
         keeps_budgets: as of `VllmEngine`.
-
-    Raises:
-        EngineLost: on entering, when the actor did not start in time or at all.
     """
 
     def __init__(self, model: str, parameters: EngineParameters, *, keeps_budgets: bool = False) -> None:
@@ -51,7 +48,6 @@ class RayEngine:
         self._deaths_without_progress = 0
         self._last_progress = 0.0
         self._lost: EngineLost | None = None
-        self._serving: asyncio.Task[None] | None = None
         self.process_id = 0
 
     async def __aenter__(self) -> RayEngine:
@@ -59,10 +55,7 @@ class RayEngine:
         self._serving = asyncio.create_task(self._serve())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._serving is not None
+    async def __aexit__(self, *_: object) -> None:
         self._serving.cancel()
         await asyncio.gather(self._serving, return_exceptions=True)
         self._lose(EngineLost("the engine was shut down"))
@@ -72,8 +65,7 @@ class RayEngine:
         """See `Engine`. Cancelling the caller leaves the request running on the actor; its completion is dropped."""
         if self._lost is not None:
             raise self._lost
-        completion: Completion = await self._requests.ask((request, seed))
-        return completion
+        return await self._requests.ask((request, seed))  # type: ignore[no-any-return]
 
     async def latency(self, prompts: Sequence[Sequence[int]]) -> Latency:
         """See `measure_latency`; on the actor, so that no call to it is in the figures."""
@@ -108,25 +100,18 @@ class RayEngine:
             news = asyncio.ensure_future(self._actor.collect.remote())
             try:
                 while not (await asyncio.wait([news], timeout=_CHECK_SECONDS))[0]:
-                    self._check_progress()
+                    limit, pending = self._parameters.stall_timeout_seconds, len(self._requests.in_flight)
+                    if pending and time.monotonic() - self._last_progress > limit:
+                        raise EngineLost(f"the engine finished none of {pending} requests within {limit:g} s")
                 replies = news.result()
             finally:
                 news.cancel()
             self._deaths_without_progress, self._last_progress = 0, time.monotonic()
             self._requests.resolve(replies)
 
-    def _check_progress(self) -> None:
-        limit = self._parameters.stall_timeout_seconds
-        pending = len(self._requests.in_flight)
-        if pending and time.monotonic() - self._last_progress > limit:
-            raise EngineLost(f"the engine finished none of {pending} requests within {limit:g} s")
-
     async def _replace(self, death: Exception) -> None:
-        """Start another actor and ask it what the dead one had not answered.
-
-        Raises:
-            EngineLost: when actors keep dying without finishing anything, or no new one starts.
-        """
+        """Start another actor and send it what the dead one had not answered. Raises EngineLost when actors keep dying
+        without finishing anything, or no new one starts."""
         await self._stop()
         self._deaths_without_progress += 1
         if self._deaths_without_progress > MAX_REDOS:
@@ -159,14 +144,12 @@ class RayEngine:
                 self.process_id = await actor.process_id.remote()
                 waited_for = f"vLLM to load {self._model} and answer"
                 await actor.start.remote(self._model, self._parameters, self._keeps_budgets)
-        except TimeoutError:
+        except BaseException as error:
             ray.kill(actor)
-            raise EngineLost(f"no engine after {limit:g} s: waited for {waited_for}") from None
-        except ray.exceptions.RayError as error:
-            ray.kill(actor)
-            raise EngineLost(f"vLLM did not start for {self._model}: {error}") from error
-        except BaseException:
-            ray.kill(actor)
+            if isinstance(error, TimeoutError):
+                raise EngineLost(f"no engine after {limit:g} s: waited for {waited_for}") from None
+            if isinstance(error, ray.exceptions.RayError):
+                raise EngineLost(f"vLLM did not start for {self._model}: {error}") from error
             raise
         return actor
 
@@ -176,11 +159,9 @@ class RayEngine:
         actor, self._actor = self._actor, None
         if actor is None:
             return
-        try:
+        with suppress(TimeoutError, ray.exceptions.RayError):  # It may be dead or stuck.
             async with asyncio.timeout(_SHUTDOWN_SECONDS):
                 await actor.shutdown.remote()
-        except (TimeoutError, ray.exceptions.RayError):
-            pass  # It is dead or stuck; killing it is what is left to do.
         ray.kill(actor)
 
 
@@ -188,15 +169,8 @@ class RayEngine:
 async def ray_pool(
     checkpoints: Mapping[str, str], parameters: EngineParameters, *, keeps_budgets: bool = False
 ) -> AsyncIterator[list[dict[str, RayEngine]]]:
-    """`parameters.data_parallel_size` replicas, started together and stopped together.
-
-    Args:
-        checkpoints: directory or hub name of each model, by the name it is asked for under.
-        keeps_budgets: as of `VllmEngine`.
-
-    Raises:
-        EngineLost: when one did not start.
-    """
+    """`parameters.data_parallel_size` replicas, started together and stopped together: an engine for each checkpoint
+    (directory or hub name), by name. Raises EngineLost when one did not start."""
     replicas = [
         {name: RayEngine(path, parameters, keeps_budgets=keeps_budgets) for name, path in checkpoints.items()}
         for _ in range(parameters.data_parallel_size)
@@ -210,7 +184,7 @@ async def ray_pool(
         for result in started:
             if isinstance(result, BaseException):
                 raise result
-        yield [dict(replica) for replica in replicas]
+        yield replicas
 
 
 class EngineActor:
@@ -224,11 +198,9 @@ class EngineActor:
         self._context: int | None = None
 
     async def process_id(self) -> int:
-        """Also tells that Ray has placed the actor."""
         return os.getpid()
 
     async def start(self, model: str, parameters: EngineParameters, keeps_budgets: bool) -> None:
-        """Load the model and warm it up."""
         from elastic_core.engines.vllm import VllmEngine
 
         self._context = parameters.max_model_len
@@ -237,24 +209,21 @@ class EngineActor:
 
     async def latency(self, prompts: list[list[int]]) -> Latency:
         """See `measure_latency`. No other request may run meanwhile."""
-        assert self._engine is not None, "start comes first"
+        assert self._engine is not None
         return await measure_latency(self._engine, prompts, self._context)
 
     async def submit(self, requests: list[Numbered]) -> None:
-        """See `Replies`; a request is a `Generate` with its seed."""
         self._replies.submit(requests)
 
     async def collect(self) -> list[Numbered]:
-        """See `Replies`."""
         return await self._replies.collect()
 
     async def shutdown(self) -> None:
-        """Stop vLLM's processes."""
         if self._engine is not None:
             self._engine.shutdown()
 
     async def _generate(self, request: tuple[Generate, int]) -> Completion:
-        assert self._engine is not None, "start comes first"
+        assert self._engine is not None
         try:
             return await self._engine.generate(*request)
         except (EngineLost, RequestFailed):

@@ -40,11 +40,8 @@ class Call:
 
 
 class RequestGroups:
-    """The caller's side.
-
-    Args:
-        submit: hands numbered requests to the server; False when there is none, and they wait for the next `send`.
-    """
+    """The caller's side. `submit` hands numbered requests to the server, or returns False when there is none: then they
+    wait for the next `send`."""
 
     def __init__(self, submit: Callable[[list[Numbered]], bool]) -> None:
         self._submit = submit
@@ -55,34 +52,32 @@ class RequestGroups:
     async def ask(self, request: Any) -> Any:
         """The reply, or raises the error that came. Cancelled, the request goes on and its reply is dropped."""
         loop = asyncio.get_running_loop()
-        call = Call(request, loop.create_future())
+        future = loop.create_future()
         if not self.waiting:
             loop.call_soon(self.send)
-        self.waiting.append(call)
-        return await call.future
+        self.waiting.append(Call(request, future))
+        return await future
 
     def send(self) -> None:
-        """Submit everything that waits."""
         numbered = {next(self._numbers): call for call in self.waiting}
         if numbered and self._submit([(number, call.request) for number, call in numbered.items()]):
             self.in_flight |= numbered
             self.waiting = []
 
     def resolve(self, replies: Sequence[Numbered]) -> None:
-        """Pass on what `Replies.collect` returned."""
         for number, reply in replies:
             self.in_flight.pop(number).settle(reply)
 
     def take(self) -> list[Call]:
-        """Everything in flight, which no reply will reach any more."""
+        """Everything in flight: the server is gone, so no reply will come."""
         calls, self.in_flight = list(self.in_flight.values()), {}
         return calls
 
     def fail(self, error: Exception) -> None:
         """Everything that has no reply raises the error."""
-        calls, self.waiting = self.take() + self.waiting, []
-        for call in calls:
+        for call in self.take() + self.waiting:
             call.settle(error)
+        self.waiting = []
 
 
 class Replies:
@@ -96,7 +91,6 @@ class Replies:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, requests: Sequence[Numbered]) -> None:
-        """Begin these requests; their replies come through `collect`."""
         for number, request in requests:
             task = asyncio.create_task(self._answer(number, request))
             self._tasks.add(task)  # The loop itself holds tasks only weakly.
@@ -109,6 +103,7 @@ class Replies:
         self._news.clear()
         if self._lost is not None:
             raise self._lost
+        # Without an await since the event was cleared: a later reply sets it again.
         done, self._done = self._done, []
         return done
 

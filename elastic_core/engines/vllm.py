@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from elastic_core.engines.base import EngineLost, RequestFailed
@@ -38,16 +38,16 @@ class VllmEngine:
 
     def __init__(self, model: str, parameters: EngineParameters, *, keeps_budgets: bool = False) -> None:
         os.environ.update(engine_environment(parameters.device))
-        further: dict[str, Any] = {}
+        budgets: dict[str, Any] = {}
         self._stops = Stops.of(load_markers(model)[1]) if keeps_budgets else None
         if self._stops is not None:
             chosen = installed_runner(parameters.device)
             os.environ.update(chosen.environment)
-            further = {"logits_processors": [chosen.processor], "additional_config": additional_config(self._stops)}
+            budgets = {"logits_processors": [chosen.processor], "additional_config": additional_config(self._stops)}
         os.environ.setdefault("VLLM_HOST_IP", HOST)  # All processes of an engine are on this machine.
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        self._llm = AsyncLLM.from_engine_args(_engine_arguments(model, parameters, further))
+        self._llm = AsyncLLM.from_engine_args(_engine_arguments(model, parameters, budgets))
         self._numbers = itertools.count()
         self.parameters = parameters
         self.max_model_len: int = self._llm.model_config.max_model_len
@@ -55,11 +55,8 @@ class VllmEngine:
     async def generate(
         self, request: Generate, seed: int, on_tokens: Callable[[list[int]], None] | None = None
     ) -> Completion:
-        """See `Engine`. A prefix that fills the context gives an empty completion, finish LENGTH.
-
-        Args:
-            on_tokens: called with new tokens as they come; together they are the completion's.
-        """
+        """See `Engine`. A prefix that fills the context gives an empty completion, finish LENGTH. `on_tokens` is called
+        with new tokens as they come; together they are the completion's."""
         from vllm.inputs import TokensPrompt
         from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -67,7 +64,14 @@ class VllmEngine:
         max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
         if max_tokens <= 0:
             return Completion((), Finish.LENGTH, () if request.sampling.logprobs else None)
-        self._check_budget(request)
+        if request.budget is not None:
+            if self._stops is None:
+                raise RequestFailed("this engine was started without budgets; use separate")
+            if thought_is_closed(request.prefix, self._stops):
+                raise RequestFailed(
+                    "the prompt has closed its thought, which an engine that keeps budgets takes for the "
+                    "model's; use separate"
+                )
         tokens: list[int] = []
         logprobs: list[float] = []
         finish: str | None = None
@@ -107,28 +111,16 @@ class VllmEngine:
         )
         await asyncio.gather(*(self.generate(request, seed) for seed, request in enumerate(requests)))
 
-    def _check_budget(self, request: Generate) -> None:
-        if request.budget is None:
-            return
-        if self._stops is None:
-            raise RequestFailed("this engine was started without budgets; use separate")
-        if thought_is_closed(request.prefix, self._stops):
-            raise RequestFailed(
-                "the prompt has closed its thought, which an engine that keeps budgets takes for the "
-                "model's; use separate"
-            )
-
     def shutdown(self) -> None:
-        """Stop the engine and its child processes."""
         self._llm.shutdown()
 
 
-def _engine_arguments(model: str, parameters: EngineParameters, further: Mapping[str, Any]) -> Any:
+def _engine_arguments(model: str, parameters: EngineParameters, budgets: dict[str, Any]) -> Any:
     from vllm import AsyncEngineArgs
 
     return AsyncEngineArgs(
         **parameters.arguments(model),
-        **further,
+        **budgets,
         model=model,
         skip_tokenizer_init=True,
         # The checkpoint's own sampling defaults and end-of-text ids must not leak into requests.

@@ -13,7 +13,6 @@ two the folds' choices share problems, which makes the estimate vary by more tha
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
@@ -46,16 +45,9 @@ _Cell = tuple[int, int]
 
 
 class Choice(NamedTuple):
-    """What was chosen.
-
-    Attributes:
-        levels: from the cheapest to the dearest.
-        num_budgets: how many were compared: those that have as many problems as any.
-        num_frontier: of these, on the frontier.
-        left_out: how many have fewer problems.
-        rule: of `high`, where the rule chose it, the accuracy over responses without a limit, with one-sided 95 %
-            bounds; else why it chose none.
-    """
+    """Levels from the cheapest to the dearest. `num_budgets` that have as many problems as any were compared;
+    `num_frontier` of them are on the frontier; `left_out` more have fewer problems. `rule` is the accuracy of `high`
+    over responses without a limit, with one-sided 95 % bounds, where the rule chose it, else why it chose none."""
 
     levels: dict[Effort, Level]
     num_budgets: int
@@ -100,10 +92,7 @@ def choose_levels(rows: pl.DataFrame, margin: float = MARGIN) -> Choice:
 
 def _chosen(problems: pl.DataFrame, margin: float) -> tuple[dict[Effort, _Cell], int, dict[str, Any] | Reason]:
     """Which budgets become levels, from the cheapest to the dearest; how many are on the frontier; what the rule says.
-
-    Args:
-        problems: of cells that all have the same problems.
-    """
+    All cells have the same problems."""
     sides = problems.filter(strategy=SERVED).partition_by(BUDGET)
     means = [(*_budget(side), mean_score(side).mean, mean_tokens(side, "tokens").mean) for side in sides]
     cells = pl.DataFrame(means, [*BUDGET, "accuracy", "tokens"], orient="row").sort("tokens", *BUDGET)
@@ -143,20 +132,16 @@ def _cross_fitted(
             for half in reversed(halves)
         ]
         for effort, estimates in found.items():
-            scored = pl.concat(
-                sides[other[_or_higher(effort, other)]].join(half, on="problem", how="semi")
-                for half, other in zip(halves, others, strict=True)
-            )
-            estimates.append(mean_score(scored))
+            scored = []
+            for half, other in zip(halves, others, strict=True):
+                there = next(name for name in EFFORTS[EFFORTS.index(effort) :] if name in other)
+                scored.append(sides[other[there]].join(half, on="problem", how="semi"))
+            estimates.append(mean_score(pl.concat(scored)))
     crossed = {}
     for effort, estimates in found.items():
         mean, low, high = np.mean([each[:3] for each in estimates], axis=0).tolist()
         crossed[effort] = estimates[0]._replace(mean=mean, low=low, high=high)
     return crossed
-
-
-def _or_higher(effort: Effort, levels: Collection[Effort]) -> Effort:
-    return min((name for name in levels if EFFORTS.index(name) >= EFFORTS.index(effort)), key=EFFORTS.index)
 
 
 def _gains(sides: dict[_Cell, pl.DataFrame]) -> dict[tuple[_Cell, _Cell], Gain]:
@@ -172,10 +157,6 @@ def _gains(sides: dict[_Cell, pl.DataFrame]) -> dict[tuple[_Cell, _Cell], Gain]:
 
 
 def _level(side: pl.DataFrame, rows: pl.DataFrame, accuracy: Estimate, gain: Gain | None) -> Level:
-    """Args:
-    accuracy: of `_cross_fitted`.
-    gain: over the level below.
-    """
     think, solution = _budget(side)
     responses = rows.filter(strategy=SERVED, think_budget=think, solution_budget=solution)
     return Level(

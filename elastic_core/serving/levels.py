@@ -22,8 +22,6 @@ LEVELS = "budgets.json"
 EFFORTS = ("minimal", "low", "medium", "high")
 """Names of levels from the cheapest to the dearest, as OpenAI's `reasoning_effort` has them."""
 Effort = Literal["minimal", "low", "medium", "high"]
-FORMAT: Literal[1] = 1
-"""Version of the file's format; a file of another one is refused."""
 
 
 class _Document(BaseModel):
@@ -82,7 +80,8 @@ class Level(_Document):
 class Levels(_Document):
     """What `budgets.json` holds."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[1] = 1
+    """Version of the file's format; a file of another one is refused."""
     model: str
     """The model's name in the table."""
     weights: str
@@ -119,42 +118,30 @@ class Levels(_Document):
         return self
 
     def budget(self, effort: str) -> Budget:
-        """The budget of a level.
-
-        Raises:
-            UserError: when there is no such level.
-        """
+        """The budget of a level; raises UserError when there is no such level."""
         for name, level in self.levels.items():
             if name == effort:
                 return level.budget
         raise UserError(f'no effort level "{effort}" was measured of this model; expected {", ".join(self.levels)}')
 
     def write(self, path: Path) -> None:
-        """The file appears whole or not at all."""
         write_text(path, self.model_dump_json(indent=2) + "\n")
 
 
 def read_levels(path: Path) -> Levels:
-    """The levels in a file.
-
-    Raises:
-        UserError: when it is not there, or not such a file; names the key, what was found and what was expected.
-    """
+    """The levels in a file. A UserError says that it is not there, or names the key, what was found and what was
+    expected."""
     try:
         return Levels.model_validate_json(path.read_bytes())
     except OSError as error:
         raise UserError(f"{path}: no effort levels there ({error.strerror}); {_MAKE}") from None
     except ValidationError as error:
-        problem = error.errors()[0]
-        raise UserError(f"{path}: {_explained(problem)}; restore it, or {_MAKE}") from None
+        raise UserError(f"{path}: {_explained(error.errors()[0])}; restore it, or {_MAKE}") from None
 
 
 def levels_beside(model: Path) -> Levels | None:
-    """The levels in a model's directory, which were measured of it; None when there is no file.
-
-    Raises:
-        UserError: as `read_levels`, or when they are of other weights than those there.
-    """
+    """The levels in a model's directory, which were measured of it; None when there is no file. Raises as
+    `read_levels`, and UserError when they are of other weights than those there."""
     path = model / LEVELS
     if not path.exists():
         return None

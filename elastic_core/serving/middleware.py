@@ -4,15 +4,18 @@ registry that vLLM shows at /metrics."""
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import orjson
 from fastapi import HTTPException
 from prometheus_client import Counter
 
-from elastic_core.serving.configuration import VARIABLE, ServeConfiguration
-from elastic_core.serving.requests import Kind, Refused, parse, plan
-from elastic_core.serving.responses import Reply
+from elastic_core.budget import Budget
+from elastic_core.engines.budgets.parameters import KEY
+from elastic_core.engines.budgets.processor import Stops, thought_is_closed
+from elastic_core.serving.requests import VARIABLE, Kind, Plan, Refused, ServeConfiguration, parse, plan
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -49,7 +52,7 @@ class Budgets:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close"})
         elif path in _HARMLESS:
-            await self._app(scope, _Bounded(receive), send)
+            await self._app(scope, _bounded(receive), send)
         elif path in BUDGETED:
             await self._serve(BUDGETED[path], scope, receive, send)
         else:
@@ -58,7 +61,7 @@ class Budgets:
             await _answer(send, {"status": 404, "headers": []}, {"error": error})
 
     async def _serve(self, kind: Kind, scope: Scope, receive: Receive, send: Send) -> None:
-        receive = _Bounded(receive)
+        receive = _bounded(receive)
         sender: _Sender | None = None
 
         async def planned() -> Message:
@@ -87,19 +90,157 @@ class Budgets:
                 sender.count()
 
 
-class _Bounded:
-    """Reads a request's body up to a size."""
+def _bounded(receive: Receive) -> Receive:
+    left = MOST_BYTES
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._left = MOST_BYTES
-
-    async def __call__(self) -> Message:
-        message = await self._receive()
-        self._left -= len(message.get("body", b""))
-        if self._left < 0:
+    async def bounded() -> Message:
+        nonlocal left
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if left < 0:
             raise HTTPException(413, f"the request has more than {MOST_BYTES >> 20} MiB; expected fewer")
         return message
+
+    return bounded
+
+
+@dataclass
+class Tally:
+    """Tokens of one choice, counted as in a trajectory of `separate`: sampled ones of the thinking, with the model's
+    own think-end, and of the solution; a think-end that was forced; and all of these. `solution_start` is None while
+    the thought is open; `cut` is whether the solution was ended after s tokens."""
+
+    budget: Budget
+    stops: Stops
+    solution_start: int | None
+    thinking: int = 0
+    solution: int = 0
+    forced: int = 0
+    length: int = 0
+    cut: bool = False
+    finish: str | None = None
+    _last: int | None = None
+
+    def add(self, tokens: Sequence[int]) -> int:
+        """Count new tokens. Returns how many of them belong to the response: all but a cut's end-of-text."""
+        for i, token in enumerate(tokens):
+            if self.solution_start is None:
+                if token == self.stops.think_end:
+                    self.solution_start = self.length + 1
+                    self.forced += self.length == self.budget.think
+                self.thinking += not self.forced
+            elif self.length - self.solution_start == self.budget.solution:
+                self.cut = True
+                return i
+            else:
+                self.solution += 1
+            self.length += 1
+            self._last = token
+        return len(tokens)
+
+    @property
+    def thought(self) -> str:
+        """How the thought ended: closed by the model, forced at t, end_of_text where the model ended its response
+        inside, not_applicable where the prompt had closed it, unfinished where something else ended the response."""
+        if self.solution_start is not None:
+            return "not_applicable" if not self.solution_start else "forced" if self.forced else "closed"
+        ended = self.finish == "stop" and self._last in self.stops.end_of_text
+        return "end_of_text" if ended else "unfinished"
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the solution filled its budget and did not end there by itself."""
+        return self.cut or (self.finish == "length" and self.solution == self.budget.solution)
+
+
+@dataclass
+class Reply:
+    """One request's response, edited in place."""
+
+    plan: Plan
+    stops: Stops
+    tallies: dict[int, Tally] = field(default_factory=dict)
+    _closed: bool = False
+
+    def whole(self, document: dict[str, Any]) -> None:
+        self._prompt(document)
+        for choice in document["choices"]:
+            self._choice(choice, choice.get("message"))
+        _add_usage(document, list(self.tallies.values()))
+
+    def event(self, document: dict[str, Any]) -> bool:
+        """A chunk of a stream. Returns whether the client gets it: not a chunk of token ids alone."""
+        self._prompt(document)
+        choices = document.get("choices") or ()
+        for choice in choices:
+            self._choice(choice, choice.get("delta"))
+        _add_usage(document, [self.tallies[choice["index"]] for choice in choices] or list(self.tallies.values()))
+        return not choices or any(map(self._says_something, choices))
+
+    def _says_something(self, choice: dict[str, Any]) -> bool:
+        delta = choice.get("delta")
+        if delta is None or self.plan.shows_ids or choice.get("finish_reason") or choice.get("logprobs"):
+            return True
+        return any(value is not None for value in delta.values())
+
+    def _prompt(self, document: dict[str, Any]) -> None:
+        """The prompt's ids, which vLLM sends of a chat here and of a completion in each choice."""
+        prompt = document.get("prompt_token_ids")
+        if prompt is not None:
+            self._closed = thought_is_closed(prompt, self.stops)
+            if not self.plan.shows_ids:
+                del document["prompt_token_ids"]
+
+    def _choice(self, choice: dict[str, Any], message: dict[str, Any] | None) -> None:
+        prompt = choice.get("prompt_token_ids")
+        closed = self._closed if prompt is None else thought_is_closed(prompt, self.stops)
+        tally = self.tallies.get(choice["index"])
+        if tally is None:
+            tally = Tally(self.plan.budget, self.stops, 0 if closed else None)
+            self.tallies[choice["index"]] = tally
+        tokens = choice.get("token_ids") or []
+        thinking = tally.solution_start is None
+        kept = tally.add(tokens)
+        if self.plan.shows_ids:
+            choice["token_ids"] = tokens[:kept]
+        else:
+            choice.pop("token_ids", None)
+            choice.pop("prompt_token_ids", None)
+        if kept < len(tokens):
+            # A chat has one list, a completion several lists side by side.
+            for values in (choice.get("logprobs") or {}).values():
+                if isinstance(values, list):
+                    del values[len(values) - (len(tokens) - kept) :]
+        if message is not None and not self.plan.shows_reasoning:  # Then vLLM leaves these out.
+            message.pop("reasoning", None)
+            message.pop("reasoning_content", None)
+            if thinking:
+                choice["logprobs"] = None
+        if not choice.get("finish_reason"):
+            return
+        if tally.cut:
+            choice["finish_reason"], choice["stop_reason"] = "length", None
+        tally.finish = choice["finish_reason"]
+        choice[KEY] = {
+            "budget": str(self.plan.budget),
+            "level": self.plan.level,
+            "thought": tally.thought,
+            "thinking_tokens": tally.thinking,
+            "solution_tokens": tally.solution,
+            "forced_tokens": tally.forced,
+        }
+
+
+def _add_usage(document: dict[str, Any], tallies: Sequence[Tally]) -> None:
+    usage = document.get("usage")
+    if usage is not None:
+        usage["completion_tokens"] = sum(tally.thinking + tally.solution for tally in tallies)
+        usage["total_tokens"] = usage["prompt_tokens"] + usage["completion_tokens"]
+        usage["completion_tokens_details"] = {
+            **(usage.get("completion_tokens_details") or {}),
+            "reasoning_tokens": sum(tally.thinking for tally in tallies),
+            "forced_tokens": sum(tally.forced for tally in tallies),
+        }
 
 
 class _Sender:
@@ -108,7 +249,7 @@ class _Sender:
     def __init__(self, reply: Reply, send: Send) -> None:
         self._reply, self._send = reply, send
         self._counted = reply.plan.counted
-        self._start: Message | None = None
+        self._start: Message = {}
         self._answered = self._stream = self._ended = False
         self._pending = b""
 
@@ -130,7 +271,6 @@ class _Sender:
             await self._whole(message)
 
     def count(self) -> None:
-        """Add the response to the counters of /metrics."""
         level, tallies = self._reply.plan.level, self._reply.tallies.values()
         if not self._answered:
             return
@@ -149,7 +289,6 @@ class _Sender:
         self._pending += message.get("body", b"")
         if message.get("more_body"):
             return
-        assert self._start is not None
         document = orjson.loads(self._pending)
         if document is not None:  # None when the client has left.
             self._reply.whole(document)
@@ -165,25 +304,20 @@ class _Sender:
                 edited.append(event + _END)
                 continue
             document = orjson.loads(event[len(_DATA) :])
-            if "error" in document:
-                if self._start is not None:
-                    await self._fail(document)
-                    return
-            elif not self._reply.event(document):
+            if "error" in document and self._start:
+                start = {**self._start, "status": int(document["error"].get("code") or 500)}
+                self._answered, self._ended = False, True
+                await _answer(self._send, start, document)
+                return
+            if "error" not in document and not self._reply.event(document):
                 continue
             edited.append(_DATA + orjson.dumps(document) + _END)
         if more and not edited:
             return
-        if self._start is not None:
+        if self._start:
             await self._send(self._start)
-            self._start = None
+            self._start = {}
         await self._send({"type": "http.response.body", "body": b"".join(edited), "more_body": more})
-
-    async def _fail(self, document: dict[str, Any]) -> None:
-        assert self._start is not None
-        start = {**self._start, "status": int(document["error"].get("code") or 500)}
-        self._answered, self._start, self._ended = False, None, True
-        await _answer(self._send, start, document)
 
 
 async def _read(receive: Receive) -> bytes | None:

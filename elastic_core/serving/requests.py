@@ -19,9 +19,12 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from elastic_core.budget import Budget
 from elastic_core.engines.budgets.parameters import DROP_ONE, ROOM, SOLUTION, THINK, read_budget
+from elastic_core.engines.budgets.processor import Stops
 from elastic_core.errors import kind_of, nearest
-from elastic_core.serving.configuration import ServeConfiguration
 
+VARIABLE = "ELASTIC_SERVE"
+"""Environment variable by which the command that starts a server hands its `ServeConfiguration` to the middleware.
+vLLM's `additional_config` would not do: changing it compiles the model again."""
 Kind = Literal["chat", "completions"]
 UNLIMITED_BUDGET = Budget(None, None)
 EFFORT = "reasoning_effort"
@@ -50,19 +53,34 @@ _SIMILARITY = 0.88  # A letter wrong, missing or swapped; llama.cpp's reasoning_
 _MOST_KEYS, _LONGEST_KEY, _DEEPEST = 1000, 40, 3
 
 
+@dataclass(frozen=True)
+class ServeConfiguration:
+    """Budgets of one served model: `default` of a request that names none (None: unlimited), and `levels` by the value
+    of `reasoning_effort`, empty when none was measured."""
+
+    stops: Stops
+    default: Budget | None
+    levels: Mapping[str, Budget]
+
+    def dump(self) -> str:
+        return _CONFIGURATION.dump_json(self).decode()
+
+    @classmethod
+    def load(cls, text: str) -> ServeConfiguration:
+        return _CONFIGURATION.validate_json(text)
+
+
+_CONFIGURATION = TypeAdapter(ServeConfiguration)
+
+
 class Refused(ValueError):
     """The request is at fault; the message is one sentence for the client."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The request for the engine, and what the client sees of the response.
-
-    Attributes:
-        level: a level's name, "explicit", "default" or "none"; for the client and the counters.
-        counted: whether the response's tokens are counted by phase.
-        shows_ids, shows_reasoning: as the client requested.
-    """
+    """The request for the engine, and what the client sees of the response. `level`, for the client and the counters,
+    is a level's name, "explicit", "default" or "none"; `counted` is whether tokens are counted by phase."""
 
     body: dict[str, Any]
     budget: Budget
@@ -72,11 +90,7 @@ class Plan:
     shows_reasoning: bool = True
 
     def dump(self) -> bytes:
-        """The body as JSON.
-
-        Raises:
-            Refused: when it is nested too deep.
-        """
+        """The body as JSON; raises Refused when it is nested too deep."""
         try:
             return orjson.dumps(self.body)
         except orjson.JSONEncodeError:
@@ -84,29 +98,20 @@ class Plan:
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """A request's body. Only standard JSON is accepted: vLLM's parser also takes NaN, lone surrogates and UTF-16, and
-    would read what this check cannot see.
-
-    Raises:
-        Refused: when it is not a JSON object.
-    """
+    """A request's body; raises Refused when it is not a JSON object. Only standard JSON is accepted: vLLM's parser also
+    takes NaN, lone surrogates and UTF-16, and would read what this check cannot see."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise Refused(
-            f"the request is no JSON in UTF-8: {error.msg} (line {error.lineno}, column {error.colno})"
-        ) from None
+        place = f"line {error.lineno}, column {error.colno}"
+        raise Refused(f"the request is no JSON in UTF-8: {error.msg} ({place})") from None
     if not isinstance(document, dict):
         raise Refused(f"the request is {kind_of(document)}; expected an object")
     return document
 
 
 def plan(kind: Kind, body: dict[str, Any], config: ServeConfiguration) -> Plan:
-    """Read a request's budget; vLLM checks the other fields.
-
-    Raises:
-        Refused: when the budget cannot be kept.
-    """
+    """Read a request's budget; vLLM checks the other fields. Raises Refused when the budget cannot be kept."""
     body = _read(body)
     budget, level = _budget(body, config)
     # Both return tokens of the prompt or of several candidates, whose phases cannot be counted.
@@ -143,7 +148,6 @@ def _read(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _budget(body: dict[str, Any], config: ServeConfiguration) -> tuple[Budget, str]:
-    """The budget and its level, taken out of the body."""
     arguments, effort = body.get(ARGUMENTS) or {}, body.pop(EFFORT, None)
     try:
         budget, unread = read_budget(arguments, config.default), unread_budget(body)
@@ -156,18 +160,14 @@ def _budget(body: dict[str, Any], config: ServeConfiguration) -> tuple[Budget, s
     if effort is not None:
         if explicit:
             raise Refused(f"{EFFORT} together with {THINK} or {SOLUTION}; give one of the two")
-        return _of_level(effort, config), effort
+        if not config.levels:
+            raise Refused(f"{EFFORT} is {effort!r:.40}, and no level of this model was measured; give {_BUDGETS}")
+        if not isinstance(effort, str) or effort not in config.levels:
+            hint = nearest(str(effort)[:40], config.levels)
+            raise Refused(f"{EFFORT} is {effort!r:.40}{hint or ';'} expected {', '.join(config.levels)}")
+        return config.levels[effort], effort
     level = "explicit" if explicit else "none" if budget is None else "default"
     return budget or UNLIMITED_BUDGET, level
-
-
-def _of_level(effort: Any, config: ServeConfiguration) -> Budget:
-    if not config.levels:
-        raise Refused(f"{EFFORT} is {effort!r:.40}, and no level of this model was measured; give {_BUDGETS}")
-    if not isinstance(effort, str) or effort not in config.levels:
-        hint = nearest(str(effort)[:40], config.levels)
-        raise Refused(f"{EFFORT} is {effort!r:.40}{hint or ';'} expected {', '.join(config.levels)}")
-    return config.levels[effort]
 
 
 def _limit(kind: Kind, body: dict[str, Any], budget: Budget, config: ServeConfiguration) -> None:
@@ -189,11 +189,8 @@ def _limit(kind: Kind, body: dict[str, Any], budget: Budget, config: ServeConfig
 
 
 def unread_budget(body: Mapping[str, Any]) -> str | None:
-    """The first field that names a budget which is not read, as a path of keys. Null and true limit nothing.
-
-    Raises:
-        ValueError: on more than 1,000 keys.
-    """
+    """The first field that names a budget which is not read, as a path of keys. Null and true limit nothing. A
+    ValueError on more than 1,000 keys."""
     for number, (path, value) in enumerate(_entries(body)):
         if number == _MOST_KEYS:
             raise ValueError(f"the request has more than {_MOST_KEYS} keys; expected fewer")

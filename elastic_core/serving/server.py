@@ -9,19 +9,15 @@ import argparse
 import functools
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from elastic_core.engines.budgets.parameters import additional_config, installed_runner
 from elastic_core.engines.budgets.processor import Stops
 from elastic_core.engines.parameters import EngineParameters, engine_environment
-from elastic_core.serving.configuration import VARIABLE, ServeConfiguration
+from elastic_core.serving.requests import VARIABLE, ServeConfiguration
 from elastic_core.strategies.base import Sampling
 
-MIDDLEWARE = "elastic_core.serving.middleware.Budgets"
-REASONING_PARSER = "deepseek_r1"
-"""vLLM's parser of <think>…</think>; the template or the model may open the thought."""
 DRAIN_SECONDS = 60
 """For responses under way after SIGTERM, unless `--shutdown-timeout` is given."""
 CLOSE_SECONDS = 5
@@ -41,24 +37,34 @@ _INSTEAD = {
 def arguments(
     model: Path, name: str, parameters: EngineParameters, sampling: Sampling, stops: Stops, host: str, port: int
 ) -> list[str]:
-    """Arguments of `vllm serve`. `name`: of the model in requests; `sampling`: of requests that do not set it.
-
-    Raises:
-        UserError: as `installed_runner`.
-    """
+    """Arguments of `vllm serve`; raises as `installed_runner`. `name` is the model's in requests, `sampling` that of
+    requests that do not set it."""
     engine = {
         **parameters.arguments(str(model)),
         "data_parallel_size": parameters.data_parallel_size,
         "logits_processors": installed_runner(parameters.device).processor,
         "additional_config": additional_config(stops),
-        "reasoning_parser": REASONING_PARSER,
+        # vLLM's parser of <think>…</think>; the template or the model may open the thought.
+        "reasoning_parser": "deepseek_r1",
         # The checkpoint's defaults, such as top_k, were not in force when the levels were measured.
         "generation_config": "vllm",
         "override_generation_config": {"temperature": sampling.temperature, "top_p": sampling.top_p},
     }
-    server = {"served_model_name": name, "host": host, "port": port, "middleware": MIDDLEWARE}
-    server |= {"shutdown_timeout": DRAIN_SECONDS}
-    return ["serve", str(model), *_flags(engine | server)]
+    server = {
+        "served_model_name": name,
+        "host": host,
+        "port": port,
+        "middleware": "elastic_core.serving.middleware.Budgets",
+        "shutdown_timeout": DRAIN_SECONDS,
+    }
+    flags = []
+    for key, value in (engine | server).items():
+        flag = key.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        elif value is not None:
+            flags += [f"--{flag}", json.dumps(value) if isinstance(value, dict) else str(value)]
+    return ["serve", str(model), *flags]
 
 
 def environment(parameters: EngineParameters, config: ServeConfiguration) -> dict[str, str]:
@@ -73,24 +79,10 @@ def environment(parameters: EngineParameters, config: ServeConfiguration) -> dic
     }
 
 
-def _flags(arguments: Mapping[str, Any]) -> list[str]:
-    flags = []
-    for name, value in arguments.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            flags.append(f"--{flag}" if value else f"--no-{flag}")
-        elif value is not None:
-            flags += [f"--{flag}", json.dumps(value) if isinstance(value, dict) else str(value)]
-    return flags
-
-
 def conflict(ours: Sequence[str], further: Sequence[str]) -> str | None:
     """The sentence that refuses one of the user's `further` arguments: none may set what keeps budgets, or what
-    `elastic serve` checks. Ends the process with vLLM's message when an argument cannot be read.
-
-    Args:
-        ours: arguments of `vllm serve`, without "serve".
-    """
+    `elastic serve` checks. Ends the process with vLLM's message when an argument cannot be read. `ours` are those of
+    `vllm serve`, without "serve"."""
     if not further:
         return None
     added = _names(further)
@@ -122,7 +114,7 @@ def _flag(name: str) -> str:
 
 
 def _main(program: str, *arguments: str) -> None:
-    from elastic_core.engines.vllm_alias import AliasFinder
+    from elastic_core.engines.parameters import AliasFinder
 
     sys.meta_path.append(AliasFinder())
     import uvicorn

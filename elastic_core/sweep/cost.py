@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -25,8 +25,7 @@ from elastic_core.system.files import write_text
 from elastic_core.trajectory import NAVIGATOR
 
 
-@dataclass(frozen=True)
-class Bound:
+class Bound(NamedTuple):
     """Most tokens that a plan can draw with the memo, and without it. The latter is also the size of its rows, apart
     from translated tokens."""
 
@@ -48,8 +47,7 @@ def bound(
 
     Args:
         prompt_ids: of a problem under a strategy and budget.
-        context: of the model in tokens.
-        max_response_tokens: where a phase without a limit ends; None is the context's end.
+        context: of the model in tokens; where a phase without a limit ends without `max_response_tokens`.
     """
     special = {markers.think_start, markers.think_end, *markers.end_of_text}
     endless = _Endless(context, next(token for token in count() if token not in special), markers.think_end)
@@ -59,7 +57,8 @@ def bound(
         memos: dict[str, ContinuationMemo] = {}
         for cell, prompt in prompts.items():
             strategy = strategies[cell.strategy]
-            others: dict[str, Engine] = {NAVIGATOR: _Silent()} if strategy.translates else {}
+            # A navigator that draws nothing leaves the budget to the other roles.
+            others: dict[str, Engine] = {NAVIGATOR: replace(endless, context=0)} if strategy.translates else {}
             group = str(cell) if not strategy.shares else cell.strategy if strategy.prolongs else ""
             memo = memos.setdefault(group, ContinuationMemo(endless, shared))
             for engine in (memo, ContinuationMemo(endless, independent)):
@@ -103,21 +102,9 @@ class _Endless:
         return Completion(tuple(tokens), Finish.LENGTH)
 
 
-class _Silent:
-    """Draws nothing, and so leaves the budget to the other roles."""
-
-    async def generate(self, request: Generate, seed: int) -> Completion:
-        return Completion((), Finish.LENGTH)
-
-
 class Throughput(NamedTuple):
-    """Of one model on one engine, both by fingerprint.
-
-    Attributes:
-        tokens_per_second: drawn by all replicas together.
-        bytes_per_token: of the table, over tokens in its rows.
-        latency: as `Latency`; None of two models that share a response.
-    """
+    """Of one model on one engine, both by fingerprint: tokens that all replicas together drew per second, bytes of the
+    table per token in its rows, and the `Latency`, None of two models that share a response."""
 
     model: str
     engine: str
@@ -127,7 +114,6 @@ class Throughput(NamedTuple):
     latency: tuple[float, float, float] | None = None
 
     def write(self, stage: Path, name: str) -> None:
-        """Into a sweep's directory."""
         write_text(throughput_file(stage, name), json.dumps(self._asdict(), indent=2) + "\n")
 
     @classmethod
@@ -136,7 +122,6 @@ class Throughput(NamedTuple):
 
 
 def throughput_file(stage: Path, name: str) -> Path:
-    """Of a model, in a sweep's directory."""
     return stage / f"throughput-{re.sub('[^0-9A-Za-z]+', '-', name)}.json"
 
 

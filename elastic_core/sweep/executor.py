@@ -1,6 +1,6 @@
 """Runs a sweep's plan: samples at their own pace, the cells of each side by side, rows to disk as they come.
 
-A sample's rows do not depend on how its cells interleave (`elastic_core.engines.draw_order`), and are stored in the
+A sample's rows do not depend on how its cells interleave (`elastic_core.engines.memo`), and are stored in the
 order of its cells: a killed run leaves the rows that one cell after the other would have left.
 """
 
@@ -11,19 +11,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from elastic_core.engines.base import Engine, Limited, RequestFailed, drive
-from elastic_core.engines.draw_order import Prefix, Turn, run_in_order
-from elastic_core.engines.memo import ContinuationMemo, MemoCounts
+from elastic_core.engines.memo import ContinuationMemo, MemoCounts, Prefix, Turn, run_in_order
 from elastic_core.strategies import Completion, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell, checkpoints
 from elastic_core.sweep.models import Prompts, Questions
 from elastic_core.sweep.plan import StoredRows, SweepPlan, Work, learn
-from elastic_core.sweep.rows import Rows, Sample
-from elastic_core.sweep.scheduler import Replica, SampleSlot, Scheduler
+from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.sweep.table import Table
 from elastic_core.trajectory import Trajectory
+
+Replica = Mapping[str, Engine]
+"""Engines by name of the checkpoint they run."""
 
 ATTEMPTS = 2
 """How often a sample is tried before it counts as failed."""
@@ -38,18 +39,18 @@ MAX_WAITING = 3
 _SHOWN_FAILURES = 10
 
 
-@dataclass(frozen=True)
+@dataclass
 class SweepResult:
     """Counts of one run, so far or at its end. Grading and storing run beside generation."""
 
-    rows_written: int
     rows_present: int
     rows_total: int
-    tokens_generated: int
-    tokens_reused: int
-    grading_seconds: float
-    store_seconds: float
-    seconds: float
+    rows_written: int = 0
+    tokens_generated: int = 0
+    tokens_reused: int = 0
+    grading_seconds: float = 0.0
+    store_seconds: float = 0.0
+    seconds: float = 0.0
 
     @property
     def tokens_per_second(self) -> float:
@@ -76,7 +77,7 @@ async def run_sweep(
     sampling: Sampling,
     prompts: Prompts | Questions,
     replicas: Sequence[Replica],
-    rows: Rows,
+    rows: RowBuilder,
     store: Table,
     max_response_tokens: int | None = None,
     max_in_flight: int = 512,
@@ -103,7 +104,7 @@ class _Run:
     plan: SweepPlan
     sampling: Sampling
     prompts: Prompts | Questions
-    rows: Rows
+    rows: RowBuilder
     store: Table
     max_response_tokens: int | None
     on_progress: Callable[[SweepResult], None] | None
@@ -114,14 +115,12 @@ class _Run:
     written: asyncio.Event = field(default_factory=asyncio.Event)
     complete: bool = False
     counts: MemoCounts = field(default_factory=MemoCounts)
-    rows_written: int = 0
-    grading_seconds: float = 0.0
-    store_seconds: float = 0.0
     began: float = field(default_factory=time.monotonic)
 
     async def run(self, replicas: Sequence[Replica], max_in_flight: int) -> SweepResult:
+        self.so_far = SweepResult(self.plan.num_present, self.plan.num_rows)
         self.stored = StoredRows(self.store, self.plan)
-        scheduler = Scheduler(replicas, max_in_flight)
+        scheduler = _Scheduler(replicas, max_in_flight)
         # Grading takes milliseconds an answer: in a thread it does not delay requests. One thread writes the shards one
         # after the other, even when a cancelled flush is still running.
         with ThreadPoolExecutor(1, thread_name_prefix="sweep-writer") as thread:
@@ -134,19 +133,22 @@ class _Run:
                     self.complete = True
                     self.full.set()
             except ExceptionGroup as errors:
-                raise _first(errors) from None  # The others are cancellations.
+                first: BaseException = errors
+                while isinstance(first, BaseExceptionGroup):
+                    first = first.exceptions[0]  # The others are cancellations.
+                raise first from None
             finally:
                 await self.flush(thread)
         if self.failures:
             raise SweepIncomplete(self.failures, self.result())
         return self.result()
 
-    async def work(self, unit: Work, slot: SampleSlot) -> None:
+    async def work(self, unit: Work, slot: _Slot) -> None:
         """All cells of a unit, with one memo for each checkpoint. Only strategies that share use the memo: their rows
         hold what a resumed run needs to rebuild it. Rows lack what a navigator drew in its own tokens; those are whole
         replies, which the same seeds draw again."""
         names = checkpoints(self.plan.model)
-        engines = {name: slot.engine(name) for name in set(names.values())}
+        engines = {name: _SlotEngine(slot, slot.on.replica[name]) for name in set(names.values())}
         memos = {name: ContinuationMemo(engine, self.counts) for name, engine in engines.items()}
         if unit.resumed:
             translates = any(self.strategy(cell).translates for cell in unit.cells)
@@ -155,18 +157,35 @@ class _Run:
 
         async def attempt(cell: Cell, turn: Turn | None) -> Trajectory | None:
             mine: dict[str, Engine] = {
-                role: _Counted(engines[name], self.counts) if turn is None else memos[name].of_turn(turn)
+                role: replace(engines[name], counts=self.counts) if turn is None else memos[name].of_turn(turn)
                 for role, name in names.items()
             }
-            return await self.attempt(_sample(unit, cell), mine)
+            if self.max_response_tokens is not None:
+                mine = {role: Limited(engine, self.max_response_tokens) for role, engine in mine.items()}
+            prompt, reason = self.prompts.ids(unit.problem, cell.strategy, cell.budget), ""
+            for _ in range(ATTEMPTS):
+                rollout = self.strategy(cell).decode(prompt, cell.budget, self.rows.markers, self.sampling)
+                try:
+                    return await drive(rollout, mine, unit.seed)
+                except RequestFailed as error:
+                    reason = str(error)
+            self.failures.append((Sample(cell, unit.problem, unit.number, unit.seed), reason))
+            return None
 
         async def finish(cell: Cell, trajectory: Trajectory) -> None:
-            await self.finish(_sample(unit, cell), trajectory)
+            """Hand a row to the writer; wait while the writer is behind."""
+            self.finished.append((Sample(cell, unit.problem, unit.number, unit.seed), trajectory))
+            self.finished_tokens += len(trajectory.forced)
+            if self.shards_waiting() >= 1:
+                self.full.set()
+            while self.shards_waiting() >= MAX_WAITING:
+                self.written.clear()
+                await self.written.wait()
 
-        with slot:
-            async with asyncio.TaskGroup() as group:
-                for prompt, cells in self.by_prompt(unit):
-                    group.create_task(run_in_order(cells, prompt, attempt, finish))
+        async with asyncio.TaskGroup() as group:
+            for prompt, cells in self.by_prompt(unit):
+                group.create_task(run_in_order(cells, prompt, attempt, finish))
+        slot.end()
 
     def by_prompt(self, unit: Work) -> Iterator[tuple[Prefix | None, Sequence[Cell]]]:
         """Cells that share, by prompt, because cells of different prompts share nothing; and each other cell by itself.
@@ -184,30 +203,6 @@ class _Run:
 
     def strategy(self, cell: Cell) -> Strategy:
         return self.prompts.strategies[cell.strategy]
-
-    async def attempt(self, sample: Sample, engines: Mapping[str, Engine]) -> Trajectory | None:
-        prompt = self.prompts.ids(sample.problem, sample.cell.strategy, sample.cell.budget)
-        if self.max_response_tokens is not None:
-            engines = {role: Limited(engine, self.max_response_tokens) for role, engine in engines.items()}
-        reason = ""
-        for _ in range(ATTEMPTS):
-            rollout = self.strategy(sample.cell).decode(prompt, sample.cell.budget, self.rows.markers, self.sampling)
-            try:
-                return await drive(rollout, engines, sample.seed)
-            except RequestFailed as error:
-                reason = str(error)
-        self.failures.append((sample, reason))
-        return None
-
-    async def finish(self, sample: Sample, trajectory: Trajectory) -> None:
-        """Hand a row to the writer; wait while the writer is behind."""
-        self.finished.append((sample, trajectory))
-        self.finished_tokens += len(trajectory.forced)
-        if self.shards_waiting() >= 1:
-            self.full.set()
-        while self.shards_waiting() >= MAX_WAITING:
-            self.written.clear()
-            await self.written.wait()
 
     def shards_waiting(self) -> float:
         return max(len(self.finished) / FLUSH_ROWS, self.finished_tokens / FLUSH_TOKENS)
@@ -238,40 +233,78 @@ class _Run:
         frame = self.rows.frame(batch)
         graded = time.monotonic()
         self.store.append(frame)
-        self.grading_seconds += graded - began
-        self.store_seconds += time.monotonic() - graded
-        self.rows_written += frame.height
+        self.so_far.grading_seconds += graded - began
+        self.so_far.store_seconds += time.monotonic() - graded
+        self.so_far.rows_written += frame.height
 
     def result(self) -> SweepResult:
-        return SweepResult(
-            rows_written=self.rows_written,
-            rows_present=self.plan.num_present,
-            rows_total=self.plan.num_rows,
-            tokens_generated=self.counts.generated,
-            tokens_reused=self.counts.reused,
-            grading_seconds=self.grading_seconds,
-            store_seconds=self.store_seconds,
-            seconds=time.monotonic() - self.began,
-        )
+        generated, reused = self.counts.generated, self.counts.reused
+        seconds = time.monotonic() - self.began
+        return replace(self.so_far, tokens_generated=generated, tokens_reused=reused, seconds=seconds)
 
 
-def _sample(unit: Work, cell: Cell) -> Sample:
-    return Sample(cell, unit.problem, unit.number, unit.seed)
+@dataclass
+class _Load:
+    replica: Replica
+    requests: asyncio.Semaphore
+    load: int = 0
+    """Requests that run or wait, and samples that have none at the moment."""
 
 
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+class _Scheduler:
+    """Which replica takes the next sample, and when. Each replica has at most `max_in_flight` requests at once, and few
+    more samples than that takes: a sample has one request at first, and many once its trunk is drawn. So a full batch
+    comes from few samples, which end soon, and an engine with free room gets further samples."""
+
+    def __init__(self, replicas: Sequence[Replica], max_in_flight: int) -> None:
+        self._loads = [_Load(replica, asyncio.Semaphore(max_in_flight)) for replica in replicas]
+        self._max_in_flight = max_in_flight
+        self._eased = asyncio.Event()
+
+    async def slot(self) -> _Slot:
+        """For the next sample, on the least loaded replica; waits until one has room."""
+        while True:
+            least = min(self._loads, key=lambda each: each.load)
+            if least.load < self._max_in_flight:
+                least.load += 1
+                return _Slot(least, self._eased)
+            self._eased.clear()
+            await self._eased.wait()
+
+
+@dataclass
+class _Slot:
+    """One sample's part of a replica."""
+
+    on: _Load
+    eased: asyncio.Event
+    num_requests: int = 0
+
+    def end(self) -> None:
+        """The sample, or a request beside others, has ended."""
+        self.on.load -= 1
+        self.eased.set()
 
 
 @dataclass(frozen=True)
-class _Counted:
-    """An engine without a memo that counts its tokens."""
+class _SlotEngine:
+    """A checkpoint's engine within the replica's limit of requests, which counts tokens where no memo does."""
 
+    slot: _Slot
     engine: Engine
-    counts: MemoCounts
+    counts: MemoCounts | None = None
 
     async def generate(self, request: Generate, seed: int) -> Completion:
-        completion = await self.engine.generate(request, seed)
-        self.counts.generated += len(completion.tokens)
-        return completion
+        slot = self.slot
+        slot.num_requests += 1
+        slot.on.load += slot.num_requests > 1
+        try:
+            async with slot.on.requests:
+                completion = await self.engine.generate(request, seed)
+            if self.counts is not None:
+                self.counts.generated += len(completion.tokens)
+            return completion
+        finally:
+            slot.num_requests -= 1
+            if slot.num_requests:
+                slot.end()

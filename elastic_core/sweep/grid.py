@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -45,7 +46,6 @@ class Cell:
 
     @property
     def key(self) -> tuple[str, str, str, int | None, int | None]:
-        """As in the columns `CELL` of the trajectory table."""
         return self.model, self.benchmark, self.strategy, self.budget.think, self.budget.solution
 
     def __str__(self) -> str:
@@ -54,11 +54,7 @@ class Cell:
 
 def checkpoints(model: str) -> dict[str, str]:
     """Checkpoint by role. A model is one checkpoint, or "A>B": A thinks or navigates, B solves (the swap ablation:
-    Elastic Reasoning, Table 2).
-
-    Raises:
-        ValueError: when the text is neither.
-    """
+    Elastic Reasoning, Table 2). A ValueError when the text is neither."""
     names = split_model(model)
     return {"policy": model} if len(names) == 1 else dict(zip(_PAIR, (names[0], *names), strict=True))
 
@@ -82,14 +78,11 @@ def build_cells(
     budgets: Sequence[Budget],
     strategies_of: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Cell]:
-    """Every combination, largest budget first; `unconstrained` and effort levels take the unlimited budget alone, and a
-    pair of models takes the strategies with a thinker and a solver.
-
-    Large budgets come first: their stragglers overlap with other work instead of ending the sweep, and their draws
-    contain those of smaller budgets.
+    """Every combination; `unconstrained` and effort levels take the unlimited budget alone, and a pair of models takes
+    the strategies with a thinker and a solver. Large budgets come first: their stragglers overlap with other work
+    instead of ending the sweep, and their draws contain those of smaller budgets.
 
     Args:
-        budgets: as of `parse_grid`.
         strategies_of: of models with strategies of their own, by name; a training's are also its seeds'.
 
     Raises:
@@ -99,7 +92,11 @@ def build_cells(
     lists = {"models": models, "benchmarks": benchmarks, "strategies": strategies}
     lists |= {f"strategies of {model}": own for model, own in chosen.items()}
     for name, entries in lists.items():
-        _check_distinct(name, entries)
+        if not entries:
+            raise ValueError(f"the sweep has no {name}; expected at least one")
+        for i, entry in enumerate(entries):
+            if entry in entries[:i]:
+                raise ValueError(f'"{entry}" appears twice among the {name} of the sweep')
     for strategy in every_strategy(strategies, chosen):
         if strategy not in STRATEGIES:
             hint = nearest(strategy, STRATEGIES)
@@ -114,7 +111,7 @@ def build_cells(
     for cell in cells:
         if expected := STRATEGIES[cell.strategy].expected_budget(cell.budget):
             raise ValueError(f"{cell.strategy} cannot run under {cell.budget}; expected {expected}")
-    return sorted(cells, key=lambda cell: (_size(cell.budget), _in_one_go(cell)), reverse=True)
+    return sorted(cells, key=_size, reverse=True)
 
 
 def every_strategy(strategies: Sequence[str], strategies_of: Mapping[str, Sequence[str]]) -> list[str]:
@@ -132,34 +129,19 @@ def _possible(model: str, strategies: Sequence[str]) -> list[str]:
     return possible
 
 
-def _in_one_go(cell: Cell) -> bool:
-    """First among equals: one request's draw holds what other strategies draw in several requests."""
-    return STRATEGIES[cell.strategy].roles == ("policy",)
-
-
-def _size(budget: Budget) -> tuple[float, float, float]:
-    think, solution = (float("inf") if limit is None else limit for limit in (budget.think, budget.solution))
-    return think + solution, think, solution
-
-
-def _check_distinct(name: str, entries: Iterable[str]) -> None:
-    entries = list(entries)
-    if not entries:
-        raise ValueError(f"the sweep has no {name}; expected at least one")
-    for i, entry in enumerate(entries):
-        if entry in entries[:i]:
-            raise ValueError(f'"{entry}" appears twice among the {name} of the sweep')
+def _size(cell: Cell) -> tuple[float, float, float, bool]:
+    """Of equal budgets, a strategy with one request comes first: its draw holds what others draw in several."""
+    think, solution = (inf if limit is None else limit for limit in (cell.budget.think, cell.budget.solution))
+    return think + solution, think, solution, STRATEGIES[cell.strategy].roles == ("policy",)
 
 
 def problem_digest(benchmark: str, problem: str) -> str:
-    """The hash that orders problems."""
     return hashlib.blake2b(f"{benchmark}\0{problem}".encode(), digest_size=8).hexdigest()
 
 
 def first_ids(benchmark: str, ids: Iterable[str], num: int | None) -> set[str]:
     """The first `num` of a benchmark's problems; all for None."""
-    ordered = sorted(ids, key=lambda problem: problem_digest(benchmark, problem))
-    return set(ordered[:num])
+    return set(sorted(ids, key=lambda problem: problem_digest(benchmark, problem))[:num])
 
 
 def first_problems(problems: Mapping[str, Sequence[Problem]], num: int | None) -> dict[str, list[Problem]]:

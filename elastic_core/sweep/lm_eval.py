@@ -47,7 +47,7 @@ def task_name(benchmark: str) -> str:
     return f"{TAG}_{benchmark}".replace("-", "_")
 
 
-def task(benchmark: str, longest_prompt: int, settings: TaskSettings) -> str:
+def _task(benchmark: str, longest_prompt: int, settings: TaskSettings) -> str:
     """The task's YAML. The harness cuts prompts that leave less than max_gen_toks, hence `longest_prompt` in tokens."""
     sampled, samples = settings.temperature > 0, samples_of(settings.samples, benchmark)
     # Without top_k = 0 transformers keeps the 50 likeliest tokens, or what the checkpoint says.
@@ -79,7 +79,7 @@ def write_tasks(
     for name, chosen in problems.items():
         documents = [{key: getattr(each, key) for key in ("id", "question", "truth", "grader")} for each in chosen]
         write_text(directory / f"{name}.jsonl", "".join(f"{json.dumps(each)}\n" for each in documents))
-        write_text(directory / f"{task_name(name)}.yaml", task(name, longest[name], settings))
+        write_text(directory / f"{task_name(name)}.yaml", _task(name, longest[name], settings))
     write_text(directory / "utils.py", _UTILS)
 
 
@@ -95,6 +95,5 @@ def read_documents(file: Path) -> Any:
 
 
 def process_results(doc: dict[str, Any], results: list[list[str]]) -> dict[str, float]:
-    """The mean score of a problem's responses."""
     grades = grade_many([Answer(doc["grader"], response, doc["truth"]) for response in results[0]])
     return {"avg_at_k": sum(graded.score for graded in grades) / len(grades)}

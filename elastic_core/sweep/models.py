@@ -18,7 +18,7 @@ from elastic_core.strategies import STRATEGIES, Strategy
 from elastic_core.strategies.chat import CHAT_STRATEGIES
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, Templates
 from elastic_core.strategies.separate import SEPARATE_NATIVE
-from elastic_core.sweep.grid import Cell, build_cells, checkpoints, split_model
+from elastic_core.sweep.grid import Cell, build_cells, checkpoint_names, split_model
 from elastic_core.sweep.rows import ChatRows, RowBuilder
 
 
@@ -41,7 +41,6 @@ class Prompts:
         self._known: dict[str, tuple[int, ...]] = {}
 
     def ids(self, problem: Problem, strategy: str, budget: Budget) -> tuple[int, ...]:
-        """Prompt token ids of a cell's request."""
         text = self.strategies[strategy].prompt(problem.question, budget)
         if text not in self._known:
             self._known[text] = chat_prompt(self._tokenizer, text)
@@ -50,27 +49,22 @@ class Prompts:
 
 @dataclass(frozen=True)
 class SweepModel:
-    """A model, or two that think and solve for each other.
-
-    Attributes:
-        name: as in the table.
-        checkpoints: directory of each checkpoint that engines of ours run, by name.
-        endpoints: checkpoints behind servers, by name.
-        cells: largest budget first.
-        context: in tokens, the shorter one of two that share a tokenizer, else the solver's; None behind a chat API.
-    """
+    """A model, or two that think and solve for each other."""
 
     name: str
     checkpoints: dict[str, str]
+    """Directory of each checkpoint that engines of ours run, by name."""
     cells: tuple[Cell, ...]
-    rows: RowBuilder | ChatRows
+    """Largest budget first."""
+    rows: RowBuilder
     prompts: Prompts | Questions
     context: int | None
+    """In tokens, the shorter one of two that share a tokenizer, else the solver's; None behind a chat API."""
     endpoints: Mapping[str, Endpoint]
+    """Checkpoints behind servers, by name."""
 
     @property
     def chat(self) -> bool:
-        """Whether it is behind a chat API."""
         return any(each.chat for each in self.endpoints.values())
 
     @property
@@ -102,9 +96,7 @@ def sweep_models(
 
     Args:
         request: models, strategies, budgets; may have strategies_of and max_response_tokens.
-        fingerprints, paths: of the checkpoints, by name; those behind servers have no path.
-        templates: for the strategy that needs them.
-        endpoints: models behind servers, by name.
+        fingerprints, paths: of the checkpoints, by name; those behind servers have an endpoint in place of a path.
 
     Raises:
         ValueError: on a request that cannot be run: an unknown model or strategy, a tokenizer without think markers,
@@ -114,7 +106,7 @@ def sweep_models(
     behind = endpoints or {}
     tokenizers = {**paths, **{name: each.tokenizer for name, each in behind.items() if each.tokenizer is not None}}
     for name, cells in cells_of(request, list(problems)).items():
-        names = list(dict.fromkeys(checkpoints(name).values()))
+        names = checkpoint_names([name])
         for checkpoint in names:
             if checkpoint not in fingerprints:
                 raise ValueError(f'no model "{checkpoint}"; expected one of {", ".join(fingerprints)}')
@@ -122,8 +114,8 @@ def sweep_models(
         fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
         engine_fingerprint = served[names[0]].engine_fingerprint if served else engine.fingerprint
         if served and served[names[0]].chat:
-            rows = ChatRows(fingerprint, engine_fingerprint)
-            found.append(SweepModel(name, {}, tuple(cells), rows, Questions(), None, served))
+            chat = ChatRows(fingerprint, engine_fingerprint)
+            found.append(SweepModel(name, {}, tuple(cells), chat, Questions(), None, served))
             continue
         thinks = any(STRATEGIES[cell.strategy].thinks for cell in cells)
         loaded = [load_markers(tokenizers[checkpoint], thinks) for checkpoint in names]
@@ -133,8 +125,12 @@ def sweep_models(
         ]
         # Not by their files, which differ between releases of transformers.
         translates = loaded[0][0].get_vocab() != loaded[-1][0].get_vocab()
-        if translates:
-            _check_translatable(name, cells)
+        passed = sorted({cell.strategy for cell in cells} - {REASONFLUX_ZERO})
+        if translates and passed:
+            raise ValueError(
+                f'"{name}": thinker and solver must share one tokenizer under {", ".join(passed)}, as tokens pass from '
+                f"one to the other; under {REASONFLUX_ZERO} alone it is text"
+            )
         navigator, (tokenizer, markers) = (loaded[0], loaded[1]) if translates else (None, loaded[0])
         guided = {REASONFLUX_ZERO: templates.strategy(tokenizer, markers, navigator)} if templates else {}
         prompts = Prompts(tokenizer, STRATEGIES | guided)
@@ -144,27 +140,10 @@ def sweep_models(
         if navigator and templates:
             own = Prompts(navigator[0], {REASONFLUX_ZERO: templates.strategy(*navigator)})
             _check_context(cells, problems, own, navigator[1], contexts[0], limit, "the navigator")
-        found.append(
-            SweepModel(
-                name,
-                {checkpoint: str(paths[checkpoint]) for checkpoint in names if checkpoint not in served},
-                tuple(cells),
-                RowBuilder(tokenizer, markers, fingerprint, engine_fingerprint),
-                prompts,
-                context,
-                served,
-            )
-        )
+        own_paths = {checkpoint: str(paths[checkpoint]) for checkpoint in names if checkpoint not in served}
+        rows = RowBuilder(tokenizer, markers, fingerprint, engine_fingerprint)
+        found.append(SweepModel(name, own_paths, tuple(cells), rows, prompts, context, served))
     return found
-
-
-def _check_translatable(name: str, cells: Sequence[Cell]) -> None:
-    passed = sorted({cell.strategy for cell in cells} - {REASONFLUX_ZERO})
-    if passed:
-        raise ValueError(
-            f'"{name}": thinker and solver must share one tokenizer under {", ".join(passed)}, as tokens pass from one '
-            f"to the other; under {REASONFLUX_ZERO} alone it is text"
-        )
 
 
 def _check_context(

@@ -25,9 +25,6 @@ from elastic_core.trajectory import CELL, SCHEMA
 Sharing = Literal["memo", "independent"]
 """Whether the cells of a sample share what they draw (`elastic_core.engines.memo`), or each draws its own."""
 
-Lengths = Mapping[tuple[str, str], float]
-"""Tokens that a sample is expected to take, by benchmark and problem."""
-
 BLOCK = 256
 """Samples whose rows a resumed run reads at a time: few reads, and memory that does not grow with the table."""
 
@@ -40,15 +37,12 @@ _RESUMED_COLUMNS = [
 
 @dataclass(frozen=True)
 class Work:
-    """One unit of work: the cells of one sample of a problem, in the order in which they draw and are stored.
+    """One unit of work: the missing cells of one sample of a problem, of one model and benchmark, in the order in which
+    they draw and are stored. `resumed` is whether the table holds rows of this sample.
 
-    They run side by side, and draw as if one came after the other (`elastic_core.engines.draw_order`). So what the memo
+    They run side by side, and draw as if one came after the other (`elastic_core.engines.memo`). So what the memo
     knows before a cell is what the rows before it hold, and a run that rebuilds the memo from the table draws what the
     interrupted run would have drawn.
-
-    Attributes:
-        cells: still missing, of one model and benchmark.
-        resumed: whether the table holds rows of this sample.
     """
 
     problem: Problem
@@ -56,6 +50,10 @@ class Work:
     seed: int
     cells: tuple[Cell, ...]
     resumed: bool
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.problem.benchmark, self.problem.id, self.number
 
 
 @dataclass(frozen=True)
@@ -86,38 +84,44 @@ def plan_sweep(
     sharing: Sharing = "memo",
 ) -> SweepPlan:
     """The samples that the table lacks, sample by sample over all problems: a half-done table is a whole sweep of fewer
-    samples. Needs no engine.
+    samples. A larger `num_samples` later adds samples and keeps those there are. A ValueError on a benchmark without
+    problems, or repeated problem ids.
 
     Args:
         cells: of one model, largest budget first.
         problems: by benchmark.
-        num_samples: per problem and cell; a larger number later adds samples and keeps those there are.
         finished: key columns of the table's rows.
-
-    Raises:
-        ValueError: on a benchmark without problems, or repeated problem ids.
     """
-    _check(cells, problems)
+    assert len({cell.model for cell in cells}) == 1, "a plan is of one model"
+    for benchmark in {cell.benchmark for cell in cells}:
+        ids = [problem.id for problem in problems.get(benchmark, ())]
+        if not ids:
+            raise ValueError(f'the sweep names the benchmark "{benchmark}", but it has no problems')
+        if len(set(ids)) < len(ids):
+            raise ValueError(f'the benchmark "{benchmark}" has two problems with one id')
     present = _present(finished, cells)
     of_benchmark = {name: tuple(cell for cell in cells if cell.benchmark == name) for name in problems}
 
-    @cache
+    @cache  # One tuple for all samples that miss the same.
     def lacking(benchmark: str, there: frozenset[Cell]) -> tuple[Cell, ...]:
-        """One tuple for all samples that miss the same."""
         return tuple(cell for cell in of_benchmark[benchmark] if cell not in there)
 
-    work = []
+    work: list[Work] = []
+    resumed = sharing == "memo" and not finished.is_empty()
     counts = {name: samples_of(num_samples, name) for name, wanted in of_benchmark.items() if wanted}
     for number in range(max(counts.values(), default=0)):
         for name in of_benchmark:
             for problem in problems[name] if number < counts.get(name, 0) else ():
                 if missing := lacking(name, present.get((name, problem.id, number), frozenset())):
                     seed_here = sample_seed(seed, name, problem.id, number)
-                    work.append(
-                        Work(problem, number, seed_here, missing, sharing == "memo" and not finished.is_empty())
-                    )
-    if sharing == "independent":
-        work = list(_apart(work, cells))
+                    work.append(Work(problem, number, seed_here, missing, resumed))
+    if sharing == "independent":  # Every cell is a unit, the largest first, with a seed of its own.
+        work = [
+            replace(unit, seed=cell_seed(unit.seed, cell.strategy, str(cell.budget)), cells=(cell,))
+            for cell in cells
+            for unit in work
+            if cell in unit.cells
+        ]
     num_rows = sum(len(problems[cell.benchmark]) * counts[cell.benchmark] for cell in cells)
     return SweepPlan(cells[0].model, tuple(work), num_rows, sharing)
 
@@ -132,10 +136,11 @@ def known_lengths(table: Table, model: str) -> dict[tuple[str, str], float]:
     return {(benchmark, problem): tokens for benchmark, problem, tokens in means.iter_rows()}
 
 
-def longest_first(plan: SweepPlan, lengths: Lengths) -> SweepPlan:
-    """The plan in another order. In the first half the rounds of samples stay apart, and long problems come first in
-    each; in the last half the longest samples come first, whatever their round. So a half-done table is a whole sweep
-    of fewer samples, and the samples that start last are short.
+def longest_first(plan: SweepPlan, lengths: Mapping[tuple[str, str], float]) -> SweepPlan:
+    """The plan in another order, by the tokens that a sample of a benchmark's problem is expected to take. In the first
+    half the rounds of samples stay apart, and long problems come first in each; in the last half the longest samples
+    come first, whatever their round. So a half-done table is a whole sweep of fewer samples, and the samples that start
+    last are short.
 
     A problem of unknown length counts as long as its benchmark's others on average, and comes first where none is
     known. Plans without sharing keep their order, by budgets.
@@ -149,53 +154,23 @@ def longest_first(plan: SweepPlan, lengths: Lengths) -> SweepPlan:
     rounds = sorted({unit.number for unit in plan.work})
     last_round = rounds[len(rounds) // 2]
 
-    def place(index: int) -> tuple[int, float]:
-        unit = plan.work[index]
+    def place(unit: Work) -> tuple[int, float]:
         benchmark, problem = unit.problem.benchmark, unit.problem.id
-        tokens = lengths.get((benchmark, problem), means.get(benchmark, inf))
-        return min(unit.number, last_round), -tokens
+        return min(unit.number, last_round), -lengths.get((benchmark, problem), means.get(benchmark, inf))
 
-    return replace(plan, work=tuple(plan.work[i] for i in sorted(range(len(plan.work)), key=place)))
-
-
-def _apart(work: Sequence[Work], cells: Sequence[Cell]) -> Iterator[Work]:
-    """Every cell a unit of its own, the largest first, with a seed of its own."""
-    for cell in cells:
-        for unit in work:
-            if cell in unit.cells:
-                seed = cell_seed(unit.seed, cell.strategy, str(cell.budget))
-                yield Work(unit.problem, unit.number, seed, (cell,), resumed=False)
+    return replace(plan, work=tuple(sorted(plan.work, key=place)))
 
 
 def _present(finished: pl.DataFrame, cells: Sequence[Cell]) -> dict[tuple[str, str, int], frozenset[Cell]]:
     """Cells that the table has of each (benchmark, problem, sample). A table has few sets of cells, mostly one."""
     schema = {name: finished.schema[name] for name in CELL}
     numbered = pl.DataFrame([cell.key for cell in cells], schema, orient="row").with_row_index("cell")
-    sample = ["benchmark", "problem", "sample"]
-    of_samples = (
-        finished.lazy()
-        .join(numbered.lazy(), on=CELL, nulls_equal=True)
-        .group_by(sample)
-        .agg(pl.col("cell").sort())
-        .group_by("cell")
-        .agg(sample)
-        .collect()
-    )
+    sets = finished.lazy().join(numbered.lazy(), on=CELL, nulls_equal=True).group_by(_SAMPLE).agg(pl.col("cell").sort())
     found: dict[tuple[str, str, int], frozenset[Cell]] = {}
-    for numbers, *samples in of_samples.iter_rows():
+    for numbers, *samples in sets.group_by("cell").agg(_SAMPLE).collect().iter_rows():
         there = frozenset(cells[number] for number in numbers)
         found |= dict.fromkeys(zip(*samples, strict=True), there)
     return found
-
-
-def _check(cells: Sequence[Cell], problems: Mapping[str, Sequence[Problem]]) -> None:
-    assert len({cell.model for cell in cells}) == 1, "a plan is of one model"
-    for benchmark in {cell.benchmark for cell in cells}:
-        ids = [problem.id for problem in problems.get(benchmark, ())]
-        if not ids:
-            raise ValueError(f'the sweep names the benchmark "{benchmark}", but it has no problems')
-        if len(set(ids)) < len(ids):
-            raise ValueError(f'the benchmark "{benchmark}" has two problems with one id')
 
 
 class StoredRows:
@@ -218,17 +193,13 @@ class StoredRows:
 
     def rows(self, unit: Work) -> pl.DataFrame:
         """The table's rows of a unit; units must come in the plan's order."""
-        key = _key(unit)
-        if key not in self._rows:
-            self._read(*next(self._blocks))
-        return self._rows.pop(key)
-
-    def _read(self, number: int, units: Sequence[Work]) -> None:
-        shards = self._shards.filter(block=number)["shard"]
-        wanted = _samples(units).lazy()
-        mine = self._store.scan(shards).select(_RESUMED_COLUMNS).join(wanted, on=_SAMPLE, how="semi").collect()
-        self._rows = {_key(unit): mine.clear() for unit in units}
-        self._rows |= mine.partition_by(_SAMPLE, as_dict=True)
+        if unit.key not in self._rows:
+            number, units = next(self._blocks)
+            rows = self._store.scan(self._shards.filter(block=number)["shard"]).select(_RESUMED_COLUMNS)
+            mine = rows.join(_samples(units).lazy(), on=_SAMPLE, how="semi").collect()
+            self._rows = {each.key: mine.clear() for each in units}
+            self._rows |= mine.partition_by(_SAMPLE, as_dict=True)
+        return self._rows.pop(unit.key)
 
 
 def learn(
@@ -272,8 +243,4 @@ def draws(row: Mapping[str, Any]) -> Iterator[tuple[str, int, tuple[int, ...]]]:
 
 
 def _samples(units: Sequence[Work]) -> pl.DataFrame:
-    return pl.DataFrame([_key(unit) for unit in units], {name: SCHEMA[name] for name in _SAMPLE}, orient="row")
-
-
-def _key(unit: Work) -> tuple[Any, ...]:
-    return (unit.problem.benchmark, unit.problem.id, unit.number)
+    return pl.DataFrame([unit.key for unit in units], {name: SCHEMA[name] for name in _SAMPLE}, orient="row")

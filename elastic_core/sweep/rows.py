@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -14,13 +13,12 @@ import polars as pl
 import pyarrow as pa
 
 from elastic_core.data.problems import Problem
-from elastic_core.models.special_tokens import Markers
 from elastic_core.rewards import Answer, grade_many
 from elastic_core.rewards.response import ResponseText, response_texts
 from elastic_core.strategies.chat import ChatTrajectory
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.table import Table
-from elastic_core.trajectory import SCHEMA, Trajectory
+from elastic_core.trajectory import SCHEMA
 
 CHANGES = pl.Schema({"before": pl.String(), "after": pl.String(), "rows": pl.UInt32()})
 """How many rows had one status before regrading and have another, or the same, after it."""
@@ -42,19 +40,17 @@ class Sample:
         return f"{self.cell} problem {self.problem.id} sample {self.number}"
 
 
-class Rows(ABC):
-    """Makes rows of what one model's strategies return."""
+@dataclass(frozen=True)
+class RowBuilder:
+    """Decodes and grades the trajectories of one model."""
 
+    tokenizer: Any
+    markers: Any
     model_fingerprint: str
     engine_fingerprint: str
-    markers: Any
 
-    @abstractmethod
-    def texts(self, trajectories: Sequence[Any]) -> Sequence[ResponseText]: ...
-
-    @abstractmethod
-    def columns(self, trajectories: Sequence[Any]) -> dict[str, Any]:
-        """Columns of tokens and of how phases ended."""
+    def texts(self, trajectories: Sequence[Any]) -> Sequence[ResponseText]:
+        return response_texts(self.tokenizer, self.markers, trajectories)
 
     def frame(self, finished: Sequence[tuple[Sample, Any]]) -> pl.DataFrame:
         """Rows of the table's schema, graded together."""
@@ -80,30 +76,39 @@ class Rows(ABC):
         }
         return pl.DataFrame({name: pl.Series(name, columns[name], dtype) for name, dtype in SCHEMA.items()})
 
+    def columns(self, trajectories: Sequence[Any]) -> dict[str, Any]:
+        """All tokens as one array: a sweep has millions, too many to count or convert one by one."""
+        bounds = _bounds([each.response_ids for each in trajectories])
+        begins, ends = bounds[:-1], bounds[1:]
+        starts = [len(t.response_ids) if t.solution_start is None else t.solution_start for t in trajectories]
+        splits = begins + np.array(starts, np.int64)
+        ids = np.fromiter(chain.from_iterable(t.response_ids for t in trajectories), np.uint32, bounds[-1])
+        forced = np.frombuffer(b"".join(bytes(t.forced) for t in trajectories), np.bool_)
+        forced_before = np.concatenate(([0], np.cumsum(forced)))
+        forced_thinking = forced_before[splits] - forced_before[begins]
+        forced_solution = forced_before[ends] - forced_before[splits]
+        dropped, turns = [each.dropped for each in trajectories], [each.turns for each in trajectories]
+        dropped_at, dropped_ids = np.array(list(chain.from_iterable(dropped)), np.uint32).reshape(-1, 2).T
+        turns_at = pa.array([at for row in turns for at, _ in row], pa.uint32())
+        roles = pa.array([role for row in turns for _, role in row], pa.large_string())
+        return {
+            "prompt_tokens": [len(each.prompt_ids) for each in trajectories],
+            "think_tokens": splits - begins - forced_thinking,
+            "forced_tokens": forced_thinking + forced_solution,
+            "solution_tokens": ends - splits - forced_solution,
+            "navigator_tokens": [each.navigator_tokens if each.turns else 0 for each in trajectories],
+            "response_ids": pa.LargeListArray.from_arrays(bounds, ids),
+            "forced": pa.LargeListArray.from_arrays(bounds, forced),
+            "dropped": _structs(dropped, at=dropped_at, id=dropped_ids),
+            "turns": _structs(turns, at=turns_at, role=roles),
+        }
 
-@dataclass(frozen=True)
-class RowBuilder(Rows):
-    """Decodes and grades the trajectories of one model."""
 
-    tokenizer: Any
-    markers: Markers
-    model_fingerprint: str
-    engine_fingerprint: str
-
-    def texts(self, trajectories: Sequence[Trajectory]) -> Sequence[ResponseText]:
-        return response_texts(self.tokenizer, self.markers, trajectories)
-
-    def columns(self, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
-        return _trajectory_columns(trajectories)
-
-
-@dataclass(frozen=True)
-class ChatRows(Rows):
+class ChatRows(RowBuilder):
     """Rows of a model behind a chat API: counts are those of the server's usage, and ids are null."""
 
-    model_fingerprint: str
-    engine_fingerprint: str
-    markers: None = None
+    def __init__(self, model_fingerprint: str, engine_fingerprint: str) -> None:
+        super().__init__(None, None, model_fingerprint, engine_fingerprint)
 
     def texts(self, trajectories: Sequence[ChatTrajectory]) -> Sequence[ResponseText]:
         return [ResponseText(each.reply.thinking, each.reply.solution) for each in trajectories]
@@ -121,44 +126,10 @@ class ChatRows(Rows):
         }
 
 
-def _trajectory_columns(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
-    """All tokens as one array: a sweep has millions, too many to count or convert one by one."""
-    bounds = _bounds([trajectory.response_ids for trajectory in trajectories])
-    begins, ends = bounds[:-1], bounds[1:]
-    splits = np.array(
-        [
-            end if trajectory.solution_start is None else begin + trajectory.solution_start
-            for begin, end, trajectory in zip(begins, ends, trajectories, strict=True)
-        ],
-        np.int64,
-    )
-    ids = np.fromiter(chain.from_iterable(t.response_ids for t in trajectories), np.uint32, bounds[-1])
-    forced = np.frombuffer(b"".join(bytes(t.forced) for t in trajectories), np.bool_)
-    forced_before = np.concatenate(([0], np.cumsum(forced)))
-    forced_thinking = forced_before[splits] - forced_before[begins]
-    forced_solution = forced_before[ends] - forced_before[splits]
-    return {
-        "prompt_tokens": [len(trajectory.prompt_ids) for trajectory in trajectories],
-        "think_tokens": splits - begins - forced_thinking,
-        "forced_tokens": forced_thinking + forced_solution,
-        "solution_tokens": ends - splits - forced_solution,
-        "navigator_tokens": [trajectory.navigator_tokens if trajectory.turns else 0 for trajectory in trajectories],
-        "response_ids": pa.LargeListArray.from_arrays(bounds, ids),
-        "forced": pa.LargeListArray.from_arrays(bounds, forced),
-        "dropped": _dropped([trajectory.dropped for trajectory in trajectories]),
-        "turns": _turns([trajectory.turns for trajectory in trajectories]),
-    }
-
-
-def _dropped(pairs: Sequence[tuple[tuple[int, int], ...]]) -> pa.Array:
-    at, ids = np.array(list(chain.from_iterable(pairs)), np.uint32).reshape(-1, 2).T
-    return pa.LargeListArray.from_arrays(_bounds(pairs), pa.StructArray.from_arrays([at, ids], ["at", "id"]))
-
-
-def _turns(turns: Sequence[tuple[tuple[int, str], ...]]) -> pa.Array:
-    at = pa.array([at for row in turns for at, _ in row], pa.uint32())
-    roles = pa.array([role for row in turns for _, role in row], pa.large_string())
-    return pa.LargeListArray.from_arrays(_bounds(turns), pa.StructArray.from_arrays([at, roles], ["at", "role"]))
+def _structs(lists: Sequence[Sequence[Any]], **fields: Any) -> pa.Array:
+    """Lists of structs, whose fields come joined over all lists."""
+    joined = pa.StructArray.from_arrays(list(fields.values()), list(fields))
+    return pa.LargeListArray.from_arrays(_bounds(lists), joined)
 
 
 def _bounds(lists: Sequence[Sequence[Any]]) -> np.ndarray:
@@ -172,15 +143,12 @@ def regrade(
     on_rows: Callable[[int], None] = lambda rows: None,
     before_change: Callable[[], None] = lambda: None,
 ) -> pl.DataFrame:
-    """Rewrite answer, score and status of every row, shard by shard; texts and tokens stay. After an interruption the
-    same call finishes the rest.
+    """Rewrite answer, score and status of every row, shard by shard; texts and tokens stay. Returns `CHANGES`. After an
+    interruption the same call finishes the rest.
 
     Args:
         on_rows: called with the number of rows of each finished shard.
         before_change: called before a shard whose grades change is written, while no sweep writes the table.
-
-    Returns:
-        `CHANGES`.
 
     Raises:
         KeyError: on a row of a problem that is not given.
@@ -190,7 +158,11 @@ def regrade(
     changes = [pl.DataFrame(schema=CHANGES)]
 
     def anew(rows: pl.DataFrame) -> pl.DataFrame:
-        graded = _graded_anew(rows, problems)
+        keys = rows.select("benchmark", "problem").iter_rows()
+        of_rows = [problems[benchmark][problem] for benchmark, problem in keys]
+        texts = [ResponseText(*row) for row in rows.select("thinking", "solution").iter_rows()]
+        columns = _grade_columns(of_rows, texts, rows["think_finish"])
+        graded = rows.with_columns(pl.Series(name, values, rows.schema[name]) for name, values in columns.items())
         statuses = pl.DataFrame({"before": rows["grade_status"], "after": graded["grade_status"]})
         changes.append(statuses.group_by("before", "after").agg(pl.len().alias("rows")))
         on_rows(rows.height)
@@ -200,13 +172,6 @@ def regrade(
 
     store.rewrite(anew)
     return pl.concat(changes).group_by("before", "after").agg(pl.col("rows").sum()).sort("before", "after")
-
-
-def _graded_anew(rows: pl.DataFrame, problems: Problems) -> pl.DataFrame:
-    of_rows = [problems[benchmark][problem] for benchmark, problem in rows.select("benchmark", "problem").iter_rows()]
-    texts = [ResponseText(*row) for row in rows.select("thinking", "solution").iter_rows()]
-    columns = _grade_columns(of_rows, texts, rows["think_finish"])
-    return rows.with_columns(pl.Series(name, values, rows.schema[name]) for name, values in columns.items())
 
 
 def _grade_columns(

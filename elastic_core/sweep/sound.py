@@ -43,14 +43,12 @@ RULES = {
 
 
 def check_rows(rows: pl.DataFrame, table: object) -> None:
-    """Check that keys are unique, and every rule of `RULES` whose columns the rows have.
-
-    Raises:
-        UserError: naming the table, the rule and the first row that breaks it.
-    """
-    repeated = rows.filter(pl.struct(KEY).is_duplicated()) if rows.n_unique(KEY) < rows.height else rows.clear()
-    if not repeated.is_empty():
-        raise UserError(f"{table}: a trajectory counts once, found {_row(repeated)} {_times(repeated)}; {_ADVICE}")
+    """Check that keys are unique, and every rule of `RULES` whose columns the rows have. A UserError names the table,
+    the rule and the first row that breaks it."""
+    if rows.n_unique(KEY) < rows.height:
+        repeated = rows.filter(pl.struct(KEY).is_duplicated())
+        times = repeated.select(KEY).join(repeated.select(KEY).head(1), on=KEY, how="semi", nulls_equal=True).height
+        raise UserError(f"{table}: a trajectory counts once, found {_row(repeated)} {times} times; {_ADVICE}")
     known = set(rows.columns)
     for rule, holds in RULES.items():
         if known.issuperset(holds.meta.root_names()):
@@ -66,36 +64,21 @@ _ADVICE = "restore the table, or delete it and run the sweep again"
 
 
 def _row(rows: pl.DataFrame) -> str:
-    return ", ".join(f"{name} {'unlimited' if value is None else value}" for name, value in _first(rows).items())
-
-
-def _times(rows: pl.DataFrame) -> str:
-    same = [pl.col(name).eq_missing(pl.lit(value)) for name, value in _first(rows).items()]
-    return f"{rows.filter(same).height} times"
-
-
-def _first(rows: pl.DataFrame) -> dict[str, object]:
-    return rows.select(KEY).row(0, named=True)
+    first = rows.select(KEY).row(0, named=True)
+    return ", ".join(f"{name} {'unlimited' if value is None else value}" for name, value in first.items())
 
 
 class Whole(NamedTuple):
-    """Attributes:
-    rows: of the cells that have a whole sample, of their whole samples only.
-    left_out: key of each cell without one, with the column num_missing: how many problems the first of its samples
-        lacks.
-    """
+    """Rows of whole samples; and the key of each cell without one, with the column num_missing: how many problems the
+    first of its samples lacks."""
 
     rows: pl.DataFrame
     left_out: pl.DataFrame
 
 
 def whole_samples(rows: pl.DataFrame, num_problems: Mapping[str, int] | None = None) -> Whole:
-    """The samples of each cell that all problems have, below the first that one of them lacks.
-
-    Args:
-        rows: of a trajectory table, each key once.
-        num_problems: of each benchmark; one that is not named has those that the model's rows have.
-    """
+    """The samples of each cell that all problems have, below the first that one of them lacks. Each key appears once in
+    the rows. A benchmark that `num_problems` does not name has the problems that the model's rows have."""
     known = pl.col("benchmark").cast(pl.String).replace_strict(num_problems or {}, default=None, return_dtype=pl.Int64)
     expected = pl.coalesce(known, pl.col("problem").n_unique().over("model", "benchmark").cast(pl.Int64))
     there = pl.len().over(*CELL, "sample").cast(pl.Int64)

@@ -36,23 +36,26 @@ class Widest(NamedTuple):
 
 
 def widest(rows: pl.LazyFrame, cells: Iterable[Cell], num_samples: int | None = None) -> Widest:
-    """The half-width is that of avg@k, the larger side of the interval.
+    """The half-width is that of avg@k, the larger side of the interval. A ValueError on no rows of these cells.
 
     Args:
         rows: of a trajectory table; only those of the cells are read into memory.
-        cells: of the request; others of the table are ignored.
         num_samples: project to so many per problem. The projection replaces what the samples within a problem
             contribute to the variance between the problems' means; a problem with one sample contributes nothing.
-
-    Raises:
-        ValueError: on no rows of these cells.
     """
     schema = rows.collect_schema()
     asked = pl.DataFrame([cell.key for cell in cells], {name: schema[name] for name in CELL}, orient="row")
     mine = rows.join(asked.lazy(), on=CELL, how="semi", nulls_equal=True).collect()
     if mine.is_empty():
         raise ValueError("no rows, so no interval; expected at least one finished cell")
-    return max((_widest(cell, num_samples) for cell in mine.partition_by(CELL)), key=lambda found: found.half_width)
+    found = []
+    for rows_of_cell in mine.partition_by(CELL):
+        model, benchmark, strategy, think, solution = rows_of_cell.select(CELL).row(0)
+        problems = problem_table(rows_of_cell, ["score"])
+        if num_samples is not None:
+            problems = _projected(problems, rows_of_cell, num_samples)
+        found.append(Widest(str(Cell(model, benchmark, strategy, Budget(think, solution))), _half_width(problems)))
+    return max(found, key=lambda each: each.half_width)
 
 
 def next_samples(now: Samples, cap: int) -> Samples:
@@ -63,13 +66,10 @@ def next_samples(now: Samples, cap: int) -> Samples:
 
 
 class Reach(NamedTuple):
-    """Half the narrowest 95 % interval of avg@k, in points (percent), with so many problems and samples.
-
-    Attributes:
-        alike: a lower bound for any cell: problems of equal difficulty, at the accuracy where the interval is
-            narrowest. Differences between problems only widen it.
-        certain: of a cell that is all wrong or all right, as at tight and at ample budgets.
-    """
+    """Half the narrowest 95 % interval of avg@k, in points (percent), with so many problems and samples. `alike` is a
+    lower bound for any cell: problems of equal difficulty, at the accuracy where the interval is narrowest; differences
+    between problems only widen it. `certain` is of a cell that is all wrong or all right, as at tight and at ample
+    budgets."""
 
     alike: float
     certain: float
@@ -113,7 +113,6 @@ def beyond_reach(half_width: float, num_problems: Mapping[str, int], num_samples
 
 
 def projection(then: Widest, num_samples: int) -> str:
-    """What `widest` projects, as a sentence."""
     return (
         f"Projected from how far apart the problems are so far: with {num_samples} samples of each the widest interval "
         f"is about ±{then.half_width:.1f} points, {then.cell}; only more problems would make it much narrower."
@@ -122,14 +121,6 @@ def projection(then: Widest, num_samples: int) -> str:
 
 def _count(problems: float) -> str:
     return f"{problems:,}" if problems < math.inf else f"more than {_MANY_PROBLEMS:,}"
-
-
-def _widest(cell: pl.DataFrame, num_samples: int | None) -> Widest:
-    model, benchmark, strategy, think, solution = cell.select(CELL).row(0)
-    problems = problem_table(cell, ["score"])
-    if num_samples is not None:
-        problems = _projected(problems, cell, num_samples)
-    return Widest(str(Cell(model, benchmark, strategy, Budget(think, solution))), _half_width(problems))
 
 
 def _projected(problems: pl.DataFrame, cell: pl.DataFrame, num_samples: int) -> pl.DataFrame:

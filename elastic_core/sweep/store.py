@@ -35,32 +35,26 @@ class ManifestMismatch(UserError):
 
 @dataclass(frozen=True)
 class Manifest:
-    """Provenance of a trajectory table.
-
-    Attributes:
-        models, engines: model name → fingerprint of its checkpoint, and of the engine that ran it.
-        benchmarks: benchmark name → hash of its file.
-        settings: temperature, top_p, seed and what else changes a row without being part of its key.
-        templates: strategy name → fingerprint of the thought templates that it searches.
-        servers: model name → the server that ran it.
-        stores: model name → benchmark (or benchmark/strategy, with templates) → directory of the `TrajectoryStore`,
-            relative to the table's. Empty where the table holds the rows itself.
-    """
+    """Provenance of a trajectory table."""
 
     models: dict[str, str]
+    """Name → fingerprint of its checkpoint."""
     engines: dict[str, str]
+    """Name of a model → fingerprint of the engine that ran it."""
     benchmarks: dict[str, str]
+    """Name → hash of its file."""
     settings: dict[str, Any]
+    """Temperature, top_p, seed and what else changes a row without being part of its key."""
     templates: dict[str, str] = field(default_factory=dict)
+    """Strategy → fingerprint of the thought templates that it searches."""
     servers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Model → the server that ran it."""
     stores: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Model → benchmark (or benchmark/strategy, with templates) → directory of the `TrajectoryStore`, relative to the
+    table's. Empty where the table holds the rows itself."""
 
     def joined_with(self, new: Manifest, table: Path) -> Manifest:
-        """Both together: a table may gain models, benchmarks and strategies; its other entries must not change.
-
-        Raises:
-            ManifestMismatch: naming what changed.
-        """
+        """Both together: a table may gain models, benchmarks and strategies. ManifestMismatch names other changes."""
         for section in asdict(self):
             before, now = getattr(self, section), getattr(new, section)
             names = before.keys() | now.keys() if section == "settings" else before.keys() & now.keys()
@@ -100,7 +94,6 @@ class TrajectoryStore:
         self._keys: _Keys | None = None  # Held while writing.
 
     def shards(self) -> list[Path]:
-        """Files of the rows there are now."""
         return sorted(self.directory.glob(_SHARDS))
 
     def scan(self, shards: Iterable[str] | None = None) -> pl.LazyFrame:
@@ -112,7 +105,6 @@ class TrajectoryStore:
         return pl.scan_parquet(files, glob=False) if files else pl.LazyFrame(schema=SCHEMA)
 
     def read(self) -> pl.DataFrame:
-        """As `scan`, in memory."""
         return self.scan().collect()
 
     def finished(self) -> pl.DataFrame:
@@ -130,12 +122,8 @@ class TrajectoryStore:
     @contextmanager
     def writing(self, manifest: Manifest, wait_seconds: float = 0) -> Iterator[None]:
         """Hold the table for appending; half-written files of a killed writer are removed. Queues up to `wait_seconds`
-        behind another writer, negative without end.
-
-        Raises:
-            TableLocked: when another process holds it. The lock of a killed process is free.
-            ManifestMismatch: when the table's rows were made from something else.
-        """
+        behind another writer, negative without end, then raises TableLocked; the lock of a killed process is free.
+        Raises ManifestMismatch when the table's rows were made from something else."""
         with locked(self.directory, wait_seconds):
             for leftover in self.directory.glob("*.tmp"):
                 leftover.unlink()
@@ -147,11 +135,8 @@ class TrajectoryStore:
                 self._keys = None
 
     def append(self, rows: pl.DataFrame) -> None:
-        """Write one shard, inside `writing`. After return the rows survive a power cut.
-
-        Raises:
-            DuplicateKey: when a key is already in the table or twice in `rows`; nothing is written then.
-        """
+        """Write one shard, inside `writing`. After return the rows survive a power cut. Raises DuplicateKey, and writes
+        nothing, when a key is in the table or twice in `rows`."""
         assert self._keys is not None, "append needs `with store.writing(manifest)`"
         if rows.schema != SCHEMA:
             raise ValueError(f"rows have the columns {dict(rows.schema)}; expected {dict(SCHEMA)}")
@@ -207,7 +192,6 @@ class _Keys:
         self._hashes = np.sort(_hashes(self.frame()))
 
     def frame(self) -> pl.DataFrame:
-        """All of them, as `_keys_of` has them."""
         self._frames = [pl.concat(self._frames)]
         return self._frames[0]
 

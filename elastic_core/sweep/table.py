@@ -27,32 +27,24 @@ class SweepTable:
     """A directory whose manifest names the stores; one that names none is a store itself."""
 
     def __init__(self, directory: Path, added: Manifest | None = None) -> None:
-        """Args:
-            added: manifest of what a sweep is about to write (`with_stores`), which joins the table's; None to read.
-
-        Raises:
-            ManifestMismatch: when the table's rows were made from something else, or its manifest is broken.
-            FileNotFoundError: without a manifest, when none is added.
-        """
+        """Joins the manifest of what a sweep is about to write (`with_stores`) to the table's; None to read. Raises
+        ManifestMismatch when the table's rows were made from something else, or its manifest is broken, and
+        FileNotFoundError without any."""
         self.directory = directory
         self._open(added)
 
     def shards(self) -> list[Path]:
-        """Files of the rows there are now."""
         return sorted(shard for store in self._stores.values() for shard in store.shards())
 
     def scan(self, shards: Iterable[str] | None = None) -> pl.LazyFrame:
-        """As `TrajectoryStore.scan`."""
         wanted = None if shards is None else list(shards)
-        return pl.concat([_called(store.scan(wanted), name) for name, store in self._named()])
+        return self._joined(lambda store: store.scan(wanted))
 
     def read(self) -> pl.DataFrame:
-        """As `scan`, in memory."""
         return self.scan().collect()
 
     def finished(self) -> pl.DataFrame:
-        """As `TrajectoryStore.finished`."""
-        return pl.concat([_called(store.finished().lazy(), name) for name, store in self._named()]).collect()
+        return self._joined(lambda store: store.finished().lazy()).collect()
 
     def check(self) -> None:
         """Raises ManifestMismatch when a store's rows were made by another version of vLLM."""
@@ -98,16 +90,20 @@ class SweepTable:
             self.manifest = found if added is None else found.joined_with(added, self.directory)
         places = [place for parts in self.manifest.stores.values() for place in parts.values()]
         # One object for each: two names of one model share a store's keys in memory.
-        self._stores = {place: TrajectoryStore(_at(self.directory, place)) for place in places or ["."]}
+        self._stores = {
+            place: TrajectoryStore(Path(os.path.normpath(self.directory / place))) for place in places or ["."]
+        }
 
-    def _named(self) -> list[tuple[str | None, TrajectoryStore]]:
-        named = [
-            (name, self._stores[place]) for name, parts in self.manifest.stores.items() for place in parts.values()
+    def _joined(self, read: Callable[[TrajectoryStore], pl.LazyFrame]) -> pl.LazyFrame:
+        """What is read of all stores, under the names of their models."""
+        found = [
+            _called(read(self._stores[place]), name)
+            for name, parts in self.manifest.stores.items()
+            for place in parts.values()
         ]
-        return [*named] or [(None, self._stores["."])]
+        return pl.concat(found or [read(self._stores["."])])
 
     def _manifest_of(self, place: str) -> Manifest:
-        """The manifest of one store."""
         if place == ".":
             return self.manifest
         whole = self.manifest
@@ -132,13 +128,8 @@ Table = TrajectoryStore | SweepTable
 
 
 def with_stores(manifest: Manifest, models: Sequence[str], table: Path, stores: Path) -> Manifest:
-    """The manifest with a store for each model on each benchmark; a strategy with thought templates has its own, as
-    other templates make other rows.
-
-    Args:
-        models: as in the table, such as "A>B".
-        table, stores: directories of the table and of all stores.
-    """
+    """The manifest of a table's directory with a store, below `stores`, for each model (such as "A>B") on each
+    benchmark. A strategy with thought templates has its own, because other templates make other rows."""
     parts = [(name, strategy) for name in manifest.benchmarks for strategy in (None, *manifest.templates)]
     settings = {name: value for name, value in manifest.settings.items() if name not in _NOT_OF_A_STORE}
     root = os.path.relpath(stores, table)
@@ -157,13 +148,7 @@ def with_stores(manifest: Manifest, models: Sequence[str], table: Path, stores: 
     return replace(manifest, stores=places)
 
 
-def _at(directory: Path, place: str) -> Path:
-    return Path(os.path.normpath(directory / place))
-
-
-def _called(rows: pl.LazyFrame, name: str | None) -> pl.LazyFrame:
-    if name is None:
-        return rows
+def _called(rows: pl.LazyFrame, name: str) -> pl.LazyFrame:
     return rows.with_columns(model=pl.lit(name).cast(rows.collect_schema()["model"]))
 
 

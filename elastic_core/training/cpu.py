@@ -14,7 +14,7 @@ import torch
 from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
-from elastic_core.engines.vllm_alias import AliasFinder
+from elastic_core.engines.parameters import AliasFinder
 
 _CPU = torch.device("cpu")
 

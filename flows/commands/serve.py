@@ -19,8 +19,8 @@ from elastic_core.engines.budgets.processor import Stops
 from elastic_core.errors import UserError
 from elastic_core.models.special_tokens import load_markers
 from elastic_core.serving import server
-from elastic_core.serving.configuration import ServeConfiguration
 from elastic_core.serving.levels import LEVELS, Levels, levels_beside, no_levels
+from elastic_core.serving.requests import ServeConfiguration
 from elastic_core.strategies.base import Sampling
 from elastic_core.system.accelerators import installed_gpus
 from elastic_core.system.network import is_loopback, reachable, require_free_port

@@ -10,7 +10,6 @@ from rich.table import Table
 from elastic_core.sweep.cost import Bound, bound, measured
 from elastic_core.sweep.grid import every_strategy, rows_of, samples_of, samples_text, within
 from elastic_core.sweep.models import Prompts, SweepModel, cells_of
-from elastic_core.sweep.rows import RowBuilder
 from elastic_core.sweep.sound import whole_samples
 from elastic_core.sweep.stopping import beyond_reach, projection, reach, widest
 from elastic_core.trajectory import CELL
@@ -46,7 +45,7 @@ def costs(run: FlowRun) -> Iterator[str]:
     remarks = set()
     for model in asked.models:
         plan = asked.plan(model)
-        if not isinstance(model.prompts, Prompts) or not isinstance(model.rows, RowBuilder) or model.context is None:
+        if not isinstance(model.prompts, Prompts) or model.context is None:
             rows = f"{plan.num_missing:,} of {plan.num_rows:,}"
             table.add_row(model.name, str(len(model.cells)), rows, *["unknown"] * 4)
             remarks.add(f"{model.name} is asked in text: only its server knows what tokens it takes.")

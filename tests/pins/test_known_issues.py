@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from torchdata.stateful_dataloader import StatefulDataLoader
 from verl.utils.debug.metrics import calculate_debug_metrics
 
-from elastic_core.engines.vllm_alias import AliasFinder
+from elastic_core.engines.parameters import AliasFinder
 from elastic_core.training.grpo.config import compose
 from elastic_core.training.grpo.step_metrics import AGREEMENT, disagrees
 from flows import presets

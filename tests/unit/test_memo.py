@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import Engine, RequestFailed, drive
-from elastic_core.engines.draw_order import DrawOrder, Turn
-from elastic_core.engines.memo import ContinuationMemo
+from elastic_core.engines.memo import ContinuationMemo, Turn
 from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.trajectory import Trajectory
@@ -110,7 +109,7 @@ async def in_turns(
     memos: Sequence[ContinuationMemo], cells: Sequence[Wanted], delays: random.Random
 ) -> list[Trajectory]:
     """Of thinker and solver, where there are two."""
-    turns = DrawOrder()
+    turns: dict[Turn, None] = {}
 
     async def run(name: str, budget: Budget, turn: Turn) -> Trajectory:
         with turn:
@@ -119,7 +118,7 @@ async def in_turns(
             roles = {"policy": memos[0].of_turn(turn), "solver": memos[-1].of_turn(turn)}
             return await drive(STRATEGIES[name].decode(prompt(name, budget), budget, MARKERS, Sampling()), roles, 5)
 
-    begun = [run(name, budget, turns.add(prompt(name, budget))) for name, budget in cells]
+    begun = [run(name, budget, Turn(turns, prompt(name, budget))) for name, budget in cells]
     return list(await asyncio.gather(*begun))
 
 

@@ -16,8 +16,8 @@ from elastic_core.budget import Budget
 from elastic_core.engines.budgets.processor import Stops
 from elastic_core.errors import UserError
 from elastic_core.models.special_tokens import load_markers
-from elastic_core.serving.configuration import VARIABLE, ServeConfiguration
 from elastic_core.serving.levels import read_levels
+from elastic_core.serving.requests import VARIABLE, ServeConfiguration
 from flows import presets
 from flows.commands.serve import Command, command
 from tests.elastic_command import elastic_here

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
 from elastic_core.engines.budgets.processor import Progress
-from elastic_core.serving.configuration import VARIABLE, ServeConfiguration
-from elastic_core.serving.middleware import Budgets
-from elastic_core.serving.requests import Plan, Refused, parse, plan
-from elastic_core.serving.responses import Reply, Tally
+from elastic_core.serving.middleware import Budgets, Reply, Tally
+from elastic_core.serving.requests import VARIABLE, Plan, Refused, ServeConfiguration, parse, plan
 from elastic_core.strategies import STRATEGIES, Sampling
 from elastic_core.trajectory import ThinkFinish
 from tests.scripted import ScriptedEngine

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
-from elastic_core.engines.budgets.slots import SlotBudgets
+from elastic_core.engines.budgets.processor import SlotBudgets
 from tests.unit.test_serving_law import END, START, STOPS, WORD, budgets, literal, tokens
 
 SLOTS, CONTEXT, VOCABULARY = 5, 64, 8

@@ -24,16 +24,11 @@ OLDEST, V2_FROM, UNKNOWN_FROM = (0, 24), (0, 31), (0, 34)
 
 
 def additional_config(stops: Stops) -> dict[str, Any]:
-    """vLLM's `additional_config` of an engine that keeps budgets."""
     return {KEY: dataclasses.asdict(stops)}
 
 
 def stops_of(vllm_config: Any) -> Stops:
-    """Reads `additional_config` back.
-
-    Raises:
-        ValueError: when it is missing, or the engine decodes speculatively.
-    """
+    """Reads `additional_config` back; a ValueError when it is missing, or the engine decodes speculatively."""
     if vllm_config.speculative_config is not None:
         raise ValueError("budgets are not served with speculative decoding; start without it")
     found = (vllm_config.additional_config or {}).get(KEY)
@@ -43,16 +38,13 @@ def stops_of(vllm_config: Any) -> Stops:
 
 
 def budget_of(sampling: Any) -> Budget | None:
-    """The budget in vLLM's sampling parameters, as `read_budget`."""
+    """The budget in vLLM's sampling parameters; raises as `read_budget`."""
     return read_budget(sampling.extra_args or {})
 
 
 def read_budget(arguments: Mapping[str, Any], default: Budget | None = None) -> Budget | None:
-    """The budget of a request, completed by the default; None when neither names a limit.
-
-    Raises:
-        ValueError: on a limit that is not a number of tokens; names key, value and what was expected.
-    """
+    """The budget of a request, completed by the default; None when neither names a limit. A ValueError names a limit
+    that is not a number of tokens, and what was expected."""
     think, solution = arguments.get(THINK), arguments.get(SOLUTION)
     if think is None and solution is None:
         return default
@@ -74,11 +66,7 @@ def _tokens(key: str, value: Any, least: int) -> int | None:
 
 
 def validate(sampling: Any) -> None:
-    """Check a request before it enters the engine.
-
-    Raises:
-        ValueError: with a sentence for the client, when it is refused.
-    """
+    """Check a request before it enters the engine. A ValueError refuses it, with a sentence for the client."""
     budget = budget_of(sampling)
     if budget is None:
         return
@@ -112,16 +100,12 @@ V2 = Runner("elastic_core.engines.budgets.v2:SeparateBudgets", {"VLLM_USE_V2_MOD
 
 
 def installed_runner(device: Literal["cpu", "cuda"]) -> Runner:
-    """`runner` of the installed vLLM."""
     return runner(vllm_version().rpartition(" ")[2], device)
 
 
 def runner(version: str, device: Literal["cpu", "cuda"]) -> Runner:
-    """The runner that keeps budgets in this version of vLLM, like "0.29.0".
-
-    Raises:
-        UserError: when that version's interface is not known.
-    """
+    """The runner that keeps budgets in this version of vLLM, like "0.29.0". Raises UserError when that version's
+    interface is not known."""
     number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if not OLDEST <= number < UNKNOWN_FROM:
         first, end = (".".join(map(str, bound)) for bound in (OLDEST, UNKNOWN_FROM))

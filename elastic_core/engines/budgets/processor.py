@@ -8,14 +8,20 @@ decoding step costs what its due rows cost, however many others there are.
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -37,10 +43,8 @@ class Stops:
 
 
 class Look(NamedTuple):
-    """Attributes:
-    token: to force now; None when the model may choose.
-    wait: further tokens until something may be due again, at least 1; None when nothing will be.
-    """
+    """A token to force now, None when the model may choose; and further tokens until something may be due again, at
+    least 1, None when nothing will be."""
 
     token: int | None
     wait: int | None
@@ -119,12 +123,10 @@ class Schedule:
     def remove(self, index: int) -> None:
         row = self._rows.pop(index, None)
         self.away.discard(index)
-        if row is None or row.step is None:
-            return
-        bucket = self._buckets[row.step]
-        del bucket[row]
-        if not bucket:
-            del self._buckets[row.step]
+        if row is not None and row.step is not None:
+            del self._buckets[row.step][row]
+            if not self._buckets[row.step]:
+                del self._buckets[row.step]
 
     def wake(self, index: int) -> None:
         """Look in the next step at a row that was away."""
@@ -142,11 +144,8 @@ class Schedule:
         self._place(second, one)
 
     def step(self, is_present: Callable[[int], bool] = lambda index: True) -> list[tuple[int, int]]:
-        """One decoding step: index and forced token of every due row.
-
-        Args:
-            is_present: whether the row at an index takes part. A due row that does not is `away`, until `wake`.
-        """
+        """One decoding step: index and forced token of every due row. A due row that is not present is `away`, until
+        `wake`."""
         forced = []
         for row in self._buckets.pop(self._now, ()):
             row.step = None
@@ -169,3 +168,100 @@ class Schedule:
     def _wait(self, row: Row, step: int) -> None:
         row.step = step
         self._buckets[step][row] = None
+
+
+class SlotBudgets:
+    """The budget processor on a runner that keeps tokens on the device; a row's tokens are read when it is looked at.
+
+    The runner gives every request a slot, and says in each step which slots take part and how long their sequences are.
+    It does not say when a request leaves: its slot goes to another one.
+
+    Args:
+        tokens: [slots, context], prompt and response, on the device; the runner changes them.
+        prompt_lengths: [slots], on the host; the runner changes them.
+        prefill_lengths: [slots], as these, with the earlier response of a request that comes back.
+    """
+
+    def __init__(
+        self,
+        stops: Stops,
+        tokens: torch.Tensor,
+        prompt_lengths: np.ndarray[Any, Any],
+        prefill_lengths: np.ndarray[Any, Any],
+    ) -> None:
+        self._stops, self._tokens = stops, tokens
+        self._prompt_lengths, self._prefill_lengths = prompt_lengths, prefill_lengths
+        self._schedule = Schedule()
+        self._new: dict[int, Budget] = {}
+        self._lengths = np.zeros(len(prompt_lengths), np.int64)
+        self._row = np.zeros(len(prompt_lengths), np.int64)
+
+    def add(self, slot: int, budget: Budget | None) -> bool:
+        """A request comes into a slot. Returns whether it has a budget."""
+        self._schedule.remove(slot)
+        self._new.pop(slot, None)
+        if budget is not None:
+            self._new[slot] = budget
+        return budget is not None
+
+    def begin(self) -> None:
+        """Before a step, once its prompts are on the device."""
+        for slot, budget in self._new.items():
+            prompt = self._tokens[slot, : int(self._prompt_lengths[slot])].tolist()
+            closed = thought_is_closed(prompt, self._stops)
+            self._lengths[slot] = 0
+            self._schedule.add(slot, Progress(budget, self._stops, 0 if closed else None), _Output(self, slot))
+        self._new.clear()
+
+    def apply(self, logits: torch.Tensor, slots: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> None:
+        """Give due rows of `logits` [rows, vocabulary] one possible token, in place. `slots` [rows] and `lengths`
+        [rows], tokens of prompt and response so far, are on the host."""
+        # Within a prefill samples are discarded, and a row grows by many tokens at once.
+        (rows,) = np.nonzero(lengths >= self._prefill_lengths[slots])
+        decoding = slots[rows]
+        self._lengths[decoding] = lengths[rows] - self._prompt_lengths[decoding]
+        self._row.fill(-1)
+        self._row[decoding] = rows
+        for slot in self._schedule.away.intersection(decoding.tolist()):
+            self._schedule.wake(slot)
+        forced = self._schedule.step(lambda slot: self._row[slot] >= 0)
+        if forced:
+            force(logits, [(int(self._row[slot]), token) for slot, token in forced])
+
+    def _read(self, slot: int, start: int) -> list[int]:
+        """Tokens of a response from index `start` on. It waits for the device."""
+        prompt, length = int(self._prompt_lengths[slot]), int(self._lengths[slot])
+        tokens: list[int] = self._tokens[slot, prompt + start : prompt + length].tolist()
+        return tokens
+
+
+def force(logits: torch.Tensor, forced: list[tuple[int, int]], pinned: bool = False) -> None:
+    """Leave rows of `logits` [rows, vocabulary] one possible token: pairs of row and token, which travel from pinned
+    memory where the platform has it."""
+    import torch  # The middleware reads `Stops` and `thought_is_closed` without it.
+
+    rows, tokens = torch.tensor(forced, pin_memory=pinned).to(logits.device, non_blocking=True).T
+    logits[rows] = float("-inf")
+    logits[rows, tokens] = 0.0
+
+
+class _Output(Sequence[int]):
+    """A response on the device; its tokens come over once."""
+
+    def __init__(self, budgets: SlotBudgets, slot: int) -> None:
+        self._budgets, self._slot = budgets, slot
+        self._known: list[int] = []
+
+    def __len__(self) -> int:
+        return int(self._budgets._lengths[self._slot])
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._tokens()[index]
+
+    def index(self, value: Any, start: int = 0, stop: int = sys.maxsize) -> int:
+        return self._tokens().index(value, start, stop)
+
+    def _tokens(self) -> list[int]:
+        if len(self._known) < len(self):
+            self._known += self._budgets._read(self._slot, len(self._known))
+        return self._known

@@ -8,13 +8,10 @@ import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
 from elastic_core.engines.budgets.parameters import budget_of, stops_of, validate
-from elastic_core.engines.budgets.processor import Progress, Schedule, thought_is_closed
-from elastic_core.engines.budgets.slots import force
+from elastic_core.engines.budgets.processor import Progress, Schedule, force, thought_is_closed
 
 
 class SeparateBudgets(LogitsProcessor):
-    """Changes the logits of due rows alone."""
-
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         self._stops = stops_of(vllm_config)
         self._pinned = is_pin_memory
@@ -50,7 +47,6 @@ class SeparateBudgets(LogitsProcessor):
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         """Due rows get one possible token. `logits`: [rows, vocabulary], changed in place."""
-        forced = self._schedule.step()
-        if forced:
-            force(logits, torch.tensor(forced, pin_memory=self._pinned))
+        if forced := self._schedule.step():
+            force(logits, forced, self._pinned)
         return logits

@@ -8,7 +8,7 @@ import torch
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor
 
 from elastic_core.engines.budgets.parameters import budget_of, stops_of, validate
-from elastic_core.engines.budgets.slots import SlotBudgets
+from elastic_core.engines.budgets.processor import SlotBudgets
 
 
 class SeparateBudgets(LogitsProcessor):
@@ -23,14 +23,11 @@ class SeparateBudgets(LogitsProcessor):
         validate(sampling_params)
 
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:
-        """A request has come into a slot, or has come back."""
         return self._budgets.add(req_idx, budget_of(sampling_params))
 
     def apply_staged_writes(self) -> None:
-        """The step's prompts are on the device."""
         self._budgets.begin()
 
     def apply(self, logits: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Due rows get one possible token."""
         self._budgets.apply(logits, ctx.idx_mapping_np, ctx.seq_lens_upper_bound_np)
         return logits
