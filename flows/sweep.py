@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 from prefect import flow
 
-from elastic_core.statistics.seeds import seeds_as_one
+from elastic_core.statistics.estimates import seeds_as_one
 from elastic_core.sweep.table import SweepTable
 from flows.commands.export import write_cards
 from flows.data import build_if_missing

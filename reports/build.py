@@ -16,8 +16,8 @@ from elastic_core.statistics.at_k import Parallel, parallel_problems
 from elastic_core.statistics.budgets import anytime_accuracy, anytime_differences, falls, marginal_accuracy
 from elastic_core.statistics.cost import best_under
 from elastic_core.statistics.curves import area_differences
+from elastic_core.statistics.estimates import seeds_as_one, without_seed
 from elastic_core.statistics.responses import is_cut, response_kind, response_kinds, thinking_spent
-from elastic_core.statistics.seeds import seeds_as_one, without_seed
 from elastic_core.statistics.which_budget import advised_budgets, budget_advice, cheapest_within, choose_budgets
 from elastic_core.sweep.sound import check_rows, whole_samples
 from elastic_core.system.escaping import write_csv
@@ -25,11 +25,8 @@ from elastic_core.system.files import replacing, write_text
 from reports.advice import guesses, main_model, more_tokens_hurt, not_told, settings
 from reports.claims import evaluate_claims, pairs_to_compare
 from reports.content import ReportContent, ReportSources, ReportTable, Verdict
-from reports.figures import Sheet, accuracy, differences, tokens, training
-from reports.figures.styles import model_colours, strategy_styles
-from reports.markdown import render_markdown
-from reports.page import write_page
-from reports.published import published
+from reports.figures import Sheet, accuracy, differences, model_colours, strategy_styles, tokens, training
+from reports.page import render_markdown, write_page
 from reports.summary import (
     BASE,
     SEPARATE,
@@ -42,7 +39,7 @@ from reports.summary import (
     write_summary_json,
 )
 from reports.tables import budgets as budget_tables
-from reports.tables import comparisons
+from reports.tables import comparisons, published
 from reports.tables import costs as cost_tables
 from reports.verdict import brief, coverage, cut_short, left_out, readable, verdict
 from reports.wording import ordered

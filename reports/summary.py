@@ -45,6 +45,7 @@ from elastic_core.statistics.cost import WORK, with_work
 from elastic_core.statistics.estimates import (
     FREE,
     Estimate,
+    by_seed,
     forced_close,
     mean_tokens,
     over_seeds,
@@ -52,8 +53,8 @@ from elastic_core.statistics.estimates import (
     problem_table,
     sampled_tokens,
     seed_columns,
+    seed_keys,
 )
-from elastic_core.statistics.seeds import by_seed, seed_keys
 from elastic_core.system.files import write_text
 from elastic_core.trajectory import BUDGET, CELL, KEY, SCHEMA
 from reports.content import Training

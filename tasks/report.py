@@ -36,9 +36,8 @@ from elastic_core.system.fingerprint import HashCache, hash_files, model_fingerp
 from elastic_core.trajectory import BUDGET, KEY
 from reports.content import ReportParameters, ReportSources, Training
 from reports.figures.training import VALIDATION
-from reports.published import published
 from reports.summary import metric_name
-from reports.tables import codeforces
+from reports.tables import codeforces, published
 from tasks.records.mlflow_tracker import Tracker
 from tasks.records.prefect_artifacts import artifact_key, link_run
 from tasks.records.stage_directory import METRICS, MODEL, PAGE, REPORT, STANDINGS, Stage, worth_retrying
@@ -66,7 +65,7 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
         Path of report.md.
     """
     from reports.build import build_report, files_of
-    from reports.markdown import render_artifact
+    from reports.page import render_artifact
 
     request = stage.request
     for marker in stage.directory.glob("result-*.json"):  # They vouch for files that are about to change.

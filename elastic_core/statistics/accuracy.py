@@ -12,6 +12,7 @@ import polars as pl
 
 from elastic_core.statistics.estimates import (
     Estimate,
+    by_seed,
     column_of,
     common_problems,
     estimates_table,
@@ -19,9 +20,9 @@ from elastic_core.statistics.estimates import (
     paired_tables,
     problem_table,
     seed_columns,
+    seed_keys,
 )
 from elastic_core.statistics.intervals import paired_interval, seed_half_widths, share_interval, t_quantile, with_seeds
-from elastic_core.statistics.seeds import by_seed, seed_keys
 from elastic_core.trajectory import BUDGET
 
 

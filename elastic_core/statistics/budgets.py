@@ -18,6 +18,7 @@ from elastic_core.statistics.accuracy import mean_score, score_difference
 from elastic_core.statistics.estimates import (
     LADDER,
     bootstrap,
+    by_seed,
     column_of,
     common_problems,
     estimates_table,
@@ -25,7 +26,6 @@ from elastic_core.statistics.estimates import (
     seed_columns,
 )
 from elastic_core.statistics.intervals import Difference, simultaneous
-from elastic_core.statistics.seeds import by_seed
 
 Distribution = Literal["log-uniform", "uniform"]
 """Of the thinking budgets that a model may be given: as many between 100 and 200 tokens as between 1,000 and 2,000, or

@@ -20,8 +20,7 @@ import polars as pl
 
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.budgets import comparable, differences_together
-from elastic_core.statistics.estimates import SEED, Estimate, mean_tokens, problem_table, seed_columns
-from elastic_core.statistics.seeds import seed_keys
+from elastic_core.statistics.estimates import SEED, Estimate, mean_tokens, problem_table, seed_columns, seed_keys
 from elastic_core.trajectory import CELL
 
 _DRAWS = 500

@@ -44,10 +44,11 @@ from elastic_core.statistics.estimates import (
     check_scores,
     estimates_table,
     forced_close,
+    in_every_seed,
     mean_tokens,
     problem_table,
+    seed_keys,
 )
-from elastic_core.statistics.seeds import in_every_seed, seed_keys
 from elastic_core.trajectory import CELL, SCHEMA, SolutionFinish, ThinkFinish
 
 SUFFICIENT = 0.5

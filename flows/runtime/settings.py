@@ -14,7 +14,7 @@ from elastic_core.data.miniature import MiniatureParameters
 from elastic_core.engines.endpoint import Address, EndpointParameters
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError, nearest
-from elastic_core.statistics.seeds import seed_name, without_seed
+from elastic_core.statistics.estimates import seed_name, without_seed
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.reasonflux_zero import TemplateParameters
 from elastic_core.sweep.grid import (

@@ -11,13 +11,12 @@ import numpy as np
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.statistics.estimates import FREE
-from elastic_core.statistics.seeds import by_seed
+from elastic_core.statistics.estimates import FREE, by_seed
 from elastic_core.trajectory import CELL
 from reports import figures as plot
 from reports.content import ReportFigure, Training
-from reports.published import ACCURACY, sources
 from reports.summary import TRAINED, is_partial
+from reports.tables import ACCURACY, sources
 from reports.wording import budget_text
 
 if TYPE_CHECKING:

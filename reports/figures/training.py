@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from elastic_core.statistics.seeds import without_seed
+from elastic_core.statistics.estimates import without_seed
 from reports import figures as plot
 from reports.content import ReportFigure, Training
 

@@ -19,7 +19,7 @@ from elastic_core.statistics.estimates import FREE
 from elastic_core.trajectory import BUDGET, CELL
 from reports.advice import main_model
 from reports.content import Setting
-from reports.figures.styles import NUM_COLOURS, model_colours
+from reports.figures import NUM_COLOURS, model_colours
 from reports.summary import BASE, partial
 from reports.wording import ordered, plain, sampled, with_bounds
 

@@ -18,8 +18,7 @@ from elastic_core.rewards.codeforces.rating import (
 )
 from elastic_core.trajectory import CELL
 from reports.content import RATINGS
-from reports.markdown import grid
-from reports.published import sources, stated_budget
+from reports.tables import grid, sources, stated_budget
 from reports.wording import with_bounds
 
 BENCHMARK = "codeforces"

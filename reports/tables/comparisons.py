@@ -12,9 +12,19 @@ from elastic_core.statistics.estimates import FREE
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.trajectory import BUDGET
 from reports.content import HIGH, LOW, ReportTable, Training
-from reports.published import ACCURACY, ITERATIVE, SWAPS, sources, stated_budget
 from reports.summary import SEPARATE, SWAP, partial
-from reports.tables import CI, DIFFERENCE, estimate, readable, shown_cells
+from reports.tables import (
+    ACCURACY,
+    CI,
+    DIFFERENCE,
+    ITERATIVE,
+    SWAPS,
+    estimate,
+    readable,
+    shown_cells,
+    sources,
+    stated_budget,
+)
 from reports.wording import budget_text, plain, sampled
 
 EQUAL_TOKENS = "At equal tokens"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import polars as pl
 
 from elastic_core.statistics.cost import TOKENS, CostModel, cell_costs, on_frontier
-from elastic_core.statistics.seeds import without_seed
+from elastic_core.statistics.estimates import without_seed
 from elastic_core.trajectory import CELL
 from reports.content import ReportParameters, ReportTable
 from reports.tables import CI, estimate, readable

@@ -20,7 +20,7 @@ from reports.claims import (
     separate_leads,
 )
 from reports.content import Claim, Expectations, Training, Verdict
-from reports.published import everything
+from reports.tables import everything
 from tests.unit.test_report_summary import make_rows
 
 BUDGETS = (16, 32, 64, 128, 256, 512)

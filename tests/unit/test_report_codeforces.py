@@ -5,7 +5,7 @@ import polars as pl
 
 from elastic_core.rewards.codeforces.rating import SAMPLE_TESTS_NOTE, CodeforcesRating, Standings
 from reports.content import RATINGS
-from reports.published import published
+from reports.tables import published
 from reports.tables.codeforces import rating_table, ratings
 from reports.tables.codeforces import section as section_of
 

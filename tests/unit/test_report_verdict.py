@@ -6,7 +6,7 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import paired_difference
-from elastic_core.statistics.seeds import seeds_as_one
+from elastic_core.statistics.estimates import seeds_as_one
 from elastic_core.sweep.grid import build_cells
 from reports.advice import more_tokens_hurt, not_told
 from reports.content import Asked, Claim, Verdict

@@ -15,9 +15,8 @@ from elastic_core.statistics.accuracy import (
     score_difference,
     variance_split,
 )
-from elastic_core.statistics.estimates import pooled, problem_table, seed_columns
+from elastic_core.statistics.estimates import TRAIN_SEED, by_seed, pooled, problem_table, seed_columns, seeds_as_one
 from elastic_core.statistics.intervals import mean_interval, seed_half_widths, with_seeds
-from elastic_core.statistics.seeds import TRAIN_SEED, by_seed, seeds_as_one
 from reports.tables.comparisons import variance
 from tests.unit.test_report_summary import make_rows
 
