@@ -18,8 +18,8 @@ import polars as pl
 
 from elastic_core.statistics.accuracy import avg_at_k, paired_difference
 from elastic_core.statistics.curves import MIN_LAW_BUDGET, log_law
-from elastic_core.statistics.estimates import FREE, Estimate, mean_tokens, paired_ratio, problem_table, sampled_tokens
-from elastic_core.statistics.intervals import problems_needed
+from elastic_core.statistics.estimates import FREE, mean_tokens, paired_ratio, problem_table, sampled_tokens
+from elastic_core.statistics.intervals import Estimate, problems_needed
 from reports.content import Claim, Expectations, Training, Verdict
 from reports.summary import BASE, SEPARATE, SWAP, VANILLA
 from reports.wording import ordered, plain, signed

@@ -44,7 +44,6 @@ from elastic_core.statistics.at_k import maj_at_k_values, mean_rate, pass_at_k_v
 from elastic_core.statistics.cost import WORK, with_work
 from elastic_core.statistics.estimates import (
     FREE,
-    Estimate,
     by_seed,
     forced_close,
     mean_tokens,
@@ -55,6 +54,7 @@ from elastic_core.statistics.estimates import (
     seed_columns,
     seed_keys,
 )
+from elastic_core.statistics.intervals import Estimate
 from elastic_core.system.files import write_text
 from elastic_core.trajectory import BUDGET, CELL, KEY, SCHEMA
 from reports.content import Training

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import polars as pl
 
 from elastic_core.rewards.grade import UNANSWERED
-from elastic_core.statistics.estimates import Estimate, seed_columns
+from elastic_core.statistics.estimates import seed_columns
+from elastic_core.statistics.intervals import Estimate
 from elastic_core.statistics.responses import ResponseKind
 from elastic_core.sweep.grid import samples_of, within
 from elastic_core.sweep.sound import Whole

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from elastic_core.budget import UNLIMITED
-from elastic_core.statistics.estimates import Estimate
+from elastic_core.statistics.intervals import Estimate
 from elastic_core.trajectory import BUDGET
 
 METHOD = (

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.estimates import TRAIN_SEED, Estimate, bootstrap, column_of, seed_columns
-from elastic_core.statistics.intervals import seed_half_widths, with_seeds
+from elastic_core.statistics.estimates import TRAIN_SEED, bootstrap, column_of, seed_columns
+from elastic_core.statistics.intervals import Estimate, seed_half_widths, with_seeds
 from elastic_core.trajectory import BUDGET
 
 _NAME = re.compile(r"majority_([1-9]\d*)|short_([1-9]\d*)_at_([1-9]\d*)")

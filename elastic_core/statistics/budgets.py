@@ -25,7 +25,7 @@ from elastic_core.statistics.estimates import (
     paired_scores,
     seed_columns,
 )
-from elastic_core.statistics.intervals import Difference, simultaneous
+from elastic_core.statistics.intervals import Estimate, simultaneous
 
 Distribution = Literal["log-uniform", "uniform"]
 """Of the thinking budgets that a model may be given: as many between 100 and 200 tokens as between 1,000 and 2,000, or
@@ -71,15 +71,12 @@ def marginal_accuracy(problems: pl.DataFrame) -> pl.DataFrame:
 
 
 def falls(problems: pl.DataFrame) -> pl.DataFrame:
-    """Where more tokens hurt: ladders on which some larger thinking budget is less accurate than a smaller one, and the
-    two that are furthest apart.
+    """Where more tokens hurt: of every ladder on which some larger thinking budget is shown to be less accurate than a
+    smaller one, the two that are furthest apart, the deepest fall first. All pairs of rungs of all ladders are
+    looked at, with intervals that hold together (`simultaneous`).
 
-    All pairs of rungs of all ladders are looked at, with intervals that hold together (`simultaneous`); a ladder is
-    left out unless one of its intervals lies below zero.
-
-    Returns:
-        A row per ladder. Columns: LADDER, think_budget, next_budget (the larger), difference, low, high (in [-1, 0]),
-        num_problems (measured on all rungs), num_trajectories. The deepest fall first.
+    Columns: LADDER, think_budget, next_budget (the larger), difference, low, high (in [-1, 0]), num_problems (measured
+    on all rungs), num_trajectories.
     """
     found = []
     limited = problems.filter(pl.col("think_budget").is_not_null())
@@ -91,7 +88,7 @@ def falls(problems: pl.DataFrame) -> pl.DataFrame:
         hurt = [each for each in zip(together, pairs, strict=True) if each[0].high < 0]
         if hurt:
             worst, ((fewer, _), (more, _)) = min(hurt, key=lambda each: each[0].mean)
-            found.append((*key, fewer, more, worst.mean, worst.low, worst.high, *worst[-2:]))
+            found.append((*key, fewer, more, worst.mean, worst.low, worst.high, *worst[3:5]))
     table = estimates_table(found, _keys(problems, *_RUNG, "next_budget"), ["difference", "low", "high"])
     return table.sort("difference", maintain_order=True)
 
@@ -172,7 +169,7 @@ def comparable(cells: pl.DataFrame, *by: str) -> list[pl.DataFrame]:
     return shared.sort(*by, "problem", nulls_last=True).partition_by(*by, maintain_order=True)
 
 
-def differences_together(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]], families: int = 1) -> list[Difference]:
+def differences_together(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]], families: int = 1) -> list[Estimate]:
     """The first minus the second of each, all on the same problems (`simultaneous`); nothing where there is none."""
     if not pairs:
         return []

@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.estimates import Estimate, bootstrap, estimates_table, problem_table, sampled_tokens
-from elastic_core.statistics.intervals import paired_interval
+from elastic_core.statistics.estimates import bootstrap, estimates_table, problem_table, sampled_tokens
+from elastic_core.statistics.intervals import Estimate, paired_interval
 from elastic_core.trajectory import BUDGET
 
 MIN_LAW_CELLS = 3
@@ -22,14 +22,9 @@ MIN_LAW_BUDGET = 16
 
 
 class Curve(NamedTuple):
-    """What every problem scored and spent in every cell, over the problems measured in all of them.
-
-    Attributes:
-        problems: ids, sorted.
-        scores: mean score in [0, 1] over samples, shape (problems, cells).
-        tokens: mean sampled tokens over samples, shape (problems, cells).
-        num_samples: rows of the table over all cells, shape (problems,).
-    """
+    """What every problem scored and spent in every cell, over the problems measured in all of them: ids, sorted; the
+    means of scores and sampled tokens over samples, each of shape (problems, cells); rows of the table over all cells,
+    shape (problems,)."""
 
     problems: list[str]
     scores: np.ndarray
@@ -65,7 +60,6 @@ class LogLaw(NamedTuple):
 
     Attributes:
         budgets: the thinking budgets t that it is fitted to, in tokens, ascending.
-        slope: accuracy per doubling of t.
         r2: the share of the variance between budgets that the line explains, 0 for a flat curve.
         lack_of_fit: p-value of the budgets' means lying on a line; None where there are too few problems to tell.
     """
@@ -78,12 +72,8 @@ class LogLaw(NamedTuple):
 
 def read_curve(rows: pl.DataFrame, cell: Sequence[str] = BUDGET) -> Curve:
     """The curve of one strategy of one model on one benchmark, over every budget in `rows`; `cell` tells them apart.
-
-    Problems that some cell lacks are left out, which may leave none.
-
-    Raises:
-        ValueError: on no rows, a score that is missing or outside [0, 1], or a missing count.
-    """
+    Problems that some cell lacks are left out, which may leave none. ValueError on no rows, a score that is missing or
+    outside [0, 1], or a missing count."""
     table = problem_table(rows.with_columns(tokens=sampled_tokens()), ["score", "tokens"], cell)
     num_cells = table.select(cell).n_unique()
     complete = table.filter(pl.len().over("problem") == num_cells).sort("problem", *cell)
@@ -124,17 +114,12 @@ def area_difference(a: Curve, b: Curve) -> Estimate:
 
 
 def area_differences(rows: pl.DataFrame, between: Literal["model", "strategy"], baseline: str) -> pl.DataFrame:
-    """Models or strategies against `baseline` at equal tokens, over all limited budgets of a strategy.
+    """Models or strategies against `baseline` at equal tokens, over all limited budgets of a strategy: a row per curve
+    that has an `overlap` with the baseline's.
 
-    Args:
-        rows: of a trajectory table.
-        between: what the two sides of a difference differ in; they agree in the other one.
-
-    Returns:
-        A row per curve that has an `overlap` with the baseline's. Columns: benchmark, strategy (or model, when between
-        strategies), first (the baseline), second; difference, low, high of `area_difference` (in [-1, 1]), from_tokens
-        and to_tokens, the range that both span; num_problems (common ones), num_trajectories (of both sides). Sorted by
-        these columns.
+    Columns: benchmark, strategy (or model, when between strategies), first (the baseline), second; difference, low,
+    high of `area_difference` (in [-1, 1]), from_tokens and to_tokens, the range that both span; num_problems (common
+    ones), num_trajectories (of both sides). Sorted by these columns.
     """
     place = ["benchmark", "strategy" if between == "model" else "model"]
     found = []
@@ -161,18 +146,13 @@ def overlap(a: Curve, b: Curve) -> tuple[float, float] | None:
 
 def log_law(rows: pl.DataFrame) -> LogLaw | None:
     """Least squares of accuracy = intercept + slope * log2(t) over thinking budgets t of `MIN_LAW_BUDGET` or more, each
-    weighing the same.
+    weighing the same. None on fewer than `MIN_LAW_CELLS` such budgets, or where no problem was measured in all of
+    them; ValueError as `read_curve`.
 
     Elastic Reasoning (Xu et al. 2025) reports accuracy that rises about linearly in the logarithm of the budget. The
     budgets are the same for every problem, so the slope is the mean of each problem's own; its interval is that of
     paired differences (`paired_interval`), as a slope is bounded like one: it covered 93 % or more in the simulation of
     `_lack_of_fit`.
-
-    Returns:
-        None on fewer than `MIN_LAW_CELLS` such budgets, or where no problem was measured in all of them.
-
-    Raises:
-        ValueError: as `read_curve`.
     """
     rows = rows.filter(pl.col("think_budget") >= MIN_LAW_BUDGET)
     budgets = rows["think_budget"].unique().sort().to_list()
@@ -259,12 +239,8 @@ def _log_tokens(tokens: np.ndarray) -> np.ndarray:
 
 
 def _mean_height(x: np.ndarray, y: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Mean over [low, high] of the lines through points in order of x; nan where that is empty or a point.
-
-    Args:
-        x, y: shape (draws, cells).
-        low, high: shape (draws,), within the range of x.
-    """
+    """Mean over [low, high], each of shape (draws,) and within the range of x, of the lines through points in order of
+    x, each of shape (draws, cells); nan where that is empty or a point."""
     left = np.clip(x[:, :-1], low[:, None], high[:, None])
     right = np.clip(x[:, 1:], low[:, None], high[:, None])
     # A line's integral is its width by its height in the middle.

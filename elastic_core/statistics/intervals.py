@@ -31,6 +31,28 @@ _MOST_FAMILIES = 8
 """Above this number of families the draws stay as many, and the quantile is known less exactly."""
 
 
+class Estimate(NamedTuple):
+    """A value with its 95 % interval, and what it was measured on: problems, and rows of the table in all; of a
+    difference those of both sides. `seeds` is half of the interval as far as training seeds make it."""
+
+    mean: float
+    low: float
+    high: float
+    num_problems: int
+    num_trajectories: int
+    seeds: float = 0.0
+
+    @property
+    def row(self) -> tuple[float, float, float, int, int]:
+        """Its values in a table of estimates (`estimates_table`)."""
+        return self[:5]
+
+    def columns(self, name: str) -> dict[str, float | None]:
+        """As columns of a table: `name`, and its bounds `name`_low and `name`_high, null where they are infinite."""
+        low, high = (bound if np.isfinite(bound) else None for bound in (self.low, self.high))
+        return {name: self.mean, f"{name}_low": low, f"{name}_high": high}
+
+
 def t_quantile(degrees: float, families: int = 1) -> float:
     """Student's t quantile of a two-sided 95 % interval; of `families` intervals that hold together by Bonferroni."""
     return t_upper(degrees, LEVEL / 2 / families)
@@ -113,8 +135,8 @@ def paired_mean(differences: np.ndarray, stretch: float = 1.0) -> PairedMean:
 
 
 def paired_interval(differences: np.ndarray, families: int = 1) -> tuple[float, float]:
-    """95 % interval of `paired_mean`; of one of `families` that hold together. One problem bounds nothing but
-    [-1, 1]."""
+    """95 % interval of `paired_mean`; of one of `families` that hold together. One problem bounds nothing but [-1,
+    1]."""
     if len(differences) < 2:
         return -1.0, 1.0
     single, quantile = (t_quantile(len(differences) - 1, number) for number in (1, families))
@@ -123,9 +145,8 @@ def paired_interval(differences: np.ndarray, families: int = 1) -> tuple[float, 
 
 def seed_error(values: np.ndarray) -> float:
     """The standard error of the mean of `values`, shape (seeds, problems), as far as seeds make it: the deviation of
-    the seeds' own means over √S; 0 for one seed. Samples and the interaction of seed and problem are in it: with two or
-    three seeds what is left after a subtraction is too often 0 by chance.
-    """
+    the seeds' own means over √S; 0 for one seed. Samples and the interaction of seed and problem are in it, because
+    with two or three seeds what is left after a subtraction is too often 0 by chance."""
     num_seeds = len(values)
     return float(values.mean(axis=1).std(ddof=1) / np.sqrt(num_seeds)) if num_seeds > 1 else 0.0
 
@@ -159,13 +180,9 @@ def seed_half_widths(values: Sequence[np.ndarray], families: int = 1) -> list[fl
 def with_seeds(
     mean: float, interval: tuple[float, float], seeds: float, bounds: tuple[float, float] = (-np.inf, np.inf)
 ) -> tuple[float, float]:
-    """An interval over problems, widened by what seeds add: squares of half widths add up, to either side (MOVER: Zou
-    and Donner 2008). With one seed it is the interval over problems.
-
-    Args:
-        seeds: of `seed_half_widths`.
-        bounds: of the mean.
-    """
+    """An interval over problems, widened by `seeds` (of `seed_half_widths`): squares of half widths add up, to either
+    side (MOVER: Zou and Donner 2008). With one seed it is the interval over problems. `bounds` are those of the
+    mean."""
     if seeds == 0.0:
         return interval
     low, high = interval
@@ -173,16 +190,6 @@ def with_seeds(
         max(bounds[0], mean - float(np.hypot(mean - low, seeds))),
         min(bounds[1], mean + float(np.hypot(high - mean, seeds))),
     )
-
-
-class Difference(NamedTuple):
-    """One of many paired differences, with its simultaneous 95 % interval; num_trajectories of both sides."""
-
-    mean: float
-    low: float
-    high: float
-    num_problems: int
-    num_trajectories: int
 
 
 def problems_needed(distance: float, half_width: float, seeds: float, num_problems: int) -> float:
@@ -196,7 +203,7 @@ def problems_needed(distance: float, half_width: float, seeds: float, num_proble
     return float(np.ceil(num_problems * half_width**2 / room))
 
 
-def simultaneous(values: Sequence[np.ndarray], trajectories: Sequence[int], families: int = 1) -> list[Difference]:
+def simultaneous(values: Sequence[np.ndarray], trajectories: Sequence[int], families: int = 1) -> list[Estimate]:
     """The mean of each of several differences with its 95 % interval, such that all of them hold together.
 
     The intervals are those of `paired_mean`, with the quantile of the greatest of all t statistics in place of
@@ -214,7 +221,7 @@ def simultaneous(values: Sequence[np.ndarray], trajectories: Sequence[int], fami
     count = len(differences)
     if count < 2:
         return [
-            Difference(float(mean), -1.0, 1.0, count, rows)
+            Estimate(float(mean), -1.0, 1.0, count, rows)
             for mean, rows in zip(differences.mean(axis=0), trajectories, strict=True)
         ]
     pseudo = np.array([paired_mean(column).pseudo for column in differences.T])
@@ -223,7 +230,7 @@ def simultaneous(values: Sequence[np.ndarray], trajectories: Sequence[int], fami
     found = []
     for each, added, rows in zip(means, seed_half_widths(values, families), trajectories, strict=True):
         bounds = with_seeds(each.mean, each.interval(quantile), added, (-1.0, 1.0))
-        found.append(Difference(each.mean, *bounds, count, rows))
+        found.append(Estimate(each.mean, *bounds, count, rows))
     return found
 
 

@@ -40,7 +40,6 @@ from elastic_core.statistics.accuracy import avg_at_k, mean_score
 from elastic_core.statistics.estimates import (
     FREE,
     LADDER,
-    Estimate,
     check_scores,
     estimates_table,
     forced_close,
@@ -49,6 +48,7 @@ from elastic_core.statistics.estimates import (
     problem_table,
     seed_keys,
 )
+from elastic_core.statistics.intervals import Estimate
 from elastic_core.trajectory import CELL, SCHEMA, SolutionFinish, ThinkFinish
 
 SUFFICIENT = 0.5

@@ -26,8 +26,16 @@ import polars as pl
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.budgets import comparable, differences_together
 from elastic_core.statistics.cost import TOKENS, CostModel
-from elastic_core.statistics.estimates import FREE, Estimate, paired_scores, ratio_of_means
-from elastic_core.statistics.intervals import LEVEL, paired_mean, problems_needed, seed_half_widths, t_upper, with_seeds
+from elastic_core.statistics.estimates import FREE, paired_scores, ratio_of_means
+from elastic_core.statistics.intervals import (
+    LEVEL,
+    Estimate,
+    paired_mean,
+    problems_needed,
+    seed_half_widths,
+    t_upper,
+    with_seeds,
+)
 from elastic_core.trajectory import CELL
 
 MARGIN = 0.02
@@ -144,27 +152,18 @@ def _one_sided(side: pl.DataFrame, free: pl.DataFrame) -> Estimate:
 def choose_budget(
     advice: pl.DataFrame, problems: pl.DataFrame, model: str, benchmark: str, guess: float = 0.0
 ) -> dict[str, Any] | Reason:
-    """The budget to serve a model with for tasks like a benchmark's, at the margin of `advice`.
+    """The budget to serve a model with for tasks like a benchmark's, at the margin of `advice`: a row of `advice`, or
+    the reason why there is none, that of the candidates which came furthest.
 
     What may beat it is any single model of `problems`, under `SERVED` or without a limit: it does where it is shown to
-    be more accurate (all together, `simultaneous`), as measured by more than the margin.
-
-    Args:
-        advice: of `budget_advice`.
-        guess: accuracy of guessing, in [0, 1].
-
-    Returns:
-        A row of `advice`, or the reason why there is none: that of the candidates which came furthest.
+    be more accurate (all together, `simultaneous`), as measured by more than the margin. `guess` is the accuracy of
+    guessing, in [0, 1].
     """
     return _choose(advice.filter(model=model, benchmark=benchmark), _standing(problems, benchmark), guess)
 
 
 def choose_budgets(advice: pl.DataFrame, problems: pl.DataFrame, guesses: Mapping[str, float] | None = None) -> Choices:
-    """`choose_budget` of every model and benchmark of the table.
-
-    Args:
-        guesses: accuracy of guessing, in [0, 1], by benchmark; 0 without.
-    """
+    """`choose_budget` of every model and benchmark of the table; `guesses` by benchmark, 0 without."""
     standing = {name: _standing(problems, name) for name in problems["benchmark"].unique()}
     return {
         (model, benchmark): _choose(
@@ -215,12 +214,9 @@ def _key(cell: pl.DataFrame) -> tuple[Any, ...]:
 
 
 def advised_budgets(advice: pl.DataFrame, choices: Choices) -> pl.DataFrame:
-    """The budget that was chosen for each model and benchmark; and the cheapest that more problems might confirm, where
-    that is cheaper: undecided, with a difference within the margin, and shown to save something.
-
-    Returns:
-        Rows of `advice`, at most two of a model and benchmark. Sorted as there.
-    """
+    """Rows of `advice`, at most two of a model and benchmark: the budget that was chosen, and the cheapest that more
+    problems might confirm, where that is cheaper: undecided, with a difference within the margin, and shown to save
+    something."""
     chosen = pl.DataFrame([row for row in choices.values() if isinstance(row, dict)], advice.schema)
     open_ = advice.filter(
         pl.col("saved_low") > 0,
@@ -242,15 +238,8 @@ def cheapest_within(
     margins: Sequence[float] = MARGINS,
 ) -> pl.DataFrame:
     """The rule at several margins, each a test of its own, for each model and benchmark; where it chooses none the
-    nearest miss, whose lower bound is highest.
-
-    Args:
-        advice, problems, guesses: as of `choose_budgets`.
-
-    Returns:
-        Rows of `advice` with the `margin` that each was picked for, its `verdict`, and `reason`, null where the rule
-        chose it.
-    """
+    nearest miss, whose lower bound is highest. Rows of `advice` with the `margin` that each was picked for, its
+    `verdict`, and `reason`, null where the rule chose it."""
     picks = [advice.clear().with_columns(reason=pl.lit(None, pl.String))]
     standing = {name: _standing(problems, name) for name in problems["benchmark"].unique()}
     served = advice.filter(strategy=SERVED).sort(*_PLACE, "cost")

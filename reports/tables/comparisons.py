@@ -156,8 +156,7 @@ def variance(rows: pl.DataFrame, base: str) -> ReportTable | None:
         found = None if theirs is not None and model == base else variance_split(ours, theirs)
         if found is None:
             continue
-        twice = {"seeds": found.twice_seeds, "problems": found.twice_problems, "samples": found.twice_samples}
-        narrowed = {kind: value for kind, value in twice.items() if value is not None}
+        narrowed = {kind: value for kind, value in found.twice.items() if value is not None}
         counts = found.estimate.num_problems, found.num_samples, found.num_seeds
         lines.append(
             {
@@ -165,10 +164,8 @@ def variance(rows: pl.DataFrame, base: str) -> ReportTable | None:
                 "model": model,
                 **dict(zip((name, name + LOW, name + HIGH), found.estimate[:3], strict=True)),
                 "±": found.half_width,
-                "of seeds (%)": found.seeds,
-                "of problems (%)": found.problems,
-                "of samples (%)": found.samples,
-                **{f"± with twice the {kind}": value for kind, value in twice.items()},
+                **{f"of {kind} (%)": share for kind, share in found.shares.items()},
+                **{f"± with twice the {kind}": value for kind, value in found.twice.items()},
                 "narrows most": f"more {min(narrowed, key=lambda kind: narrowed[kind])}",
                 "problems × samples × seeds": " × ".join(map(str, counts)),
             }

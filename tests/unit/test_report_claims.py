@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from elastic_core.budget import TrainingBudget
-from elastic_core.statistics.estimates import Estimate
+from elastic_core.statistics.intervals import Estimate
 from reports.claims import (
     Criterion,
     between_trainings,

@@ -6,13 +6,13 @@ import pytest
 
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.estimates import (
-    Estimate,
     forced_close,
     length_error,
     mean_tokens,
     problem_table,
     sampled_tokens,
 )
+from elastic_core.statistics.intervals import Estimate
 from elastic_core.statistics.responses import ResponseKind, is_cut, response_kind, response_kinds
 from reports.verdict import Readable, readable, unreadable
 
