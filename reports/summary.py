@@ -27,7 +27,7 @@ pass@k and maj@k are those of one training's samples. `elastic_core.statistics` 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,11 +105,8 @@ def report_rows(rows: pl.LazyFrame, *more: pl.Expr) -> pl.LazyFrame:
 
 
 def summarize(rows: pl.DataFrame) -> pl.DataFrame:
-    """The cells of a trajectory table, in schema SUMMARY, sorted by CELL with unlimited budgets last.
-
-    Raises:
-        ValueError: on no rows, a key that appears twice, or a score that is missing or outside [0, 1].
-    """
+    """The cells of a trajectory table, in schema SUMMARY, sorted by CELL with unlimited budgets last; ValueError on no
+    rows, a key that appears twice, or a score that is missing or outside [0, 1]."""
     return summarize_problems(cell_problems(rows))
 
 
@@ -131,9 +128,8 @@ def is_partial(summary: pl.DataFrame) -> bool:
 
 
 def write_summary_json(summary: pl.DataFrame, anytime: pl.DataFrame, ratings: pl.DataFrame, path: Path) -> None:
-    """A JSON object: "cells", a list with one object per cell, keys as in SUMMARY; "anytime", one with an object per
-    ladder of thinking budgets (`anytime_accuracy`); and "ratings", one with an object per Codeforces cell, keys as in
-    `reports.content.RATINGS`. Floats to six decimals. Atomic."""
+    """A JSON object of three lists: "cells", keys as in SUMMARY; "anytime", an object per ladder of thinking budgets;
+    and "ratings", keys as in `RATINGS`. Floats to six decimals. Atomic."""
     lists = {"cells": summary, "anytime": anytime, "ratings": ratings}
     rounded = (cs.float().round(6), cs.list().list.eval(pl.element().round(6)))
     text = json.dumps({name: table.with_columns(rounded).to_dicts() for name, table in lists.items()}, indent=1)
@@ -141,16 +137,9 @@ def write_summary_json(summary: pl.DataFrame, anytime: pl.DataFrame, ratings: pl
 
 
 def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
-    """One row per cell and problem, with everything that a cell averages over its problems: score, pass_at_k, maj_at_k,
-    tokens, think_tokens, solution_tokens, navigator_tokens, forced_tokens, forced_close, the columns `WORK`,
-    num_samples, and the cell's k.
-
-    Args:
-        rows: of a trajectory table, whole or as `report_rows`.
-
-    Raises:
-        ValueError: as `summarize`.
-    """
+    """One row per cell and problem of a trajectory table, whole or as `report_rows`, with everything that a cell
+    averages over its problems: score, pass_at_k, maj_at_k, tokens, think_tokens, solution_tokens, navigator_tokens,
+    forced_tokens, forced_close, the columns `WORK`, num_samples, and the cell's k. ValueError as `summarize`."""
     if rows.is_empty():
         raise ValueError("the trajectory table is empty; expected at least one finished cell")
     by = [*CELL, *seed_keys(rows)]
@@ -209,12 +198,9 @@ class Averaged(NamedTuple):
 
 
 def over_budgets(pairs: Mapping[str, tuple[pl.DataFrame, pl.DataFrame]]) -> dict[str, dict[str, Averaged]]:
-    """The first minus the second of each pair, over the problems and budgets that both have, by name of the pair and by
-    benchmark; left out where there are none. All intervals hold together, because a reader picks from them.
-
-    Args:
-        pairs: rows of `cell_problems` of one model and strategy on each side.
-    """
+    """The first minus the second of each pair (rows of `cell_problems` of one model and strategy on each side), over
+    the problems and budgets that both have, by name of the pair and by benchmark; left out where there are none. All
+    intervals hold together, because a reader picks from them."""
     place = ["benchmark", "problem", *BUDGET]
     names, sides = [], []
     for name, (ours, theirs) in pairs.items():
@@ -228,6 +214,16 @@ def over_budgets(pairs: Mapping[str, tuple[pl.DataFrame, pl.DataFrame]]) -> dict
     for (name, benchmark, budgets), estimate in zip(names, score_differences(sides), strict=True):
         found.setdefault(name, {})[benchmark] = Averaged(estimate, budgets)
     return found
+
+
+def main_model(models: Iterable[str]) -> str:
+    """The model that a report advises on: the trained one; else the only one beside base that is not a pair of models;
+    else base, or where there is none the first by name."""
+    names = ordered(models, BASE)
+    single = [name for name in names if name != BASE and ">" not in name]
+    if TRAINED in names:
+        return TRAINED
+    return single[0] if len(single) == 1 else names[0]
 
 
 _ENDS = ("", "_low", "_high")
@@ -245,10 +241,6 @@ def headline(
     - free_tokens/BENCHMARK/MODEL/unconstrained: mean of sampled tokens without a budget;
     - gain/BENCHMARK/MODEL/separate, in [-1, 1]: paired difference from `base`, averaged over all budgets that both
       have; simultaneous over all models and benchmarks.
-
-    Args:
-        problems: of `cell_problems`; `summary` and `anytime` are of these.
-        trainings: of models of the table, by name.
     """
     numbers = anytime_metrics(anytime)
     own = {model: training.fixed_budget for model, training in trainings.items()}

@@ -10,8 +10,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from elastic_core.budget import Budget
+from elastic_core.engines.endpoint import is_endpoint
 from elastic_core.system.escaping import Markdown, escaped
 from elastic_core.system.files import write_text
 from elastic_core.trajectory import BUDGET
-from reports.advice import command
-from reports.content import Claim, ReportContent, ReportFigure, ReportTable, Verdict
+from reports.content import Claim, ReportContent, ReportFigure, ReportTable, Setting, Verdict
 from reports.page.chart import CAPTION, DRAWING, main_chart
 from reports.page.payload import build_payload, draw_problems
 from reports.summary import is_partial, partial
@@ -131,6 +132,20 @@ def _html(markdown: str) -> str:
     from markdown_it import MarkdownIt
 
     return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown))
+
+
+def command(setting: Setting, preset: str, places: Mapping[str, str | list[str]]) -> str:
+    """What serves the model so; "" where there is no budget to set, or the model is behind a server already.
+
+    Args:
+        preset: that the model belongs to; "" where it is not known.
+        places: as of `ReportSources`.
+    """
+    place = places.get(setting.model, setting.model)
+    if setting.budget is None or isinstance(place, list) or is_endpoint(place):
+        return ""
+    of = ["--preset", preset] if preset else []
+    return shlex.join(["elastic", "serve", *of, "--model", place, "--budget", str(setting.budget)])
 
 
 def _commands(content: ReportContent) -> dict[str, list[str]]:

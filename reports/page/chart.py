@@ -17,10 +17,9 @@ from elastic_core.budget import Budget
 from elastic_core.statistics.cost import on_frontier
 from elastic_core.statistics.estimates import FREE
 from elastic_core.trajectory import BUDGET, CELL
-from reports.advice import main_model
 from reports.content import Setting
 from reports.figures import NUM_COLOURS, model_colours
-from reports.summary import BASE, partial
+from reports.summary import BASE, main_model, partial
 from reports.wording import ordered, plain, sampled, with_bounds
 
 CAPTION = (
@@ -45,15 +44,8 @@ DRAWING = {
 
 
 class Point(NamedTuple):
-    """A cell, in the panel's units.
-
-    Attributes:
-        low, high: where the interval of its accuracy ends.
-        told: its numbers in words.
-        address: of the cell in the reader.
-        advised: the budget, where it is the advised one; else "".
-        faint: whether it is in the background.
-    """
+    """A cell, in the panel's units: `low` and `high` are where the interval of its accuracy ends, `told` its numbers in
+    words, `address` that of the cell in the reader, `advised` the budget where it is the advised one."""
 
     x: float
     y: float

@@ -74,13 +74,8 @@ Problems = Mapping[Key, Problem]
 
 @dataclass(frozen=True)
 class Drawing:
-    """Problems in the order in which the page takes them, as long as it has room.
-
-    Attributes:
-        problems: columns benchmark, problem, and turn: 1 for the first of its benchmark, and so on.
-        num_problems: of the whole table.
-        num_trajectories: of the whole table.
-    """
+    """Problems in the order in which the page takes them, as long as it has room: columns benchmark, problem, and turn,
+    1 for the first of its benchmark, and so on; and the counts of the whole table."""
 
     problems: pl.DataFrame
     num_problems: int
@@ -124,13 +119,8 @@ def draw_problems(
 
 @dataclass(frozen=True)
 class Payload:
-    """What the page carries.
-
-    Attributes:
-        index: a row per trajectory, problem by problem.
-        chunks: the texts of each problem, in the index' order of problems.
-        num_trajectories: how many there are.
-    """
+    """What the page carries: an index with a row per trajectory, problem by problem, and the texts of each problem, in
+    the same order."""
 
     index: str
     chunks: list[str]
@@ -138,13 +128,8 @@ class Payload:
 
 
 def build_payload(rows: pl.LazyFrame, drawn: pl.DataFrame, problems: Problems, max_bytes: int = MAX_BYTES) -> Payload:
-    """The trajectories of the drawn problems, from the first one on until the limit is reached.
-
-    Args:
-        rows: the trajectory table. It is read once, and only what was drawn stays in memory.
-        drawn: of `draw_problems`.
-        problems: questions and reference answers, of those problems where they are known.
-    """
+    """The trajectories of the `drawn` problems, from the first one on until the limit is reached, with the questions
+    and reference answers that are known. The table is read once, and only what was drawn stays in memory."""
     columns = (*PROBLEM, *_NUMBERS, *_NAMES, "answer", "thinking", "solution")
     frame = (
         rows.filter(pl.col("problem").is_in(drawn["problem"].unique().to_list()))

@@ -15,7 +15,7 @@ import polars as pl
 
 from elastic_core.system.escaping import Markdown, escaped
 from elastic_core.trajectory import BUDGET
-from reports.content import HIGH, LOW
+from reports.content import HIGH, LOW, ReportTable
 from reports.summary import partial
 from reports.wording import budget_text
 
@@ -23,6 +23,11 @@ CI = ("ci_low", "ci_high")
 """The bounds of a cell's accuracy."""
 DIFFERENCE = ("low", "high")
 """The bounds of a difference."""
+
+
+def table_of(name: str, title: str, caption: str, frame: pl.DataFrame, *signed: str) -> ReportTable | None:
+    """A table whose columns `signed` are shown with their sign; None without a line."""
+    return ReportTable(name, title, caption, frame, frozenset(signed)) if frame.height else None
 
 
 def shown_cells(summary: pl.DataFrame) -> pl.DataFrame:
@@ -46,12 +51,8 @@ def shown_cells(summary: pl.DataFrame) -> pl.DataFrame:
 
 
 def estimate(name: str, mean: str, bounds: tuple[str, str] | None = None, scale: float = 100) -> dict[str, pl.Expr]:
-    """The three columns of an estimate, see `ReportTable.frame`. A bound that is null is infinite.
-
-    Args:
-        mean: its column.
-        bounds: the columns of its interval; MEAN_low and MEAN_high unless given.
-    """
+    """The three columns of an estimate, see `ReportTable.frame`, from the columns of its mean and bounds, by default
+    MEAN_low and MEAN_high. A bound that is null is infinite."""
     low, high = bounds or (f"{mean}_low", f"{mean}_high")
     known = pl.when(pl.col(mean).is_not_null())
     return {
@@ -100,11 +101,8 @@ SWAPS, ITERATIVE = "Table 2", "Table 3"
 
 
 def published(benchmarks: Collection[str], names: Collection[str]) -> pl.DataFrame:
-    """What was published about these benchmarks in the families of `names`, in schema PUBLISHED; often nothing.
-
-    Args:
-        names: of the models of a report, and of its preset.
-    """
+    """What was published about these benchmarks in the families of `names`, those of the models of a report and of its
+    preset, in schema PUBLISHED; often nothing."""
     rows = everything()
     known = pl.concat([rows.select("family", name="model"), rows.select("family", name="family")]).unique()
     slugs = [name.lower() for name in names]

@@ -25,13 +25,8 @@ BENCHMARK = "codeforces"
 
 
 class RatedCell(NamedTuple):
-    """A cell of the benchmark.
-
-    Attributes:
-        cell: the values of CELL.
-        partial: it has fewer trajectories than the fullest.
-        rating: None where none of its contests can be used.
-    """
+    """A cell of the benchmark; `partial` where it has fewer trajectories than the fullest. It has no rating where none
+    of its contests can be used."""
 
     cell: tuple[Any, ...]
     partial: bool
@@ -44,13 +39,8 @@ class RatedCell(NamedTuple):
 
 
 def ratings(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mapping[int, int]) -> list[RatedCell]:
-    """Each cell of the benchmark; samples are attempts, in the order of their numbers.
-
-    Args:
-        rows: the trajectory table.
-        standings: by contest.
-        users: number of users by rating.
-    """
+    """Each cell of the benchmark with its rating, from the standings by contest, and the number of users by rating;
+    samples are attempts, in the order of their numbers."""
     cells = rows.filter(benchmark=BENCHMARK).sort("sample").partition_by(CELL, as_dict=True, maintain_order=True)
     fullest = max(cell.height for cell in cells.values())
     found = []
@@ -77,13 +67,8 @@ def _values(found: CodeforcesRating) -> tuple[_Bounded, _Bounded]:
 
 
 def section(rows: pl.DataFrame, found: list[RatedCell] | None, theirs: pl.DataFrame) -> str:
-    """Markdown for the benchmark's part of the report: ratings, which contests they could not use, published ones.
-
-    Args:
-        rows: the trajectory table.
-        found: of `ratings`; None where the number of users at each rating is not known.
-        theirs: what others published, in schema `reports.published.PUBLISHED`.
-    """
+    """Markdown for the benchmark's part of the report: ratings, which contests they could not use, published ones
+    (`PUBLISHED`). `found` is None where the number of users at each rating is not known."""
     contests = {split_id(problem)[0] for problem in rows.filter(benchmark=BENCHMARK)["problem"].unique()}
     used = {contest for cell in found or () if cell.rating for contest in cell.rating.contests}
     if found and used:
