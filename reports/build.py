@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -17,7 +17,7 @@ from elastic_core.rewards.truth import LETTERS
 from elastic_core.statistics.accuracy import paired_differences
 from elastic_core.statistics.at_k import Parallel, parallel_problems
 from elastic_core.statistics.budgets import anytime_accuracy, anytime_differences, falls, marginal_accuracy
-from elastic_core.statistics.cost import CostModel, best_under
+from elastic_core.statistics.cost import best_under
 from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.estimates import seeds_as_one, without_seed
 from elastic_core.statistics.responses import is_cut, response_kind, response_kinds, thinking_spent
@@ -26,7 +26,7 @@ from elastic_core.sweep.sound import Whole, check_rows, whole_samples
 from elastic_core.system.escaping import write_csv
 from elastic_core.system.files import replacing, write_text
 from reports.claims import evaluate_claims, pairs_to_compare
-from reports.content import ReportContent, ReportFigure, ReportSources, ReportTable, Setting, Training, Verdict
+from reports.content import ReportContent, ReportFigure, ReportSources, ReportTable, Verdict
 from reports.figures import Sheet, accuracy, differences, model_colours, strategy_styles, tokens, training
 from reports.page import render_markdown, write_page
 from reports.summary import (
@@ -68,14 +68,9 @@ _UNREAD = "needs answers that the grader can read"
 
 def build_report(sources: ReportSources, directory: Path) -> ReportContent:
     """Write report.md, report.html, summary.json, figures and tables to `directory`; an earlier report there is
-    replaced.
-
-    A figure or table whose cells the trajectory table lacks is left out.
-
-    Raises:
-        UserError: when rows break a rule of the table, no cell has a sample of every problem, or the list of an earlier
-            report there is none; then nothing is written.
-    """
+    replaced. A figure or table whose cells the trajectory table lacks is left out. UserError when rows break a rule of
+    the table, no cell has a sample of every problem, or the list of an earlier report there is none; then nothing is
+    written."""
     earlier = _earlier(directory)
     content = _collect(sources, directory)
     for table in content.tables:
@@ -139,48 +134,58 @@ def _replace_earlier(content: ReportContent, earlier: list[str]) -> None:
     write_text(listing, json.dumps(written, indent=1) + "\n")
 
 
-class _Budgets(NamedTuple):
+class _Found:
+    """What a table shows: `beside` are the cells of `summary` and those of thinking in parallel; differences are from
+    the first model and the first strategy."""
+
+    def __init__(self, sources: ReportSources, rows: pl.DataFrame) -> None:
+        self.rows = rows
+        self.problems = cell_problems(rows)
+        self.summary = summary = summarize_problems(self.problems)
+        self.beside = _with_parallel(summary, self.problems, rows, sources.parameters.parallel)
+        # Seeds of one training differ in what it went through, not in what it is.
+        self.trainings = {
+            without_seed(name)[0]: replace(training, base=training.base and without_seed(training.base)[0])
+            for name, training in sources.trainings.items()
+        }
+        self.pairs = pairs_to_compare(rows, sources.parameters.pairs)
+        self.first_model, self.first_strategy = (
+            ordered(summary["model"], BASE)[0],
+            ordered(summary["strategy"], VANILLA)[0],
+        )
+        self.by_model = paired_differences(rows, "model", self.first_model)
+        self.by_strategy = paired_differences(rows, "strategy", self.first_strategy)
+        self.gains, self.spent, self.hurt = marginal_accuracy(self.problems), thinking_spent(rows), falls(self.problems)
+        self.anytime = anytime_accuracy(self.problems, sources.parameters.distribution)
+        self.theirs = published(summary["benchmark"].unique(), [*summary["model"].unique(), sources.preset])
+
+
+class _Budgets:
     """What budgets cost in each unit, and of the `unit` that they are compared by: those that are advised or chosen,
     the cells with their cost, the best `under` a limit, the cheapest `within` so many points; and what `to_set` for the
     model that the report advises `on`."""
 
-    models: dict[str, dict[str, CostModel]]
-    costs: dict[str, pl.DataFrame]
-    unit: str
-    advised: pl.DataFrame
-    chosen: pl.DataFrame
-    priced: pl.DataFrame
-    under: pl.DataFrame
-    within: pl.DataFrame
-    on: str
-    to_set: list[Setting]
-
-
-class _Found(NamedTuple):
-    """What a table shows. `beside` are the cells of `summary` and those of thinking in parallel; differences are from
-    the first model and the first strategy."""
-
-    rows: pl.DataFrame
-    problems: pl.DataFrame
-    summary: pl.DataFrame
-    beside: pl.DataFrame
-    trainings: dict[str, Training]
-    pairs: Sequence[tuple[str, str]]
-    first_model: str
-    first_strategy: str
-    by_model: pl.DataFrame
-    by_strategy: pl.DataFrame
-    gains: pl.DataFrame
-    spent: pl.DataFrame
-    hurt: pl.DataFrame
-    anytime: pl.DataFrame
-    theirs: pl.DataFrame
+    def __init__(self, sources: ReportSources, found: _Found) -> None:
+        summary, margin = found.summary, sources.parameters.margin / 100
+        self.models = cost_tables.cost_models(sources.parameters, sources.latency, summary["model"].unique().sort())
+        self.costs = cost_tables.costs_by_unit(found.rows, self.models)
+        self.unit = cost_tables.MONEY if cost_tables.MONEY in self.models else cost_tables.TOKENS_PROCESSED
+        of_unit = self.models[self.unit]
+        self.advised = budget_advice(found.problems, of_unit[found.first_model], margin)
+        guessed = guesses(sources.problems.values())
+        choices = choose_budgets(self.advised, found.problems, guessed)
+        self.chosen = advised_budgets(self.advised, choices)
+        self.priced = cost_tables.priced(summary, self.costs[self.unit])
+        self.under = best_under(found.problems, of_unit)
+        self.within = cheapest_within(self.advised, found.problems, guessed)
+        self.on = main_model(summary["model"])
+        self.to_set = settings(choices, summary, self.on, margin, self.unit)
 
 
 def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     requested, whole = _whole(sources)
-    found = _found(sources, seeds_as_one(whole.rows))
-    budgets = _budgets(sources, found)
+    found = _Found(sources, seeds_as_one(whole.rows))
+    budgets = _Budgets(sources, found)
     responses = readable(requested)
     claims = evaluate_claims(found.rows, found.trainings, sources.parameters.expectations, found.pairs)
     if all(each.num_answered == 0 for each in responses):
@@ -228,33 +233,6 @@ def _whole(sources: ReportSources) -> tuple[pl.DataFrame, Whole]:
     return rows, whole
 
 
-def _found(sources: ReportSources, rows: pl.DataFrame) -> _Found:
-    problems = cell_problems(rows)
-    summary = summarize_problems(problems)
-    first_model, first_strategy = ordered(summary["model"], BASE)[0], ordered(summary["strategy"], VANILLA)[0]
-    return _Found(
-        rows=rows,
-        problems=problems,
-        summary=summary,
-        beside=_with_parallel(summary, problems, rows, sources.parameters.parallel),
-        # Seeds of one training differ in what it went through, not in what it is.
-        trainings={
-            without_seed(name)[0]: replace(training, base=training.base and without_seed(training.base)[0])
-            for name, training in sources.trainings.items()
-        },
-        pairs=pairs_to_compare(rows, sources.parameters.pairs),
-        first_model=first_model,
-        first_strategy=first_strategy,
-        by_model=paired_differences(rows, "model", first_model),
-        by_strategy=paired_differences(rows, "strategy", first_strategy),
-        gains=marginal_accuracy(problems),
-        spent=thinking_spent(rows),
-        hurt=falls(problems),
-        anytime=anytime_accuracy(problems, sources.parameters.distribution),
-        theirs=published(summary["benchmark"].unique(), [*summary["model"].unique(), sources.preset]),
-    )
-
-
 def _with_parallel(summary: pl.DataFrame, problems: pl.DataFrame, rows: pl.DataFrame, names: list[str]) -> pl.DataFrame:
     """Cells of thinking in parallel beside all others. Each rests on all rows of a cell of separate budgeting."""
     found = summarize_problems(parallel_problems(rows, problems, [Parallel.parse(name) for name in names]))
@@ -262,28 +240,6 @@ def _with_parallel(summary: pl.DataFrame, problems: pl.DataFrame, rows: pl.DataF
     counts = summary.filter(strategy=SEPARATE).group_by(place).agg(pl.col("num_trajectories").max())
     found = found.drop("num_trajectories").join(counts, on=place).select(summary.columns)
     return pl.concat([summary, found])
-
-
-def _budgets(sources: ReportSources, found: _Found) -> _Budgets:
-    problems, summary, margin = found.problems, found.summary, sources.parameters.margin / 100
-    models = cost_tables.cost_models(sources.parameters, sources.latency, summary["model"].unique().sort())
-    costs = cost_tables.costs_by_unit(found.rows, models)
-    unit = cost_tables.MONEY if cost_tables.MONEY in models else cost_tables.TOKENS_PROCESSED
-    advised = budget_advice(problems, models[unit][found.first_model], margin)
-    guessed, on = guesses(sources.problems.values()), main_model(summary["model"])
-    choices = choose_budgets(advised, problems, guessed)
-    return _Budgets(
-        models=models,
-        costs=costs,
-        unit=unit,
-        advised=advised,
-        chosen=advised_budgets(advised, choices),
-        priced=cost_tables.priced(summary, costs[unit]),
-        under=best_under(problems, models[unit]),
-        within=cheapest_within(advised, problems, guessed),
-        on=on,
-        to_set=settings(choices, summary, on, margin, unit),
-    )
 
 
 def guesses(problems: Iterable[Problem]) -> dict[str, float]:

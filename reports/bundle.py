@@ -58,11 +58,7 @@ def add_report(sources: ReportSources, name: str, site: Path) -> ReportContent:
 
 
 def write_index(site: Path) -> Path:
-    """Write index.html of the reports that lie in a site, the newest first.
-
-    Raises:
-        UserError: when a card is none.
-    """
+    """Write index.html of the reports that lie in a site, the newest first; UserError when a card is none."""
     cards = [(file.parent.name, _read(file)) for file in sorted(site.glob(f"*/{CARD}"))]
     cards.sort(key=lambda each: each[1]["date"], reverse=True)
     style = styles("base.css", "brief.css", "bundle.css")

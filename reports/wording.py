@@ -60,11 +60,6 @@ def signed(estimate: Estimate) -> str:
     return with_bounds(*estimate[:3], "+.1f")
 
 
-def margin_text(advice: pl.DataFrame) -> str:
-    """The margin of `budget_advice`, which is the same in every row."""
-    return f"{100 * advice['margin'][0]:g} points"
-
-
 def sampled(cells: pl.DataFrame) -> str:
     """ "100 problems × 8 samples", with a range where cells differ, and without samples where they are not known."""
     problems = f"{_range(cells['num_problems'])} problems"

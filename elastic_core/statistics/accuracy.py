@@ -150,15 +150,13 @@ class Split(NamedTuple):
 
 
 def variance_split(ours: pl.DataFrame, theirs: pl.DataFrame | None = None) -> Split | None:
-    """The parts of the interval of a paired difference, averaged over the budgets that both sides have; without another
-    side, of the accuracy averaged over budgets. None where there are fewer than two problems.
+    """The parts of the interval of a paired difference of two sides (rows of one model, benchmark and strategy each),
+    averaged over the budgets that both have; without another side, of the accuracy averaged over budgets. None where
+    there are fewer than two problems.
 
-    The squared half width is that over problems plus that of seeds (`with_seeds`). Of the former, samples make
-    the share that their variance within problems has in the variance of the mean of problems (moment estimates: Searle,
+    The squared half width is that over problems plus that of seeds (`with_seeds`). Of the former, samples make the
+    share that their variance within problems has in the variance of the mean of problems (moment estimates: Searle,
     Casella and McCulloch 1992, chapter 4); a sample is taken over all budgets at once, as these share its draws.
-
-    Args:
-        ours, theirs: rows of one model, benchmark and strategy each.
     """
     if theirs is not None:
         place = ["problem", *BUDGET]

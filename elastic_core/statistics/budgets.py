@@ -37,15 +37,13 @@ _RUNG = (*LADDER, "think_budget")
 
 def marginal_accuracy(problems: pl.DataFrame) -> pl.DataFrame:
     """Between neighbouring thinking budgets of one strategy at one solution budget: the paired difference of avg@k over
-    that of mean sampled tokens, for problems that both have.
+    that of mean sampled tokens, for problems that both have. Resampling problems moves both, and gives the interval
+    (`bootstrap`; on its pseudo-problems the scores differ by 0.5 and the tokens as they do on average), infinite
+    where the tokens hardly grow.
 
-    Resampling problems moves both, and gives the interval (`bootstrap`; on its pseudo-problems the scores differ by 0.5
-    and the tokens as they do on average). It is infinite where the tokens hardly grow.
-
-    Returns:
-        A row per pair of neighbours of which the larger budget takes more `tokens`. Columns: LADDER, think_budget (the
-        smaller), next_budget (null: unlimited), tokens, next_tokens (their means), gain in accuracy per 100 tokens with
-        low and high (null: unbounded), num_problems, num_trajectories. Sorted by these columns.
+    A row per pair of neighbours of which the larger budget takes more `tokens`. Columns: LADDER, think_budget (the
+    smaller), next_budget (null: unlimited), tokens, next_tokens (their means), gain in accuracy per 100 tokens with low
+    and high (null: unbounded), num_problems, num_trajectories. Sorted by these columns.
     """
     found = []
     for key, ladder in problems.partition_by(LADDER, as_dict=True).items():
@@ -95,14 +93,13 @@ def falls(problems: pl.DataFrame) -> pl.DataFrame:
 
 def anytime_accuracy(problems: pl.DataFrame, distribution: Distribution = "log-uniform") -> pl.DataFrame:
     """Accuracy of a model that is given a thinking budget at random: the area under accuracy over the budgets of a
-    ladder, between its smallest and its largest, by the trapezoid rule. Budgets of no token and unlimited ones have no
-    place on a logarithm's scale. Of one problem it is a weighted mean of its scores, so its interval is that of avg@k
-    (`mean_score`).
+    ladder, between its smallest and its largest, by the trapezoid rule. Budgets of no token and unlimited ones have
+    no place on a logarithm's scale. Of one problem it is a weighted mean of its scores, so its interval is that of
+    avg@k.
 
-    Returns:
-        A row per ladder of two such rungs or more. Columns: LADDER, smallest, largest (budgets in tokens), num_rungs,
-        anytime, anytime_low, anytime_high in [0, 1], num_problems (measured on all rungs), num_trajectories. Sorted by
-        LADDER.
+    A row per ladder of two such rungs or more. Columns: LADDER, smallest, largest (budgets in tokens), num_rungs,
+    anytime, anytime_low, anytime_high in [0, 1], num_problems (measured on all rungs), num_trajectories. Sorted by
+    LADDER.
     """
     found = []
     for key, ladder in problems.filter(pl.col("think_budget") >= 1).partition_by(LADDER, as_dict=True).items():
@@ -120,12 +117,11 @@ def anytime_differences(
     problems: pl.DataFrame, pairs: Sequence[tuple[str, str]], distribution: Distribution = "log-uniform"
 ) -> pl.DataFrame:
     """`anytime_accuracy` of the second model of each pair minus that of the first, over the thinking budgets and
-    problems that both have under a strategy (`score_difference`).
+    problems that both have under a strategy (`score_difference`): a row per pair and ladder of two common rungs or
+    more.
 
-    Returns:
-        A row per pair and ladder of two common rungs or more. Columns: LADDER without its model, first, second,
-        smallest, largest (budgets in tokens), num_rungs, difference, low, high in [-1, 1], num_problems,
-        num_trajectories. Sorted by the first five.
+    Columns: LADDER without its model, first, second, smallest, largest, num_rungs, difference, low, high in [-1, 1],
+    num_problems, num_trajectories. Sorted by the first five.
     """
     place = [name for name in LADDER if name != "model"]
     ladders = problems.filter(pl.col("think_budget") >= 1).partition_by(place, as_dict=True)

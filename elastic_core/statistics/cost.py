@@ -126,14 +126,9 @@ def best_under(problems: pl.DataFrame, models: Mapping[str, CostModel]) -> pl.Da
     is at most the limit; no advice, as the best of many is partly luck. All pairs of a model's cells are looked at
     together (`simultaneous`): `num_close` counts the others under the limit that are not shown to be less accurate.
 
-    Args:
-        problems: the `problem_table` of a trajectory table by its cells, with `score` and the columns `WORK`.
-        models: of costs, by model.
-
-    Returns:
-        A row per limit at which another cell is best. Columns: CELL, limit, cost, accuracy with accuracy_low and
-        accuracy_high (its own interval, which knows nothing of the choice), num_others, num_close, num_problems,
-        num_trajectories.
+    A row per limit at which another cell is best. Columns: CELL, limit, cost, accuracy with accuracy_low and
+    accuracy_high (its own interval, which knows nothing of the choice), num_others, num_close, num_problems,
+    num_trajectories.
     """
     found = []
     for (model, _), cells in problems.partition_by(_PLACE, as_dict=True, maintain_order=True).items():

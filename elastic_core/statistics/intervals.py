@@ -3,14 +3,13 @@ differences together.
 
 Coverage of each is measured by `python -m tests.bench coverage`; docs/numbers.md has its table.
 
-Seeds: a model that was trained with several was measured on the same problems each time, so seeds and problems are
+A model that was trained with several seeds was measured on the same problems each time, so seeds and problems are
 crossed, and both are drawn from many. With y[seed, problem], means over samples, the variance of the mean of all is at
-most (variance between the seeds' means) / S + (variance between the problems' means) / P: both hold what samples and
-the interaction of seed and problem add. It is the layout of readers and cases (Dorfman, Berbaum and Metz 1992;
-Obuchowski and Rockette 1995).
+most (variance between the seeds' means) / S + (variance between the problems' means) / P, the layout of readers and
+cases (Dorfman, Berbaum and Metz 1992; Obuchowski and Rockette 1995).
 
-Together: the best of many measured cells is partly the luckiest one. An interval that holds for all of them at once
-holds for the one that was picked, however it was picked, and nothing has to be held back to confirm it.
+The best of many measured cells is partly the luckiest one. An interval that holds for all of them at once holds for the
+one that was picked, and nothing has to be held back to confirm it.
 """
 
 from __future__ import annotations
@@ -85,13 +84,8 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
 
 
 class PairedMean(NamedTuple):
-    """The mean of paired differences of scores, in [-1, 1].
-
-    Attributes:
-        error: its standard error.
-        lean: how far skewness moves an interval, in [-1, 1]: see `paired_mean`.
-        pseudo: what the two pseudo-differences add to the sum of squares.
-    """
+    """The mean of paired differences of scores, in [-1, 1], and its standard error; how far skewness moves an interval
+    (`lean`, in [-1, 1]); and what the two pseudo-differences of `paired_mean` add to the sum of squares."""
 
     mean: float
     error: float
@@ -143,27 +137,18 @@ def paired_interval(differences: np.ndarray, families: int = 1) -> tuple[float, 
     return paired_mean(differences, quantile / single).interval(quantile)
 
 
-def seed_error(values: np.ndarray) -> float:
-    """The standard error of the mean of `values`, shape (seeds, problems), as far as seeds make it: the deviation of
-    the seeds' own means over √S; 0 for one seed. Samples and the interaction of seed and problem are in it, because
-    with two or three seeds what is left after a subtraction is too often 0 by chance."""
-    num_seeds = len(values)
-    return float(values.mean(axis=1).std(ddof=1) / np.sqrt(num_seeds)) if num_seeds > 1 else 0.0
-
-
 def seed_half_widths(values: Sequence[np.ndarray], families: int = 1) -> list[float]:
-    """Half of the 95 % interval of each mean as far as seeds make it, such that all of them hold together.
+    """Half of the 95 % interval of each mean, of values of shape (seeds, problems), as far as seeds make it, such that
+    all of them hold together, with `families` times as many.
 
-    For one mean it is Student's t with S - 1 degrees of freedom times `seed_error`. Of several, each is the larger of
-    that and of t times the root of their mean squared error, with the degrees of freedom and the number of all of them
-    (Šidák 1967): with two seeds some of many would agree by chance. It holds whether the means vary with the seed
-    alike, as when one seed trains a better model at every budget, or each by itself.
-
-    Args:
-        values: of each mean, shape (seeds, problems).
-        families: how many times as many means hold together with these.
+    For one mean it is Student's t with S - 1 degrees of freedom times the standard error of the seeds' own means.
+    Samples and the interaction of seed and problem are in that, because with two or three seeds what is left after a
+    subtraction is too often 0 by chance. Of several, each is the larger of that and of t times the root of their mean
+    squared error, with the degrees of freedom and the number of all of them (Šidák 1967): with two seeds some of many
+    would agree by chance. It holds whether the means vary with the seed alike, as when one seed trains a better model
+    at every budget, or each by itself.
     """
-    errors = [seed_error(each) for each in values]
+    errors = [float(each.mean(axis=1).std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else 0.0 for each in values]
     seeded = [(error, len(each)) for error, each in zip(errors, values, strict=True) if len(each) > 1]
     if not seeded:
         return [0.0] * len(values)
@@ -204,18 +189,14 @@ def problems_needed(distance: float, half_width: float, seeds: float, num_proble
 
 
 def simultaneous(values: Sequence[np.ndarray], trajectories: Sequence[int], families: int = 1) -> list[Estimate]:
-    """The mean of each of several differences with its 95 % interval, such that all of them hold together.
+    """The mean of each of several differences of scores on the same problems, each of shape (seeds, problems), with its
+    95 % interval, such that all of them hold together; of several `families` of lists by Bonferroni.
 
     The intervals are those of `paired_mean`, with the quantile of the greatest of all t statistics in place of
     Student's: that of a multivariate t distribution with the correlation of the differences (Hothorn, Bretz and
     Westfall 2008, "Simultaneous inference in general parametric models"), by simulation with a fixed seed. Cells that
     share their samples are correlated, and cost less than Bonferroni's bound would have it. What several training seeds
     add is in each interval (`seed_half_widths`).
-
-    Args:
-        values: differences of scores, each in [-1, 1], on the same problems; of each shape (seeds, problems).
-        trajectories: of each, on both sides.
-        families: how many such lists hold together, by Bonferroni.
     """
     differences = np.stack([each.mean(axis=0) for each in values], axis=1)
     count = len(differences)
@@ -236,12 +217,8 @@ def simultaneous(values: Sequence[np.ndarray], trajectories: Sequence[int], fami
 
 def _greatest(centred: np.ndarray, pseudo: np.ndarray, families: int) -> float:
     """The 95 % quantile of the greatest |t| of all columns, shape (problems, cells); of several families the quantile
-    that Bonferroni's bound asks of each.
-
-    Args:
-        pseudo: what the two pseudo-differences of each column, +d and -d, add to its sum of squares. They are those of
-            the same two problems in every column.
-    """
+    that Bonferroni's bound asks of each. The two pseudo-differences of each column, +d and -d, add `pseudo` to its sum
+    of squares, and are those of the same two problems in every column."""
     count, cells = centred.shape
     alone = t_quantile(count - 1, families)
     if cells == 1:

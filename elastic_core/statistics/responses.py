@@ -127,12 +127,9 @@ RESPONSES = pl.Schema(
 
 
 def response_kinds(rows: pl.DataFrame) -> pl.DataFrame:
-    """How the responses of each cell end, and its avg@k with and without those that were cut (`is_cut`), from rows with
-    `kind` and `cut`: in schema RESPONSES, sorted by CELL; the second accuracy is null where every response was cut.
-
-    Problems all of whose responses were cut, under some seed of training, are not in the latter. These are the hard
-    ones, so it does not estimate what a larger budget would give.
-    """
+    """How the responses of each cell end, and its avg@k with and without those that were cut, from rows with `kind` and
+    `cut`: in schema RESPONSES, sorted by CELL. Problems all of whose responses were cut, under some seed of training,
+    are not in the latter. These are the hard ones, so it does not estimate what a larger budget would give."""
     cells = [_cell(cell) for cell in rows.partition_by(CELL)]
     return pl.DataFrame(cells, schema=RESPONSES).sort(CELL, nulls_last=True)
 
@@ -155,16 +152,12 @@ def _cell(rows: pl.DataFrame) -> dict[str, object]:
 
 def thinking_spent(rows: pl.DataFrame) -> pl.DataFrame:
     """What the thinking of every cell of a trajectory table went into; problems with a single sample are left out.
+    ValueError on a score that is missing or outside [0, 1].
 
-    Returns:
-        A row per ladder and rung. Columns: LADDER, think_budget (null: unlimited), responses (the strategy whose
-        responses the rung holds: the ladder's, or "unconstrained"), num_problems, num_trajectories;
-        needed, overthinking, futile in tokens per trajectory; starved in [0, 1], the share of trajectories;
-        solved_within in [0, 1], the share of problems; and the 95 % interval of each, as
-        <name>_low and <name>_high (null where there is one problem). Sorted by LADDER and budget.
-
-    Raises:
-        ValueError: on a score that is missing or outside [0, 1].
+    A row per ladder and rung. Columns: LADDER, think_budget (null: unlimited), responses (the strategy whose responses
+    the rung holds: the ladder's, or "unconstrained"), num_problems, num_trajectories; needed, overthinking, futile in
+    tokens per trajectory; starved, the share of trajectories; solved_within, the share of problems; and the 95 %
+    interval of each, as <name>_low and <name>_high (null where there is one problem). Sorted by LADDER and budget.
     """
     rungs = _rungs(rows)
     best, here = pl.col("sufficient_budget"), pl.col("rung")

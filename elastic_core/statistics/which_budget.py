@@ -78,23 +78,18 @@ _ADVICE: dict[str, Any] = {
 
 
 def budget_advice(problems: pl.DataFrame, model: CostModel = TOKENS, margin: float = MARGIN) -> pl.DataFrame:
-    """Every budget held against unconstrained responses of the same model by a test of non-inferiority.
+    """Every budget held against unconstrained responses of the same model by a test of non-inferiority, at a margin in
+    [0, 1].
 
     The budgets of a strategy are tested in a fixed sequence, from the largest down, each at the whole level; where one
     is not shown to be within the margin, the smaller ones are not either (Maurer, Hothorn and Lehmacher 1995; Wiens
     2003, "A fixed sequence Bonferroni procedure"). So that any budget of a strategy is wrongly called within the margin
     has a chance of at most 5 %, without a price for their number.
 
-    Args:
-        model: of costs.
-        margin: in [0, 1], of accuracy.
-
-    Returns:
-        A row per limited cell of a model and benchmark that has unconstrained responses. Columns: `CELL`; cost and
-        free_cost, means; saved with saved_low and saved_high, the share of free_cost, negative where the budget costs
-        more; difference of accuracy with low and high, its one-sided 95 % bounds, in [-1, 1]; margin; verdict
-        (`NonInferiority`) and problems_needed to decide it (null: no number would); num_problems, num_trajectories.
-        Cheapest first within a model and benchmark.
+    A row per limited cell of a model and benchmark that has unconstrained responses, cheapest first. Columns: `CELL`;
+    cost and free_cost, means; saved with saved_low and saved_high, the share of free_cost, negative where the budget
+    costs more; difference of accuracy with low and high, its one-sided 95 % bounds, in [-1, 1]; margin; verdict
+    (`NonInferiority`) and problems_needed to decide it (null: no number would); num_problems, num_trajectories.
     """
     found = []
     for cells in problems.partition_by(_PLACE):

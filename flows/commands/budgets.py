@@ -39,16 +39,9 @@ def measured_models(rows: pl.LazyFrame) -> list[str]:
 def measured_levels(
     table: SweepTable, model: str, benchmarks: Sequence[str], margin: float, *wanted: pl.Expr
 ) -> tuple[Levels, Choice]:
-    """The effort levels of one of `measured_models`, and how they were chosen.
-
-    Args:
-        benchmarks: to choose by; none is all that the model was measured on.
-        margin: in [0, 1], as of `choose_levels`.
-        wanted: which rows; all without any.
-
-    Raises:
-        UserError: when the model was not measured on one of the benchmarks, or under no budget on all of them.
-    """
+    """The effort levels of one of `measured_models`, and how they were chosen: by these benchmarks, or all that the
+    model was measured on, from rows that are `wanted`; `margin` in [0, 1]. UserError when the model was not measured on
+    one of them, or under no budget on all of them."""
     columns = list(dict.fromkeys((*KEY, "think_finish", *COLUMNS)))
     served = pl.all_horizontal(_LIMITED)
     found = sound_rows(table, columns, pl.col("model") == model, served | (pl.col("strategy") == FREE), *wanted)
@@ -89,10 +82,7 @@ def write_levels(
     directory: Path, model: str | None, benchmarks: Sequence[str], margin: float, output: Path, console: Console
 ) -> None:
     """Choose levels from a trajectory table, show them and write them. Without a model it is the only one there.
-
-    Raises:
-        UserError: when there is no such table or model, or nothing to choose from.
-    """
+    UserError when there is no such table or model, or nothing to choose from."""
     table = open_table(directory)
     rows = table.scan()
     levels, choice = measured_levels(table, _one_model(table, rows, model), benchmarks, margin)

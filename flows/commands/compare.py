@@ -30,12 +30,7 @@ _SHOWN_RUNS = 5
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two.
-
-    Attributes:
-        name: as it was asked for.
-        cell: values of the key columns, when only one cell is meant.
-    """
+    """One of the two, by the name that was given; `cell` has values of the key columns when only one cell is meant."""
 
     name: str
     table: SweepTable
@@ -54,16 +49,9 @@ class Side:
 
 
 def compare(first: str, second: str, runs: Path, tracking_uri: str | None = None) -> str:
-    """The paired table of two runs as text, logged to MLflow as a run of its own, in the experiment of the first.
-
-    Args:
-        first, second: a directory of a trajectory table or of a sweep, or an MLflow run of a sweep, of a pipeline with
-            a sweep, or of a cell, by id or name.
-        runs: the directory of all results.
-
-    Raises:
-        UserError: when one is not to be found, or they have nothing in common.
-    """
+    """The paired table of two runs as text, logged to MLflow as a run of its own, in the experiment of the first. Each
+    is a directory of a trajectory table or of a sweep, or an MLflow run of a sweep, of a pipeline with a sweep, or of a
+    cell, by id or name. UserError when one is not to be found, or they have nothing in common."""
     sides = find_side(first, runs, tracking_uri), find_side(second, runs, tracking_uri)
     try:
         _require_same_problems(*sides)
@@ -116,11 +104,7 @@ def log_comparison(
 
 
 def find_side(name: str, runs: Path, tracking_uri: str | None = None) -> Side:
-    """What one argument names.
-
-    Raises:
-        UserError: when it is not to be found, or names several.
-    """
+    """What one argument names; UserError when it is not to be found, or names several."""
     directory = Path(name)
     if directory.is_dir():
         return _side(name, directory / TABLE if (directory / TABLE).is_dir() else directory)
@@ -134,13 +118,13 @@ def find_side(name: str, runs: Path, tracking_uri: str | None = None) -> Side:
     key = rest.partition("/")[0]
     if not key:
         raise UserError(f"{name}: run {run.info.run_id} is no sweep, has none below it, and is no cell of one")
-    found = _side(name, runs / preset / "sweep" / key / TABLE)
-    return Side(name, found.table, run.info.run_id, _cell(run) if "t" in run.data.tags else None)
+    cell = _cell(run) if "t" in run.data.tags else None
+    return _side(name, runs / preset / "sweep" / key / TABLE, run.info.run_id, cell)
 
 
-def _side(name: str, table: Path) -> Side:
+def _side(name: str, table: Path, run_id: str | None = None, cell: Mapping[str, Any] | None = None) -> Side:
     try:
-        return Side(name, SweepTable(table))
+        return Side(name, SweepTable(table), run_id, cell)
     except (OSError, ManifestMismatch) as error:
         raise UserError(
             f"{name}: no trajectory table at {table} ({error}); expected runs/PRESET/sweep/KEY or an MLflow run of a "
@@ -158,11 +142,8 @@ def _run(client: MlflowClient, name: str) -> Run:
         pass  # It is a name, then.
     quote = '"' if "'" in name else "'"
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    found = (
-        list(client.search_runs(experiments, f"attributes.run_name = {quote}{name}{quote}"))
-        if quote not in name
-        else []
-    )
+    named = f"attributes.run_name = {quote}{name}{quote}"
+    found = [] if quote in name else list(client.search_runs(experiments, named))
     if len(found) == 1:
         return found[0]
     if not found:

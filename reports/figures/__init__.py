@@ -119,8 +119,7 @@ def tinted(colour: RGB, white: float) -> tuple[float, float, float]:
 
 
 class Sheet(NamedTuple):
-    """What every figure of a report is drawn with: where to, each model's colour (`model_colours`), and each strategy's
-    style (`strategy_styles`)."""
+    """What every figure of a report is drawn with: where to, each model's colour, and each strategy's style."""
 
     directory: Path
     colours: dict[str, str]
@@ -168,11 +167,7 @@ def panels_of(
 ) -> Iterator[tuple[list[tuple[Axes, pl.DataFrame]], dict[str, Any]]]:
     """Axes and cells of each benchmark, or with a sheet of each benchmark and model, models of a benchmark side by
     side; and the legend, label → handle, which has the labelled lines unless the block fills it. The legend stands
-    below all panels with the caption.
-
-    Args:
-        cells: a row per cell, with `benchmark`, `model`, `num_problems`, and `num_samples` where it is known.
-    """
+    below all panels with the caption."""
     by = ["benchmark"] if sheet is None else ["benchmark", "model"]
     parts = cells.sort(by, maintain_order=True).partition_by(by, maintain_order=True)
     num_models = cells["model"].n_unique()
@@ -305,12 +300,8 @@ def draw_points(
     scale: float = 1,
     **style: Any,
 ) -> None:
-    """Marks with their intervals, `y` in points.
-
-    Args:
-        x: places, or the columns of an estimate, which is drawn times `scale`.
-        y: the columns of an estimate.
-    """
+    """Marks with their intervals, `y` (the columns of an estimate) in points; `x` are places, or the columns of an
+    estimate, which is drawn times `scale`."""
     places = cells.select(x).to_series() if isinstance(x, pl.Expr) else scale * cells[x[0]]
     error = None if isinstance(x, pl.Expr) else scale * distances(cells, *x)
     given = {"ls": "", "marker": line.style.marker, "c": line.colour, "label": line.label} | style

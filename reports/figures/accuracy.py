@@ -30,11 +30,8 @@ _PUBLISHED_MARKS = ("x", "+", "1", "2", "3", "4", "|", "_")
 def accuracy_vs_tokens(
     summary: pl.DataFrame, sheet: plot.Sheet, trained_budget: Budget | None, published: pl.DataFrame
 ) -> ReportFigure:
-    """avg@k over the mean sampled tokens of both phases, a panel per benchmark; the trained budget is ringed.
-
-    Args:
-        published: in schema `reports.published.PUBLISHED`; those with tokens and an accuracy are drawn.
-    """
+    """avg@k over the mean sampled tokens of both phases, a panel per benchmark; the trained budget is ringed, and
+    `PUBLISHED` numbers with tokens and an accuracy are drawn."""
     summary, left_out = plot.distinct(summary)
     ringed = summary.filter(_trained_at(trained_budget))
     theirs = published.filter(pl.col("tokens").is_not_null(), pl.col("metric").is_in(ACCURACY))
@@ -83,10 +80,8 @@ def accuracy_vs_budget(summary: pl.DataFrame, sheet: plot.Sheet, trained_budget:
 def training_ablation(
     summary: pl.DataFrame, sheet: plot.Sheet, trainings: Mapping[str, Training]
 ) -> ReportFigure | None:
-    """Models trained under different budgets side by side, under separate budgeting (Figure 6).
-
-    None when fewer than two trained models were measured so.
-    """
+    """Models trained under different budgets side by side, under separate budgeting (Figure 6). None when fewer than
+    two trained models were measured so."""
     trained = [model for model in trainings if model in summary["model"]]
     single = ~pl.col("model").str.contains(">", literal=True)
     cells = summary.filter(single, pl.col("strategy").is_in(["separate", FREE]))
@@ -125,13 +120,8 @@ def forced_vs_accuracy(summary: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure
 
 
 def pareto_frontier(priced: pl.DataFrame, advised: pl.DataFrame, sheet: plot.Sheet, unit: str) -> ReportFigure | None:
-    """avg@k over the mean cost of a response, a panel per benchmark. None of a single cell.
-
-    Args:
-        priced: of `reports.tables.costs.priced`.
-        advised: of `elastic_core.statistics.which_budget.advised_budgets`; those whose test holds are marked.
-        unit: of costs.
-    """
+    """avg@k over the mean cost of a response in `unit` (`reports.tables.costs.priced`), a panel per benchmark; budgets
+    of `advised_budgets` whose test holds are marked. None of a single cell."""
     if priced.height < 2:
         return None
     caption = (
@@ -201,12 +191,8 @@ def _drawn(summary: pl.DataFrame, *further: str) -> list[Any]:
 
 
 def _draw_seeds(axes: Axes, cells: pl.DataFrame, x: pl.Expr, sheet: plot.Sheet, of_seed: pl.Expr | None = None) -> None:
-    """A faint line for each seed of a model that was trained with several.
-
-    Args:
-        x: as of `draw_lines`.
-        of_seed: where each seed has an x of its own, the list of these.
-    """
+    """A faint line for each seed of a model that was trained with several; `of_seed` is the list of their places where
+    each seed has an x of its own."""
     scores = pl.col(by_seed("avg_at_k"))
     several = cells.filter(pl.col("num_seeds") > 1, pl.col("strategy") != FREE).with_columns(x=x)
     for line in plot.lines_of(several.sort("x"), sheet):

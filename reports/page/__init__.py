@@ -24,7 +24,7 @@ from elastic_core.engines.endpoint import is_endpoint
 from elastic_core.system.escaping import Markdown, escaped
 from elastic_core.system.files import write_text
 from elastic_core.trajectory import BUDGET
-from reports.content import Claim, ReportContent, ReportFigure, ReportTable, Setting, Verdict
+from reports.content import Claim, ReportContent, ReportFigure, Setting, Verdict
 from reports.page.chart import CAPTION, DRAWING, main_chart
 from reports.page.payload import build_payload, draw_problems
 from reports.summary import is_partial, partial
@@ -73,7 +73,7 @@ def write_page(content: ReportContent, path: Path) -> None:
         content=content,
         verdicts=_VERDICTS,
         totals=_totals(content.summary),
-        figures=[_figure(figure, content.directory) for figure in content.figures],
+        figures=[(each, as_address(each), each.data.relative_to(content.directory)) for each in content.figures],
         tables=[*content.tables, every_cell(content.summary)],
         partial=is_partial(content.summary),
         remarks=[(name, _html(remark)) for name, remark in content.sources.remarks.items()],
@@ -119,15 +119,6 @@ def _totals(summary: pl.DataFrame) -> list[tuple[str, str]]:
     return [(one if count == 1 else many, f"{count:,}") for (one, many), count in counts.items()]
 
 
-def _figure(figure: ReportFigure, directory: Path) -> dict[str, str]:
-    return {
-        "title": figure.title,
-        "caption": figure.caption,
-        "source": as_address(figure),
-        "file": str(figure.data.relative_to(directory)),
-    }
-
-
 def _html(markdown: str) -> str:
     from markdown_it import MarkdownIt
 
@@ -135,12 +126,7 @@ def _html(markdown: str) -> str:
 
 
 def command(setting: Setting, preset: str, places: Mapping[str, str | list[str]]) -> str:
-    """What serves the model so; "" where there is no budget to set, or the model is behind a server already.
-
-    Args:
-        preset: that the model belongs to; "" where it is not known.
-        places: as of `ReportSources`.
-    """
+    """What serves the model so; "" where there is no budget to set, or the model is behind a server already."""
     place = places.get(setting.model, setting.model)
     if setting.budget is None or isinstance(place, list) or is_endpoint(place):
         return ""
@@ -192,14 +178,19 @@ def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> st
         provenance=[(name, one_line(value)) for name, value in content.sources.provenance.items()],
         figures=figures,
         counted=_counted(content.claims),
-        shown=_shown,
+        shown=lambda verdict: Markdown(f"**{verdict}**" if verdict is Verdict.FAILS else verdict),
         claims=content.claims,
         partial=is_partial(content.summary),
         benchmarks=[
             _benchmark(name, summary.filter(benchmark=name), content.sources.remarks.get(name, ""))
             for name in sorted(summary["benchmark"].unique())
         ],
-        tables=[(table, _lines(table) if table.frame.height <= MAX_LINES else None) for table in content.tables],
+        tables=[
+            (each, grid(each.header, [[place.text for place in line] for line in each.lines]))
+            if each.frame.height <= MAX_LINES
+            else (each, None)
+            for each in content.tables
+        ],
     )
 
 
@@ -235,20 +226,12 @@ def _table(cells: pl.DataFrame, show: Callable[[dict[str, Any]], str]) -> Markdo
     return grid(header, [[budget, *(values.get(column, "") for column in columns)] for budget, values in shown.items()])
 
 
-def _lines(table: ReportTable) -> Markdown:
-    return grid(table.header, [[place.text for place in line] for line in table.lines])
-
-
 def _counted(claims: list[Claim]) -> str:
     counts = Counter(claim.verdict for claim in claims)
     return (
         f"{counts[Verdict.HOLDS]} hold, {counts[Verdict.FAILS]} do not, {counts[Verdict.UNDECIDED]} are undecided, "
         f"{counts[Verdict.NOT_MEASURED]} could not be measured."
     )
-
-
-def _shown(verdict: Verdict) -> Markdown:
-    return Markdown(f"**{verdict}**" if verdict is Verdict.FAILS else verdict)
 
 
 def template(name: str, **options: Any) -> Template:

@@ -94,13 +94,7 @@ class Chart(NamedTuple):
 
 
 def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> Chart:
-    """The panels of every benchmark.
-
-    Args:
-        priced: of `reports.tables.costs.priced`.
-        settings: what is advised, which is marked.
-        unit: of costs.
-    """
+    """The panels of every benchmark, from `reports.tables.costs.priced` in `unit`; what is advised is marked."""
     by_tokens = on_frontier("tokens_mean", "avg_at_k").over("benchmark")
     cells = priced.with_columns(partial=partial(), frontier=by_tokens).sort(*CELL, nulls_last=True)
     colours = model_colours(cells["model"])
@@ -108,7 +102,11 @@ def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> 
         name: int(colours[name][1:]) % NUM_COLOURS for name in sorted(set(cells["model"]), key=colours.__getitem__)
     }
     strategies = _marks(ordered(cells["strategy"], "separate"))
-    advised = {(each.benchmark, each.model, "separate", *_limits(each.budget)): str(each.budget) for each in settings}
+    advised = {
+        (each.benchmark, each.model, "separate", each.budget.think, each.budget.solution): str(each.budget)
+        for each in settings
+        if each.budget is not None
+    }
     panels = []
     for part in cells.partition_by("benchmark", maintain_order=True):
         name, scale, outstanding = part["benchmark"][0], _Scale(part["tokens_mean"].to_list()), _outstanding(part)
@@ -162,11 +160,6 @@ class _Scale:
 
     def up(self) -> list[tuple[float, str]]:
         return [(self.y(percent / 100), str(percent)) for percent in (0, 25, 50, 75, 100)]
-
-
-def _limits(budget: Budget | None) -> tuple[int | None, int | None]:
-    # No cell has a budget of no kind.
-    return (-1, -1) if budget is None else (budget.think, budget.solution)
 
 
 def _point(

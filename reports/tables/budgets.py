@@ -12,7 +12,7 @@ from elastic_core.statistics.which_budget import Reason
 from elastic_core.trajectory import CELL
 from reports.content import ReportTable
 from reports.tables import DIFFERENCE, estimate, readable, table_of
-from reports.wording import budget_text, margin_text
+from reports.wording import budget_text
 
 _SHAPE = {"log-uniform": "uniform in log t", "uniform": "uniform in t"}
 _LADDER = {
@@ -67,7 +67,7 @@ def advice(budgets: pl.DataFrame, costs: pl.DataFrame, unit: str) -> ReportTable
     where none is advised, nor any near."""
     if budgets.is_empty():
         return None
-    margin = margin_text(budgets)
+    margin = f"{100 * budgets['margin'][0]:g} points"
     name, saved = "difference from unconstrained", "saved (%)"
     frame = budgets.join(costs, on=CELL, nulls_equal=True, how="left").select(
         "benchmark",

@@ -52,18 +52,10 @@ def ratings(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mappi
 
 def rating_table(cells: Iterable[RatedCell]) -> pl.DataFrame:
     """The cells that have a rating, in schema RATINGS."""
-    rated = [(each.cell, each.rating, *_values(each.rating)) for each in cells if each.rating]
-    lines = [(*cell, *rating, *percentile, len(found.contests)) for cell, found, rating, percentile in rated]
+    names = ("rating", "low", "high", "percentile", "percentile_low", "percentile_high")
+    rated = [(each.cell, each.rating) for each in cells if each.rating]
+    lines = [(*cell, *(getattr(found, name) for name in names), len(found.contests)) for cell, found in rated]
     return pl.DataFrame(lines, schema=RATINGS, orient="row")
-
-
-_Bounded = tuple[float, float, float]
-
-
-def _values(found: CodeforcesRating) -> tuple[_Bounded, _Bounded]:
-    """Rating and percentile, each with its interval."""
-    percentile = found.percentile, found.percentile_low, found.percentile_high
-    return (found.rating, found.low, found.high), percentile
 
 
 def section(rows: pl.DataFrame, found: list[RatedCell] | None, theirs: pl.DataFrame) -> str:
@@ -93,9 +85,9 @@ def _measured(cells: list[RatedCell], missing: set[int]) -> str:
             lines.append([shown, "not measured", "", "0"])
             continue
         unknown.update(found.unknown_problems)
-        rated, percentile = _values(found)
-        shares = with_bounds(*percentile, scale=1)
-        lines.append([shown, with_bounds(*rated, ".0f", scale=1), shares, str(len(found.contests))])
+        rated = with_bounds(found.rating, found.low, found.high, ".0f", scale=1)
+        shares = with_bounds(found.percentile, found.percentile_low, found.percentile_high, scale=1)
+        lines.append([shown, rated, shares, str(len(found.contests))])
     lowered = ", which lowers those marked †: they have fewer trajectories than the fullest"
     return (
         f"{grid(['cell', 'rating', 'percentile among users', 'contests'], lines)}\n\n"
