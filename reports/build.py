@@ -25,6 +25,7 @@ from elastic_core.statistics.which_budget import advised_budgets, budget_advice,
 from elastic_core.sweep.sound import Whole, check_rows, whole_samples
 from elastic_core.system.escaping import write_csv
 from elastic_core.system.files import replacing, write_text
+from reports import verdict as sentences
 from reports.claims import evaluate_claims, pairs_to_compare
 from reports.content import ReportContent, ReportFigure, ReportSources, ReportTable, Verdict
 from reports.figures import Sheet, accuracy, differences, model_colours, strategy_styles, tokens, training
@@ -44,17 +45,6 @@ from reports.summary import (
 from reports.tables import budgets as budget_tables
 from reports.tables import comparisons, published
 from reports.tables import costs as cost_tables
-from reports.verdict import (
-    brief,
-    coverage,
-    cut_short,
-    left_out,
-    more_tokens_hurt,
-    not_told,
-    readable,
-    settings,
-    verdict,
-)
 from reports.wording import ordered
 
 FIGURES, TABLES = "figures", "tables"
@@ -179,23 +169,28 @@ class _Budgets:
         self.under = best_under(found.problems, of_unit)
         self.within = cheapest_within(self.advised, found.problems, guessed)
         self.on = main_model(summary["model"])
-        self.to_set = settings(choices, summary, self.on, margin, self.unit)
+        self.to_set = sentences.settings(choices, summary, self.on, margin, self.unit)
 
 
 def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     requested, whole = _whole(sources)
     found = _Found(sources, seeds_as_one(whole.rows))
     budgets = _Budgets(sources, found)
-    responses = readable(requested)
+    responses = sentences.readable(requested)
     claims = evaluate_claims(found.rows, found.trainings, sources.parameters.expectations, found.pairs)
     if all(each.num_answered == 0 for each in responses):
         claims = [claim._replace(verdict=Verdict.NOT_MEASURED, evidence=_UNREAD) for claim in claims]
     idle = [sentence for name, training in sources.trainings.items() if (sentence := training.idle(name))]
-    told = [*more_tokens_hurt(found.hurt), verdict(found.problems, claims, responses), *cut_short(found.rows), *idle]
+    told = [
+        *sentences.more_tokens_hurt(found.hurt),
+        sentences.verdict(found.problems, claims, responses),
+        *sentences.cut_short(found.rows),
+        *idle,
+    ]
     return ReportContent(
         sources=sources,
         directory=directory,
-        brief=brief(found.problems, budgets.to_set, responses),
+        brief=sentences.brief(found.problems, budgets.to_set, responses),
         settings=budgets.to_set,
         unit=budgets.unit,
         choices={
@@ -205,8 +200,8 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
             for each in budgets.to_set
         },
         verdict=" ".join(told),
-        advice=not_told(budgets.advised, budgets.on),
-        coverage=" ".join(filter(None, [coverage(requested, sources.asked), left_out(whole)])),
+        advice=sentences.not_told(budgets.advised, budgets.on),
+        coverage=" ".join(filter(None, [sentences.coverage(requested, sources.asked), sentences.left_out(whole)])),
         summary=found.summary,
         priced=budgets.priced,
         anytime=found.anytime,

@@ -75,8 +75,7 @@ def render_comparison(rows: pl.DataFrame) -> str:
             shown = shown.select(column for column in shown if column.null_count() < shown.height)
             if shown.height:
                 parts += [f"{benchmark}: {title}", terminal_table(shown, signed)]
-    remarks = [sentence for each in readable(rows) for sentence in unreadable(each)]
-    return render(*parts, LEGEND, *remarks)
+    return render(*parts, LEGEND, *unreadable(readable(rows)))
 
 
 def render(*parts: RenderableType) -> str:

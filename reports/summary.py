@@ -3,25 +3,19 @@
 A cell is (model, benchmark, strategy, think_budget, solution_budget); a null budget is unlimited. Its columns:
 
 - num_problems; num_samples, the k of avg@k: trajectories per problem, the smallest where problems differ; num_seeds,
-  trainings that the model stands for, each measured so; num_trajectories, rows in all. More of them than num_problems x
-  num_samples x num_seeds tells that some problems have more.
-- avg_at_k_by_seed, tokens_mean_by_seed: the means of each seed, where there are several.
-- avg_at_k in [0, 1] with its 95 % interval ci_low, ci_high.
-- pass_at_k, maj_at_k in [0, 1], k = num_samples: the chance that one of k samples is right, and the score of the answer
-  that most of k samples give; where a problem has more samples, the expectation over its subsets of k.
-- think_tokens_mean, solution_tokens_mean: tokens the model sampled in each phase; tokens_mean is their sum.
-  navigator_tokens_mean: the navigator's part of the thinking, 0 where a strategy has none. forced_tokens_mean: tokens
-  we wrote, counted in none of the others. All are tokens per trajectory.
+  trainings that the model stands for, each measured so; num_trajectories, rows in all.
+- avg_at_k in [0, 1] with its interval ci_low, ci_high; pass_at_k, maj_at_k in [0, 1] of num_samples, the expectation
+  over a problem's subsets of k where it has more; avg_at_k_by_seed, tokens_mean_by_seed where there are several seeds.
+- think_tokens_mean and solution_tokens_mean, sampled in each phase, and tokens_mean, their sum; navigator_tokens_mean,
+  the navigator's part of the thinking; forced_tokens_mean, which we wrote, counted in none of the others.
 - input_tokens_mean, cached_tokens_mean, output_tokens_mean, turns_mean: the work of a response, by which
   `elastic_core.statistics.cost` prices it.
-- forced_fraction: the share of trajectories whose think-end we wrote, because the budget was spent (think_finish
-  `forced`) or the model stopped inside its thought (`end_of_text`). A vanilla or unconstrained response that stops
-  there is left as it is, and is not counted.
+- forced_fraction: the share of trajectories whose think-end we wrote (`forced_close`).
 - <name>_low, <name>_high: the 95 % interval of each of these. Null for the tokens of a single problem, which bounds
   nothing.
 
-Like avg@k, every mean is over problems of the mean over their samples, of several seeds over seeds with equal weights;
-pass@k and maj@k are those of one training's samples. `elastic_core.statistics` has the formulas.
+Every mean is over problems of the mean over their samples, of several seeds over seeds with equal weights; tokens are
+per trajectory; pass@k and maj@k are those of one training's samples. `elastic_core.statistics` has the formulas.
 """
 
 from __future__ import annotations

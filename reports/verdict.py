@@ -127,7 +127,7 @@ def _many(pairs: Sequence[Pair]) -> str:
 
 def verdict(problems: pl.DataFrame, claims: Iterable[Claim], responses: Sequence[Readable] = ()) -> str:
     """The paired differences with intervals and counts, how many expectations hold, and what makes them say little."""
-    remarks = [sentence for each in responses for sentence in unreadable(each)]
+    remarks = unreadable(responses)
     if _unanswered(responses):
         return " ".join(["Nothing can be read from this comparison.", *remarks])
     return " ".join([_differences(problems), *_held(claims), *remarks])
@@ -231,19 +231,20 @@ def readable(rows: pl.DataFrame) -> list[Readable]:
     return [Readable(**row) for row in counts.sort("model").iter_rows(named=True)]
 
 
-def unreadable(found: Readable) -> list[str]:
-    """A sentence for each reason why little can be read off the model's accuracies, with what to do."""
+def unreadable(responses: Iterable[Readable]) -> list[str]:
+    """A sentence for each reason why little can be read off a model's accuracies, with what to do."""
     sentences = []
-    if found.num_answered == 0:
-        sentences.append(
-            f"None of the {found.num_trajectories:,} responses of {found.model} holds an answer that the grader can "
-            "read: read some of them; the model may need fine-tuning to end with its answer, or more solution tokens."
-        )
-    if found.num_thoughts and found.num_closed == 0:
-        sentences.append(
-            f"None of the {found.num_thoughts:,} thoughts of {found.model} was closed by the model: every answer "
-            "follows a cut; give larger thinking budgets, or a model that was trained to think between these markers."
-        )
+    for model, num_trajectories, num_answered, num_thoughts, num_closed in responses:
+        if num_answered == 0:
+            sentences.append(
+                f"None of the {num_trajectories:,} responses of {model} holds an answer that the grader can read: read "
+                "some of them; the model may need fine-tuning to end with its answer, or more solution tokens."
+            )
+        if num_thoughts and num_closed == 0:
+            sentences.append(
+                f"None of the {num_thoughts:,} thoughts of {model} was closed by the model: every answer follows a "
+                "cut; give larger thinking budgets, or a model that was trained to think between these markers."
+            )
     return sentences
 
 

@@ -64,12 +64,10 @@ def maj_at_k_values(rows: pl.DataFrame, k: int, keys: Sequence[str]) -> pl.DataF
     """Of each problem, by `keys`, `maj_at_k`: the expected score of the answer that most of k of its n samples give.
 
     The majority vote is self-consistency (Wang et al. 2023). Answers are equal when their text is; one that could not
-    be read is null and does not vote. Answers with equally many votes share the vote: each is chosen with the same
-    chance. A vote scores what rows with its answer score on average. Without votes the score is that of the rows
-    drawn, 0 as they are graded. So maj@1 is avg@1, and all-different answers leave avg@k.
-
-    For k < n it is the exact expectation over all subsets of k samples, from the number of samples behind each answer.
-    It takes time in proportion to k² and to the square of the number of different answers.
+    be read is null and does not vote. Answers with equally many votes share the vote. A vote scores what rows with its
+    answer score on average; without votes the score is that of the rows drawn, 0 as they are graded. For k < n it is
+    the exact expectation over all subsets of k samples, in time in proportion to k² and to the square of the number of
+    different answers.
     """
     votes = rows.group_by(*keys, "answer").agg(pl.col("score").mean(), votes=pl.len()).sort("votes", "answer")
     voting = pl.col("answer").is_not_null()
@@ -127,9 +125,7 @@ class Parallel(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> Parallel:
-        """Raises:
-        ValueError: on a name that says none.
-        """
+        """ValueError on a name that says none."""
         found = _NAME.fullmatch(name)
         if found and found[1]:
             return cls(name, int(found[1]), None)

@@ -176,19 +176,16 @@ def log_law(rows: pl.DataFrame) -> LogLaw | None:
 
 
 def _lack_of_fit(scores: np.ndarray, x: np.ndarray) -> float | None:
-    """p-value of the mean scores lying on a line over `x`: Hotelling's T² (Hotelling 1931; Anderson 2003, section 5.3)
-    of each problem's contrasts that are orthogonal to 1 and `x`, so cells that share problems and draws are paired.
+    """p-value of the mean scores, shape (problems, cells), lying on a line over `x`: Hotelling's T² (Hotelling 1931;
+    Anderson 2003, section 5.3) of each problem's contrasts that are orthogonal to 1 and `x`, so cells that share
+    problems and draws are paired. None where there are no more problems than contrasts.
 
     The covariance has two pseudo-problems in every direction added, as large as the mean contrast, in the spirit of
     `paired_interval`: where problems agree it would be singular, and any departure would refute the line.
 
     In 270 simulated settings (30 and 100 problems of 8 samples, 0 to 99 % of them shared by 4, 5 or 7 budgets;
     intra-problem correlation 0.1 to 0.9; accuracies from 0.01 to 0.98 on a line) p was below 0.01 in 0.8 % of tables
-    (median) and in 4.8 % at most, where scores are most skewed; below 0.05 in 4.8 % and in 11 % at most. None where
-    there are no more problems than contrasts.
-
-    Args:
-        scores: shape (problems, cells).
+    (median) and in 4.8 % at most, where scores are most skewed; below 0.05 in 4.8 % and in 11 % at most.
     """
     from scipy.special import fdtrc
 

@@ -37,10 +37,6 @@ class Side:
     run_id: str | None = None
     cell: Mapping[str, Any] | None = None
 
-    @property
-    def preset(self) -> str:
-        return str(self.table.manifest.settings.get("preset", "compare"))
-
     def rows(self) -> pl.DataFrame:
         """What a comparison reads of the table: whole samples, as a half-done sweep has the short ones first."""
         columns = [*KEY, "score", "think_tokens", "solution_tokens", "forced_tokens", "think_finish"]
@@ -85,7 +81,8 @@ def log_comparison(
     """Id of the comparison's run: its table as an artifact that MLflow shows, and the differences over tokens. The same
     two have one run, however often they are compared, unless their rows have changed."""
     first, second = sides
-    tracker = Tracker(first.preset, runs, tracking_uri)
+    preset = str(first.table.manifest.settings.get("preset", "compare"))
+    tracker = Tracker(preset, runs, tracking_uri)
     named = (f"{side.table.directory.resolve()} {sorted((side.cell or {}).items())}" for side in sides)
     identity = hashlib.sha256("\0".join(named).encode()).hexdigest()[:12]
     tags = {
@@ -95,7 +92,7 @@ def log_comparison(
     name = run_name(f"compare {first.name} {second.name}")
     rows = table.iter_rows(named=True)
     points = [(metric_name("difference", row), round(row["tokens_a"]), row["difference"]) for row in rows]
-    run_id = tracker.keep_points(f"{first.preset}/compare/{identity}", name, points, None, tags)
+    run_id = tracker.keep_points(f"{preset}/compare/{identity}", name, points, None, tags)
     with tracker.running(run_id):
         tracker.log(run_id, params={"a": first.table.directory, "b": second.table.directory})
         tracker.log_table(run_id, "comparison.json", table.to_dicts())

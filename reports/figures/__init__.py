@@ -55,7 +55,6 @@ LEAST_CONTRAST = 3.0
 """Of a line or a mark against what it stands on (WCAG 2.2, 1.4.11)."""
 
 RGB = Sequence[float]
-"""Red, green and blue in [0, 1]."""
 WHITE = (1.0, 1.0, 1.0)
 
 
