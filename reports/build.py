@@ -108,10 +108,9 @@ def _earlier(directory: Path) -> list[str]:
 
 
 def _is_written(directory: Path, name: Any) -> bool:
-    if not isinstance(name, str) or not _WRITTEN.fullmatch(name):
-        return False
+    known = isinstance(name, str) and _WRITTEN.fullmatch(name) is not None
     # A folder of the report may be a link to one of the user's.
-    return (directory / name).parent.resolve().is_relative_to(directory.resolve())
+    return known and (directory / name).parent.resolve().is_relative_to(directory.resolve())
 
 
 def _replace_earlier(content: ReportContent, earlier: list[str]) -> None:

@@ -4,7 +4,7 @@ budget to set, and where more tokens hurt; whether there are answers to say it o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
@@ -296,19 +296,16 @@ def settings(choices: Choices, summary: pl.DataFrame, model: str, margin: float,
             continue
         cell = summary.filter([pl.col(name).eq_missing(pl.lit(row[name])) for name in CELL]).row(0, named=True)
         budget = Budget(row["think_budget"], row["solution_budget"])
-        found.append(Setting(benchmark, model, points, _told(row, cell, unit), budget))
+        accuracy = with_bounds(cell["avg_at_k"], cell["ci_low"], cell["ci_high"])
+        lost = with_bounds(row["difference"], row["low"], row["high"], "+.1f")
+        saved = with_bounds(row["saved"], row["saved_low"], row["saved_high"], "z.0f")
+        told = (
+            f"{accuracy} % accurate, {lost} points from unlimited (one-sided bounds); {cell['tokens_mean']:,.0f} "
+            f"tokens sampled a response; {unit} {row['cost']:,.0f}, {saved} % less than without a limit "
+            f"({cell['num_problems']} problems × {cell['num_samples']} samples)"
+        )
+        found.append(Setting(benchmark, model, points, told, budget))
     return found
-
-
-def _told(row: Mapping[str, Any], cell: Mapping[str, Any], unit: str) -> str:
-    accuracy = with_bounds(cell["avg_at_k"], cell["ci_low"], cell["ci_high"])
-    lost = with_bounds(row["difference"], row["low"], row["high"], "+.1f")
-    saved = with_bounds(row["saved"], row["saved_low"], row["saved_high"], "z.0f")
-    return (
-        f"{accuracy} % accurate, {lost} points from unlimited (one-sided bounds); {cell['tokens_mean']:,.0f} tokens "
-        f"sampled a response; {unit} {row['cost']:,.0f}, {saved} % less than without a limit "
-        f"({cell['num_problems']} problems × {cell['num_samples']} samples)"
-    )
 
 
 def not_told(advice: pl.DataFrame, model: str) -> list[str]:

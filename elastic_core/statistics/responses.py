@@ -114,14 +114,12 @@ def is_cut() -> pl.Expr:
     return (pl.col("think_finish") == ThinkFinish.LENGTH) | (pl.col("solution_finish") == SolutionFinish.LENGTH)
 
 
-_BOUNDED = [f"{name}{end}" for name in ("avg_at_k", "uncut_avg_at_k") for end in ("", "_low", "_high")]
-_COUNTS = ("num_problems", "num_trajectories", "uncut_problems", "uncut_trajectories")
 RESPONSES = pl.Schema(
     {
         **{name: SCHEMA[name] for name in CELL},
         **{str(kind): pl.Int64() for kind in ResponseKind},
-        **dict.fromkeys(_BOUNDED, pl.Float64()),
-        **dict.fromkeys(_COUNTS, pl.Int64()),
+        **{f"{name}{end}": pl.Float64() for name in ("avg_at_k", "uncut_avg_at_k") for end in ("", "_low", "_high")},
+        **dict.fromkeys(("num_problems", "num_trajectories", "uncut_problems", "uncut_trajectories"), pl.Int64()),
     }
 )
 
@@ -163,8 +161,13 @@ def thinking_spent(rows: pl.DataFrame) -> pl.DataFrame:
     best, here = pl.col("sufficient_budget"), pl.col("rung")
     needed = pl.min_horizontal("think_tokens", best)
     cut = forced_close() | (pl.col("think_finish") == ThinkFinish.LENGTH)
-    known = _known(rungs)
-    other = _sufficient(rungs).with_columns(half=1 - pl.col("half"))
+    # Another seed of training gives another model, with a b* of its own.
+    known = [*LADDER, *seed_keys(rungs), "problem", "half"]
+    scores = rungs.group_by([*known, "rung"]).agg(enough=pl.col("score").mean() >= SUFFICIENT).sort("rung")
+    from_here_on = pl.col("enough").reverse().cum_min().reverse()
+    # Infinite where only unlimited thinking suffices, null where that does not.
+    sufficient = scores.group_by(known).agg(sufficient_budget=pl.col("rung").filter(from_here_on).min())
+    other = sufficient.with_columns(half=1 - pl.col("half"))
     enough = pl.col("score").mean().over([*known, "rung"]) >= SUFFICIENT
     parts = rungs.join(other, on=known, nulls_equal=True, maintain_order="left").with_columns(
         needed=pl.when(best.is_null()).then(0.0).otherwise(needed),
@@ -202,17 +205,3 @@ def _rungs(rows: pl.DataFrame) -> pl.DataFrame:
     halves = pl.struct("rung", "half", *seeds).n_unique().over([*LADDER, "problem"])
     whole = pl.struct("rung", *seeds).n_unique().over(LADDER)
     return rungs.filter(halves == 2 * whole)
-
-
-def _known(rungs: pl.DataFrame) -> list[str]:
-    """The columns by which a b* is one: another seed of training gives another model."""
-    return [*LADDER, *seed_keys(rungs), "problem", "half"]
-
-
-def _sufficient(rungs: pl.DataFrame) -> pl.DataFrame:
-    """b* of every problem on every ladder by each half of its samples, `sufficient_budget`: infinite where only
-    unlimited thinking suffices, null where that does not."""
-    keys = _known(rungs)
-    scores = rungs.group_by([*keys, "rung"]).agg(enough=pl.col("score").mean() >= SUFFICIENT).sort("rung")
-    from_here_on = pl.col("enough").reverse().cum_min().reverse()
-    return scores.group_by(keys).agg(sufficient_budget=pl.col("rung").filter(from_here_on).min())

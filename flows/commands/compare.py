@@ -109,7 +109,10 @@ def find_side(name: str, runs: Path, tracking_uri: str | None = None) -> Side:
 
     # Without a Tracker, which would make an experiment.
     client = MlflowClient(tracking_uri)
-    run = _swept(client, _run(client, name))
+    run = _run(client, name)
+    if "/sweep/" not in run.data.tags.get(LABEL, ""):  # A pipeline's run, then, which has the sweep below it.
+        below = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
+        run = next((each for each in below if "/sweep/" in each.data.tags.get(LABEL, "")), run)
     label = run.data.tags.get(LABEL, "")
     preset, _, rest = label.partition("/sweep/")
     key = rest.partition("/")[0]
@@ -151,14 +154,6 @@ def _run(client: MlflowClient, name: str) -> Run:
         f"{run.info.run_id} ({run.data.tags.get(LABEL, 'without label')})" for run in found[:_SHOWN_RUNS]
     )
     raise UserError(f"{len(found)} MLflow runs are called {name!r}; give an id: {listed}")
-
-
-def _swept(client: MlflowClient, run: Run) -> Run:
-    """The run itself, or the sweep of a pipeline."""
-    if "/sweep/" in run.data.tags.get(LABEL, ""):
-        return run
-    below = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
-    return next((each for each in below if "/sweep/" in each.data.tags.get(LABEL, "")), run)
 
 
 def _cell(run: Run) -> dict[str, Any]:

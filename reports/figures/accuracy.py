@@ -43,7 +43,14 @@ def accuracy_vs_tokens(
     target = plot.figure_files(sheet, "accuracy_vs_tokens", "Accuracy over tokens spent", caption)
     columns = _drawn(summary, "tokens_mean")
     ours = summary.select(*columns, "tokens_mean", "tokens_mean_low", "tokens_mean_high", source=pl.lit("measured"))
-    data = pl.concat([ours, _as_cells(theirs)], how="diagonal")
+    beside = theirs.select(
+        "model",
+        "benchmark",
+        avg_at_k=pl.col("value") / 100,
+        tokens_mean=pl.col("tokens").cast(pl.Float64),
+        source=pl.lit("published: ") + pl.col("source"),
+    )
+    data = pl.concat([ours, beside], how="diagonal")
     x = pl.col("tokens_mean")
     marks = dict(zip(theirs["model"].unique().sort(), cycle(_PUBLISHED_MARKS), strict=False))
     with plot.panels_of(summary, target, data) as (panels, _):
@@ -53,9 +60,11 @@ def accuracy_vs_tokens(
             plot.draw_free(axes, cells, x, sheet)
             ring = cells.filter(_trained_at(trained_budget))
             plot.draw_ring(axes, ring["tokens_mean"], ring["avg_at_k"])
-            beside = theirs.filter(benchmark=cells["benchmark"][0])
-            _draw_published(axes, beside, marks)
-            tokens = [*cells["tokens_mean"], *beside["tokens"]]
+            there = theirs.filter(benchmark=cells["benchmark"][0])
+            for (model,), part in there.sort("model").partition_by("model", as_dict=True, maintain_order=True).items():
+                style: dict[str, Any] = {"marker": marks[str(model)], "ms": 7, "c": "0.55", "mew": 1.4}
+                axes.plot(part["tokens"], part["value"], ls="", label=f"published: {model}", **style)
+            tokens = [*cells["tokens_mean"], *there["tokens"]]
             plot.log2_axis(axes, min(tokens), max(tokens))
             axes.set_xlabel(plot.TOKENS_LABEL)
             plot.accuracy_axis(axes)
@@ -206,24 +215,6 @@ def _draw_seeds(axes: Axes, cells: pl.DataFrame, x: pl.Expr, sheet: plot.Sheet, 
             c=line.colour,
             alpha=0.45,
         )
-
-
-def _draw_published(axes: Axes, rows: pl.DataFrame, marks: dict[str, str]) -> None:
-    for part in rows.sort("model").partition_by("model", maintain_order=True):
-        model = part["model"][0]
-        style: dict[str, Any] = {"marker": marks[model], "ms": 7, "c": "0.55", "mew": 1.4}
-        axes.plot(part["tokens"], part["value"], ls="", label=f"published: {model}", **style)
-
-
-def _as_cells(rows: pl.DataFrame) -> pl.DataFrame:
-    """Published rows as cells of the figure's data."""
-    return rows.select(
-        "model",
-        "benchmark",
-        avg_at_k=pl.col("value") / 100,
-        tokens_mean=pl.col("tokens").cast(pl.Float64),
-        source=pl.lit("published: ") + pl.col("source"),
-    )
 
 
 def _trained_at(budget: Budget | None) -> pl.Expr:

@@ -53,7 +53,9 @@ _VERDICTS = {Verdict.HOLDS: "right", Verdict.FAILS: "wrong"}
 
 def write_page(content: ReportContent, path: Path) -> None:
     """Write the report as one HTML file; an earlier one is replaced. Rows are read twice, never wholly in memory."""
-    rows = content.sources.rows
+    from markdown_it import MarkdownIt
+
+    rows, to_html = content.sources.rows, MarkdownIt("commonmark", {"html": False}).enable("table").render
     page_of = template("report.html.j2", autoescape=True, trim_blocks=True, lstrip_blocks=True)
     drawing = draw_problems(rows)
     payload = build_payload(rows, drawing.problems, content.sources.problems)
@@ -76,7 +78,7 @@ def write_page(content: ReportContent, path: Path) -> None:
         figures=[(each, as_address(each), each.data.relative_to(content.directory)) for each in content.figures],
         tables=[*content.tables, every_cell(content.summary)],
         partial=is_partial(content.summary),
-        remarks=[(name, _html(remark)) for name, remark in content.sources.remarks.items()],
+        remarks=[(name, to_html(remark)) for name, remark in content.sources.remarks.items()],
         provenance=[(name, one_line(value)) for name, value in content.sources.provenance.items()],
         documents=[
             (name, json.dumps(value, indent=2, ensure_ascii=False)) for name, value in content.sources.documents.items()
@@ -117,12 +119,6 @@ def _totals(summary: pl.DataFrame) -> list[tuple[str, str]]:
         ("budget", "budgets"): summary.n_unique(BUDGET),
     }
     return [(one if count == 1 else many, f"{count:,}") for (one, many), count in counts.items()]
-
-
-def _html(markdown: str) -> str:
-    from markdown_it import MarkdownIt
-
-    return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown))
 
 
 def command(setting: Setting, preset: str, places: Mapping[str, str | list[str]]) -> str:
@@ -182,8 +178,15 @@ def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> st
         claims=content.claims,
         partial=is_partial(content.summary),
         benchmarks=[
-            _benchmark(name, summary.filter(benchmark=name), content.sources.remarks.get(name, ""))
-            for name in sorted(summary["benchmark"].unique())
+            {
+                "name": name,
+                "sampled": sampled(cells),
+                "num_trajectories": cells["num_trajectories"].sum(),
+                "accuracy": _table(cells, _accuracy),
+                "tokens": _table(cells, _tokens),
+                "remark": Markdown(content.sources.remarks.get(name, "")),
+            }
+            for (name,), cells in summary.sort("benchmark").partition_by("benchmark", as_dict=True).items()
         ],
         tables=[
             (each, grid(each.header, [[place.text for place in line] for line in each.lines]))
@@ -192,17 +195,6 @@ def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> st
             for each in content.tables
         ],
     )
-
-
-def _benchmark(name: str, cells: pl.DataFrame, remark: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "sampled": sampled(cells),
-        "num_trajectories": cells["num_trajectories"].sum(),
-        "accuracy": _table(cells, _accuracy),
-        "tokens": _table(cells, _tokens),
-        "remark": Markdown(remark),
-    }
 
 
 def _accuracy(cell: dict[str, Any]) -> str:

@@ -32,11 +32,6 @@ class RatedCell(NamedTuple):
     partial: bool
     rating: CodeforcesRating | None
 
-    @property
-    def name(self) -> str:
-        model, _, strategy, think, solution = self.cell
-        return f"{model}, {strategy}, {Budget(think, solution)}"
-
 
 def ratings(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mapping[int, int]) -> list[RatedCell]:
     """Each cell of the benchmark with its rating, from the standings by contest, and the number of users by rating;
@@ -80,7 +75,8 @@ def _measured(cells: list[RatedCell], missing: set[int]) -> str:
     lines: list[list[str]] = []
     unknown: set[str] = set()
     for each in cells:
-        shown, found = f"{each.name}{' †' if each.partial else ''}", each.rating
+        (model, _, strategy, think, solution), found = each.cell, each.rating
+        shown = f"{model}, {strategy}, {Budget(think, solution)}{' †' if each.partial else ''}"
         if found is None:
             lines.append([shown, "not measured", "", "0"])
             continue

@@ -69,14 +69,14 @@ def costs(
 
 
 def _rates(by_model: Mapping[str, CostModel]) -> str:
-    texts = {name: _rate(model) for name, model in by_model.items()}
+    texts = {}
+    for name, model in by_model.items():
+        text = (
+            f"{model.input:.4g} per input, {model.cached_input:.4g} per cached input and {model.output:.4g} per output"
+        )
+        texts[name] = f"{text} token" + (f", {model.turn:.4g} per turn" if model.turn else "")
     same = dict.fromkeys(texts.values())
     return next(iter(same)) if len(same) == 1 else "; ".join(f"{name} {text}" for name, text in texts.items())
-
-
-def _rate(model: CostModel) -> str:
-    text = f"{model.input:.4g} per input, {model.cached_input:.4g} per cached input and {model.output:.4g} per output"
-    return f"{text} token" + (f", {model.turn:.4g} per turn" if model.turn else "")
 
 
 def priced(summary: pl.DataFrame, costs: pl.DataFrame) -> pl.DataFrame:

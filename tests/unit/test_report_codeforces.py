@@ -54,7 +54,7 @@ def section(table: pl.DataFrame, contests: dict[int, Standings], users: dict[int
 def rated(table: pl.DataFrame) -> dict[str, CodeforcesRating]:
     """The ratings of a table's models."""
     cells = ratings(table, {100: standings(100), 101: standings(101)}, USERS)
-    return {cell.name.split(",")[0]: cell.rating for cell in cells if cell.rating}
+    return {cell.cell[0]: cell.rating for cell in cells if cell.rating}
 
 
 def test_who_solves_more_is_rated_higher_and_samples_are_attempts_in_order() -> None:
