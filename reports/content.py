@@ -90,7 +90,6 @@ class Training:
     """How a model of the table was trained, as far as its training left a record.
 
     Attributes:
-        budget: what rollouts were trained under.
         asks_length: whether prompts asked for a length, and rewards held it against them (L1).
         base: the name, in the table, of the model that it began with; None when that is not measured.
         metrics: columns step, name, value.
@@ -148,11 +147,8 @@ class ReportSources:
     Attributes:
         rows: the trajectory table, maybe half done, without problems that were not requested; its models are named
             "base" and "trained" where the two are to be compared.
-        trainings: of models of the table, by name.
-        asked: the whole sweep.
         latency: seconds of the work of a response, by model, as its engine was measured.
-        provenance: what the numbers come from, name → value.
-        documents: longer ones, as JSON: configuration, manifests of table and data.
+        provenance: what the numbers come from, name → value; `documents` are longer ones, as JSON.
         remarks: Markdown for the part of a benchmark, by its name.
         ratings: of the Codeforces cells, in schema `RATINGS`.
         preset: that the table belongs to, by which published numbers are found; "" where it is not known.
@@ -265,13 +261,10 @@ class ReportContent:
     """Everything that a report shows of one trajectory table.
 
     Attributes:
-        brief: what was found and what to set, in two sentences.
-        unit: of costs, by which budgets are compared.
+        brief: what was found and what to set, in two sentences; `verdict` has the numbers of the first.
         choices: by benchmark what to run under a limit of cost, and within so many points, of the main model.
-        verdict: the numbers of the first sentence, and what limits them.
         advice: what the advice does not cover.
-        coverage: how much of the sweep is there, as far as that is known, and what is not counted yet.
-        summary: a row per cell, in schema `reports.summary.SUMMARY`; `priced` with costs and frontier.
+        summary: a row per cell, in schema `reports.summary.SUMMARY`; `priced` with cost in `unit`, and frontier.
         anytime: a row per ladder of thinking budgets, of `anytime_accuracy`.
         headline: the metrics of `reports.summary.headline`.
     """

@@ -149,14 +149,11 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
         for name, count in repeated.items()
     }
     trainings, trained_by = _trainings(preset, manifest)
-    documents: dict[str, Any] = {"trajectory table": asdict(manifest)}
-    if sweep is not None:
-        documents["sweep"] = sweep
-    documents |= {f"training of {name}": inputs for name, inputs in trained_by.items()}
-    documents |= {f"data of {file.parent.name}": read_json(file.parent / MANIFEST) for file in files.values()}
     attempts = rows.filter(pl.col("benchmark") == codeforces.BENCHMARK).select(*KEY, "score").collect()
     rated = _rated(attempts, files, preset.parent)
-    theirs = published([codeforces.BENCHMARK], [*manifest.models, preset.name])
+    if not attempts.is_empty():
+        theirs = published([codeforces.BENCHMARK], [*manifest.models, preset.name])
+        remarks[codeforces.BENCHMARK] = codeforces.section(attempts, rated, theirs)
     return ReportSources(
         rows=rows,
         trainings=trainings,
@@ -171,9 +168,13 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
             **provenance,
             "table": str(place),
         },
-        documents=documents,
-        remarks=remarks
-        | ({} if attempts.is_empty() else {codeforces.BENCHMARK: codeforces.section(attempts, rated, theirs)}),
+        documents={
+            "trajectory table": asdict(manifest),
+            **({} if sweep is None else {"sweep": sweep}),
+            **{f"training of {name}": inputs for name, inputs in trained_by.items()},
+            **{f"data of {file.parent.name}": read_json(file.parent / MANIFEST) for file in files.values()},
+        },
+        remarks=remarks,
         ratings=codeforces.rating_table(rated or []),
         preset=preset.name,
     )

@@ -94,15 +94,12 @@ def score_differences(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> lis
 
 def paired_differences(rows: pl.DataFrame, between: Literal["model", "strategy"], baseline: str) -> pl.DataFrame:
     """Every pair of models under one strategy, or of strategies of one model, at every benchmark and equal budget:
-    avg@k of `second` minus avg@k of `first`, over the problems both have (`score_difference`).
+    avg@k of `second` minus avg@k of `first`, over the problems both have (`score_difference`). `baseline` is first
+    in its pairs; other names are in alphabetical order. It need not occur.
 
-    Args:
-        baseline: the name that is first in its pairs; other names are in alphabetical order. It need not occur.
-
-    Returns:
-        A row per pair with a problem in common, columns: benchmark, strategy (or model, when between strategies),
-        think_budget, solution_budget, first, second, difference, low, high (in [-1, 1]), num_problems (common ones),
-        num_trajectories (of both sides). Sorted by these columns, unlimited budgets last.
+    A row per pair with a problem in common, columns: benchmark, strategy (or model, when between strategies),
+    think_budget, solution_budget, first, second, difference, low, high (in [-1, 1]), num_problems (common ones),
+    num_trajectories (of both sides). Sorted by these columns, unlimited budgets last.
     """
     place = ["benchmark", "strategy" if between == "model" else "model", *BUDGET]
     problems = problem_table(rows, ["score"], by=[*place, between])
@@ -131,15 +128,9 @@ def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
 
 class Split(NamedTuple):
     """Of one estimate: the half width of its 95 % interval, and its parts by what they come from: "seeds", "problems"
-    and "samples". What cannot be known is None: of seeds where there is one, of samples likewise.
-
-    Attributes:
-        num_seeds: of the side that has more.
-        num_samples: of a problem, cell and seed.
-        shares: of the squared half width; they add up to 1. What is particular to a pair of problem and seed counts
-            with problems.
-        twice: the half width to expect with twice as many.
-    """
+    and "samples". What cannot be known is None: of seeds where there is one, of samples likewise. `shares` of the
+    squared half width add up to 1; what is particular to a pair of problem and seed counts with problems. `twice` is
+    the half width to expect with twice as many. `num_samples` are those of a problem, cell and seed."""
 
     estimate: Estimate
     num_seeds: int

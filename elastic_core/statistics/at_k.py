@@ -132,19 +132,19 @@ class Parallel(NamedTuple):
         if found and int(found[2]) <= min(int(found[3]), MAX_VOTES):
             return cls(name, int(found[3]), int(found[2]))
         raise ValueError(
-            f'"{name}" is no parallel thinking; expected majority_N, or short_M_at_N with M up to N and {MAX_VOTES}, '
-            "such as majority_4 or short_1_at_4"
+            f'"{name}" does not name thinking in parallel; expected majority_N, or short_M_at_N with M up to N and '
+            f"{MAX_VOTES}, such as majority_4 or short_1_at_4"
         )
 
 
 def parallel_problems(rows: pl.DataFrame, problems: pl.DataFrame, wanted: Sequence[Parallel]) -> pl.DataFrame:
     """Cells of parallel thinking beside those of separate budgeting, in the columns of `problems`: the strategy is the
-    name, the budget n times that of one thought, the score the expected one of the vote, k is 1.
+    name, the budget n times that of one thought, the score the expected one of the vote, k is 1. Cells with fewer
+    than n samples of some problem are left out, and tables with several trainings of one model.
 
-    Cells with fewer than n samples of some problem are left out, and tables with several trainings of one model. Tokens
-    are those of all n; of short-m@n those until the m-th shortest thought ends, and m solutions. Forced tokens and the
-    work of a response are n times those of one. For an interval num_samples is how often the samples make n: no more
-    votes are independent.
+    Tokens are those of all n; of short-m@n those until the m-th shortest thought ends, and m solutions. Forced tokens
+    and the work of a response are n times those of one. For an interval num_samples is how often the samples make n: no
+    more votes are independent.
     """
     cells = problems.filter(pl.col(BUDGET[0]).is_not_null(), pl.col(BUDGET[1]).is_not_null(), strategy=_SEPARATE)
     key = ["model", "benchmark", *BUDGET]

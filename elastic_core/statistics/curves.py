@@ -56,13 +56,9 @@ class Curve(NamedTuple):
 
 
 class LogLaw(NamedTuple):
-    """accuracy = intercept + slope * log2(t).
-
-    Attributes:
-        budgets: the thinking budgets t that it is fitted to, in tokens, ascending.
-        r2: the share of the variance between budgets that the line explains, 0 for a flat curve.
-        lack_of_fit: p-value of the budgets' means lying on a line; None where there are too few problems to tell.
-    """
+    """accuracy = intercept + slope * log2(t), over the thinking budgets t that it is fitted to, in tokens; r2 is the
+    share of the variance between budgets that the line explains, 0 for a flat curve; lack_of_fit the p-value of the
+    budgets' means lying on a line, None where there are too few problems to tell."""
 
     budgets: list[int]
     slope: Estimate

@@ -117,7 +117,7 @@ def find_side(name: str, runs: Path, tracking_uri: str | None = None) -> Side:
     preset, _, rest = label.partition("/sweep/")
     key = rest.partition("/")[0]
     if not key:
-        raise UserError(f"{name}: run {run.info.run_id} is no sweep, has none below it, and is no cell of one")
+        raise UserError(f"{name}: run {run.info.run_id} is not a sweep or a cell of one, and has no sweep below it")
     cell = _cell(run) if "t" in run.data.tags else None
     return _side(name, runs / preset / "sweep" / key / TABLE, run.info.run_id, cell)
 

@@ -1,7 +1,5 @@
 """What the figures share: files, panels, and how a line of cells is drawn. Each is drawn from a small frame, which is
-saved beside it; where it is made of statistics, these are named as in `reports.tables`.
-
-Colour is the model, mark and line the strategy, in every figure. Bytes depend on the data and on
+saved beside it. Colour is the model, mark and line the strategy, in every figure. Bytes depend on the data and on
 matplotlib's version only.
 """
 
@@ -47,7 +45,6 @@ MAX_MODELS = 3
 """Of more models, only separate budgeting is drawn, and responses without a budget."""
 PARTIAL = "Hollow marks: cells with fewer trajectories than the fullest cell of their benchmark."
 
-
 COLOURS = {BASE: "C0", TRAINED: "C1"}
 NUM_COLOURS = 10
 """In the style file."""
@@ -91,9 +88,8 @@ def strategy_styles(strategies: Iterable[str]) -> dict[str, Style]:
     """The style of each strategy of a report: its own for `STYLES`, then by place among the others. None shares its
     mark with another, as long as there are marks."""
     others = enumerate(sorted(set(strategies) - STYLES.keys()))
-    return STYLES | {
-        name: Style(_LINES[i % len(_LINES)], _MARKERS[i % len(_MARKERS)], 0.1 * (i % 5)) for i, name in others
-    }
+    made = {name: Style(_LINES[i % len(_LINES)], _MARKERS[i % len(_MARKERS)], 0.1 * (i % 5)) for i, name in others}
+    return STYLES | made
 
 
 def contrast(one: RGB, other: RGB) -> float:
@@ -234,9 +230,8 @@ def lines_of(cells: pl.DataFrame, sheet: Sheet) -> list[Line]:
     from matplotlib.colors import to_rgb
 
     found = []
-    for (model, strategy, solution), line in cells.partition_by(
-        "model", "strategy", "solution_budget", as_dict=True
-    ).items():
+    lines = cells.partition_by("model", "strategy", "solution_budget", as_dict=True)
+    for (model, strategy, solution), line in lines.items():
         style = sheet.styles[strategy]
         colour = tinted(to_rgb(sheet.colours[model]), style.white)
         label = f"{model}, {plain(strategy)}" + ("" if strategy == FREE else f" (s = {limit(solution)})")
