@@ -23,8 +23,7 @@ from elastic_core.statistics.estimates import seeds_as_one, without_seed
 from elastic_core.statistics.responses import is_cut, response_kind, response_kinds, thinking_spent
 from elastic_core.statistics.which_budget import advised_budgets, budget_advice, cheapest_within, choose_budgets
 from elastic_core.sweep.sound import Whole, check_rows, whole_samples
-from elastic_core.system.escaping import write_csv
-from elastic_core.system.files import replacing, write_text
+from elastic_core.system.files import replacing, write_csv, write_text
 from reports import verdict as sentences
 from reports.claims import evaluate_claims, pairs_to_compare
 from reports.content import ReportContent, ReportFigure, ReportSources, ReportTable, Verdict

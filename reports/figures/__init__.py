@@ -16,8 +16,7 @@ import polars as pl
 
 from elastic_core.statistics.estimates import FREE
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
-from elastic_core.system.escaping import write_csv
-from elastic_core.system.files import replacing
+from elastic_core.system.files import replacing, write_csv
 from reports.content import ReportFigure
 from reports.summary import BASE, SEPARATE, TRAINED, VANILLA, partial
 from reports.wording import limit, plain, sampled

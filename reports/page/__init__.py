@@ -21,8 +21,7 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.engines.endpoint import is_endpoint
-from elastic_core.system.escaping import Markdown, escaped
-from elastic_core.system.files import write_text
+from elastic_core.system.files import Markdown, escaped, write_text
 from elastic_core.trajectory import BUDGET
 from reports.content import Claim, ReportContent, ReportFigure, Setting, Verdict
 from reports.page.chart import CAPTION, DRAWING, main_chart

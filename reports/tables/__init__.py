@@ -13,7 +13,7 @@ from importlib.resources import files
 
 import polars as pl
 
-from elastic_core.system.escaping import Markdown, escaped
+from elastic_core.system.files import Markdown, escaped
 from elastic_core.trajectory import BUDGET
 from reports.content import HIGH, LOW, ReportTable
 from reports.summary import partial
