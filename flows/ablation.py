@@ -9,7 +9,7 @@ from typing import Any
 from prefect import flow
 
 from elastic_core.errors import UserError
-from elastic_core.statistics.seeds import seed_name
+from elastic_core.statistics.estimates import seed_name
 from elastic_core.system.ray_cluster import kept_cluster
 from flows.data import run_prepare_data
 from flows.runtime.run import FlowRun, for_deployments

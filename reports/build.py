@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
+from elastic_core.rewards.truth import LETTERS
 from elastic_core.statistics.accuracy import paired_differences
 from elastic_core.statistics.at_k import Parallel, parallel_problems
 from elastic_core.statistics.budgets import anytime_accuracy, anytime_differences, falls, marginal_accuracy
 from elastic_core.statistics.cost import best_under
 from elastic_core.statistics.curves import area_differences
+from elastic_core.statistics.estimates import seeds_as_one, without_seed
 from elastic_core.statistics.responses import is_cut, response_kind, response_kinds, thinking_spent
-from elastic_core.statistics.seeds import seeds_as_one, without_seed
 from elastic_core.statistics.which_budget import advised_budgets, budget_advice, cheapest_within, choose_budgets
-from elastic_core.sweep.sound import check_rows, whole_samples
+from elastic_core.sweep.sound import Whole, check_rows, whole_samples
 from elastic_core.system.files import replacing, write_csv, write_text
-from reports.advice import guesses, main_model, more_tokens_hurt, not_told, settings
+from reports import verdict as sentences
 from reports.claims import evaluate_claims, pairs_to_compare
-from reports.content import ReportContent, ReportSources, ReportTable, Verdict
-from reports.figures import Sheet, accuracy, differences, tokens, training
-from reports.figures.styles import model_colours, strategy_styles
-from reports.markdown import render_markdown
-from reports.page import write_page
-from reports.published import published
+from reports.content import ReportContent, ReportFigure, ReportSources, ReportTable, Verdict
+from reports.figures import Sheet, accuracy, differences, model_colours, strategy_styles, tokens, training
+from reports.page import render_markdown, write_page
 from reports.summary import (
     BASE,
     SEPARATE,
@@ -36,14 +36,14 @@ from reports.summary import (
     VANILLA,
     cell_problems,
     headline,
+    main_model,
     report_rows,
     summarize_problems,
     write_summary_json,
 )
 from reports.tables import budgets as budget_tables
-from reports.tables import comparisons
+from reports.tables import comparisons, published
 from reports.tables import costs as cost_tables
-from reports.verdict import brief, coverage, cut_short, left_out, readable, verdict
 from reports.wording import ordered
 
 FIGURES, TABLES = "figures", "tables"
@@ -57,14 +57,9 @@ _UNREAD = "needs answers that the grader can read"
 
 def build_report(sources: ReportSources, directory: Path) -> ReportContent:
     """Write report.md, report.html, summary.json, figures and tables to `directory`; an earlier report there is
-    replaced.
-
-    A figure or table whose cells the trajectory table lacks is left out.
-
-    Raises:
-        UserError: when rows break a rule of the table, no cell has a sample of every problem, or the list of an earlier
-            report there is none; then nothing is written.
-    """
+    replaced. A figure or table whose cells the trajectory table lacks is left out. UserError when rows break a rule of
+    the table, no cell has a sample of every problem, or the list of an earlier report there is none; then nothing is
+    written."""
     earlier = _earlier(directory)
     content = _collect(sources, directory)
     for table in content.tables:
@@ -112,10 +107,9 @@ def _earlier(directory: Path) -> list[str]:
 
 
 def _is_written(directory: Path, name: Any) -> bool:
-    if not isinstance(name, str) or not _WRITTEN.fullmatch(name):
-        return False
+    known = isinstance(name, str) and _WRITTEN.fullmatch(name) is not None
     # A folder of the report may be a link to one of the user's.
-    return (directory / name).parent.resolve().is_relative_to(directory.resolve())
+    return known and (directory / name).parent.resolve().is_relative_to(directory.resolve())
 
 
 def _replace_earlier(content: ReportContent, earlier: list[str]) -> None:
@@ -128,6 +122,110 @@ def _replace_earlier(content: ReportContent, earlier: list[str]) -> None:
     write_text(listing, json.dumps(written, indent=1) + "\n")
 
 
+class _Found:
+    """What a table shows: `beside` are the cells of `summary` and those of thinking in parallel; differences are from
+    the first model and the first strategy."""
+
+    def __init__(self, sources: ReportSources, rows: pl.DataFrame) -> None:
+        self.rows = rows
+        self.problems = cell_problems(rows)
+        self.summary = summary = summarize_problems(self.problems)
+        self.beside = _with_parallel(summary, self.problems, rows, sources.parameters.parallel)
+        # Seeds of one training differ in what it went through, not in what it is.
+        self.trainings = {
+            without_seed(name)[0]: replace(training, base=training.base and without_seed(training.base)[0])
+            for name, training in sources.trainings.items()
+        }
+        self.pairs = pairs_to_compare(rows, sources.parameters.pairs)
+        self.first_model, self.first_strategy = (
+            ordered(summary["model"], BASE)[0],
+            ordered(summary["strategy"], VANILLA)[0],
+        )
+        self.by_model = paired_differences(rows, "model", self.first_model)
+        self.by_strategy = paired_differences(rows, "strategy", self.first_strategy)
+        self.gains, self.spent, self.hurt = marginal_accuracy(self.problems), thinking_spent(rows), falls(self.problems)
+        self.anytime = anytime_accuracy(self.problems, sources.parameters.distribution)
+        self.theirs = published(summary["benchmark"].unique(), [*summary["model"].unique(), sources.preset])
+
+
+class _Budgets:
+    """What budgets cost in each unit, and of the `unit` that they are compared by: those that are advised or chosen,
+    the cells with their cost, the best `under` a limit, the cheapest `within` so many points; and what `to_set` for the
+    model that the report advises `on`."""
+
+    def __init__(self, sources: ReportSources, found: _Found) -> None:
+        summary, margin = found.summary, sources.parameters.margin / 100
+        self.models = cost_tables.cost_models(sources.parameters, sources.latency, summary["model"].unique().sort())
+        self.costs = cost_tables.costs_by_unit(found.rows, self.models)
+        self.unit = cost_tables.MONEY if cost_tables.MONEY in self.models else cost_tables.TOKENS_PROCESSED
+        of_unit = self.models[self.unit]
+        self.advised = budget_advice(found.problems, of_unit[found.first_model], margin)
+        guessed = guesses(sources.problems.values())
+        choices = choose_budgets(self.advised, found.problems, guessed)
+        self.chosen = advised_budgets(self.advised, choices)
+        self.priced = cost_tables.priced(summary, self.costs[self.unit])
+        self.under = best_under(found.problems, of_unit)
+        self.within = cheapest_within(self.advised, found.problems, guessed)
+        self.on = main_model(summary["model"])
+        self.to_set = sentences.settings(choices, summary, self.on, margin, self.unit)
+
+
+def _collect(sources: ReportSources, directory: Path) -> ReportContent:
+    requested, whole = _whole(sources)
+    found = _Found(sources, seeds_as_one(whole.rows))
+    budgets = _Budgets(sources, found)
+    responses = sentences.readable(requested)
+    claims = evaluate_claims(found.rows, found.trainings, sources.parameters.expectations, found.pairs)
+    if all(each.num_answered == 0 for each in responses):
+        claims = [claim._replace(verdict=Verdict.NOT_MEASURED, evidence=_UNREAD) for claim in claims]
+    idle = [sentence for name, training in sources.trainings.items() if (sentence := training.idle(name))]
+    told = [
+        *sentences.more_tokens_hurt(found.hurt),
+        sentences.verdict(found.problems, claims, responses),
+        *sentences.cut_short(found.rows),
+        *idle,
+    ]
+    return ReportContent(
+        sources=sources,
+        directory=directory,
+        brief=sentences.brief(found.problems, budgets.to_set, responses),
+        settings=budgets.to_set,
+        unit=budgets.unit,
+        choices={
+            each.benchmark: budget_tables.side_by_side(
+                budgets.under, budgets.within, budgets.unit, each.benchmark, budgets.on
+            )
+            for each in budgets.to_set
+        },
+        verdict=" ".join(told),
+        advice=sentences.not_told(budgets.advised, budgets.on),
+        coverage=" ".join(filter(None, [sentences.coverage(requested, sources.asked), sentences.left_out(whole)])),
+        summary=found.summary,
+        priced=budgets.priced,
+        anytime=found.anytime,
+        headline=headline(found.problems, found.summary, found.anytime, found.trainings),
+        claims=claims,
+        tables=_tables(sources, found, budgets),
+        figures=_figures(sources, found, budgets, directory),
+    )
+
+
+def _whole(sources: ReportSources) -> tuple[pl.DataFrame, Whole]:
+    """Rows that were requested, and of these the whole samples."""
+    # The text of solutions is read in pieces, and only to tell the responses apart.
+    kinds = response_kind().alias("kind"), is_cut().alias("cut")
+    rows = report_rows(sources.rows, *kinds).collect(engine="streaming")
+    place = sources.provenance.get("table", "the table")
+    check_rows(rows, place)
+    whole = whole_samples(rows, sources.asked.num_problems if sources.asked else None)
+    if whole.rows.is_empty():
+        raise UserError(
+            f"{place}: no cell has a sample of every problem yet, and problems that end first are not like the others: "
+            "nothing can be reported before the sweep is further (elastic sweep status says how far it is)"
+        )
+    return rows, whole
+
+
 def _with_parallel(summary: pl.DataFrame, problems: pl.DataFrame, rows: pl.DataFrame, names: list[str]) -> pl.DataFrame:
     """Cells of thinking in parallel beside all others. Each rests on all rows of a cell of separate budgeting."""
     found = summarize_problems(parallel_problems(rows, problems, [Parallel.parse(name) for name in names]))
@@ -137,110 +235,60 @@ def _with_parallel(summary: pl.DataFrame, problems: pl.DataFrame, rows: pl.DataF
     return pl.concat([summary, found])
 
 
-def _collect(sources: ReportSources, directory: Path) -> ReportContent:
-    # The text of solutions is read in pieces, and only to tell the responses apart.
-    told = response_kind().alias("kind"), is_cut().alias("cut")
-    asked_for = report_rows(sources.rows, *told).collect(engine="streaming")
-    place = sources.provenance.get("table", "the table")
-    check_rows(asked_for, place)
-    whole = whole_samples(asked_for, sources.asked.num_problems if sources.asked else None)
-    if whole.rows.is_empty():
-        raise UserError(
-            f"{place}: no cell has a sample of every problem yet, and problems that end first are not like the others: "
-            "nothing can be reported before the sweep is further (elastic sweep status says how far it is)"
-        )
-    rows = seeds_as_one(whole.rows)
-    # Seeds of one training differ in what it went through, not in what it is.
-    trainings = {
-        without_seed(name)[0]: replace(training, base=training.base and without_seed(training.base)[0])
-        for name, training in sources.trainings.items()
-    }
-    star = trainings[TRAINED].fixed_budget if TRAINED in trainings else None
-    problems = cell_problems(rows)
-    summary = summarize_problems(problems)
-    beside = _with_parallel(summary, problems, rows, sources.parameters.parallel)
-    responses = readable(asked_for)
-    pairs = pairs_to_compare(rows, sources.parameters.pairs)
-    claims = evaluate_claims(rows, trainings, sources.parameters.expectations, pairs)
-    if all(each.num_answered == 0 for each in responses):
-        claims = [claim._replace(verdict=Verdict.NOT_MEASURED, evidence=_UNREAD) for claim in claims]
-    idle = [sentence for name, training in sources.trainings.items() if (sentence := training.idle(name))]
-    theirs = published(summary["benchmark"].unique(), [*summary["model"].unique(), sources.preset])
-    first_model, first_strategy = ordered(summary["model"], BASE)[0], ordered(summary["strategy"], VANILLA)[0]
-    by_model = paired_differences(rows, "model", first_model)
-    by_strategy = paired_differences(rows, "strategy", first_strategy)
-    models = cost_tables.cost_models(sources.parameters, sources.latency, summary["model"].unique().sort())
-    costs = cost_tables.costs_by_unit(rows, models)
-    unit = cost_tables.MONEY if cost_tables.MONEY in models else cost_tables.TOKENS_PROCESSED
-    margin, advised_on = sources.parameters.margin / 100, main_model(summary["model"])
-    advised = budget_advice(problems, models[unit][first_model], margin)
-    gains, spent, hurt = marginal_accuracy(problems), thinking_spent(rows), falls(problems)
-    anytime = anytime_accuracy(problems, sources.parameters.distribution)
-    guessed = guesses(sources.problems.values())
-    choices = choose_budgets(advised, problems, guessed)
-    priced, chosen = cost_tables.priced(summary, costs[unit]), advised_budgets(advised, choices)
-    under, within = best_under(problems, models[unit]), cheapest_within(advised, problems, guessed)
-    to_set = settings(choices, summary, advised_on, margin, unit)
-    colours, styles = model_colours([*summary["model"], *trainings]), strategy_styles(beside["strategy"])
-    drawn = Sheet(directory / FIGURES, colours, styles)
+def guesses(problems: Iterable[Problem]) -> dict[str, float]:
+    """Accuracy of guessing, in [0, 1], by benchmark: one of the options of a multiple choice, nothing elsewhere."""
+    chances: dict[str, list[float]] = {}
+    for problem in problems:
+        chances.setdefault(problem.benchmark, []).append(1 / len(LETTERS) if problem.grader == "choice" else 0.0)
+    return {name: sum(found) / len(found) for name, found in chances.items()}
+
+
+def _figures(sources: ReportSources, found: _Found, budgets: _Budgets, directory: Path) -> list[ReportFigure]:
+    colours = model_colours([*found.summary["model"], *found.trainings])
+    sheet = Sheet(directory / FIGURES, colours, strategy_styles(found.beside["strategy"]))
+    star = found.trainings[TRAINED].fixed_budget if TRAINED in found.trainings else None
     figures = [
-        accuracy.accuracy_vs_tokens(beside, drawn, star, theirs),
-        accuracy.accuracy_vs_budget(summary, drawn, star),
-        accuracy.pareto_frontier(priced, chosen, drawn, unit),
-        differences.paired(by_model, drawn, "model", first_model),
-        differences.paired(by_strategy, drawn, "strategy", first_strategy),
-        accuracy.training_ablation(summary, drawn, trainings),
-        training.training_curves(sources.trainings, drawn),
-        tokens.tokens_by_phase(rows, drawn, SEPARATE),
-        accuracy.forced_vs_accuracy(summary, drawn),
-        differences.marginal(gains, drawn),
-        tokens.thinking_spent(spent, drawn, SEPARATE),
-        tokens.sufficient_budgets(spent, drawn),
+        accuracy.accuracy_vs_tokens(found.beside, sheet, star, found.theirs),
+        accuracy.accuracy_vs_budget(found.summary, sheet, star),
+        accuracy.pareto_frontier(budgets.priced, budgets.chosen, sheet, budgets.unit),
+        differences.paired(found.by_model, sheet, "model", found.first_model),
+        differences.paired(found.by_strategy, sheet, "strategy", found.first_strategy),
+        accuracy.training_ablation(found.summary, sheet, found.trainings),
+        training.training_curves(sources.trainings, sheet),
+        tokens.tokens_by_phase(found.rows, sheet, SEPARATE),
+        accuracy.forced_vs_accuracy(found.summary, sheet),
+        differences.marginal(found.gains, sheet),
+        tokens.thinking_spent(found.spent, sheet, SEPARATE),
+        tokens.sufficient_budgets(found.spent, sheet),
     ]
-    shown = [
-        comparisons.model_comparison(summary, sources.ratings, theirs),
-        budget_tables.under_limit(under, unit),
-        budget_tables.within_points(within, unit),
-        budget_tables.advice(chosen, costs[unit], unit),
-        cost_tables.frontier(priced, chosen, unit),
-        budget_tables.falls(hurt),
-        budget_tables.anytime(anytime, sources.parameters.distribution),
-        budget_tables.anytime_compared(
-            anytime_differences(problems, pairs, sources.parameters.distribution), sources.parameters.distribution
-        ),
-        comparisons.paired(by_model, "model", first_model),
-        comparisons.paired(by_strategy, "strategy", first_strategy),
-        comparisons.parallel(beside, sources.parameters.parallel),
+    return [figure for figure in figures if figure is not None]
+
+
+def _tables(sources: ReportSources, found: _Found, budgets: _Budgets) -> list[ReportTable]:
+    unit, distribution = budgets.unit, sources.parameters.distribution
+    tables = [
+        comparisons.model_comparison(found.summary, sources.ratings, found.theirs),
+        budget_tables.under_limit(budgets.under, unit),
+        budget_tables.within_points(budgets.within, unit),
+        budget_tables.advice(budgets.chosen, budgets.costs[unit], unit),
+        cost_tables.frontier(budgets.priced, budgets.chosen, unit),
+        budget_tables.falls(found.hurt),
+        budget_tables.anytime(found.anytime, distribution),
+        budget_tables.anytime_compared(anytime_differences(found.problems, found.pairs, distribution), distribution),
+        comparisons.paired(found.by_model, "model", found.first_model),
+        comparisons.paired(found.by_strategy, "strategy", found.first_strategy),
+        comparisons.parallel(found.beside, sources.parameters.parallel),
         comparisons.equal_tokens(
-            area_differences(rows, "strategy", first_strategy), area_differences(rows, "model", first_model)
+            area_differences(found.rows, "strategy", found.first_strategy),
+            area_differences(found.rows, "model", found.first_model),
         ),
-        comparisons.variance(rows, BASE),
-        comparisons.templates(by_strategy, summary),
-        comparisons.trainings_side_by_side(summary, trainings, theirs),
-        comparisons.swap_ablation(summary, theirs),
-        budget_tables.thinking(spent),
-        budget_tables.responses(response_kinds(rows)),
-        budget_tables.marginal(gains),
-        cost_tables.costs(summary, models, costs),
+        comparisons.variance(found.rows, BASE),
+        comparisons.templates(found.by_strategy, found.summary),
+        comparisons.trainings_side_by_side(found.summary, found.trainings, found.theirs),
+        comparisons.swap_ablation(found.summary, found.theirs),
+        budget_tables.thinking(found.spent),
+        budget_tables.responses(response_kinds(found.rows)),
+        budget_tables.marginal(found.gains),
+        cost_tables.costs(found.summary, budgets.models, budgets.costs),
     ]
-    return ReportContent(
-        sources=sources,
-        directory=directory,
-        brief=brief(problems, to_set, responses),
-        settings=to_set,
-        unit=unit,
-        choices={
-            benchmark: budget_tables.side_by_side(under, within, unit, benchmark, advised_on)
-            for benchmark in summary.filter(model=advised_on)["benchmark"].unique().sort()
-        },
-        verdict=" ".join([*more_tokens_hurt(hurt), verdict(problems, claims, responses), *cut_short(rows), *idle]),
-        advice=not_told(advised, advised_on),
-        coverage=" ".join(filter(None, [coverage(asked_for, sources.asked), left_out(whole)])),
-        summary=summary,
-        priced=priced,
-        anytime=anytime,
-        headline=headline(problems, summary, anytime, trainings),
-        claims=claims,
-        tables=[table for table in shown if table is not None],
-        figures=[figure for figure in figures if figure is not None],
-    )
+    return [table for table in tables if table is not None]

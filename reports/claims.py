@@ -18,8 +18,8 @@ import polars as pl
 
 from elastic_core.statistics.accuracy import avg_at_k, paired_difference
 from elastic_core.statistics.curves import MIN_LAW_BUDGET, log_law
-from elastic_core.statistics.estimates import FREE, Estimate, mean_tokens, paired_ratio, problem_table, sampled_tokens
-from elastic_core.statistics.intervals import problems_needed
+from elastic_core.statistics.estimates import FREE, mean_tokens, paired_ratio, problem_table, sampled_tokens
+from elastic_core.statistics.intervals import Estimate, problems_needed
 from reports.content import Claim, Expectations, Training, Verdict
 from reports.summary import BASE, SEPARATE, SWAP, VANILLA
 from reports.wording import ordered, plain, signed
@@ -27,16 +27,10 @@ from reports.wording import ordered, plain, signed
 LEVEL = 0.01
 """Of the test that refutes a line: at this one it refutes a true line in less than 5 %, however skewed the scores."""
 _SEPARATE_OF_BOTH = "separate budgeting of both models at a common budget"
-_FREE_OF_BOTH = "unconstrained responses of both models"
 
 
 class Criterion(NamedTuple):
-    """What an estimate is held to.
-
-    Attributes:
-        bound: the least that is expected of it.
-        whole: whether the whole interval has to lie above the bound.
-    """
+    """An estimate, the least that is expected of it, and whether the whole interval has to lie above that."""
 
     estimate: Estimate
     bound: float = 0.0
@@ -63,13 +57,8 @@ def evaluate_claims(
     expectations: Expectations | None = None,
     pairs: Sequence[tuple[str, str]] = (),
 ) -> list[Claim]:
-    """Every claim on every benchmark of a trajectory table.
-
-    Args:
-        trainings: of models of the table, by name.
-        expectations: how large effects should be; the paper's by default.
-        pairs: as for `pairs_to_compare`.
-    """
+    """Every claim on every benchmark of a trajectory table; `trainings` are of its models, `pairs` as for
+    `pairs_to_compare`."""
     trainings, expected = trainings or {}, expectations or Expectations()
     models = [model for model in ordered(rows["model"], BASE) if SWAP not in model]
     claims = []
@@ -81,8 +70,7 @@ def evaluate_claims(
             claims += [
                 gain_at_small_budgets(part, benchmark, pair, expected),
                 gain_on_both_sides(part, benchmark, pair, star),
-                free_accuracy(part, benchmark, pair, expected),
-                free_tokens(part, benchmark, pair, expected),
+                *without_a_budget(part, benchmark, pair, expected),
             ]
         claims += between_trainings(part, benchmark, trainings, expected)
         claims += [separate_leads(part, benchmark, model) for model in models[:1]]
@@ -114,11 +102,7 @@ def gain_at_small_budgets(rows: pl.DataFrame, benchmark: str, pair: tuple[str, s
 
 
 def gain_on_both_sides(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], star: int | None) -> Claim:
-    """What was learned at t* carries to budgets never trained, smaller and larger.
-
-    Args:
-        star: t*, thinking tokens; None where it is not known, drawn or unlimited.
-    """
+    """What was learned at t* (`star`, thinking tokens) carries to budgets never trained, smaller and larger."""
     reference, model = pair
     statement = (
         f"Separate budgeting: {model} is above {reference} on both sides of t*, averaged over all budgets on a side"
@@ -136,37 +120,31 @@ def gain_on_both_sides(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str]
     return _judged(benchmark, statement, [Criterion(gain, whole=True) for gain in gains.values()], evidence)
 
 
-def free_accuracy(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], expected: Expectations) -> Claim:
-    """Training under a budget costs little of what the model can do without one."""
+def without_a_budget(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], expected: Expectations) -> list[Claim]:
+    """Training under a budget costs little of what the model can do without one, and makes free responses shorter."""
     reference, model = pair
-    statement = f"Unconstrained: {model} is no more than {expected.free_loss:g} points below {reference}"
-    theirs, ours = _free(rows, reference), _free(rows, model)
+    accurate = f"Unconstrained: {model} is no more than {expected.free_loss:g} points below {reference}"
+    shorter = f"Unconstrained: {model} samples fewer tokens than {reference}, by {expected.tokens_saved:g} % or more"
+    free = rows.filter(strategy=FREE).with_columns(tokens=sampled_tokens())
+    theirs, ours = free.filter(model=reference), free.filter(model=model)
     if theirs.is_empty() or ours.is_empty():
-        return _not_measured(benchmark, statement, _FREE_OF_BOTH)
+        missing = "unconstrained responses of both models"
+        return [_not_measured(benchmark, statement, missing) for statement in (accurate, shorter)]
     change = paired_difference(ours, theirs)
-    evidence = (
+    difference = (
         f"{reference} {_percent(avg_at_k(theirs))}, {model} {_percent(avg_at_k(ours))}; "
         f"paired difference {signed(change)} points{_counts(change)}"
     )
-    return _judged(benchmark, statement, [Criterion(change, -expected.free_loss / 100, whole=True)], evidence)
-
-
-def free_tokens(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], expected: Expectations) -> Claim:
-    """Training under a budget makes free responses shorter too."""
-    reference, model = pair
-    statement = f"Unconstrained: {model} samples fewer tokens than {reference}, by {expected.tokens_saved:g} % or more"
-    theirs, ours = _free(rows, reference), _free(rows, model)
-    if theirs.is_empty() or ours.is_empty():
-        return _not_measured(benchmark, statement, _FREE_OF_BOTH)
+    kept = [Criterion(change, -expected.free_loss / 100, whole=True)]
     ratio = paired_ratio(ours, theirs, "tokens")
     means = [mean_tokens(problem_table(cell, ["tokens"]), "tokens").mean for cell in (theirs, ours)]
-    evidence = (
+    lengths = (
         f"{reference} {means[0]:.1f}, {model} {means[1]:.1f} tokens per response: {100 * (ratio.mean - 1):+.1f} % "
         f"[{100 * (ratio.low - 1):+.1f}, {100 * (ratio.high - 1):+.1f}]{_counts(ratio)}"
     )
     saved = Estimate(1 - ratio.mean, 1 - ratio.high, 1 - ratio.low, *ratio[3:])
-    criteria = [Criterion(saved, whole=True), Criterion(saved, expected.tokens_saved / 100)]
-    return _judged(benchmark, statement, criteria, evidence)
+    fewer = [Criterion(saved, whole=True), Criterion(saved, expected.tokens_saved / 100)]
+    return [_judged(benchmark, accurate, kept, difference), _judged(benchmark, shorter, fewer, lengths)]
 
 
 def between_trainings(
@@ -262,10 +240,6 @@ def _not_measured(benchmark: str, statement: str, missing: str) -> Claim:
 
 def _cells(rows: pl.DataFrame, model: str, strategy: str = SEPARATE) -> pl.DataFrame:
     return rows.filter(pl.col("think_budget").is_not_null(), model=model, strategy=strategy)
-
-
-def _free(rows: pl.DataFrame, model: str) -> pl.DataFrame:
-    return rows.filter(model=model, strategy=FREE).with_columns(tokens=sampled_tokens())
 
 
 def _within(cells: pl.DataFrame, budgets: list[int]) -> pl.DataFrame:

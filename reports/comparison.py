@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from io import StringIO
 from typing import Any
 
@@ -54,15 +54,12 @@ _ENDS = ("", "_low", "_high")
 
 
 def render_comparison(rows: pl.DataFrame) -> str:
-    """The comparison of a trajectory table as plain text, for a terminal of any width: lines are never folded.
+    """The comparison of a trajectory table as plain text, for a terminal of any width.
 
     For each benchmark a line per cell, with its paired differences from the first model and from the first strategy at
     equal budget; and a line per curve of a model and strategy: anytime accuracy, differences at equal tokens, and the
     log-linear law. The first model is `base`, and the first strategy `vanilla`, or where the table has none the first
     by name. What makes a model's numbers say little follows at the end.
-
-    Raises:
-        ValueError: as `reports.summary.summarize`.
     """
     summary = summarize(rows)
     model, strategy = ordered(summary["model"], BASE)[0], ordered(summary["strategy"], VANILLA)[0]
@@ -78,8 +75,7 @@ def render_comparison(rows: pl.DataFrame) -> str:
             shown = shown.select(column for column in shown if column.null_count() < shown.height)
             if shown.height:
                 parts += [f"{benchmark}: {title}", terminal_table(shown, signed)]
-    remarks = [sentence for each in readable(rows) for sentence in unreadable(each)]
-    return render(*parts, LEGEND, *remarks)
+    return render(*parts, LEGEND, *unreadable(readable(rows)))
 
 
 def render(*parts: RenderableType) -> str:
@@ -92,20 +88,19 @@ def render(*parts: RenderableType) -> str:
 
 
 def terminal_table(frame: pl.DataFrame, signed: set[str]) -> Table:
-    """A frame as of `ReportTable`. Signed estimates have a * where their interval excludes 0."""
+    """A frame as of `ReportTable`. Signed estimates have a * where their interval excludes 0, and a place for it
+    elsewhere."""
     table = ReportTable("", "", "", frame, frozenset(signed))
     shown = Table(box=box.SIMPLE_HEAD)
     for name, numeric in zip(table.header, table.numeric, strict=True):
         shown.add_column(name, justify="right" if numeric else "left")
     for line, row in zip(table.lines, frame.iter_rows(named=True), strict=True):
-        marks = (_mark(row, name) if name in signed else "" for name in table.header)
+        apart = {
+            name for name in signed & {*row} if row[name] is not None and (row[name + LOW] > 0 or row[name + HIGH] < 0)
+        }
+        marks = ("*" if name in apart else " " if name in signed else "" for name in table.header)
         shown.add_row(*(place.text + mark for place, mark in zip(line, marks, strict=True)))
     return shown
-
-
-def _mark(row: Mapping[str, Any], name: str) -> str:
-    # The place of the mark is kept, so that figures stay below each other.
-    return "*" if row[name] is not None and (row[name + LOW] > 0 or row[name + HIGH] < 0) else " "
 
 
 def _cells(rows: pl.DataFrame, summary: pl.DataFrame, model: str, strategy: str) -> pl.DataFrame:
@@ -166,21 +161,16 @@ def _ordered(frame: pl.DataFrame, *first: str) -> pl.DataFrame:
 
 def paired_cells(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
     """Every pair of cells that belong together: of one benchmark, and equal in model, strategy and budget, except where
-    each side has only one, which are then each other's.
+    each side has only one, which are then each other's. ValueError when there are none, or a score is missing or
+    outside [0, 1].
 
-    Args:
-        first, second: rows of one or more cells, with problem, score, tokens and the columns of `CELL`.
-
-    Returns:
-        A row per pair: benchmark, model, strategy, budget (both, where they differ); accuracy_a, accuracy_b, difference
-        (b minus a), tokens_a, tokens_b, token_ratio (b over a), each with its bounds NAME_low and NAME_high, null where
-        there is none; num_problems (common ones), num_trajectories (of both). Sorted by benchmark, model, strategy and
-        budget.
-
-    Raises:
-        ValueError: when no two belong together, or a score is missing or outside [0, 1].
+    Columns: benchmark, model, strategy, budget (both, where they differ); accuracy_a, accuracy_b, difference (b minus
+    a), tokens_a, tokens_b, token_ratio (b over a), each with its bounds NAME_low and NAME_high, null where there is
+    none; num_problems (common ones), num_trajectories (of both). Sorted by benchmark, model, strategy and budget.
     """
-    match = ["benchmark", *(name for names in _DIMENSIONS if _vary(first, second, names) for name in names)]
+    # Where a side has several values, it must be said which belong together.
+    several = [names for names in _DIMENSIONS if max(side.select(names).n_unique() for side in (first, second)) > 1]
+    match = ["benchmark", *(name for names in several for name in names)]
     ours, theirs = (rows.partition_by(match, as_dict=True) for rows in (first, second))
     found = [_pair(ours[key], theirs[key]) for key in ours if key in theirs]
     pairs = [pair for pair in found if pair is not None]
@@ -188,11 +178,6 @@ def paired_cells(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
         raise ValueError(f"no two cells agree in {', '.join(match)} and have a problem in common")
     table = pl.DataFrame(pairs, infer_schema_length=None)
     return table.sort("benchmark", "model", "strategy", *BUDGET, nulls_last=True).drop(BUDGET)
-
-
-def _vary(first: pl.DataFrame, second: pl.DataFrame, names: Sequence[str]) -> bool:
-    """Whether a side has several values, so that it must be said which belong together."""
-    return any(rows.select(names).n_unique() > 1 for rows in (first, second))
 
 
 def _pair(a: pl.DataFrame, b: pl.DataFrame) -> dict[str, Any] | None:

@@ -90,11 +90,10 @@ class Training:
     """How a model of the table was trained, as far as its training left a record.
 
     Attributes:
-        budget: what rollouts were trained under.
         asks_length: whether prompts asked for a length, and rewards held it against them (L1).
         base: the name, in the table, of the model that it began with; None when that is not measured.
-        metrics: columns step, name, value; None when no record is there.
-        num_validation: problems that it was validated on; None where that is not known.
+        metrics: columns step, name, value.
+        num_validation: problems that it was validated on.
         cuts: whether each thought was cut at several budgets up to this one (algorithms other than GRPO).
     """
 
@@ -146,14 +145,10 @@ class ReportSources:
     """What a report is made of.
 
     Attributes:
-        rows: the trajectory table (elastic_core.trajectory.SCHEMA), maybe half done, without problems that were not
-            asked for; its models are named "base" and "trained" where the two are to be compared.
-        trainings: of models of the table, by name.
-        asked: the whole sweep; None where it is not known.
-        problems: by benchmark and id, as far as they are known.
+        rows: the trajectory table, maybe half done, without problems that were not requested; its models are named
+            "base" and "trained" where the two are to be compared.
         latency: seconds of the work of a response, by model, as its engine was measured.
-        provenance: what the numbers come from, name → value.
-        documents: longer ones, name → anything that JSON can say: configuration, manifests of table and data.
+        provenance: what the numbers come from, name → value; `documents` are longer ones, as JSON.
         remarks: Markdown for the part of a benchmark, by its name.
         ratings: of the Codeforces cells, in schema `RATINGS`.
         preset: that the table belongs to, by which published numbers are found; "" where it is not known.
@@ -201,15 +196,11 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A small table.
+    """A small table: `name` is the stem of its CSV file, title and caption are plain text.
 
-    Attributes:
-        name: stem of its CSV file.
-        title, caption: plain text; the caption says what the numbers are and how many they rest on.
-        frame: one row per line, in display units. A column "x" with "x low" and "x high" is an estimate, shown as one
-            place "x [low, high]"; bounds may be infinite, and are null for a number that came without. Texts may be
-            written by anyone and are escaped by the renderer.
-        signed: columns whose numbers are shown with their sign.
+    `frame` has a row per line, in display units. A column "x" with "x low" and "x high" is an estimate, shown as one
+    place "x [low, high]"; bounds may be infinite, and are null for a number that came without. Texts may be written by
+    anyone and are escaped by the renderer. `signed` are columns whose numbers are shown with their sign.
     """
 
     name: str
@@ -220,18 +211,15 @@ class ReportTable:
 
     @cached_property
     def header(self) -> list[str]:
-        """Names of the places of a line, from left to right."""
         bounds = {name + suffix for name in self.frame.columns for suffix in (LOW, HIGH)}
         return [name for name in self.frame.columns if name not in bounds]
 
     @cached_property
     def numeric(self) -> list[bool]:
-        """Of each place of `header`, whether it holds numbers."""
         return [self.frame.schema[name].is_numeric() for name in self.header]
 
     @cached_property
     def lines(self) -> list[list[Shown]]:
-        """Every line, as long as `header`."""
         return [[self._shown(name, row) for name in self.header] for row in self.frame.iter_rows(named=True)]
 
     def _shown(self, name: str, row: Mapping[str, Any]) -> Shown:
@@ -257,14 +245,8 @@ class ReportFigure:
 
 @dataclass(frozen=True)
 class Setting:
-    """What to set in production for tasks like a benchmark's.
-
-    Attributes:
-        margin: how far below unconstrained accuracy it may be, in words.
-        told: the numbers behind it, or why there is nothing to set.
-        budget: for `elastic serve --budget`; None where none is advised.
-        reason: why none is; "" where one is.
-    """
+    """What to set in production for tasks like a benchmark's: a budget for `elastic serve --budget`, or the reason why
+    none is advised; how far below unconstrained accuracy it may be, and the numbers behind it, in words."""
 
     benchmark: str
     model: str
@@ -279,19 +261,12 @@ class ReportContent:
     """Everything that a report shows of one trajectory table.
 
     Attributes:
-        directory: where the report's files lie.
-        brief: what was found and what to set, in two sentences.
-        settings: what to set, by benchmark.
-        unit: of costs, by which budgets are compared.
+        brief: what was found and what to set, in two sentences; `verdict` has the numbers of the first.
         choices: by benchmark what to run under a limit of cost, and within so many points, of the main model.
-        verdict: the numbers of the first sentence, and what limits them.
         advice: what the advice does not cover.
-        coverage: how much of the sweep is there, as far as that is known, and what is not counted yet.
-        summary: a row per cell, in schema `reports.summary.SUMMARY`.
-        priced: these with their cost in `unit`, and whether they are on the frontier.
+        summary: a row per cell, in schema `reports.summary.SUMMARY`; `priced` with cost in `unit`, and frontier.
         anytime: a row per ladder of thinking budgets, of `anytime_accuracy`.
         headline: the metrics of `reports.summary.headline`.
-        tables, figures: in the order of the report.
     """
 
     sources: ReportSources

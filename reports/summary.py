@@ -3,31 +3,25 @@
 A cell is (model, benchmark, strategy, think_budget, solution_budget); a null budget is unlimited. Its columns:
 
 - num_problems; num_samples, the k of avg@k: trajectories per problem, the smallest where problems differ; num_seeds,
-  trainings that the model stands for, each measured so; num_trajectories, rows in all. More of them than num_problems x
-  num_samples x num_seeds tells that some problems have more.
-- avg_at_k_by_seed, tokens_mean_by_seed: the means of each seed, where there are several.
-- avg_at_k in [0, 1] with its 95 % interval ci_low, ci_high.
-- pass_at_k, maj_at_k in [0, 1], k = num_samples: the chance that one of k samples is right, and the score of the answer
-  that most of k samples give; where a problem has more samples, the expectation over its subsets of k.
-- think_tokens_mean, solution_tokens_mean: tokens the model sampled in each phase; tokens_mean is their sum.
-  navigator_tokens_mean: the navigator's part of the thinking, 0 where a strategy has none. forced_tokens_mean: tokens
-  we wrote, counted in none of the others. All are tokens per trajectory.
+  trainings that the model stands for, each measured so; num_trajectories, rows in all.
+- avg_at_k in [0, 1] with its interval ci_low, ci_high; pass_at_k, maj_at_k in [0, 1] of num_samples, the expectation
+  over a problem's subsets of k where it has more; avg_at_k_by_seed, tokens_mean_by_seed where there are several seeds.
+- think_tokens_mean and solution_tokens_mean, sampled in each phase, and tokens_mean, their sum; navigator_tokens_mean,
+  the navigator's part of the thinking; forced_tokens_mean, which we wrote, counted in none of the others.
 - input_tokens_mean, cached_tokens_mean, output_tokens_mean, turns_mean: the work of a response, by which
   `elastic_core.statistics.cost` prices it.
-- forced_fraction: the share of trajectories whose think-end we wrote, because the budget was spent (think_finish
-  `forced`) or the model stopped inside its thought (`end_of_text`). A vanilla or unconstrained response that stops
-  there is left as it is, and is not counted.
+- forced_fraction: the share of trajectories whose think-end we wrote (`forced_close`).
 - <name>_low, <name>_high: the 95 % interval of each of these. Null for the tokens of a single problem, which bounds
   nothing.
 
-Like avg@k, every mean is over problems of the mean over their samples, of several seeds over seeds with equal weights;
-pass@k and maj@k are those of one training's samples. `elastic_core.statistics` has the formulas.
+Every mean is over problems of the mean over their samples, of several seeds over seeds with equal weights; tokens are
+per trajectory; pass@k and maj@k are those of one training's samples. `elastic_core.statistics` has the formulas.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +38,7 @@ from elastic_core.statistics.at_k import maj_at_k_values, mean_rate, pass_at_k_v
 from elastic_core.statistics.cost import WORK, with_work
 from elastic_core.statistics.estimates import (
     FREE,
-    Estimate,
+    by_seed,
     forced_close,
     mean_tokens,
     over_seeds,
@@ -52,8 +46,9 @@ from elastic_core.statistics.estimates import (
     problem_table,
     sampled_tokens,
     seed_columns,
+    seed_keys,
 )
-from elastic_core.statistics.seeds import by_seed, seed_keys
+from elastic_core.statistics.intervals import Estimate
 from elastic_core.system.files import write_text
 from elastic_core.trajectory import BUDGET, CELL, KEY, SCHEMA
 from reports.content import Training
@@ -104,11 +99,8 @@ def report_rows(rows: pl.LazyFrame, *more: pl.Expr) -> pl.LazyFrame:
 
 
 def summarize(rows: pl.DataFrame) -> pl.DataFrame:
-    """The cells of a trajectory table, in schema SUMMARY, sorted by CELL with unlimited budgets last.
-
-    Raises:
-        ValueError: on no rows, a key that appears twice, or a score that is missing or outside [0, 1].
-    """
+    """The cells of a trajectory table, in schema SUMMARY, sorted by CELL with unlimited budgets last; ValueError on no
+    rows, a key that appears twice, or a score that is missing or outside [0, 1]."""
     return summarize_problems(cell_problems(rows))
 
 
@@ -130,9 +122,8 @@ def is_partial(summary: pl.DataFrame) -> bool:
 
 
 def write_summary_json(summary: pl.DataFrame, anytime: pl.DataFrame, ratings: pl.DataFrame, path: Path) -> None:
-    """A JSON object: "cells", a list with one object per cell, keys as in SUMMARY; "anytime", one with an object per
-    ladder of thinking budgets (`anytime_accuracy`); and "ratings", one with an object per Codeforces cell, keys as in
-    `reports.content.RATINGS`. Floats to six decimals. Atomic."""
+    """A JSON object of three lists: "cells", keys as in SUMMARY; "anytime", an object per ladder of thinking budgets;
+    and "ratings", keys as in `RATINGS`. Floats to six decimals. Atomic."""
     lists = {"cells": summary, "anytime": anytime, "ratings": ratings}
     rounded = (cs.float().round(6), cs.list().list.eval(pl.element().round(6)))
     text = json.dumps({name: table.with_columns(rounded).to_dicts() for name, table in lists.items()}, indent=1)
@@ -140,16 +131,9 @@ def write_summary_json(summary: pl.DataFrame, anytime: pl.DataFrame, ratings: pl
 
 
 def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
-    """One row per cell and problem, with everything that a cell averages over its problems: score, pass_at_k, maj_at_k,
-    tokens, think_tokens, solution_tokens, navigator_tokens, forced_tokens, forced_close, the columns `WORK`,
-    num_samples, and the cell's k.
-
-    Args:
-        rows: of a trajectory table, whole or as `report_rows`.
-
-    Raises:
-        ValueError: as `summarize`.
-    """
+    """One row per cell and problem of a trajectory table, whole or as `report_rows`, with everything that a cell
+    averages over its problems: score, pass_at_k, maj_at_k, tokens, think_tokens, solution_tokens, navigator_tokens,
+    forced_tokens, forced_close, the columns `WORK`, num_samples, and the cell's k. ValueError as `summarize`."""
     if rows.is_empty():
         raise ValueError("the trajectory table is empty; expected at least one finished cell")
     by = [*CELL, *seed_keys(rows)]
@@ -208,12 +192,9 @@ class Averaged(NamedTuple):
 
 
 def over_budgets(pairs: Mapping[str, tuple[pl.DataFrame, pl.DataFrame]]) -> dict[str, dict[str, Averaged]]:
-    """The first minus the second of each pair, over the problems and budgets that both have, by name of the pair and by
-    benchmark; left out where there are none. All intervals hold together, because a reader picks from them.
-
-    Args:
-        pairs: rows of `cell_problems` of one model and strategy on each side.
-    """
+    """The first minus the second of each pair (rows of `cell_problems` of one model and strategy on each side), over
+    the problems and budgets that both have, by name of the pair and by benchmark; left out where there are none. All
+    intervals hold together, because a reader picks from them."""
     place = ["benchmark", "problem", *BUDGET]
     names, sides = [], []
     for name, (ours, theirs) in pairs.items():
@@ -227,6 +208,16 @@ def over_budgets(pairs: Mapping[str, tuple[pl.DataFrame, pl.DataFrame]]) -> dict
     for (name, benchmark, budgets), estimate in zip(names, score_differences(sides), strict=True):
         found.setdefault(name, {})[benchmark] = Averaged(estimate, budgets)
     return found
+
+
+def main_model(models: Iterable[str]) -> str:
+    """The model that a report advises on: the trained one; else the only one beside base that is not a pair of models;
+    else base, or where there is none the first by name."""
+    names = ordered(models, BASE)
+    single = [name for name in names if name != BASE and ">" not in name]
+    if TRAINED in names:
+        return TRAINED
+    return single[0] if len(single) == 1 else names[0]
 
 
 _ENDS = ("", "_low", "_high")
@@ -244,10 +235,6 @@ def headline(
     - free_tokens/BENCHMARK/MODEL/unconstrained: mean of sampled tokens without a budget;
     - gain/BENCHMARK/MODEL/separate, in [-1, 1]: paired difference from `base`, averaged over all budgets that both
       have; simultaneous over all models and benchmarks.
-
-    Args:
-        problems: of `cell_problems`; `summary` and `anytime` are of these.
-        trainings: of models of the table, by name.
     """
     numbers = anytime_metrics(anytime)
     own = {model: training.fixed_budget for model, training in trainings.items()}

@@ -1,5 +1,5 @@
-"""The sentences on top of a report: what its table shows, first in words, then with every interval and count; whether
-there are answers to say it of; how much of the sweep is there."""
+"""The sentences on top of a report: what its table shows, first in words, then with every interval and count; which
+budget to set, and where more tokens hurt; whether there are answers to say it of; how much of the sweep is there."""
 
 from __future__ import annotations
 
@@ -8,27 +8,24 @@ from typing import NamedTuple
 
 import polars as pl
 
+from elastic_core.budget import Budget
 from elastic_core.rewards.grade import UNANSWERED
-from elastic_core.statistics.estimates import Estimate, seed_columns
+from elastic_core.statistics.estimates import seed_columns
+from elastic_core.statistics.intervals import Estimate
 from elastic_core.statistics.responses import ResponseKind
+from elastic_core.statistics.which_budget import SERVED, Choices, NonInferiority, Reason
 from elastic_core.sweep.grid import samples_of, within
 from elastic_core.sweep.sound import Whole
 from elastic_core.trajectory import CELL, ThinkFinish
-from reports.advice import to_set
 from reports.content import Asked, Claim, Setting, Verdict
 from reports.summary import BASE, SEPARATE, TRAINED, VANILLA, Averaged, over_budgets
-from reports.wording import MAX_NAMED, listed, ordered, signed
+from reports.wording import MAX_NAMED, listed, ordered, plain, signed, with_bounds
 
 
 class Readable(NamedTuple):
-    """Of all responses of one model, under every strategy and budget. Without answers every accuracy is 0, and says
-    nothing of budgets.
-
-    Attributes:
-        num_answered: in which the grader found an answer.
-        num_thoughts: that had a phase of thinking.
-        num_closed: whose thinking the model ended by itself.
-    """
+    """Of all responses of one model, under every strategy and budget: how many have an answer that the grader found, a
+    phase of thinking, one that the model ended by itself. Without answers every accuracy is 0, and says nothing of
+    budgets."""
 
     model: str
     num_trajectories: int
@@ -38,13 +35,8 @@ class Readable(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two things that the table compares under separate budgeting.
-
-    Attributes:
-        name: what is held against what.
-        makes: the beginning of "... more accurate".
-        found: by benchmark the difference, averaged over budgets.
-    """
+    """Two things that the table compares under separate budgeting: what is held against what; the beginning of "...
+    more accurate"; and the difference by benchmark, averaged over budgets."""
 
     name: str
     makes: str
@@ -53,11 +45,7 @@ class Pair(NamedTuple):
 
 def pairs_of(problems: pl.DataFrame) -> list[Pair]:
     """The trained model over base; without one every other model over base; without these separate budgeting over
-    vanilla truncation, of the first model that has both. Empty where nothing can be compared.
-
-    Args:
-        problems: of `reports.summary.cell_problems`.
-    """
+    vanilla truncation, of the first model that has both. Empty where nothing can be compared."""
     limited = problems.filter(pl.col("think_budget").is_not_null())
     separate, vanilla = limited.filter(strategy=SEPARATE), limited.filter(strategy=VANILLA)
     models = ordered(problems["model"], BASE)
@@ -139,7 +127,7 @@ def _many(pairs: Sequence[Pair]) -> str:
 
 def verdict(problems: pl.DataFrame, claims: Iterable[Claim], responses: Sequence[Readable] = ()) -> str:
     """The paired differences with intervals and counts, how many expectations hold, and what makes them say little."""
-    remarks = [sentence for each in responses for sentence in unreadable(each)]
+    remarks = unreadable(responses)
     if _unanswered(responses):
         return " ".join(["Nothing can be read from this comparison.", *remarks])
     return " ".join([_differences(problems), *_held(claims), *remarks])
@@ -185,11 +173,7 @@ def _held(claims: Iterable[Claim]) -> list[str]:
 
 
 def cut_short(rows: pl.DataFrame) -> list[str]:
-    """How many responses ended otherwise than with a solution, as a sentence; none where all were answered.
-
-    Args:
-        rows: of a trajectory table, with `kind`.
-    """
+    """How many responses ended otherwise than with a solution, as a sentence; none where all were answered."""
     counts = dict(rows.group_by("kind").len().iter_rows())
     answered = counts.pop(ResponseKind.ANSWERED, 0)
     others = ", ".join(f"{counts[kind]:,} {kind}" for kind in ResponseKind if kind in counts)
@@ -198,12 +182,7 @@ def cut_short(rows: pl.DataFrame) -> list[str]:
 
 
 def coverage(rows: pl.DataFrame, asked: Asked | None) -> str:
-    """Trajectories and cells, of those asked for; "" where their number is not known. What is there beyond that
-    does not count.
-
-    Args:
-        rows: of the trajectory table, of no other problems than were asked for.
-    """
+    """Trajectories and cells, of those requested; "" where their number is not known. Rows beyond that do not count."""
     if asked is None:
         return ""
     counts = rows.filter(within(asked.num_samples)).group_by(CELL).len()
@@ -252,17 +231,89 @@ def readable(rows: pl.DataFrame) -> list[Readable]:
     return [Readable(**row) for row in counts.sort("model").iter_rows(named=True)]
 
 
-def unreadable(found: Readable) -> list[str]:
-    """A sentence for each reason why little can be read off the model's accuracies, with what to do."""
+def unreadable(responses: Iterable[Readable]) -> list[str]:
+    """A sentence for each reason why little can be read off a model's accuracies, with what to do."""
     sentences = []
-    if found.num_answered == 0:
-        sentences.append(
-            f"None of the {found.num_trajectories:,} responses of {found.model} holds an answer that the grader can "
-            "read: read some of them; the model may need fine-tuning to end with its answer, or more solution tokens."
-        )
-    if found.num_thoughts and found.num_closed == 0:
-        sentences.append(
-            f"None of the {found.num_thoughts:,} thoughts of {found.model} was closed by the model: every answer "
-            "follows a cut; give larger thinking budgets, or a model that was trained to think between these markers."
-        )
+    for model, num_trajectories, num_answered, num_thoughts, num_closed in responses:
+        if num_answered == 0:
+            sentences.append(
+                f"None of the {num_trajectories:,} responses of {model} holds an answer that the grader can read: read "
+                "some of them; the model may need fine-tuning to end with its answer, or more solution tokens."
+            )
+        if num_thoughts and num_closed == 0:
+            sentences.append(
+                f"None of the {num_thoughts:,} thoughts of {model} was closed by the model: every answer follows a "
+                "cut; give larger thinking budgets, or a model that was trained to think between these markers."
+            )
     return sentences
+
+
+def more_tokens_hurt(falls: pl.DataFrame) -> list[str]:
+    """A sentence on the deepest of `falls`, if there is any: what people decide by may be the wrong way round."""
+    if falls.is_empty():
+        return []
+    worst, more = falls.row(0, named=True), falls.height - 1
+    others = f"; {more} other line{' falls' if more == 1 else 's fall'} too" if more else ""
+    fall = with_bounds(-worst["difference"], -worst["high"], -worst["low"])
+    return [
+        f"More tokens hurt: {worst['model']} on {worst['benchmark']} under {plain(worst['strategy'])} falls by {fall} "
+        f"points from t = {worst['think_budget']} to t = {worst['next_budget']} (paired, {worst['num_problems']} "
+        f"problems{others})."
+    ]
+
+
+def to_set(settings: Sequence[Setting]) -> str:
+    """The second sentence of the first screen, in words without an interval."""
+    measured = [each for each in settings if each.reason != Reason.UNMEASURED]
+    if not measured:
+        return "Which budget to set cannot be said: measure the strategies separate and unconstrained of one model."
+    model, margin, known = measured[0].model, measured[0].margin, [each for each in measured if each.budget is not None]
+    near = f"within {margin} of unlimited thinking"
+    if not known:
+        reasons = dict.fromkeys(each.reason for each in measured)
+        if len(reasons) == 1:
+            return f"No token budget of {model} is advised: {measured[0].reason}."
+        places = {one: [each.benchmark for each in measured if each.reason == one] for one in reasons}
+        why = "; ".join(f"on {listed(benchmarks)}, {one}" for one, benchmarks in places.items())
+        return f"No token budget of {model} is advised: {why}."
+    if len(known) > MAX_NAMED or len(settings) > MAX_NAMED:
+        return f"On {len(known)} of {len(settings)} benchmarks a token budget keeps {model} {near}; they are below."
+    named = " and ".join(f"{each.budget} for tasks like {each.benchmark}" for each in known)
+    unknown = [each.benchmark for each in settings if each.budget is None]
+    rest = f"; for {listed(unknown)} none is advised" if unknown else ""
+    lost = f"at most {margin} below unlimited thinking"
+    return f"Serve {model} with a token budget of {named}, which keeps it {lost}{rest}."
+
+
+def settings(choices: Choices, summary: pl.DataFrame, model: str, margin: float, unit: str) -> list[Setting]:
+    """What to give to `elastic serve --budget` for a model, by benchmark; `margin` is in [0, 1]."""
+    found, points = [], f"{100 * margin:g} points"
+    for benchmark in summary.filter(model=model)["benchmark"].unique().sort():
+        row = choices[model, benchmark]
+        if isinstance(row, Reason):
+            reason = str(row).replace("the margin", points)
+            found.append(Setting(benchmark, model, points, f"no budget is advised: {reason}", reason=reason))
+            continue
+        cell = summary.filter([pl.col(name).eq_missing(pl.lit(row[name])) for name in CELL]).row(0, named=True)
+        budget = Budget(row["think_budget"], row["solution_budget"])
+        accuracy = with_bounds(cell["avg_at_k"], cell["ci_low"], cell["ci_high"])
+        lost = with_bounds(row["difference"], row["low"], row["high"], "+.1f")
+        saved = with_bounds(row["saved"], row["saved_low"], row["saved_high"], "z.0f")
+        told = (
+            f"{accuracy} % accurate, {lost} points from unlimited (one-sided bounds); {cell['tokens_mean']:,.0f} "
+            f"tokens sampled a response; {unit} {row['cost']:,.0f}, {saved} % less than without a limit "
+            f"({cell['num_problems']} problems × {cell['num_samples']} samples)"
+        )
+        found.append(Setting(benchmark, model, points, told, budget))
+    return found
+
+
+def not_told(advice: pl.DataFrame, model: str) -> list[str]:
+    """What the advice (`budget_advice`) for a model cannot tell, as a sentence; none where no budget of it is
+    measured."""
+    ours = advice.filter(model=model, strategy=SERVED)
+    undecided = ours.filter(verdict=NonInferiority.UNDECIDED).height
+    return [
+        f"The advice covers neither budgets that were not measured nor other tasks than these benchmarks; {undecided} "
+        f"of the {ours.height} budgets of {model} are undecided at this number of problems."
+    ][: ours.height]

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from elastic_core.budget import UNLIMITED
-from elastic_core.statistics.estimates import Estimate
+from elastic_core.statistics.intervals import Estimate
 from elastic_core.trajectory import BUDGET
 
 METHOD = (
@@ -58,11 +58,6 @@ def with_bounds(mean: float, low: float | None, high: float | None, form: str = 
 def signed(estimate: Estimate) -> str:
     """A difference of scores with its interval, in points (percent)."""
     return with_bounds(*estimate[:3], "+.1f")
-
-
-def margin_text(advice: pl.DataFrame) -> str:
-    """The margin of `budget_advice`, which is the same in every row."""
-    return f"{100 * advice['margin'][0]:g} points"
 
 
 def sampled(cells: pl.DataFrame) -> str:

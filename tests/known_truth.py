@@ -23,10 +23,10 @@ from elastic_core.sweep.sound import check_rows, whole_samples
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.system.fingerprint import hash_files
 from elastic_core.trajectory import KEY, SCHEMA
-from reports.advice import guesses, main_model, settings
+from reports.build import guesses
 from reports.content import Asked, ReportSources
-from reports.summary import cell_problems, report_rows, summarize_problems
-from reports.verdict import brief, coverage, left_out, readable
+from reports.summary import cell_problems, main_model, report_rows, summarize_problems
+from reports.verdict import brief, coverage, left_out, readable, settings
 from tasks.report import report_sources
 from tests import simulated
 from tests.simulated import SimulatedEngine, swept

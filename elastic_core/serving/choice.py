@@ -23,7 +23,8 @@ from elastic_core.serving.levels import EFFORTS, Effort, Gain, Level
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.budgets import comparable, differences_together
 from elastic_core.statistics.cost import on_frontier, p95
-from elastic_core.statistics.estimates import FREE, Estimate, mean_tokens, problem_table
+from elastic_core.statistics.estimates import FREE, mean_tokens, problem_table
+from elastic_core.statistics.intervals import Estimate
 from elastic_core.statistics.which_budget import MARGIN, SERVED, Reason, budget_advice, choose_budget
 from elastic_core.trajectory import BUDGET, CELL
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from elastic_core.statistics.estimates import (
-    Estimate,
+    by_seed,
     column_of,
     common_problems,
     estimates_table,
@@ -19,18 +19,22 @@ from elastic_core.statistics.estimates import (
     paired_tables,
     problem_table,
     seed_columns,
+    seed_keys,
 )
-from elastic_core.statistics.intervals import paired_interval, seed_half_widths, share_interval, t_quantile, with_seeds
-from elastic_core.statistics.seeds import by_seed, seed_keys
+from elastic_core.statistics.intervals import (
+    Estimate,
+    paired_interval,
+    seed_half_widths,
+    share_interval,
+    t_quantile,
+    with_seeds,
+)
 from elastic_core.trajectory import BUDGET
 
 
 def avg_at_k(rows: pl.DataFrame) -> Estimate:
-    """avg@k of one cell: the mean over problems of the mean score over their k samples, scores in [0, 1].
-
-    Raises:
-        ValueError: on no rows, or a score that is missing or outside [0, 1].
-    """
+    """avg@k of one cell, the mean over problems of the mean score over their k samples; ValueError on no rows, or a
+    score that is missing or outside [0, 1]."""
     return mean_score(problem_table(rows, ["score"]))
 
 
@@ -60,11 +64,8 @@ def mean_score(problems: pl.DataFrame, column: str = "score") -> Estimate:
 
 
 def paired_difference(a: pl.DataFrame, b: pl.DataFrame) -> Estimate:
-    """avg@k of `a` minus avg@k of `b`, over the problems both have, scores in [0, 1].
-
-    Raises:
-        ValueError: when no problem is in both, or as `avg_at_k`.
-    """
+    """avg@k of `a` minus avg@k of `b`, over the problems both have; ValueError when there are none, or as
+    `avg_at_k`."""
     return score_difference(*paired_tables(a, b, ["score"]))
 
 
@@ -92,22 +93,13 @@ def score_differences(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> lis
 
 
 def paired_differences(rows: pl.DataFrame, between: Literal["model", "strategy"], baseline: str) -> pl.DataFrame:
-    """Every pair of models under one strategy, or of strategies of one model, at every benchmark and equal budget.
+    """Every pair of models under one strategy, or of strategies of one model, at every benchmark and equal budget:
+    avg@k of `second` minus avg@k of `first`, over the problems both have (`score_difference`). `baseline` is first
+    in its pairs; other names are in alphabetical order. It need not occur.
 
-    The difference is avg@k of `second` minus avg@k of `first`, over the problems both have (`score_difference`).
-
-    Args:
-        rows: of a trajectory table.
-        between: what the two sides of a difference differ in; they agree in the other one.
-        baseline: the name that is first in its pairs; other names are in alphabetical order. It need not occur.
-
-    Returns:
-        A row per pair with a problem in common, columns: benchmark, strategy (or model, when between strategies),
-        think_budget, solution_budget, first, second, difference, low, high (in [-1, 1]), num_problems (common ones),
-        num_trajectories (of both sides). Sorted by these columns, unlimited budgets last.
-
-    Raises:
-        ValueError: on no rows, or a score that is missing or outside [0, 1].
+    A row per pair with a problem in common, columns: benchmark, strategy (or model, when between strategies),
+    think_budget, solution_budget, first, second, difference, low, high (in [-1, 1]), num_problems (common ones),
+    num_trajectories (of both sides). Sorted by these columns, unlimited budgets last.
     """
     place = ["benchmark", "strategy" if between == "model" else "model", *BUDGET]
     problems = problem_table(rows, ["score"], by=[*place, between])
@@ -122,65 +114,40 @@ def paired_differences(rows: pl.DataFrame, between: Literal["model", "strategy"]
     return estimates_table(found, keys, ["difference", "low", "high"])
 
 
-class MeanSquares(NamedTuple):
-    """Of scores by seed and problem: between seeds, between problems, and what is left, which is that of samples and of
-    seed with problem. Nan where there is one seed."""
-
-    seeds: float
-    problems: float
-    rest: float
-
-
-def mean_squares(values: np.ndarray) -> MeanSquares:
-    """Two-way analysis of variance without replication.
-
-    Args:
-        values: shape (seeds, problems), two problems or more.
-    """
+def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
+    """Two-way analysis of variance without replication of values of shape (seeds, problems), two of each or more: the
+    mean squares between seeds, between problems, and of what is left, which is that of samples and of seed with
+    problem."""
     num_seeds, num_problems = values.shape
     of_seeds, of_problems, mean = values.mean(axis=1), values.mean(axis=0), values.mean()
     problems = num_seeds * float(((of_problems - mean) ** 2).sum()) / (num_problems - 1)
-    if num_seeds < 2:
-        return MeanSquares(np.nan, problems, np.nan)
     seeds = num_problems * float(((of_seeds - mean) ** 2).sum()) / (num_seeds - 1)
     rest = float(((values - of_seeds[:, None] - of_problems + mean) ** 2).sum())
-    return MeanSquares(seeds, problems, rest / (num_seeds - 1) / (num_problems - 1))
+    return seeds, problems, rest / (num_seeds - 1) / (num_problems - 1)
 
 
 class Split(NamedTuple):
-    """Of one estimate. What cannot be known is None: of seeds where there is one, of samples likewise.
-
-    Attributes:
-        num_seeds: of the side that has more.
-        num_samples: of a problem, cell and seed.
-        half_width: half of the estimate's 95 % interval.
-        seeds, problems, samples: shares of the squared half width; they add up to 1. What is particular to a pair of
-            problem and seed counts with problems.
-        twice_seeds, twice_problems, twice_samples: the half width to expect with twice as many.
-    """
+    """Of one estimate: the half width of its 95 % interval, and its parts by what they come from: "seeds", "problems"
+    and "samples". What cannot be known is None: of seeds where there is one, of samples likewise. `shares` of the
+    squared half width add up to 1; what is particular to a pair of problem and seed counts with problems. `twice` is
+    the half width to expect with twice as many. `num_samples` are those of a problem, cell and seed."""
 
     estimate: Estimate
     num_seeds: int
     num_samples: int
     half_width: float
-    seeds: float | None
-    problems: float
-    samples: float | None
-    twice_seeds: float | None
-    twice_problems: float
-    twice_samples: float | None
+    shares: dict[str, float | None]
+    twice: dict[str, float | None]
 
 
 def variance_split(ours: pl.DataFrame, theirs: pl.DataFrame | None = None) -> Split | None:
-    """The parts of the interval of a paired difference, averaged over the budgets that both sides have; without another
-    side, of the accuracy averaged over budgets. None where there are fewer than two problems.
+    """The parts of the interval of a paired difference of two sides (rows of one model, benchmark and strategy each),
+    averaged over the budgets that both have; without another side, of the accuracy averaged over budgets. None where
+    there are fewer than two problems.
 
-    The squared half width is that over problems plus that of seeds (`with_seeds`). Of the former, samples make
-    the share that their variance within problems has in the variance of the mean of problems (moment estimates: Searle,
+    The squared half width is that over problems plus that of seeds (`with_seeds`). Of the former, samples make the
+    share that their variance within problems has in the variance of the mean of problems (moment estimates: Searle,
     Casella and McCulloch 1992, chapter 4); a sample is taken over all budgets at once, as these share its draws.
-
-    Args:
-        ours, theirs: rows of one model, benchmark and strategy each.
     """
     if theirs is not None:
         place = ["problem", *BUDGET]
@@ -205,8 +172,8 @@ def variance_split(ours: pl.DataFrame, theirs: pl.DataFrame | None = None) -> Sp
     of_samples = min(1.0, within / between) if between and not np.isnan(within) else None
     twice_seeds = None
     if num_seeds > 1:
-        found = mean_squares(values)
-        shrinking = min(1.0, found.rest / found.problems) if found.problems else 0.0
+        _, of_problems, rest = mean_squares(values)
+        shrinking = min(1.0, rest / of_problems) if of_problems else 0.0
         twice_seeds = float(np.sqrt(squared * (1 - shrinking / 2) + added * _halved(num_seeds)))
     total = squared + added
     return Split(
@@ -214,12 +181,16 @@ def variance_split(ours: pl.DataFrame, theirs: pl.DataFrame | None = None) -> Sp
         num_seeds,
         min(number for _, number in drawn),
         float(np.sqrt(total)),
-        added / total if num_seeds > 1 else None,
-        squared / total * (1 - (of_samples or 0.0)),
-        None if of_samples is None else squared / total * of_samples,
-        twice_seeds,
-        float(np.sqrt(squared * _halved(num_problems) + added)),
-        None if of_samples is None else float(np.sqrt(squared * (1 - of_samples / 2) + added)),
+        {
+            "seeds": added / total if num_seeds > 1 else None,
+            "problems": squared / total * (1 - (of_samples or 0.0)),
+            "samples": None if of_samples is None else squared / total * of_samples,
+        },
+        {
+            "seeds": twice_seeds,
+            "problems": float(np.sqrt(squared * _halved(num_problems) + added)),
+            "samples": None if of_samples is None else float(np.sqrt(squared * (1 - of_samples / 2) + added)),
+        },
     )
 
 

@@ -23,9 +23,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.estimates import Estimate, bootstrap, column_of, seed_columns
-from elastic_core.statistics.intervals import seed_half_widths, with_seeds
-from elastic_core.statistics.seeds import TRAIN_SEED
+from elastic_core.statistics.estimates import TRAIN_SEED, bootstrap, column_of, seed_columns
+from elastic_core.statistics.intervals import Estimate, seed_half_widths, with_seeds
 from elastic_core.trajectory import BUDGET
 
 _NAME = re.compile(r"majority_([1-9]\d*)|short_([1-9]\d*)_at_([1-9]\d*)")
@@ -65,12 +64,10 @@ def maj_at_k_values(rows: pl.DataFrame, k: int, keys: Sequence[str]) -> pl.DataF
     """Of each problem, by `keys`, `maj_at_k`: the expected score of the answer that most of k of its n samples give.
 
     The majority vote is self-consistency (Wang et al. 2023). Answers are equal when their text is; one that could not
-    be read is null and does not vote. Answers with equally many votes share the vote: each is chosen with the same
-    chance. A vote scores what rows with its answer score on average. Without votes the score is that of the rows
-    drawn, 0 as they are graded. So maj@1 is avg@1, and all-different answers leave avg@k.
-
-    For k < n it is the exact expectation over all subsets of k samples, from the number of samples behind each answer.
-    It takes time in proportion to k² and to the square of the number of different answers.
+    be read is null and does not vote. Answers with equally many votes share the vote. A vote scores what rows with its
+    answer score on average; without votes the score is that of the rows drawn, 0 as they are graded. For k < n it is
+    the exact expectation over all subsets of k samples, in time in proportion to k² and to the square of the number of
+    different answers.
     """
     votes = rows.group_by(*keys, "answer").agg(pl.col("score").mean(), votes=pl.len()).sort("votes", "answer")
     voting = pl.col("answer").is_not_null()
@@ -128,28 +125,26 @@ class Parallel(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> Parallel:
-        """Raises:
-        ValueError: on a name that says none.
-        """
+        """ValueError on a name that says none."""
         found = _NAME.fullmatch(name)
         if found and found[1]:
             return cls(name, int(found[1]), None)
         if found and int(found[2]) <= min(int(found[3]), MAX_VOTES):
             return cls(name, int(found[3]), int(found[2]))
         raise ValueError(
-            f'"{name}" is no parallel thinking; expected majority_N, or short_M_at_N with M up to N and {MAX_VOTES}, '
-            "such as majority_4 or short_1_at_4"
+            f'"{name}" does not name thinking in parallel; expected majority_N, or short_M_at_N with M up to N and '
+            f"{MAX_VOTES}, such as majority_4 or short_1_at_4"
         )
 
 
 def parallel_problems(rows: pl.DataFrame, problems: pl.DataFrame, wanted: Sequence[Parallel]) -> pl.DataFrame:
     """Cells of parallel thinking beside those of separate budgeting, in the columns of `problems`: the strategy is the
-    name, the budget n times that of one thought, the score the expected one of the vote, k is 1.
+    name, the budget n times that of one thought, the score the expected one of the vote, k is 1. Cells with fewer
+    than n samples of some problem are left out, and tables with several trainings of one model.
 
-    Cells with fewer than n samples of some problem are left out, and tables with several trainings of one model. Tokens
-    are those of all n; of short-m@n those until the m-th shortest thought ends, and m solutions. Forced tokens and the
-    work of a response are n times those of one. For an interval num_samples is how often the samples make n: no more
-    votes are independent.
+    Tokens are those of all n; of short-m@n those until the m-th shortest thought ends, and m solutions. Forced tokens
+    and the work of a response are n times those of one. For an interval num_samples is how often the samples make n: no
+    more votes are independent.
     """
     cells = problems.filter(pl.col(BUDGET[0]).is_not_null(), pl.col(BUDGET[1]).is_not_null(), strategy=_SEPARATE)
     key = ["model", "benchmark", *BUDGET]

@@ -18,14 +18,14 @@ from elastic_core.statistics.accuracy import mean_score, score_difference
 from elastic_core.statistics.estimates import (
     LADDER,
     bootstrap,
+    by_seed,
     column_of,
     common_problems,
     estimates_table,
     paired_scores,
     seed_columns,
 )
-from elastic_core.statistics.intervals import Difference, simultaneous
-from elastic_core.statistics.seeds import by_seed
+from elastic_core.statistics.intervals import Estimate, simultaneous
 
 Distribution = Literal["log-uniform", "uniform"]
 """Of the thinking budgets that a model may be given: as many between 100 and 200 tokens as between 1,000 and 2,000, or
@@ -37,15 +37,13 @@ _RUNG = (*LADDER, "think_budget")
 
 def marginal_accuracy(problems: pl.DataFrame) -> pl.DataFrame:
     """Between neighbouring thinking budgets of one strategy at one solution budget: the paired difference of avg@k over
-    that of mean sampled tokens, for problems that both have.
+    that of mean sampled tokens, for problems that both have. Resampling problems moves both, and gives the interval
+    (`bootstrap`; on its pseudo-problems the scores differ by 0.5 and the tokens as they do on average), infinite
+    where the tokens hardly grow.
 
-    Resampling problems moves both, and gives the interval (`bootstrap`; on its pseudo-problems the scores differ by 0.5
-    and the tokens as they do on average). It is infinite where the tokens hardly grow.
-
-    Returns:
-        A row per pair of neighbours of which the larger budget takes more `tokens`. Columns: LADDER, think_budget (the
-        smaller), next_budget (null: unlimited), tokens, next_tokens (their means), gain in accuracy per 100 tokens with
-        low and high (null: unbounded), num_problems, num_trajectories. Sorted by these columns.
+    A row per pair of neighbours of which the larger budget takes more `tokens`. Columns: LADDER, think_budget (the
+    smaller), next_budget (null: unlimited), tokens, next_tokens (their means), gain in accuracy per 100 tokens with low
+    and high (null: unbounded), num_problems, num_trajectories. Sorted by these columns.
     """
     found = []
     for key, ladder in problems.partition_by(LADDER, as_dict=True).items():
@@ -71,15 +69,12 @@ def marginal_accuracy(problems: pl.DataFrame) -> pl.DataFrame:
 
 
 def falls(problems: pl.DataFrame) -> pl.DataFrame:
-    """Where more tokens hurt: ladders on which some larger thinking budget is less accurate than a smaller one, and the
-    two that are furthest apart.
+    """Where more tokens hurt: of every ladder on which some larger thinking budget is shown to be less accurate than a
+    smaller one, the two that are furthest apart, the deepest fall first. All pairs of rungs of all ladders are
+    looked at, with intervals that hold together (`simultaneous`).
 
-    All pairs of rungs of all ladders are looked at, with intervals that hold together (`simultaneous`); a ladder is
-    left out unless one of its intervals lies below zero.
-
-    Returns:
-        A row per ladder. Columns: LADDER, think_budget, next_budget (the larger), difference, low, high (in [-1, 0]),
-        num_problems (measured on all rungs), num_trajectories. The deepest fall first.
+    Columns: LADDER, think_budget, next_budget (the larger), difference, low, high (in [-1, 0]), num_problems (measured
+    on all rungs), num_trajectories.
     """
     found = []
     limited = problems.filter(pl.col("think_budget").is_not_null())
@@ -91,21 +86,20 @@ def falls(problems: pl.DataFrame) -> pl.DataFrame:
         hurt = [each for each in zip(together, pairs, strict=True) if each[0].high < 0]
         if hurt:
             worst, ((fewer, _), (more, _)) = min(hurt, key=lambda each: each[0].mean)
-            found.append((*key, fewer, more, worst.mean, worst.low, worst.high, *worst[-2:]))
+            found.append((*key, fewer, more, worst.mean, worst.low, worst.high, *worst[3:5]))
     table = estimates_table(found, _keys(problems, *_RUNG, "next_budget"), ["difference", "low", "high"])
     return table.sort("difference", maintain_order=True)
 
 
 def anytime_accuracy(problems: pl.DataFrame, distribution: Distribution = "log-uniform") -> pl.DataFrame:
     """Accuracy of a model that is given a thinking budget at random: the area under accuracy over the budgets of a
-    ladder, between its smallest and its largest, by the trapezoid rule. Budgets of no token and unlimited ones have no
-    place on a logarithm's scale. Of one problem it is a weighted mean of its scores, so its interval is that of avg@k
-    (`mean_score`).
+    ladder, between its smallest and its largest, by the trapezoid rule. Budgets of no token and unlimited ones have
+    no place on a logarithm's scale. Of one problem it is a weighted mean of its scores, so its interval is that of
+    avg@k.
 
-    Returns:
-        A row per ladder of two such rungs or more. Columns: LADDER, smallest, largest (budgets in tokens), num_rungs,
-        anytime, anytime_low, anytime_high in [0, 1], num_problems (measured on all rungs), num_trajectories. Sorted by
-        LADDER.
+    A row per ladder of two such rungs or more. Columns: LADDER, smallest, largest (budgets in tokens), num_rungs,
+    anytime, anytime_low, anytime_high in [0, 1], num_problems (measured on all rungs), num_trajectories. Sorted by
+    LADDER.
     """
     found = []
     for key, ladder in problems.filter(pl.col("think_budget") >= 1).partition_by(LADDER, as_dict=True).items():
@@ -123,12 +117,11 @@ def anytime_differences(
     problems: pl.DataFrame, pairs: Sequence[tuple[str, str]], distribution: Distribution = "log-uniform"
 ) -> pl.DataFrame:
     """`anytime_accuracy` of the second model of each pair minus that of the first, over the thinking budgets and
-    problems that both have under a strategy (`score_difference`).
+    problems that both have under a strategy (`score_difference`): a row per pair and ladder of two common rungs or
+    more.
 
-    Returns:
-        A row per pair and ladder of two common rungs or more. Columns: LADDER without its model, first, second,
-        smallest, largest (budgets in tokens), num_rungs, difference, low, high in [-1, 1], num_problems,
-        num_trajectories. Sorted by the first five.
+    Columns: LADDER without its model, first, second, smallest, largest, num_rungs, difference, low, high in [-1, 1],
+    num_problems, num_trajectories. Sorted by the first five.
     """
     place = [name for name in LADDER if name != "model"]
     ladders = problems.filter(pl.col("think_budget") >= 1).partition_by(place, as_dict=True)
@@ -172,7 +165,7 @@ def comparable(cells: pl.DataFrame, *by: str) -> list[pl.DataFrame]:
     return shared.sort(*by, "problem", nulls_last=True).partition_by(*by, maintain_order=True)
 
 
-def differences_together(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]], families: int = 1) -> list[Difference]:
+def differences_together(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]], families: int = 1) -> list[Estimate]:
     """The first minus the second of each, all on the same problems (`simultaneous`); nothing where there is none."""
     if not pairs:
         return []

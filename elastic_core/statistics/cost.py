@@ -20,8 +20,8 @@ import polars as pl
 
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.budgets import comparable, differences_together
-from elastic_core.statistics.estimates import SEED, Estimate, mean_tokens, problem_table, seed_columns
-from elastic_core.statistics.seeds import seed_keys
+from elastic_core.statistics.estimates import SEED, mean_tokens, problem_table, seed_columns, seed_keys
+from elastic_core.statistics.intervals import Estimate
 from elastic_core.trajectory import CELL
 
 _DRAWS = 500
@@ -34,13 +34,9 @@ WORK = ("input_tokens", "cached_tokens", "output_tokens", "turns")
 
 @dataclass(frozen=True)
 class CostModel:
-    """What each kind of work costs, in any unit: tokens, money for a million of them, seconds.
-
-    Attributes:
-        input, cached_input, output: of one token. As they are given here, a cost is the number of tokens that an
-            engine has to process.
-        turn: of one more turn.
-    """
+    """What one token of each kind and one more turn cost, in any unit: tokens, money for a million of them, seconds. By
+    default a cost is the number of tokens that an engine has to process: the prompt and forced tokens once, and every
+    sampled one."""
 
     input: float = 1.0
     cached_input: float = 0.0
@@ -70,7 +66,6 @@ class CostModel:
 
 
 TOKENS = CostModel()
-"""Tokens that an engine has to process: the prompt and forced tokens once, and every sampled one."""
 
 
 def p95(rows: pl.DataFrame, column: str) -> Estimate:
@@ -131,14 +126,9 @@ def best_under(problems: pl.DataFrame, models: Mapping[str, CostModel]) -> pl.Da
     is at most the limit; no advice, as the best of many is partly luck. All pairs of a model's cells are looked at
     together (`simultaneous`): `num_close` counts the others under the limit that are not shown to be less accurate.
 
-    Args:
-        problems: the `problem_table` of a trajectory table by its cells, with `score` and the columns `WORK`.
-        models: of costs, by model.
-
-    Returns:
-        A row per limit at which another cell is best. Columns: CELL, limit, cost, accuracy with accuracy_low and
-        accuracy_high (its own interval, which knows nothing of the choice), num_others, num_close, num_problems,
-        num_trajectories.
+    A row per limit at which another cell is best. Columns: CELL, limit, cost, accuracy with accuracy_low and
+    accuracy_high (its own interval, which knows nothing of the choice), num_others, num_close, num_problems,
+    num_trajectories.
     """
     found = []
     for (model, _), cells in problems.partition_by(_PLACE, as_dict=True, maintain_order=True).items():
@@ -176,14 +166,11 @@ def round_limits(costs: Sequence[float]) -> list[float]:
 
 
 def with_work(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Rows of a trajectory table with the columns `WORK`.
-
-    - input_tokens: the prompt, and forced tokens after which something was sampled.
-    - cached_tokens: over all turns but the first, what stood before the text that was forced in between.
-    - output_tokens: sampled tokens, those included that a strategy took out again.
-    - turns: how often decoding began. A strategy that asks anew although nothing was forced in between, as after a
-      think-end of the model's own, could have gone on in the same request, and is not charged for it.
-    """
+    """Rows of a trajectory table with the columns `WORK`: the tokens of the prompt and of forced texts after which
+    something was sampled; cached tokens, over all turns but the first what stood before the text that was forced in
+    between; sampled tokens, those included that a strategy took out again; and turns, how often decoding began. A
+    strategy that asks anew although nothing was forced in between, as after a think-end of the model's own, could have
+    gone on in the same request, and is not charged for it."""
     read, turns, before = (pl.col(_COUNTED).struct.field(name) for name in _TURNS.to_schema())
     sampled = pl.col("think_tokens") + pl.col("solution_tokens") + pl.col("dropped").list.len()
     # A column of its own: polars would count anew for each expression that it is part of. Elementwise: it is counted

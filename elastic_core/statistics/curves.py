@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.estimates import Estimate, bootstrap, estimates_table, problem_table, sampled_tokens
-from elastic_core.statistics.intervals import paired_interval
+from elastic_core.statistics.estimates import bootstrap, estimates_table, problem_table, sampled_tokens
+from elastic_core.statistics.intervals import Estimate, paired_interval
 from elastic_core.trajectory import BUDGET
 
 MIN_LAW_CELLS = 3
@@ -22,14 +22,9 @@ MIN_LAW_BUDGET = 16
 
 
 class Curve(NamedTuple):
-    """What every problem scored and spent in every cell, over the problems measured in all of them.
-
-    Attributes:
-        problems: ids, sorted.
-        scores: mean score in [0, 1] over samples, shape (problems, cells).
-        tokens: mean sampled tokens over samples, shape (problems, cells).
-        num_samples: rows of the table over all cells, shape (problems,).
-    """
+    """What every problem scored and spent in every cell, over the problems measured in all of them: ids, sorted; the
+    means of scores and sampled tokens over samples, each of shape (problems, cells); rows of the table over all cells,
+    shape (problems,)."""
 
     problems: list[str]
     scores: np.ndarray
@@ -61,14 +56,9 @@ class Curve(NamedTuple):
 
 
 class LogLaw(NamedTuple):
-    """accuracy = intercept + slope * log2(t).
-
-    Attributes:
-        budgets: the thinking budgets t that it is fitted to, in tokens, ascending.
-        slope: accuracy per doubling of t.
-        r2: the share of the variance between budgets that the line explains, 0 for a flat curve.
-        lack_of_fit: p-value of the budgets' means lying on a line; None where there are too few problems to tell.
-    """
+    """accuracy = intercept + slope * log2(t), over the thinking budgets t that it is fitted to, in tokens; r2 is the
+    share of the variance between budgets that the line explains, 0 for a flat curve; lack_of_fit the p-value of the
+    budgets' means lying on a line, None where there are too few problems to tell."""
 
     budgets: list[int]
     slope: Estimate
@@ -78,12 +68,8 @@ class LogLaw(NamedTuple):
 
 def read_curve(rows: pl.DataFrame, cell: Sequence[str] = BUDGET) -> Curve:
     """The curve of one strategy of one model on one benchmark, over every budget in `rows`; `cell` tells them apart.
-
-    Problems that some cell lacks are left out, which may leave none.
-
-    Raises:
-        ValueError: on no rows, a score that is missing or outside [0, 1], or a missing count.
-    """
+    Problems that some cell lacks are left out, which may leave none. ValueError on no rows, a score that is missing or
+    outside [0, 1], or a missing count."""
     table = problem_table(rows.with_columns(tokens=sampled_tokens()), ["score", "tokens"], cell)
     num_cells = table.select(cell).n_unique()
     complete = table.filter(pl.len().over("problem") == num_cells).sort("problem", *cell)
@@ -124,17 +110,12 @@ def area_difference(a: Curve, b: Curve) -> Estimate:
 
 
 def area_differences(rows: pl.DataFrame, between: Literal["model", "strategy"], baseline: str) -> pl.DataFrame:
-    """Models or strategies against `baseline` at equal tokens, over all limited budgets of a strategy.
+    """Models or strategies against `baseline` at equal tokens, over all limited budgets of a strategy: a row per curve
+    that has an `overlap` with the baseline's.
 
-    Args:
-        rows: of a trajectory table.
-        between: what the two sides of a difference differ in; they agree in the other one.
-
-    Returns:
-        A row per curve that has an `overlap` with the baseline's. Columns: benchmark, strategy (or model, when between
-        strategies), first (the baseline), second; difference, low, high of `area_difference` (in [-1, 1]), from_tokens
-        and to_tokens, the range that both span; num_problems (common ones), num_trajectories (of both sides). Sorted by
-        these columns.
+    Columns: benchmark, strategy (or model, when between strategies), first (the baseline), second; difference, low,
+    high of `area_difference` (in [-1, 1]), from_tokens and to_tokens, the range that both span; num_problems (common
+    ones), num_trajectories (of both sides). Sorted by these columns.
     """
     place = ["benchmark", "strategy" if between == "model" else "model"]
     found = []
@@ -161,18 +142,13 @@ def overlap(a: Curve, b: Curve) -> tuple[float, float] | None:
 
 def log_law(rows: pl.DataFrame) -> LogLaw | None:
     """Least squares of accuracy = intercept + slope * log2(t) over thinking budgets t of `MIN_LAW_BUDGET` or more, each
-    weighing the same.
+    weighing the same. None on fewer than `MIN_LAW_CELLS` such budgets, or where no problem was measured in all of
+    them; ValueError as `read_curve`.
 
     Elastic Reasoning (Xu et al. 2025) reports accuracy that rises about linearly in the logarithm of the budget. The
     budgets are the same for every problem, so the slope is the mean of each problem's own; its interval is that of
     paired differences (`paired_interval`), as a slope is bounded like one: it covered 93 % or more in the simulation of
     `_lack_of_fit`.
-
-    Returns:
-        None on fewer than `MIN_LAW_CELLS` such budgets, or where no problem was measured in all of them.
-
-    Raises:
-        ValueError: as `read_curve`.
     """
     rows = rows.filter(pl.col("think_budget") >= MIN_LAW_BUDGET)
     budgets = rows["think_budget"].unique().sort().to_list()
@@ -196,19 +172,16 @@ def log_law(rows: pl.DataFrame) -> LogLaw | None:
 
 
 def _lack_of_fit(scores: np.ndarray, x: np.ndarray) -> float | None:
-    """p-value of the mean scores lying on a line over `x`: Hotelling's T² (Hotelling 1931; Anderson 2003, section 5.3)
-    of each problem's contrasts that are orthogonal to 1 and `x`, so cells that share problems and draws are paired.
+    """p-value of the mean scores, shape (problems, cells), lying on a line over `x`: Hotelling's T² (Hotelling 1931;
+    Anderson 2003, section 5.3) of each problem's contrasts that are orthogonal to 1 and `x`, so cells that share
+    problems and draws are paired. None where there are no more problems than contrasts.
 
     The covariance has two pseudo-problems in every direction added, as large as the mean contrast, in the spirit of
     `paired_interval`: where problems agree it would be singular, and any departure would refute the line.
 
     In 270 simulated settings (30 and 100 problems of 8 samples, 0 to 99 % of them shared by 4, 5 or 7 budgets;
     intra-problem correlation 0.1 to 0.9; accuracies from 0.01 to 0.98 on a line) p was below 0.01 in 0.8 % of tables
-    (median) and in 4.8 % at most, where scores are most skewed; below 0.05 in 4.8 % and in 11 % at most. None where
-    there are no more problems than contrasts.
-
-    Args:
-        scores: shape (problems, cells).
+    (median) and in 4.8 % at most, where scores are most skewed; below 0.05 in 4.8 % and in 11 % at most.
     """
     from scipy.special import fdtrc
 
@@ -259,12 +232,8 @@ def _log_tokens(tokens: np.ndarray) -> np.ndarray:
 
 
 def _mean_height(x: np.ndarray, y: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Mean over [low, high] of the lines through points in order of x; nan where that is empty or a point.
-
-    Args:
-        x, y: shape (draws, cells).
-        low, high: shape (draws,), within the range of x.
-    """
+    """Mean over [low, high], each of shape (draws,) and within the range of x, of the lines through points in order of
+    x, each of shape (draws, cells); nan where that is empty or a point."""
     left = np.clip(x[:, :-1], low[:, None], high[:, None])
     right = np.clip(x[:, 1:], low[:, None], high[:, None])
     # A line's integral is its width by its height in the middle.

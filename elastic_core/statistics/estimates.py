@@ -7,16 +7,16 @@ sampled (`problem_table`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.intervals import mean_interval, seed_half_widths, with_seeds
-from elastic_core.statistics.seeds import TRAIN_SEED, by_seed
-from elastic_core.trajectory import ThinkFinish
+from elastic_core.statistics.intervals import Estimate, mean_interval, seed_half_widths, with_seeds
+from elastic_core.trajectory import CELL, ThinkFinish
 
 DRAWS = 2000
 SEED = 0
@@ -27,17 +27,64 @@ LADDER = ("model", "benchmark", "strategy", "solution_budget")
 """What the thinking budgets of a ladder have in common."""
 FREE = "unconstrained"
 """The strategy without a budget, which the others are held against."""
+TRAIN_SEED = "train_seed"
+"""Column of a table whose models stand for several trainings each: the training's seed; null where there is none."""
+_SEED_IN_NAME = re.compile(r"@(\d+)(?=>|$)")
+
+
+def seed_name(model: str, seed: int) -> str:
+    """The name of a model that was trained with this seed, where it was trained with several: "trained@2"."""
+    return f"{model}@{seed}"
+
+
+def without_seed(model: str) -> tuple[str, int | None]:
+    """A model's name without the seed in it, and that seed, if any: "trained@2>base" is ("trained>base", 2)."""
+    seeds = _SEED_IN_NAME.findall(model)
+    return _SEED_IN_NAME.sub("", model), int(seeds[0]) if seeds else None
+
+
+def by_seed(column: str) -> str:
+    """The column of a problem table that lists a problem's means of `column`, one per seed."""
+    return f"{column}_by_seed"
+
+
+def seed_keys(rows: pl.DataFrame) -> list[str]:
+    """`TRAIN_SEED` where rows tell seeds apart by it, else nothing."""
+    return [TRAIN_SEED] if TRAIN_SEED in rows.columns else []
+
+
+def seeds_as_one(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of a trajectory table in which NAME@1, NAME@2 and so on are one model NAME, told apart by `TRAIN_SEED`. A
+    seed counts once its sweep is as far as that of the fullest one: on half of the problems it would be another model's
+    easy or hard half."""
+    named = {name: without_seed(name) for name in rows["model"].unique()}
+    if all(seed is None for _, seed in named.values()):
+        return rows
+    seeds = {name: seed for name, (_, seed) in named.items()}
+    models = {name: model for name, (model, _) in named.items()}
+    column = pl.col("model").replace_strict(seeds, return_dtype=pl.Int64)
+    found = rows.with_columns(column.alias(TRAIN_SEED), model=pl.col("model").replace_strict(models))
+    side = ["model", "benchmark"]
+    size = pl.len().over(*side, TRAIN_SEED)
+    found = found.filter(size == size.max().over(side))
+    seen, expected = (pl.col(TRAIN_SEED).n_unique().over(*keys) for keys in ((*CELL, "problem"), side))
+    return found.filter(seen == expected)
+
+
+def in_every_seed(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of one cell, of problems that have some under every seed: a part of a cell may lack them under one."""
+    if TRAIN_SEED not in rows.columns:
+        return rows
+    return rows.filter(pl.col(TRAIN_SEED).n_unique().over("problem") == pl.col(TRAIN_SEED).n_unique())
 
 
 def problem_table(rows: pl.DataFrame, columns: Sequence[str], by: Sequence[str] = ()) -> pl.DataFrame:
-    """One row per problem: `by`, `problem`, `num_samples`, and the mean over its samples of each of `columns`.
+    """One row per problem: `by`, `problem`, `num_samples`, and the mean over its samples of each of `columns`, sorted
+    by `by` and problem. Problem ids are unique only within a benchmark, so rows of several need `by`. Rows that tell
+    training seeds apart (`TRAIN_SEED`) have the mean over seeds, and one column more for each of `columns`, the list
+    of the seeds' own means (`by_seed`).
 
-    Sorted by `by` and problem. Problem ids are unique only within a benchmark, so rows of several need `by`. Rows that
-    tell training seeds apart (`TRAIN_SEED`) have the mean over seeds, and one column more for each of `columns`, the
-    list of the seeds' own means (`by_seed`).
-
-    Raises:
-        ValueError: on no rows, a missing value, or a score outside [0, 1].
+    ValueError on no rows, a missing value, or a score outside [0, 1].
     """
     if rows.is_empty():
         raise ValueError(f"mean {', '.join(columns)} of no rows; expected at least one sample")
@@ -83,11 +130,8 @@ def common_problems(a: pl.DataFrame, b: pl.DataFrame) -> tuple[pl.DataFrame, pl.
 
 
 def paired_tables(a: pl.DataFrame, b: pl.DataFrame, columns: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The `problem_table` of each, on the problems that both have.
-
-    Raises:
-        ValueError: when they have none in common, or as `problem_table`.
-    """
+    """The `problem_table` of each, on the problems that both have; ValueError when they have none in common, or as
+    `problem_table`."""
     ours, theirs = common_problems(a, b)
     if ours.is_empty():
         raise ValueError(f"nothing to pair: {a.height} and {b.height} rows have no problem in common")
@@ -121,38 +165,9 @@ def paired_scores(a: pl.DataFrame, b: pl.DataFrame) -> tuple[np.ndarray, int]:
     return np.subtract(*paired_columns(a, b, "score")), int(a["num_samples"].sum()) + int(b["num_samples"].sum())
 
 
-class Estimate(NamedTuple):
-    """A value with its 95 % interval, and what it was measured on: problems, and rows of the table in all.
-
-    Attributes:
-        seeds: half of the interval as far as training seeds make it.
-    """
-
-    mean: float
-    low: float
-    high: float
-    num_problems: int
-    num_trajectories: int
-    seeds: float = 0.0
-
-    @property
-    def row(self) -> tuple[float, float, float, int, int]:
-        """Its values in a table of estimates (`estimates_table`)."""
-        return self[:5]
-
-    def columns(self, name: str) -> dict[str, float | None]:
-        """As columns of a table: `name`, and its bounds `name`_low and `name`_high, null where they are infinite."""
-        low, high = (bound if np.isfinite(bound) else None for bound in (self.low, self.high))
-        return {name: self.mean, f"{name}_low": low, f"{name}_high": high}
-
-
 def estimates_table(found: Sequence[Sequence[Any]], keys: Mapping[str, Any], values: Sequence[str]) -> pl.DataFrame:
     """A table of estimates, also of none: columns `keys`, of these types, then `values`, floats, then num_problems and
-    num_trajectories. Sorted by `keys`, unlimited budgets last.
-
-    Args:
-        found: rows, with their values in this order.
-    """
+    num_trajectories. Sorted by `keys`, unlimited budgets last."""
     counts = dict.fromkeys(("num_problems", "num_trajectories"), pl.Int64())
     schema = {**keys, **dict.fromkeys(values, pl.Float64()), **counts}
     return pl.DataFrame(found, schema=schema, orient="row").sort(list(keys), nulls_last=True)
@@ -221,22 +236,15 @@ def sampled_tokens() -> pl.Expr:
 
 
 def forced_close() -> pl.Expr:
-    """Whether we wrote a row's think-end: the budget was spent, or the model stopped inside its thought.
-
-    A vanilla or unconstrained response that stops there is left as it is, and is not counted.
-    """
+    """Whether we wrote a row's think-end: the budget was spent, or the model stopped inside its thought. A vanilla or
+    unconstrained response that stops there is left as it is, and is not counted."""
     return pl.col("think_finish").is_in([ThinkFinish.FORCED, ThinkFinish.END_OF_TEXT]) & (pl.col("forced_tokens") > 0)
 
 
 def length_error(rows: pl.DataFrame) -> Estimate:
-    """Sampled tokens minus the n = t + s that was asked for, mean over problems, with its t-interval; in tokens.
-
-    It is signed: above zero, responses are longer than asked. L1's strategies ask for n in the prompt (Aggarwal and
-    Welleck 2025).
-
-    Raises:
-        ValueError: on no rows, a missing count, or an unlimited budget, which asks for no length.
-    """
+    """Sampled tokens minus the n = t + s that was asked for, mean over problems, with its t-interval; in tokens, and
+    above zero where responses are longer. L1's strategies ask for n in the prompt (Aggarwal and Welleck 2025).
+    ValueError on no rows, a missing count, or an unlimited budget, which asks for no length."""
     asked = pl.col("think_budget") + pl.col("solution_budget")
     problems = problem_table(rows.with_columns(error=sampled_tokens() - asked), ["error"])
     values = column_of(problems, "error")
@@ -244,10 +252,8 @@ def length_error(rows: pl.DataFrame) -> Estimate:
 
 
 def mean_tokens(problems: pl.DataFrame, column: str) -> Estimate:
-    """Mean over problems of a count, 0 or more, with its t-interval, from one cell's `problem_table`.
-
-    Where every problem agrees, as when every thought fills its budget, the interval has no width.
-    """
+    """Mean over problems of a count, 0 or more, with its t-interval, from one cell's `problem_table`. The interval has
+    no width where all problems agree."""
     values = column_of(problems, column)
     mean = float(values.mean())
     (added,) = seed_half_widths([seed_columns(problems, column)])
@@ -256,11 +262,8 @@ def mean_tokens(problems: pl.DataFrame, column: str) -> Estimate:
 
 
 def paired_ratio(a: pl.DataFrame, b: pl.DataFrame, column: str) -> Estimate:
-    """Mean of `column` in `a` over its mean in `b`, over the problems both have; for lengths in tokens.
-
-    Raises:
-        ValueError: when no problem is in both, or the mean in `b` is zero.
-    """
+    """Mean of `column` in `a` over its mean in `b`, over the problems both have; for lengths in tokens. ValueError when
+    there are none, or the mean in `b` is zero."""
     tables = paired_tables(a, b, [column])
     top, bottom = paired_columns(*tables, column)
     if bottom.mean() == 0:

@@ -3,14 +3,13 @@ differences together.
 
 Coverage of each is measured by `python -m tests.bench coverage`; docs/numbers.md has its table.
 
-Seeds: a model that was trained with several was measured on the same problems each time, so seeds and problems are
+A model that was trained with several seeds was measured on the same problems each time, so seeds and problems are
 crossed, and both are drawn from many. With y[seed, problem], means over samples, the variance of the mean of all is at
-most (variance between the seeds' means) / S + (variance between the problems' means) / P: both hold what samples and
-the interaction of seed and problem add. It is the layout of readers and cases (Dorfman, Berbaum and Metz 1992;
-Obuchowski and Rockette 1995).
+most (variance between the seeds' means) / S + (variance between the problems' means) / P, the layout of readers and
+cases (Dorfman, Berbaum and Metz 1992; Obuchowski and Rockette 1995).
 
-Together: the best of many measured cells is partly the luckiest one. An interval that holds for all of them at once
-holds for the one that was picked, however it was picked, and nothing has to be held back to confirm it.
+The best of many measured cells is partly the luckiest one. An interval that holds for all of them at once holds for the
+one that was picked, and nothing has to be held back to confirm it.
 """
 
 from __future__ import annotations
@@ -29,6 +28,28 @@ _DRAWS = 4000
 _SEED = 0
 _MOST_FAMILIES = 8
 """Above this number of families the draws stay as many, and the quantile is known less exactly."""
+
+
+class Estimate(NamedTuple):
+    """A value with its 95 % interval, and what it was measured on: problems, and rows of the table in all; of a
+    difference those of both sides. `seeds` is half of the interval as far as training seeds make it."""
+
+    mean: float
+    low: float
+    high: float
+    num_problems: int
+    num_trajectories: int
+    seeds: float = 0.0
+
+    @property
+    def row(self) -> tuple[float, float, float, int, int]:
+        """Its values in a table of estimates (`estimates_table`)."""
+        return self[:5]
+
+    def columns(self, name: str) -> dict[str, float | None]:
+        """As columns of a table: `name`, and its bounds `name`_low and `name`_high, null where they are infinite."""
+        low, high = (bound if np.isfinite(bound) else None for bound in (self.low, self.high))
+        return {name: self.mean, f"{name}_low": low, f"{name}_high": high}
 
 
 def t_quantile(degrees: float, families: int = 1) -> float:
@@ -63,13 +84,8 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
 
 
 class PairedMean(NamedTuple):
-    """The mean of paired differences of scores, in [-1, 1].
-
-    Attributes:
-        error: its standard error.
-        lean: how far skewness moves an interval, in [-1, 1]: see `paired_mean`.
-        pseudo: what the two pseudo-differences add to the sum of squares.
-    """
+    """The mean of paired differences of scores, in [-1, 1], and its standard error; how far skewness moves an interval
+    (`lean`, in [-1, 1]); and what the two pseudo-differences of `paired_mean` add to the sum of squares."""
 
     mean: float
     error: float
@@ -113,36 +129,26 @@ def paired_mean(differences: np.ndarray, stretch: float = 1.0) -> PairedMean:
 
 
 def paired_interval(differences: np.ndarray, families: int = 1) -> tuple[float, float]:
-    """95 % interval of `paired_mean`; of one of `families` that hold together. One problem bounds nothing but
-    [-1, 1]."""
+    """95 % interval of `paired_mean`; of one of `families` that hold together. One problem bounds nothing but [-1,
+    1]."""
     if len(differences) < 2:
         return -1.0, 1.0
     single, quantile = (t_quantile(len(differences) - 1, number) for number in (1, families))
     return paired_mean(differences, quantile / single).interval(quantile)
 
 
-def seed_error(values: np.ndarray) -> float:
-    """The standard error of the mean of `values`, shape (seeds, problems), as far as seeds make it: the deviation of
-    the seeds' own means over √S; 0 for one seed. Samples and the interaction of seed and problem are in it: with two or
-    three seeds what is left after a subtraction is too often 0 by chance.
-    """
-    num_seeds = len(values)
-    return float(values.mean(axis=1).std(ddof=1) / np.sqrt(num_seeds)) if num_seeds > 1 else 0.0
-
-
 def seed_half_widths(values: Sequence[np.ndarray], families: int = 1) -> list[float]:
-    """Half of the 95 % interval of each mean as far as seeds make it, such that all of them hold together.
+    """Half of the 95 % interval of each mean, of values of shape (seeds, problems), as far as seeds make it, such that
+    all of them hold together, with `families` times as many.
 
-    For one mean it is Student's t with S - 1 degrees of freedom times `seed_error`. Of several, each is the larger of
-    that and of t times the root of their mean squared error, with the degrees of freedom and the number of all of them
-    (Šidák 1967): with two seeds some of many would agree by chance. It holds whether the means vary with the seed
-    alike, as when one seed trains a better model at every budget, or each by itself.
-
-    Args:
-        values: of each mean, shape (seeds, problems).
-        families: how many times as many means hold together with these.
+    For one mean it is Student's t with S - 1 degrees of freedom times the standard error of the seeds' own means.
+    Samples and the interaction of seed and problem are in that, because with two or three seeds what is left after a
+    subtraction is too often 0 by chance. Of several, each is the larger of that and of t times the root of their mean
+    squared error, with the degrees of freedom and the number of all of them (Šidák 1967): with two seeds some of many
+    would agree by chance. It holds whether the means vary with the seed alike, as when one seed trains a better model
+    at every budget, or each by itself.
     """
-    errors = [seed_error(each) for each in values]
+    errors = [float(each.mean(axis=1).std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else 0.0 for each in values]
     seeded = [(error, len(each)) for error, each in zip(errors, values, strict=True) if len(each) > 1]
     if not seeded:
         return [0.0] * len(values)
@@ -159,13 +165,9 @@ def seed_half_widths(values: Sequence[np.ndarray], families: int = 1) -> list[fl
 def with_seeds(
     mean: float, interval: tuple[float, float], seeds: float, bounds: tuple[float, float] = (-np.inf, np.inf)
 ) -> tuple[float, float]:
-    """An interval over problems, widened by what seeds add: squares of half widths add up, to either side (MOVER: Zou
-    and Donner 2008). With one seed it is the interval over problems.
-
-    Args:
-        seeds: of `seed_half_widths`.
-        bounds: of the mean.
-    """
+    """An interval over problems, widened by `seeds` (of `seed_half_widths`): squares of half widths add up, to either
+    side (MOVER: Zou and Donner 2008). With one seed it is the interval over problems. `bounds` are those of the
+    mean."""
     if seeds == 0.0:
         return interval
     low, high = interval
@@ -173,16 +175,6 @@ def with_seeds(
         max(bounds[0], mean - float(np.hypot(mean - low, seeds))),
         min(bounds[1], mean + float(np.hypot(high - mean, seeds))),
     )
-
-
-class Difference(NamedTuple):
-    """One of many paired differences, with its simultaneous 95 % interval; num_trajectories of both sides."""
-
-    mean: float
-    low: float
-    high: float
-    num_problems: int
-    num_trajectories: int
 
 
 def problems_needed(distance: float, half_width: float, seeds: float, num_problems: int) -> float:
@@ -196,25 +188,21 @@ def problems_needed(distance: float, half_width: float, seeds: float, num_proble
     return float(np.ceil(num_problems * half_width**2 / room))
 
 
-def simultaneous(values: Sequence[np.ndarray], trajectories: Sequence[int], families: int = 1) -> list[Difference]:
-    """The mean of each of several differences with its 95 % interval, such that all of them hold together.
+def simultaneous(values: Sequence[np.ndarray], trajectories: Sequence[int], families: int = 1) -> list[Estimate]:
+    """The mean of each of several differences of scores on the same problems, each of shape (seeds, problems), with its
+    95 % interval, such that all of them hold together; of several `families` of lists by Bonferroni.
 
     The intervals are those of `paired_mean`, with the quantile of the greatest of all t statistics in place of
     Student's: that of a multivariate t distribution with the correlation of the differences (Hothorn, Bretz and
     Westfall 2008, "Simultaneous inference in general parametric models"), by simulation with a fixed seed. Cells that
     share their samples are correlated, and cost less than Bonferroni's bound would have it. What several training seeds
     add is in each interval (`seed_half_widths`).
-
-    Args:
-        values: differences of scores, each in [-1, 1], on the same problems; of each shape (seeds, problems).
-        trajectories: of each, on both sides.
-        families: how many such lists hold together, by Bonferroni.
     """
     differences = np.stack([each.mean(axis=0) for each in values], axis=1)
     count = len(differences)
     if count < 2:
         return [
-            Difference(float(mean), -1.0, 1.0, count, rows)
+            Estimate(float(mean), -1.0, 1.0, count, rows)
             for mean, rows in zip(differences.mean(axis=0), trajectories, strict=True)
         ]
     pseudo = np.array([paired_mean(column).pseudo for column in differences.T])
@@ -223,18 +211,14 @@ def simultaneous(values: Sequence[np.ndarray], trajectories: Sequence[int], fami
     found = []
     for each, added, rows in zip(means, seed_half_widths(values, families), trajectories, strict=True):
         bounds = with_seeds(each.mean, each.interval(quantile), added, (-1.0, 1.0))
-        found.append(Difference(each.mean, *bounds, count, rows))
+        found.append(Estimate(each.mean, *bounds, count, rows))
     return found
 
 
 def _greatest(centred: np.ndarray, pseudo: np.ndarray, families: int) -> float:
     """The 95 % quantile of the greatest |t| of all columns, shape (problems, cells); of several families the quantile
-    that Bonferroni's bound asks of each.
-
-    Args:
-        pseudo: what the two pseudo-differences of each column, +d and -d, add to its sum of squares. They are those of
-            the same two problems in every column.
-    """
+    that Bonferroni's bound asks of each. The two pseudo-differences of each column, +d and -d, add `pseudo` to its sum
+    of squares, and are those of the same two problems in every column."""
     count, cells = centred.shape
     alone = t_quantile(count - 1, families)
     if cells == 1:

@@ -40,14 +40,15 @@ from elastic_core.statistics.accuracy import avg_at_k, mean_score
 from elastic_core.statistics.estimates import (
     FREE,
     LADDER,
-    Estimate,
     check_scores,
     estimates_table,
     forced_close,
+    in_every_seed,
     mean_tokens,
     problem_table,
+    seed_keys,
 )
-from elastic_core.statistics.seeds import in_every_seed, seed_keys
+from elastic_core.statistics.intervals import Estimate
 from elastic_core.trajectory import CELL, SCHEMA, SolutionFinish, ThinkFinish
 
 SUFFICIENT = 0.5
@@ -113,25 +114,20 @@ def is_cut() -> pl.Expr:
     return (pl.col("think_finish") == ThinkFinish.LENGTH) | (pl.col("solution_finish") == SolutionFinish.LENGTH)
 
 
-_BOUNDED = [f"{name}{end}" for name in ("avg_at_k", "uncut_avg_at_k") for end in ("", "_low", "_high")]
-_COUNTS = ("num_problems", "num_trajectories", "uncut_problems", "uncut_trajectories")
 RESPONSES = pl.Schema(
     {
         **{name: SCHEMA[name] for name in CELL},
         **{str(kind): pl.Int64() for kind in ResponseKind},
-        **dict.fromkeys(_BOUNDED, pl.Float64()),
-        **dict.fromkeys(_COUNTS, pl.Int64()),
+        **{f"{name}{end}": pl.Float64() for name in ("avg_at_k", "uncut_avg_at_k") for end in ("", "_low", "_high")},
+        **dict.fromkeys(("num_problems", "num_trajectories", "uncut_problems", "uncut_trajectories"), pl.Int64()),
     }
 )
 
 
 def response_kinds(rows: pl.DataFrame) -> pl.DataFrame:
-    """How the responses of each cell end, and its avg@k with and without those that were cut (`is_cut`), from rows with
-    `kind` and `cut`: in schema RESPONSES, sorted by CELL; the second accuracy is null where every response was cut.
-
-    Problems all of whose responses were cut, under some seed of training, are not in the latter. These are the hard
-    ones, so it does not estimate what a larger budget would give.
-    """
+    """How the responses of each cell end, and its avg@k with and without those that were cut, from rows with `kind` and
+    `cut`: in schema RESPONSES, sorted by CELL. Problems all of whose responses were cut, under some seed of training,
+    are not in the latter. These are the hard ones, so it does not estimate what a larger budget would give."""
     cells = [_cell(cell) for cell in rows.partition_by(CELL)]
     return pl.DataFrame(cells, schema=RESPONSES).sort(CELL, nulls_last=True)
 
@@ -154,23 +150,24 @@ def _cell(rows: pl.DataFrame) -> dict[str, object]:
 
 def thinking_spent(rows: pl.DataFrame) -> pl.DataFrame:
     """What the thinking of every cell of a trajectory table went into; problems with a single sample are left out.
+    ValueError on a score that is missing or outside [0, 1].
 
-    Returns:
-        A row per ladder and rung. Columns: LADDER, think_budget (null: unlimited), responses (the strategy whose
-        responses the rung holds: the ladder's, or "unconstrained"), num_problems, num_trajectories;
-        needed, overthinking, futile in tokens per trajectory; starved in [0, 1], the share of trajectories;
-        solved_within in [0, 1], the share of problems; and the 95 % interval of each, as
-        <name>_low and <name>_high (null where there is one problem). Sorted by LADDER and budget.
-
-    Raises:
-        ValueError: on a score that is missing or outside [0, 1].
+    A row per ladder and rung. Columns: LADDER, think_budget (null: unlimited), responses (the strategy whose responses
+    the rung holds: the ladder's, or "unconstrained"), num_problems, num_trajectories; needed, overthinking, futile in
+    tokens per trajectory; starved, the share of trajectories; solved_within, the share of problems; and the 95 %
+    interval of each, as <name>_low and <name>_high (null where there is one problem). Sorted by LADDER and budget.
     """
     rungs = _rungs(rows)
     best, here = pl.col("sufficient_budget"), pl.col("rung")
     needed = pl.min_horizontal("think_tokens", best)
     cut = forced_close() | (pl.col("think_finish") == ThinkFinish.LENGTH)
-    known = _known(rungs)
-    other = _sufficient(rungs).with_columns(half=1 - pl.col("half"))
+    # Another seed of training gives another model, with a b* of its own.
+    known = [*LADDER, *seed_keys(rungs), "problem", "half"]
+    scores = rungs.group_by([*known, "rung"]).agg(enough=pl.col("score").mean() >= SUFFICIENT).sort("rung")
+    from_here_on = pl.col("enough").reverse().cum_min().reverse()
+    # Infinite where only unlimited thinking suffices, null where that does not.
+    sufficient = scores.group_by(known).agg(sufficient_budget=pl.col("rung").filter(from_here_on).min())
+    other = sufficient.with_columns(half=1 - pl.col("half"))
     enough = pl.col("score").mean().over([*known, "rung"]) >= SUFFICIENT
     parts = rungs.join(other, on=known, nulls_equal=True, maintain_order="left").with_columns(
         needed=pl.when(best.is_null()).then(0.0).otherwise(needed),
@@ -208,17 +205,3 @@ def _rungs(rows: pl.DataFrame) -> pl.DataFrame:
     halves = pl.struct("rung", "half", *seeds).n_unique().over([*LADDER, "problem"])
     whole = pl.struct("rung", *seeds).n_unique().over(LADDER)
     return rungs.filter(halves == 2 * whole)
-
-
-def _known(rungs: pl.DataFrame) -> list[str]:
-    """The columns by which a b* is one: another seed of training gives another model."""
-    return [*LADDER, *seed_keys(rungs), "problem", "half"]
-
-
-def _sufficient(rungs: pl.DataFrame) -> pl.DataFrame:
-    """b* of every problem on every ladder by each half of its samples, `sufficient_budget`: infinite where only
-    unlimited thinking suffices, null where that does not."""
-    keys = _known(rungs)
-    scores = rungs.group_by([*keys, "rung"]).agg(enough=pl.col("score").mean() >= SUFFICIENT).sort("rung")
-    from_here_on = pl.col("enough").reverse().cum_min().reverse()
-    return scores.group_by(keys).agg(sufficient_budget=pl.col("rung").filter(from_here_on).min())

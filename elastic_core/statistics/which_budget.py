@@ -26,8 +26,16 @@ import polars as pl
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.budgets import comparable, differences_together
 from elastic_core.statistics.cost import TOKENS, CostModel
-from elastic_core.statistics.estimates import FREE, Estimate, paired_scores, ratio_of_means
-from elastic_core.statistics.intervals import LEVEL, paired_mean, problems_needed, seed_half_widths, t_upper, with_seeds
+from elastic_core.statistics.estimates import FREE, paired_scores, ratio_of_means
+from elastic_core.statistics.intervals import (
+    LEVEL,
+    Estimate,
+    paired_mean,
+    problems_needed,
+    seed_half_widths,
+    t_upper,
+    with_seeds,
+)
 from elastic_core.trajectory import CELL
 
 MARGIN = 0.02
@@ -70,23 +78,18 @@ _ADVICE: dict[str, Any] = {
 
 
 def budget_advice(problems: pl.DataFrame, model: CostModel = TOKENS, margin: float = MARGIN) -> pl.DataFrame:
-    """Every budget held against unconstrained responses of the same model by a test of non-inferiority.
+    """Every budget held against unconstrained responses of the same model by a test of non-inferiority, at a margin in
+    [0, 1].
 
     The budgets of a strategy are tested in a fixed sequence, from the largest down, each at the whole level; where one
     is not shown to be within the margin, the smaller ones are not either (Maurer, Hothorn and Lehmacher 1995; Wiens
     2003, "A fixed sequence Bonferroni procedure"). So that any budget of a strategy is wrongly called within the margin
     has a chance of at most 5 %, without a price for their number.
 
-    Args:
-        model: of costs.
-        margin: in [0, 1], of accuracy.
-
-    Returns:
-        A row per limited cell of a model and benchmark that has unconstrained responses. Columns: `CELL`; cost and
-        free_cost, means; saved with saved_low and saved_high, the share of free_cost, negative where the budget costs
-        more; difference of accuracy with low and high, its one-sided 95 % bounds, in [-1, 1]; margin; verdict
-        (`NonInferiority`) and problems_needed to decide it (null: no number would); num_problems, num_trajectories.
-        Cheapest first within a model and benchmark.
+    A row per limited cell of a model and benchmark that has unconstrained responses, cheapest first. Columns: `CELL`;
+    cost and free_cost, means; saved with saved_low and saved_high, the share of free_cost, negative where the budget
+    costs more; difference of accuracy with low and high, its one-sided 95 % bounds, in [-1, 1]; margin; verdict
+    (`NonInferiority`) and problems_needed to decide it (null: no number would); num_problems, num_trajectories.
     """
     found = []
     for cells in problems.partition_by(_PLACE):
@@ -144,27 +147,18 @@ def _one_sided(side: pl.DataFrame, free: pl.DataFrame) -> Estimate:
 def choose_budget(
     advice: pl.DataFrame, problems: pl.DataFrame, model: str, benchmark: str, guess: float = 0.0
 ) -> dict[str, Any] | Reason:
-    """The budget to serve a model with for tasks like a benchmark's, at the margin of `advice`.
+    """The budget to serve a model with for tasks like a benchmark's, at the margin of `advice`: a row of `advice`, or
+    the reason why there is none, that of the candidates which came furthest.
 
     What may beat it is any single model of `problems`, under `SERVED` or without a limit: it does where it is shown to
-    be more accurate (all together, `simultaneous`), as measured by more than the margin.
-
-    Args:
-        advice: of `budget_advice`.
-        guess: accuracy of guessing, in [0, 1].
-
-    Returns:
-        A row of `advice`, or the reason why there is none: that of the candidates which came furthest.
+    be more accurate (all together, `simultaneous`), as measured by more than the margin. `guess` is the accuracy of
+    guessing, in [0, 1].
     """
     return _choose(advice.filter(model=model, benchmark=benchmark), _standing(problems, benchmark), guess)
 
 
 def choose_budgets(advice: pl.DataFrame, problems: pl.DataFrame, guesses: Mapping[str, float] | None = None) -> Choices:
-    """`choose_budget` of every model and benchmark of the table.
-
-    Args:
-        guesses: accuracy of guessing, in [0, 1], by benchmark; 0 without.
-    """
+    """`choose_budget` of every model and benchmark of the table; `guesses` by benchmark, 0 without."""
     standing = {name: _standing(problems, name) for name in problems["benchmark"].unique()}
     return {
         (model, benchmark): _choose(
@@ -215,12 +209,9 @@ def _key(cell: pl.DataFrame) -> tuple[Any, ...]:
 
 
 def advised_budgets(advice: pl.DataFrame, choices: Choices) -> pl.DataFrame:
-    """The budget that was chosen for each model and benchmark; and the cheapest that more problems might confirm, where
-    that is cheaper: undecided, with a difference within the margin, and shown to save something.
-
-    Returns:
-        Rows of `advice`, at most two of a model and benchmark. Sorted as there.
-    """
+    """Rows of `advice`, at most two of a model and benchmark: the budget that was chosen, and the cheapest that more
+    problems might confirm, where that is cheaper: undecided, with a difference within the margin, and shown to save
+    something."""
     chosen = pl.DataFrame([row for row in choices.values() if isinstance(row, dict)], advice.schema)
     open_ = advice.filter(
         pl.col("saved_low") > 0,
@@ -242,15 +233,8 @@ def cheapest_within(
     margins: Sequence[float] = MARGINS,
 ) -> pl.DataFrame:
     """The rule at several margins, each a test of its own, for each model and benchmark; where it chooses none the
-    nearest miss, whose lower bound is highest.
-
-    Args:
-        advice, problems, guesses: as of `choose_budgets`.
-
-    Returns:
-        Rows of `advice` with the `margin` that each was picked for, its `verdict`, and `reason`, null where the rule
-        chose it.
-    """
+    nearest miss, whose lower bound is highest. Rows of `advice` with the `margin` that each was picked for, its
+    `verdict`, and `reason`, null where the rule chose it."""
     picks = [advice.clear().with_columns(reason=pl.lit(None, pl.String))]
     standing = {name: _standing(problems, name) for name in problems["benchmark"].unique()}
     served = advice.filter(strategy=SERVED).sort(*_PLACE, "cost")

@@ -17,7 +17,7 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.errors import nearest
-from elastic_core.statistics.seeds import without_seed
+from elastic_core.statistics.estimates import without_seed
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.chat import EFFORTS, STRATEGY
 

@@ -30,21 +30,12 @@ _SHOWN_RUNS = 5
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two.
-
-    Attributes:
-        name: as it was asked for.
-        cell: values of the key columns, when only one cell is meant.
-    """
+    """One of the two, by the name that was given; `cell` has values of the key columns when only one cell is meant."""
 
     name: str
     table: SweepTable
     run_id: str | None = None
     cell: Mapping[str, Any] | None = None
-
-    @property
-    def preset(self) -> str:
-        return str(self.table.manifest.settings.get("preset", "compare"))
 
     def rows(self) -> pl.DataFrame:
         """What a comparison reads of the table: whole samples, as a half-done sweep has the short ones first."""
@@ -54,16 +45,9 @@ class Side:
 
 
 def compare(first: str, second: str, runs: Path, tracking_uri: str | None = None) -> str:
-    """The paired table of two runs as text, logged to MLflow as a run of its own, in the experiment of the first.
-
-    Args:
-        first, second: a directory of a trajectory table or of a sweep, or an MLflow run of a sweep, of a pipeline with
-            a sweep, or of a cell, by id or name.
-        runs: the directory of all results.
-
-    Raises:
-        UserError: when one is not to be found, or they have nothing in common.
-    """
+    """The paired table of two runs as text, logged to MLflow as a run of its own, in the experiment of the first. Each
+    is a directory of a trajectory table or of a sweep, or an MLflow run of a sweep, of a pipeline with a sweep, or of a
+    cell, by id or name. UserError when one is not to be found, or they have nothing in common."""
     sides = find_side(first, runs, tracking_uri), find_side(second, runs, tracking_uri)
     try:
         _require_same_problems(*sides)
@@ -97,7 +81,8 @@ def log_comparison(
     """Id of the comparison's run: its table as an artifact that MLflow shows, and the differences over tokens. The same
     two have one run, however often they are compared, unless their rows have changed."""
     first, second = sides
-    tracker = Tracker(first.preset, runs, tracking_uri)
+    preset = str(first.table.manifest.settings.get("preset", "compare"))
+    tracker = Tracker(preset, runs, tracking_uri)
     named = (f"{side.table.directory.resolve()} {sorted((side.cell or {}).items())}" for side in sides)
     identity = hashlib.sha256("\0".join(named).encode()).hexdigest()[:12]
     tags = {
@@ -107,7 +92,7 @@ def log_comparison(
     name = run_name(f"compare {first.name} {second.name}")
     rows = table.iter_rows(named=True)
     points = [(metric_name("difference", row), round(row["tokens_a"]), row["difference"]) for row in rows]
-    run_id = tracker.keep_points(f"{first.preset}/compare/{identity}", name, points, None, tags)
+    run_id = tracker.keep_points(f"{preset}/compare/{identity}", name, points, None, tags)
     with tracker.running(run_id):
         tracker.log(run_id, params={"a": first.table.directory, "b": second.table.directory})
         tracker.log_table(run_id, "comparison.json", table.to_dicts())
@@ -116,11 +101,7 @@ def log_comparison(
 
 
 def find_side(name: str, runs: Path, tracking_uri: str | None = None) -> Side:
-    """What one argument names.
-
-    Raises:
-        UserError: when it is not to be found, or names several.
-    """
+    """What one argument names; UserError when it is not to be found, or names several."""
     directory = Path(name)
     if directory.is_dir():
         return _side(name, directory / TABLE if (directory / TABLE).is_dir() else directory)
@@ -128,19 +109,22 @@ def find_side(name: str, runs: Path, tracking_uri: str | None = None) -> Side:
 
     # Without a Tracker, which would make an experiment.
     client = MlflowClient(tracking_uri)
-    run = _swept(client, _run(client, name))
+    run = _run(client, name)
+    if "/sweep/" not in run.data.tags.get(LABEL, ""):  # A pipeline's run, then, which has the sweep below it.
+        below = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
+        run = next((each for each in below if "/sweep/" in each.data.tags.get(LABEL, "")), run)
     label = run.data.tags.get(LABEL, "")
     preset, _, rest = label.partition("/sweep/")
     key = rest.partition("/")[0]
     if not key:
-        raise UserError(f"{name}: run {run.info.run_id} is no sweep, has none below it, and is no cell of one")
-    found = _side(name, runs / preset / "sweep" / key / TABLE)
-    return Side(name, found.table, run.info.run_id, _cell(run) if "t" in run.data.tags else None)
+        raise UserError(f"{name}: run {run.info.run_id} is not a sweep or a cell of one, and has no sweep below it")
+    cell = _cell(run) if "t" in run.data.tags else None
+    return _side(name, runs / preset / "sweep" / key / TABLE, run.info.run_id, cell)
 
 
-def _side(name: str, table: Path) -> Side:
+def _side(name: str, table: Path, run_id: str | None = None, cell: Mapping[str, Any] | None = None) -> Side:
     try:
-        return Side(name, SweepTable(table))
+        return Side(name, SweepTable(table), run_id, cell)
     except (OSError, ManifestMismatch) as error:
         raise UserError(
             f"{name}: no trajectory table at {table} ({error}); expected runs/PRESET/sweep/KEY or an MLflow run of a "
@@ -158,11 +142,8 @@ def _run(client: MlflowClient, name: str) -> Run:
         pass  # It is a name, then.
     quote = '"' if "'" in name else "'"
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    found = (
-        list(client.search_runs(experiments, f"attributes.run_name = {quote}{name}{quote}"))
-        if quote not in name
-        else []
-    )
+    named = f"attributes.run_name = {quote}{name}{quote}"
+    found = [] if quote in name else list(client.search_runs(experiments, named))
     if len(found) == 1:
         return found[0]
     if not found:
@@ -173,14 +154,6 @@ def _run(client: MlflowClient, name: str) -> Run:
         f"{run.info.run_id} ({run.data.tags.get(LABEL, 'without label')})" for run in found[:_SHOWN_RUNS]
     )
     raise UserError(f"{len(found)} MLflow runs are called {name!r}; give an id: {listed}")
-
-
-def _swept(client: MlflowClient, run: Run) -> Run:
-    """The run itself, or the sweep of a pipeline."""
-    if "/sweep/" in run.data.tags.get(LABEL, ""):
-        return run
-    below = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
-    return next((each for each in below if "/sweep/" in each.data.tags.get(LABEL, "")), run)
 
 
 def _cell(run: Run) -> dict[str, Any]:

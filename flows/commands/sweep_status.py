@@ -98,7 +98,7 @@ def status(run: FlowRun) -> str:
             budget = str(cell.budget)
             table.add_row(model, cell.benchmark, cell.strategy, budget, f"{there:,}", f"{wanted:,}", f"{bar:20}")
     responses = store.scan().select("model", "think_finish", "grade_status").collect()
-    remarks = [sentence for model in readable(responses) for sentence in unreadable(model)]
+    remarks = unreadable(readable(responses))
     counted = f"{done:,} of {total:,} rows ({done / total:.0%}) in {store.directory}"
     if waiting:
         leaves = "1 cell" if waiting == 1 else f"{waiting} cells"

@@ -19,7 +19,7 @@ from elastic_core.engines.endpoint import Endpoint
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.models import files as model_files
-from elastic_core.statistics.seeds import without_seed
+from elastic_core.statistics.estimates import without_seed
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, TemplateParameters, Templates
 from elastic_core.sweep.grid import checkpoint_names, first_problems, rows_of
 from elastic_core.sweep.stopping import beyond_reach

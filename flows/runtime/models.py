@@ -13,7 +13,7 @@ from elastic_core.budget import Budget
 from elastic_core.engines.endpoint import Endpoint, EndpointParameters, is_endpoint
 from elastic_core.errors import UserError
 from elastic_core.models import files as model_files
-from elastic_core.statistics.seeds import without_seed
+from elastic_core.statistics.estimates import without_seed
 from elastic_core.strategies.reasonflux_zero import Templates
 from flows.runtime.endpoints import find_endpoints, named_endpoint
 from flows.runtime.inputs import Inputs, load_templates

@@ -25,7 +25,7 @@ from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError, nearest
 from elastic_core.miniature.corpus import RECIPES
 from elastic_core.miniature.warm_start import shortened
-from elastic_core.statistics.seeds import seed_name, without_seed
+from elastic_core.statistics.estimates import seed_name, without_seed
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.reasonflux_zero import TemplateParameters
 from elastic_core.sweep.grid import OTHERS, build_cells, checkpoint_names, checkpoints, every_strategy, split_model

@@ -1,13 +1,11 @@
 """What the figures share: files, panels, and how a line of cells is drawn. Each is drawn from a small frame, which is
-saved beside it; where it is made of statistics, these are named as in `reports.tables`.
-
-Colour is the model, mark and line the strategy, in every figure. Bytes depend on the data and on
+saved beside it. Colour is the model, mark and line the strategy, in every figure. Bytes depend on the data and on
 matplotlib's version only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -17,10 +15,10 @@ import numpy as np
 import polars as pl
 
 from elastic_core.statistics.estimates import FREE
+from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.system.files import replacing, write_csv
 from reports.content import ReportFigure
-from reports.figures.styles import STYLES, Style, tinted
-from reports.summary import partial
+from reports.summary import BASE, SEPARATE, TRAINED, VANILLA, partial
 from reports.wording import limit, plain, sampled
 
 if TYPE_CHECKING:
@@ -46,10 +44,76 @@ MAX_MODELS = 3
 """Of more models, only separate budgeting is drawn, and responses without a budget."""
 PARTIAL = "Hollow marks: cells with fewer trajectories than the fullest cell of their benchmark."
 
+COLOURS = {BASE: "C0", TRAINED: "C1"}
+NUM_COLOURS = 10
+"""In the style file."""
+LEAST_CONTRAST = 3.0
+"""Of a line or a mark against what it stands on (WCAG 2.2, 1.4.11)."""
+
+RGB = Sequence[float]
+WHITE = (1.0, 1.0, 1.0)
+
+
+class Style(NamedTuple):
+    """How a strategy is drawn: its line, its marker and that one's size beside the others', and how far the model's
+    colour is mixed with white, as far as it stays visible (`tinted`), so that lines of one model differ."""
+
+    line: str
+    marker: str
+    white: float = 0.0
+    size: float = 1.0
+
+
+STYLES = {
+    SEPARATE: Style("-", "o"),
+    "budget_forcing": Style("--", "s", 0.25),
+    VANILLA: Style(":", "^", 0.45),
+    REASONFLUX_ZERO: Style("-.", "D", 0.15),
+    FREE: Style("-", "*", size=2.2),
+}
+_LINES = ("-.", "--", ":", "-")
+_MARKERS = "PXvph<>dH81234"
+"""Of other strategies."""
+
+
+def model_colours(models: Iterable[str]) -> dict[str, str]:
+    """The colour of each model of a report: fixed for base and trained, then by place among the others."""
+    others = sorted(set(models) - COLOURS.keys())
+    rest = NUM_COLOURS - len(COLOURS)
+    return COLOURS | {model: f"C{len(COLOURS) + i % rest}" for i, model in enumerate(others)}
+
+
+def strategy_styles(strategies: Iterable[str]) -> dict[str, Style]:
+    """The style of each strategy of a report: its own for `STYLES`, then by place among the others. None shares its
+    mark with another, as long as there are marks."""
+    others = enumerate(sorted(set(strategies) - STYLES.keys()))
+    made = {name: Style(_LINES[i % len(_LINES)], _MARKERS[i % len(_MARKERS)], 0.1 * (i % 5)) for i, name in others}
+    return STYLES | made
+
+
+def contrast(one: RGB, other: RGB) -> float:
+    """The contrast ratio of two colours, from 1 to 21 (WCAG 2.2)."""
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: RGB) -> float:
+    red, green, blue = (each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in colour)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def tinted(colour: RGB, white: float) -> tuple[float, float, float]:
+    """A colour mixed with so much white, or with as much as leaves it visible on white; one that is too light as it
+    is is darkened until it is seen."""
+    shares = [white * step / 20 for step in range(20, -1, -1)]
+    mixed = [tuple(each + (1 - each) * share for each in colour) for share in shares]
+    mixed += [tuple(each * (1 - step / 20) for each in colour) for step in range(1, 20)]
+    red, green, blue = next(each for each in mixed if contrast(each, WHITE) >= LEAST_CONTRAST)
+    return red, green, blue
+
 
 class Sheet(NamedTuple):
-    """What every figure of a report is drawn with: where to, each model's colour (`model_colours`), and each strategy's
-    style (`strategy_styles`)."""
+    """What every figure of a report is drawn with: where to, each model's colour, and each strategy's style."""
 
     directory: Path
     colours: dict[str, str]
@@ -97,11 +161,7 @@ def panels_of(
 ) -> Iterator[tuple[list[tuple[Axes, pl.DataFrame]], dict[str, Any]]]:
     """Axes and cells of each benchmark, or with a sheet of each benchmark and model, models of a benchmark side by
     side; and the legend, label → handle, which has the labelled lines unless the block fills it. The legend stands
-    below all panels with the caption.
-
-    Args:
-        cells: a row per cell, with `benchmark`, `model`, `num_problems`, and `num_samples` where it is known.
-    """
+    below all panels with the caption."""
     by = ["benchmark"] if sheet is None else ["benchmark", "model"]
     parts = cells.sort(by, maintain_order=True).partition_by(by, maintain_order=True)
     num_models = cells["model"].n_unique()
@@ -169,9 +229,8 @@ def lines_of(cells: pl.DataFrame, sheet: Sheet) -> list[Line]:
     from matplotlib.colors import to_rgb
 
     found = []
-    for (model, strategy, solution), line in cells.partition_by(
-        "model", "strategy", "solution_budget", as_dict=True
-    ).items():
+    lines = cells.partition_by("model", "strategy", "solution_budget", as_dict=True)
+    for (model, strategy, solution), line in lines.items():
         style = sheet.styles[strategy]
         colour = tinted(to_rgb(sheet.colours[model]), style.white)
         label = f"{model}, {plain(strategy)}" + ("" if strategy == FREE else f" (s = {limit(solution)})")
@@ -234,12 +293,8 @@ def draw_points(
     scale: float = 1,
     **style: Any,
 ) -> None:
-    """Marks with their intervals, `y` in points.
-
-    Args:
-        x: places, or the columns of an estimate, which is drawn times `scale`.
-        y: the columns of an estimate.
-    """
+    """Marks with their intervals, `y` (the columns of an estimate) in points; `x` are places, or the columns of an
+    estimate, which is drawn times `scale`."""
     places = cells.select(x).to_series() if isinstance(x, pl.Expr) else scale * cells[x[0]]
     error = None if isinstance(x, pl.Expr) else scale * distances(cells, *x)
     given = {"ls": "", "marker": line.style.marker, "c": line.colour, "label": line.label} | style

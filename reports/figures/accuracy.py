@@ -11,13 +11,12 @@ import numpy as np
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.statistics.estimates import FREE
-from elastic_core.statistics.seeds import by_seed
+from elastic_core.statistics.estimates import FREE, by_seed
 from elastic_core.trajectory import CELL
 from reports import figures as plot
 from reports.content import ReportFigure, Training
-from reports.published import ACCURACY, sources
 from reports.summary import TRAINED, is_partial
+from reports.tables import ACCURACY, sources
 from reports.wording import budget_text
 
 if TYPE_CHECKING:
@@ -31,11 +30,8 @@ _PUBLISHED_MARKS = ("x", "+", "1", "2", "3", "4", "|", "_")
 def accuracy_vs_tokens(
     summary: pl.DataFrame, sheet: plot.Sheet, trained_budget: Budget | None, published: pl.DataFrame
 ) -> ReportFigure:
-    """avg@k over the mean sampled tokens of both phases, a panel per benchmark; the trained budget is ringed.
-
-    Args:
-        published: in schema `reports.published.PUBLISHED`; those with tokens and an accuracy are drawn.
-    """
+    """avg@k over the mean sampled tokens of both phases, a panel per benchmark; the trained budget is ringed, and
+    `PUBLISHED` numbers with tokens and an accuracy are drawn."""
     summary, left_out = plot.distinct(summary)
     ringed = summary.filter(_trained_at(trained_budget))
     theirs = published.filter(pl.col("tokens").is_not_null(), pl.col("metric").is_in(ACCURACY))
@@ -47,7 +43,14 @@ def accuracy_vs_tokens(
     target = plot.figure_files(sheet, "accuracy_vs_tokens", "Accuracy over tokens spent", caption)
     columns = _drawn(summary, "tokens_mean")
     ours = summary.select(*columns, "tokens_mean", "tokens_mean_low", "tokens_mean_high", source=pl.lit("measured"))
-    data = pl.concat([ours, _as_cells(theirs)], how="diagonal")
+    beside = theirs.select(
+        "model",
+        "benchmark",
+        avg_at_k=pl.col("value") / 100,
+        tokens_mean=pl.col("tokens").cast(pl.Float64),
+        source=pl.lit("published: ") + pl.col("source"),
+    )
+    data = pl.concat([ours, beside], how="diagonal")
     x = pl.col("tokens_mean")
     marks = dict(zip(theirs["model"].unique().sort(), cycle(_PUBLISHED_MARKS), strict=False))
     with plot.panels_of(summary, target, data) as (panels, _):
@@ -57,9 +60,11 @@ def accuracy_vs_tokens(
             plot.draw_free(axes, cells, x, sheet)
             ring = cells.filter(_trained_at(trained_budget))
             plot.draw_ring(axes, ring["tokens_mean"], ring["avg_at_k"])
-            beside = theirs.filter(benchmark=cells["benchmark"][0])
-            _draw_published(axes, beside, marks)
-            tokens = [*cells["tokens_mean"], *beside["tokens"]]
+            there = theirs.filter(benchmark=cells["benchmark"][0])
+            for (model,), part in there.sort("model").partition_by("model", as_dict=True, maintain_order=True).items():
+                style: dict[str, Any] = {"marker": marks[str(model)], "ms": 7, "c": "0.55", "mew": 1.4}
+                axes.plot(part["tokens"], part["value"], ls="", label=f"published: {model}", **style)
+            tokens = [*cells["tokens_mean"], *there["tokens"]]
             plot.log2_axis(axes, min(tokens), max(tokens))
             axes.set_xlabel(plot.TOKENS_LABEL)
             plot.accuracy_axis(axes)
@@ -84,10 +89,8 @@ def accuracy_vs_budget(summary: pl.DataFrame, sheet: plot.Sheet, trained_budget:
 def training_ablation(
     summary: pl.DataFrame, sheet: plot.Sheet, trainings: Mapping[str, Training]
 ) -> ReportFigure | None:
-    """Models trained under different budgets side by side, under separate budgeting (Figure 6).
-
-    None when fewer than two trained models were measured so.
-    """
+    """Models trained under different budgets side by side, under separate budgeting (Figure 6). None when fewer than
+    two trained models were measured so."""
     trained = [model for model in trainings if model in summary["model"]]
     single = ~pl.col("model").str.contains(">", literal=True)
     cells = summary.filter(single, pl.col("strategy").is_in(["separate", FREE]))
@@ -126,13 +129,8 @@ def forced_vs_accuracy(summary: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure
 
 
 def pareto_frontier(priced: pl.DataFrame, advised: pl.DataFrame, sheet: plot.Sheet, unit: str) -> ReportFigure | None:
-    """avg@k over the mean cost of a response, a panel per benchmark. None of a single cell.
-
-    Args:
-        priced: of `reports.tables.costs.priced`.
-        advised: of `elastic_core.statistics.which_budget.advised_budgets`; those whose test holds are marked.
-        unit: of costs.
-    """
+    """avg@k over the mean cost of a response in `unit` (`reports.tables.costs.priced`), a panel per benchmark; budgets
+    of `advised_budgets` whose test holds are marked. None of a single cell."""
     if priced.height < 2:
         return None
     caption = (
@@ -202,12 +200,8 @@ def _drawn(summary: pl.DataFrame, *further: str) -> list[Any]:
 
 
 def _draw_seeds(axes: Axes, cells: pl.DataFrame, x: pl.Expr, sheet: plot.Sheet, of_seed: pl.Expr | None = None) -> None:
-    """A faint line for each seed of a model that was trained with several.
-
-    Args:
-        x: as of `draw_lines`.
-        of_seed: where each seed has an x of its own, the list of these.
-    """
+    """A faint line for each seed of a model that was trained with several; `of_seed` is the list of their places where
+    each seed has an x of its own."""
     scores = pl.col(by_seed("avg_at_k"))
     several = cells.filter(pl.col("num_seeds") > 1, pl.col("strategy") != FREE).with_columns(x=x)
     for line in plot.lines_of(several.sort("x"), sheet):
@@ -221,24 +215,6 @@ def _draw_seeds(axes: Axes, cells: pl.DataFrame, x: pl.Expr, sheet: plot.Sheet, 
             c=line.colour,
             alpha=0.45,
         )
-
-
-def _draw_published(axes: Axes, rows: pl.DataFrame, marks: dict[str, str]) -> None:
-    for part in rows.sort("model").partition_by("model", maintain_order=True):
-        model = part["model"][0]
-        style: dict[str, Any] = {"marker": marks[model], "ms": 7, "c": "0.55", "mew": 1.4}
-        axes.plot(part["tokens"], part["value"], ls="", label=f"published: {model}", **style)
-
-
-def _as_cells(rows: pl.DataFrame) -> pl.DataFrame:
-    """Published rows as cells of the figure's data."""
-    return rows.select(
-        "model",
-        "benchmark",
-        avg_at_k=pl.col("value") / 100,
-        tokens_mean=pl.col("tokens").cast(pl.Float64),
-        source=pl.lit("published: ") + pl.col("source"),
-    )
 
 
 def _trained_at(budget: Budget | None) -> pl.Expr:

@@ -25,13 +25,8 @@ _FRAME = 5
 
 
 def paired(differences: pl.DataFrame, sheet: plot.Sheet, between: str, baseline: str) -> ReportFigure | None:
-    """Models against `baseline` under the same strategy, or strategies of the same model, at equal budget. None when
-    there is no pair.
-
-    Args:
-        differences: of `elastic_core.statistics.accuracy.paired_differences`.
-        between: "model" or "strategy".
-    """
+    """Models against `baseline` under the same strategy, or strategies of the same model, at equal budget
+    (`paired_differences` between "model" or "strategy"). None when there is no pair."""
     pairs = differences.filter(first=baseline).rename({"second": between})
     if pairs.is_empty():
         return None

@@ -24,10 +24,8 @@ PARTS = {"needed": "#56B4E9", "overthinking": "#E69F00", "futile": "#9A9A9A"}
 
 
 def tokens_by_phase(rows: pl.DataFrame, sheet: plot.Sheet, strategy: str) -> ReportFigure | None:
-    """How many tokens each phase took under one strategy, per budget: a panel per benchmark and model.
-
-    Unconstrained responses, where there are any, stand at ∞. None when the table has no rows of the strategy.
-    """
+    """How many tokens each phase took under one strategy, per budget: a panel per benchmark and model. Unconstrained
+    responses stand at ∞. None when the table has no rows of the strategy."""
     if strategy not in rows["strategy"]:
         return None
     data = _distributions(rows.filter(pl.col("strategy").is_in([strategy, FREE])))
@@ -47,8 +45,7 @@ def tokens_by_phase(rows: pl.DataFrame, sheet: plot.Sheet, strategy: str) -> Rep
 
 def thinking_spent(spent: pl.DataFrame, sheet: plot.Sheet, strategy: str) -> ReportFigure | None:
     """What thinking tokens went into under one strategy, per budget; a panel per benchmark and model. None when the
-    strategy has no complete ladder.
-    """
+    strategy has no complete ladder."""
     data = spent.filter(strategy=strategy)
     if data.is_empty():
         return None
@@ -87,8 +84,7 @@ def thinking_spent(spent: pl.DataFrame, sheet: plot.Sheet, strategy: str) -> Rep
 
 
 def sufficient_budgets(spent: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure | None:
-    """The share of problems solved within t (`thinking_spent`), per model and strategy. None without
-    any."""
+    """The share of problems solved within t (`thinking_spent`), per model and strategy. None without any."""
     if spent.is_empty():
         return None
     spent, left_out = plot.distinct(spent)

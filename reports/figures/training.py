@@ -4,37 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
-from elastic_core.statistics.seeds import without_seed
+from elastic_core.statistics.estimates import without_seed
 from reports import figures as plot
 from reports.content import ReportFigure, Training
 
 SMOOTHING_STEPS = 5
 
 
-class Series(NamedTuple):
-    """A metric in a panel."""
-
-    panel: str
-    metric: re.Pattern[str]
-    series: str
-
-
 VALIDATION = re.compile(r"val-core/(.+)/acc/mean(?:@|_at_)(\d+)")
 """verl's avg@k of a validation set: its name, and k."""
 SERIES = (
-    Series("validation accuracy (avg@k)", VALIDATION, "validation"),
-    Series("mean reward", re.compile(r"critic/score/mean"), "reward"),
-    Series("tokens per response", re.compile(r"response_length/mean"), "response"),
-    Series("tokens per response", re.compile(r"rollout/think_tokens"), "thinking"),
-    Series("tokens per response", re.compile(r"rollout/solution_tokens"), "solution"),
-    Series("fraction not ended by the model", re.compile(r"rollout/forced"), "thinking"),
-    Series("fraction not ended by the model", re.compile(r"rollout/solution_cut"), "solution"),
+    ("validation accuracy (avg@k)", VALIDATION, "validation"),
+    ("mean reward", re.compile(r"critic/score/mean"), "reward"),
+    ("tokens per response", re.compile(r"response_length/mean"), "response"),
+    ("tokens per response", re.compile(r"rollout/think_tokens"), "thinking"),
+    ("tokens per response", re.compile(r"rollout/solution_tokens"), "solution"),
+    ("fraction not ended by the model", re.compile(r"rollout/forced"), "thinking"),
+    ("fraction not ended by the model", re.compile(r"rollout/solution_cut"), "solution"),
 )
-"""What is drawn, in order. `rollout/*` are metrics of elastic_core.training; the others are verl's own."""
+"""Panel, metric and series, in the order of the figure. `rollout/*` are ours; the other metrics are verl's."""
 STYLES = {"validation": "-", "reward": "-", "response": "-", "thinking": "--", "solution": ":"}
 
 

@@ -1,4 +1,5 @@
-"""The report as one HTML file with everything in it, a reader of the trajectories included.
+"""The report as one HTML file with everything in it, a reader of the trajectories included; and as Markdown, with its
+figures and longer tables in files beside it.
 
 The page holds all trajectories of a small table, and whole problems of a large one. It asks the network for nothing,
 and its policy forbids it to.
@@ -9,23 +10,35 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from elastic_core.system.files import write_text
+from elastic_core.budget import Budget
+from elastic_core.engines.endpoint import is_endpoint
+from elastic_core.system.files import Markdown, escaped, write_text
 from elastic_core.trajectory import BUDGET
-from reports.advice import command
-from reports.content import ReportContent, ReportFigure, Verdict
-from reports.markdown import TITLE, as_address, template
+from reports.content import Claim, ReportContent, ReportFigure, Setting, Verdict
 from reports.page.chart import CAPTION, DRAWING, main_chart
 from reports.page.payload import build_payload, draw_problems
-from reports.summary import is_partial
+from reports.summary import is_partial, partial
+from reports.tables import grid
 from reports.tables.budgets import PICKED
 from reports.tables.comparisons import every_cell
-from reports.wording import METHOD, one_line
+from reports.wording import METHOD, one_line, plain, sampled, with_bounds
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+MAX_LINES = 40
+"""A longer table is left to its CSV file."""
+
+TITLE = "Accuracy under a token budget"
 
 _STYLES = ("base.css", "brief.css", "chart.css", "tables.css", "figures.css", "reader.css", "detail.css")
 _SCRIPTS = (
@@ -39,7 +52,9 @@ _VERDICTS = {Verdict.HOLDS: "right", Verdict.FAILS: "wrong"}
 
 def write_page(content: ReportContent, path: Path) -> None:
     """Write the report as one HTML file; an earlier one is replaced. Rows are read twice, never wholly in memory."""
-    rows = content.sources.rows
+    from markdown_it import MarkdownIt
+
+    rows, to_html = content.sources.rows, MarkdownIt("commonmark", {"html": False}).enable("table").render
     page_of = template("report.html.j2", autoescape=True, trim_blocks=True, lstrip_blocks=True)
     drawing = draw_problems(rows)
     payload = build_payload(rows, drawing.problems, content.sources.problems)
@@ -59,10 +74,10 @@ def write_page(content: ReportContent, path: Path) -> None:
         content=content,
         verdicts=_VERDICTS,
         totals=_totals(content.summary),
-        figures=[_figure(figure, content.directory) for figure in content.figures],
+        figures=[(each, as_address(each), each.data.relative_to(content.directory)) for each in content.figures],
         tables=[*content.tables, every_cell(content.summary)],
         partial=is_partial(content.summary),
-        remarks=[(name, _html(remark)) for name, remark in content.sources.remarks.items()],
+        remarks=[(name, to_html(remark)) for name, remark in content.sources.remarks.items()],
         provenance=[(name, one_line(value)) for name, value in content.sources.provenance.items()],
         documents=[
             (name, json.dumps(value, indent=2, ensure_ascii=False)) for name, value in content.sources.documents.items()
@@ -105,19 +120,13 @@ def _totals(summary: pl.DataFrame) -> list[tuple[str, str]]:
     return [(one if count == 1 else many, f"{count:,}") for (one, many), count in counts.items()]
 
 
-def _figure(figure: ReportFigure, directory: Path) -> dict[str, str]:
-    return {
-        "title": figure.title,
-        "caption": figure.caption,
-        "source": as_address(figure),
-        "file": str(figure.data.relative_to(directory)),
-    }
-
-
-def _html(markdown: str) -> str:
-    from markdown_it import MarkdownIt
-
-    return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown))
+def command(setting: Setting, preset: str, places: Mapping[str, str | list[str]]) -> str:
+    """What serves the model so; "" where there is no budget to set, or the model is behind a server already."""
+    place = places.get(setting.model, setting.model)
+    if setting.budget is None or isinstance(place, list) or is_endpoint(place):
+        return ""
+    of = ["--preset", preset] if preset else []
+    return shlex.join(["elastic", "serve", *of, "--model", place, "--budget", str(setting.budget)])
 
 
 def _commands(content: ReportContent) -> dict[str, list[str]]:
@@ -128,3 +137,95 @@ def _commands(content: ReportContent) -> dict[str, list[str]]:
         if text:
             found.setdefault(text, []).append(setting.benchmark)
     return found
+
+
+def render_markdown(content: ReportContent) -> str:
+    """The report's text, to lie in `content.directory`."""
+    figures = [
+        (figure.title, figure.caption, figure.png.relative_to(content.directory).as_posix())
+        for figure in content.figures
+    ]
+    return _markdown(content, figures)
+
+
+def render_artifact(content: ReportContent) -> str:
+    """The report's text to be shown by itself, with the main figure in it and no other."""
+    return _markdown(content, [(each.title, each.caption, Markdown(as_address(each))) for each in content.figures[:1]])
+
+
+def as_address(figure: ReportFigure) -> str:
+    """The smaller of a figure's pictures, as an address that holds it."""
+    file = min(figure.svg, figure.png, key=lambda file: file.stat().st_size)
+    kind = {".svg": "image/svg+xml", ".png": "image/png"}[file.suffix]
+    return f"data:{kind};base64,{base64.b64encode(file.read_bytes()).decode()}"
+
+
+def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> str:
+    text = template("report.md.j2", keep_trailing_newline=True, autoescape=False, finalize=escaped)
+    summary = content.summary.with_columns(partial=partial())
+    return text.render(
+        method=METHOD,
+        brief=" ".join(content.brief),
+        settings=content.settings,
+        verdict=content.verdict,
+        advice=content.advice,
+        coverage=content.coverage,
+        provenance=[(name, one_line(value)) for name, value in content.sources.provenance.items()],
+        figures=figures,
+        counted=_counted(content.claims),
+        shown=lambda verdict: Markdown(f"**{verdict}**" if verdict is Verdict.FAILS else verdict),
+        claims=content.claims,
+        partial=is_partial(content.summary),
+        benchmarks=[
+            {
+                "name": name,
+                "sampled": sampled(cells),
+                "num_trajectories": cells["num_trajectories"].sum(),
+                "accuracy": _table(cells, _accuracy),
+                "tokens": _table(cells, _tokens),
+                "remark": Markdown(content.sources.remarks.get(name, "")),
+            }
+            for (name,), cells in summary.sort("benchmark").partition_by("benchmark", as_dict=True).items()
+        ],
+        tables=[
+            (each, grid(each.header, [[place.text for place in line] for line in each.lines]))
+            if each.frame.height <= MAX_LINES
+            else (each, None)
+            for each in content.tables
+        ],
+    )
+
+
+def _accuracy(cell: dict[str, Any]) -> str:
+    mark = " †" if cell["partial"] else ""
+    return with_bounds(cell["avg_at_k"], cell["ci_low"], cell["ci_high"]) + mark
+
+
+def _tokens(cell: dict[str, Any]) -> str:
+    phases = f"{cell['think_tokens_mean']:.1f} + {cell['solution_tokens_mean']:.1f}"
+    return f"{phases} ({100 * cell['forced_fraction']:.0f} %)" if cell["forced_fraction"] else phases
+
+
+def _table(cells: pl.DataFrame, show: Callable[[dict[str, Any]], str]) -> Markdown:
+    """Budgets down, (model, strategy) across; an empty place where the table has no such cell."""
+    columns = cells.select("model", "strategy").unique().sort("model", "strategy").rows()
+    shown: dict[str, dict[tuple[Any, ...], str]] = {}
+    for cell in cells.sort(*BUDGET, nulls_last=True).iter_rows(named=True):
+        budget = str(Budget(cell["think_budget"], cell["solution_budget"]))
+        shown.setdefault(budget, {})[cell["model"], cell["strategy"]] = show(cell)
+    header = ["budget", *(f"{model}, {plain(strategy)}" for model, strategy in columns)]
+    return grid(header, [[budget, *(values.get(column, "") for column in columns)] for budget, values in shown.items()])
+
+
+def _counted(claims: list[Claim]) -> str:
+    counts = Counter(claim.verdict for claim in claims)
+    return (
+        f"{counts[Verdict.HOLDS]} hold, {counts[Verdict.FAILS]} do not, {counts[Verdict.UNDECIDED]} are undecided, "
+        f"{counts[Verdict.NOT_MEASURED]} could not be measured."
+    )
+
+
+def template(name: str, **options: Any) -> Template:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(loader=PackageLoader("reports"), undefined=StrictUndefined, **options).get_template(name)

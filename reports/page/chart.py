@@ -17,10 +17,9 @@ from elastic_core.budget import Budget
 from elastic_core.statistics.cost import on_frontier
 from elastic_core.statistics.estimates import FREE
 from elastic_core.trajectory import BUDGET, CELL
-from reports.advice import main_model
 from reports.content import Setting
-from reports.figures.styles import NUM_COLOURS, model_colours
-from reports.summary import BASE, partial
+from reports.figures import NUM_COLOURS, model_colours
+from reports.summary import BASE, main_model, partial
 from reports.wording import ordered, plain, sampled, with_bounds
 
 CAPTION = (
@@ -45,15 +44,8 @@ DRAWING = {
 
 
 class Point(NamedTuple):
-    """A cell, in the panel's units.
-
-    Attributes:
-        low, high: where the interval of its accuracy ends.
-        told: its numbers in words.
-        address: of the cell in the reader.
-        advised: the budget, where it is the advised one; else "".
-        faint: whether it is in the background.
-    """
+    """A cell, in the panel's units: `low` and `high` are where the interval of its accuracy ends, `told` its numbers in
+    words, `address` that of the cell in the reader, `advised` the budget where it is the advised one."""
 
     x: float
     y: float
@@ -102,13 +94,7 @@ class Chart(NamedTuple):
 
 
 def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> Chart:
-    """The panels of every benchmark.
-
-    Args:
-        priced: of `reports.tables.costs.priced`.
-        settings: what is advised, which is marked.
-        unit: of costs.
-    """
+    """The panels of every benchmark, from `reports.tables.costs.priced` in `unit`; what is advised is marked."""
     by_tokens = on_frontier("tokens_mean", "avg_at_k").over("benchmark")
     cells = priced.with_columns(partial=partial(), frontier=by_tokens).sort(*CELL, nulls_last=True)
     colours = model_colours(cells["model"])
@@ -116,7 +102,11 @@ def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> 
         name: int(colours[name][1:]) % NUM_COLOURS for name in sorted(set(cells["model"]), key=colours.__getitem__)
     }
     strategies = _marks(ordered(cells["strategy"], "separate"))
-    advised = {(each.benchmark, each.model, "separate", *_limits(each.budget)): str(each.budget) for each in settings}
+    advised = {
+        (each.benchmark, each.model, "separate", each.budget.think, each.budget.solution): str(each.budget)
+        for each in settings
+        if each.budget is not None
+    }
     panels = []
     for part in cells.partition_by("benchmark", maintain_order=True):
         name, scale, outstanding = part["benchmark"][0], _Scale(part["tokens_mean"].to_list()), _outstanding(part)
@@ -170,11 +160,6 @@ class _Scale:
 
     def up(self) -> list[tuple[float, str]]:
         return [(self.y(percent / 100), str(percent)) for percent in (0, 25, 50, 75, 100)]
-
-
-def _limits(budget: Budget | None) -> tuple[int | None, int | None]:
-    # No cell has a budget of no kind.
-    return (-1, -1) if budget is None else (budget.think, budget.solution)
 
 
 def _point(

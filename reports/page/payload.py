@@ -74,13 +74,8 @@ Problems = Mapping[Key, Problem]
 
 @dataclass(frozen=True)
 class Drawing:
-    """Problems in the order in which the page takes them, as long as it has room.
-
-    Attributes:
-        problems: columns benchmark, problem, and turn: 1 for the first of its benchmark, and so on.
-        num_problems: of the whole table.
-        num_trajectories: of the whole table.
-    """
+    """Problems in the order in which the page takes them, as long as it has room: columns benchmark, problem, and turn,
+    1 for the first of its benchmark, and so on; and the counts of the whole table."""
 
     problems: pl.DataFrame
     num_problems: int
@@ -100,11 +95,9 @@ class Drawing:
 def draw_problems(
     rows: pl.LazyFrame, max_trajectories: int = MAX_TRAJECTORIES, max_tokens: int = MAX_TOKENS
 ) -> Drawing:
-    """All problems, or as many as keep both limits, the benchmarks in turn and at least one of each.
-
-    The order within a benchmark is that of a hash of the problem's name: the same in every report, and blind to what
-    became of the problem.
-    """
+    """All problems, or as many as keep both limits, the benchmarks in turn and at least one of each. The order within a
+    benchmark is that of a hash of the problem's name: the same in every report, and blind to what became of the
+    problem."""
     sizes = (
         rows.group_by(PROBLEM)
         .agg(pl.len().alias("trajectories"), sampled_tokens().cast(pl.Int64).sum().alias("tokens"))
@@ -124,13 +117,8 @@ def draw_problems(
 
 @dataclass(frozen=True)
 class Payload:
-    """What the page carries.
-
-    Attributes:
-        index: a row per trajectory, problem by problem.
-        chunks: the texts of each problem, in the index' order of problems.
-        num_trajectories: how many there are.
-    """
+    """What the page carries: an index with a row per trajectory, problem by problem, and the texts of each problem, in
+    the same order."""
 
     index: str
     chunks: list[str]
@@ -138,13 +126,8 @@ class Payload:
 
 
 def build_payload(rows: pl.LazyFrame, drawn: pl.DataFrame, problems: Problems, max_bytes: int = MAX_BYTES) -> Payload:
-    """The trajectories of the drawn problems, from the first one on until the limit is reached.
-
-    Args:
-        rows: the trajectory table. It is read once, and only what was drawn stays in memory.
-        drawn: of `draw_problems`.
-        problems: questions and reference answers, of those problems where they are known.
-    """
+    """The trajectories of the `drawn` problems, from the first one on until the limit is reached, with the questions
+    and reference answers that are known. The table is read once, and only what was drawn stays in memory."""
     columns = (*PROBLEM, *_NUMBERS, *_NAMES, "answer", "thinking", "solution")
     frame = (
         rows.filter(pl.col("problem").is_in(drawn["problem"].unique().to_list()))
@@ -196,17 +179,17 @@ def _coded(names: pl.Series) -> dict[str, list[Any]]:
 
 
 def _chunk(rows: list[dict[str, Any]], problem: Problem | None) -> dict[str, Any]:
-    """Columns of one problem's rows.
-
-    A solution that was not begun has the text -1. `closing` counts the tokens that we wrote at the end of the thought;
-    `phrase` tells that they are budget forcing's, which are left out of both texts. `interruptions` are the numbers of
-    thinking tokens after which we wrote something and the thought went on.
-    """
+    """Columns of one problem's rows. A solution that was not begun has the text -1. `closing` counts the tokens that we
+    wrote at the end of the thought; `phrase` tells that they are budget forcing's, which are left out of both texts.
+    `interruptions` are the numbers of thinking tokens after which we wrote something and the thought went on."""
     phrases = [_has_phrase(row) for row in rows]
-    bare = [_without_phrase(row) if phrase else row for row, phrase in zip(rows, phrases, strict=True)]
+    thoughts, solutions = [row["thinking"] for row in rows], [row["solution"] for row in rows]
+    for place in (place for place, phrase in enumerate(phrases) if phrase):
+        thoughts[place] = thoughts[place].removesuffix(FINAL_ANSWER_BEFORE)
+        solutions[place] = solutions[place].removeprefix(FINAL_ANSWER_AFTER)
     texts: dict[str, int] = {}
     tracks = [(row["sample"], row["model"], row["strategy"]) for row in rows]
-    thinking, solving = (_shared([row[phase] for row in bare], tracks, texts) for phase in ("thinking", "solution"))
+    thinking, solving = _shared(thoughts, tracks, texts), _shared(solutions, tracks, texts)
     return {
         "question": problem.question if problem else None,
         "reference": reference_answer(problem) if problem else None,
@@ -233,11 +216,6 @@ def _has_phrase(row: Mapping[str, Any]) -> bool:
         and (row["thinking"] or "").endswith(FINAL_ANSWER_BEFORE)
         and (row["solution"] or "").startswith(FINAL_ANSWER_AFTER)
     )
-
-
-def _without_phrase(row: Mapping[str, Any]) -> dict[str, Any]:
-    texts = row["thinking"].removesuffix(FINAL_ANSWER_BEFORE), row["solution"].removeprefix(FINAL_ANSWER_AFTER)
-    return dict(zip(("thinking", "solution"), texts, strict=True))
 
 
 def _shared(texts: Sequence[str | None], tracks: Sequence[Hashable], known: dict[str, int]) -> list[tuple[int, int]]:

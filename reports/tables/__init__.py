@@ -8,11 +8,14 @@ They are made of the cells, `summary`, and of what `elastic_core.statistics` com
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
+from importlib.resources import files
 
 import polars as pl
 
+from elastic_core.system.files import Markdown, escaped
 from elastic_core.trajectory import BUDGET
-from reports.content import HIGH, LOW
+from reports.content import HIGH, LOW, ReportTable
 from reports.summary import partial
 from reports.wording import budget_text
 
@@ -20,6 +23,11 @@ CI = ("ci_low", "ci_high")
 """The bounds of a cell's accuracy."""
 DIFFERENCE = ("low", "high")
 """The bounds of a difference."""
+
+
+def table_of(name: str, title: str, caption: str, frame: pl.DataFrame, *signed: str) -> ReportTable | None:
+    """A table whose columns `signed` are shown with their sign; None without a line."""
+    return ReportTable(name, title, caption, frame, frozenset(signed)) if frame.height else None
 
 
 def shown_cells(summary: pl.DataFrame) -> pl.DataFrame:
@@ -43,12 +51,8 @@ def shown_cells(summary: pl.DataFrame) -> pl.DataFrame:
 
 
 def estimate(name: str, mean: str, bounds: tuple[str, str] | None = None, scale: float = 100) -> dict[str, pl.Expr]:
-    """The three columns of an estimate, see `ReportTable.frame`. A bound that is null is infinite.
-
-    Args:
-        mean: its column.
-        bounds: the columns of its interval; MEAN_low and MEAN_high unless given.
-    """
+    """The three columns of an estimate, see `ReportTable.frame`, from the columns of its mean and bounds, by default
+    MEAN_low and MEAN_high. A bound that is null is infinite."""
     low, high = bounds or (f"{mean}_low", f"{mean}_high")
     known = pl.when(pl.col(mean).is_not_null())
     return {
@@ -63,3 +67,67 @@ def readable(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.sort("benchmark", "model", maintain_order=True).with_columns(
         pl.col("strategy").str.replace_all("_", " ")
     )
+
+
+def grid(header: list[str], lines: list[list[str]]) -> Markdown:
+    """A table of these names and lines; plain text is escaped."""
+    places = [header, ["---"] * len(header), *lines]
+    return Markdown("\n".join(f"| {' | '.join(map(escaped, line))} |" for line in places))
+
+
+PUBLISHED = pl.Schema(
+    {
+        "family": pl.String,
+        "model": pl.String,
+        "benchmark": pl.String,
+        "metric": pl.String,
+        "think_budget": pl.String,
+        "solution_budget": pl.String,
+        "tokens": pl.Int64,
+        "value": pl.Float64,
+        "source": pl.String,
+        "place": pl.String,
+    }
+)
+"""One published number per row. Family is the released model that it is held against. A model "A>B" is a pair: A thinks
+and B solves. Budgets in tokens, or "unlimited"; tokens are a mean per response; both are null where the source does not
+say. The value is in percent, but for the metric "rating". Source is the document, place is where in it."""
+
+ACCURACY = ("accuracy", "avg@16", "avg@8", "pass@1")
+"""Metrics that are a share of right answers, in percent: what an accuracy of ours may be shown beside."""
+
+SWAPS, ITERATIVE = "Table 2", "Table 3"
+"""Places in Elastic Reasoning: who thinks and who solves; iterative training."""
+
+
+def published(benchmarks: Collection[str], names: Collection[str]) -> pl.DataFrame:
+    """What was published about these benchmarks in the families of `names`, those of the models of a report and of its
+    preset, in schema PUBLISHED; often nothing."""
+    rows = everything()
+    known = pl.concat([rows.select("family", name="model"), rows.select("family", name="family")]).unique()
+    slugs = [name.lower() for name in names]
+    related = {
+        family
+        for family, name in known.iter_rows()
+        if any(slug == name.lower() or slug.endswith(f"-{name.lower()}") for slug in slugs)
+    }
+    return rows.filter(pl.col("benchmark").is_in(list(benchmarks)), pl.col("family").is_in(related))
+
+
+def everything() -> pl.DataFrame:
+    """Every published number, in schema PUBLISHED."""
+    with files("reports").joinpath("published/results.csv").open("rb") as stream:
+        return pl.read_csv(stream, schema=PUBLISHED)
+
+
+def stated_budget() -> pl.Expr:
+    """The budget of a published number, as `Budget` is written where the source states one; else the tokens that it
+    took, where those are known."""
+    tokens = pl.format("not stated ({} tokens)", "tokens")
+    unstated = pl.when(pl.col("tokens").is_null()).then(pl.lit("not stated")).otherwise(tokens)
+    return pl.when(pl.col("think_budget").is_null()).then(unstated).otherwise(budget_text())
+
+
+def sources(rows: pl.DataFrame) -> str:
+    """Where published numbers come from, for the caption that they are under."""
+    return "; ".join(rows["source"].unique().sort())

@@ -11,8 +11,8 @@ from elastic_core.statistics.responses import SUFFICIENT, ResponseKind
 from elastic_core.statistics.which_budget import Reason
 from elastic_core.trajectory import CELL
 from reports.content import ReportTable
-from reports.tables import DIFFERENCE, estimate, readable
-from reports.wording import budget_text, margin_text
+from reports.tables import DIFFERENCE, estimate, readable, table_of
+from reports.wording import budget_text
 
 _SHAPE = {"log-uniform": "uniform in log t", "uniform": "uniform in t"}
 _LADDER = {
@@ -43,8 +43,6 @@ _CLOSE = (
 
 def marginal(gains: pl.DataFrame) -> ReportTable | None:
     """What the next tokens buy. None where no two budgets are neighbours."""
-    if gains.is_empty():
-        return None
     name = "points per 100 tokens"
     steps = pl.col("think_budget").cast(pl.String), pl.col("next_budget").cast(pl.String).fill_null("unlimited")
     frame = gains.select(
@@ -61,19 +59,15 @@ def marginal(gains: pl.DataFrame) -> ReportTable | None:
         "Accuracy gained from one thinking budget to the next, divided by the tokens that this costs. 95 % intervals: "
         "bootstrap over problems."
     )
-    return ReportTable("marginal_accuracy", "What the next tokens buy", caption, readable(frame), frozenset({name}))
+    return table_of("marginal_accuracy", "What the next tokens buy", caption, readable(frame), name)
 
 
 def advice(budgets: pl.DataFrame, costs: pl.DataFrame, unit: str) -> ReportTable | None:
-    """The budget to set, per benchmark and model. None where none is advised, nor any near.
-
-    Args:
-        budgets: of `advised_budgets`.
-        costs: of every cell, in `unit`.
-    """
+    """The budget to set, per benchmark and model, from `advised_budgets` and the costs of every cell in `unit`. None
+    where none is advised, nor any near."""
     if budgets.is_empty():
         return None
-    margin = margin_text(budgets)
+    margin = f"{100 * budgets['margin'][0]:g} points"
     name, saved = "difference from unconstrained", "saved (%)"
     frame = budgets.join(costs, on=CELL, nulls_equal=True, how="left").select(
         "benchmark",
@@ -98,13 +92,11 @@ def advice(budgets: pl.DataFrame, costs: pl.DataFrame, unit: str) -> ReportTable
         "be; the last column says how many problems like these would decide it. Saved is the share of an "
         "unconstrained response's cost."
     )
-    return ReportTable("budget_advice", "Which budget to set", caption, frame, frozenset({name, saved}))
+    return table_of("budget_advice", "Which budget to set", caption, frame, name, saved)
 
 
 def falls(found: pl.DataFrame) -> ReportTable | None:
     """Where more tokens hurt. None where they do not."""
-    if found.is_empty():
-        return None
     name = "difference"
     frame = found.select(
         "benchmark",
@@ -119,13 +111,11 @@ def falls(found: pl.DataFrame) -> ReportTable | None:
         "The deepest fall of accuracy (avg@k) from a smaller thinking budget to a larger one, in points, paired by "
         "problem. Intervals hold for all pairs of budgets of a line together; lines without a fall are left out."
     )
-    return ReportTable("falls", "Where more tokens hurt", caption, readable(frame), frozenset({name}))
+    return table_of("falls", "Where more tokens hurt", caption, readable(frame), name)
 
 
 def anytime(found: pl.DataFrame, distribution: Distribution) -> ReportTable | None:
     """Accuracy at a budget drawn at random. None without two limited budgets on a line."""
-    if found.is_empty():
-        return None
     frame = found.select(
         "benchmark",
         "model",
@@ -139,13 +129,11 @@ def anytime(found: pl.DataFrame, distribution: Distribution) -> ReportTable | No
         f"The mean of accuracy over thinking budgets t, {_SHAPE[distribution]} between the smallest and the largest "
         "measured."
     )
-    return ReportTable("anytime_accuracy", "Accuracy at any budget", caption, readable(frame))
+    return table_of("anytime_accuracy", "Accuracy at any budget", caption, readable(frame))
 
 
 def anytime_compared(found: pl.DataFrame, distribution: Distribution) -> ReportTable | None:
     """Accuracy at a budget drawn at random, of two models. None without a pair."""
-    if found.is_empty():
-        return None
     name = "difference (points)"
     frame = found.select(
         "benchmark",
@@ -160,13 +148,11 @@ def anytime_compared(found: pl.DataFrame, distribution: Distribution) -> ReportT
         f"The mean over thinking budgets t, {_SHAPE[distribution]}, of one model's accuracy minus the other's, at the "
         "budgets that both were measured at; 95 % t-intervals of the problems' differences, over seeds of training too."
     )
-    return ReportTable("anytime_differences", "Models at any budget", caption, frame, frozenset({name}))
+    return table_of("anytime_differences", "Models at any budget", caption, frame, name)
 
 
 def thinking(spent: pl.DataFrame) -> ReportTable | None:
     """What the thinking went into. None without a complete ladder of budgets."""
-    if spent.is_empty():
-        return None
     frame = spent.select(
         "benchmark",
         "model",
@@ -189,12 +175,11 @@ def thinking(spent: pl.DataFrame) -> ReportTable | None:
         "and t suffices for the other half too. Unlimited: unconstrained responses. 95 % intervals: Student's t for "
         "tokens, Clopper-Pearson for shares."
     )
-    return ReportTable("thinking_spent", "Where the thinking goes", caption, readable(frame))
+    return table_of("thinking_spent", "Where the thinking goes", caption, readable(frame))
 
 
 def responses(kinds: pl.DataFrame) -> ReportTable | None:
-    """How the responses of each cell end, from `elastic_core.statistics.responses.response_kinds`. None where all were
-    answered."""
+    """How the responses of each cell end, from `response_kinds`. None where all were answered."""
     if (kinds[ResponseKind.ANSWERED] == kinds["num_trajectories"]).all():
         return None
     frame = kinds.select(
@@ -217,13 +202,11 @@ def responses(kinds: pl.DataFrame) -> ReportTable | None:
         "a limit ended in either phase. Most of these are harder problems, so it is not the accuracy that a larger "
         "budget would give."
     )
-    return ReportTable("responses", "How responses end", caption, readable(frame))
+    return table_of("responses", "How responses end", caption, readable(frame))
 
 
 def under_limit(under: pl.DataFrame, unit: str) -> ReportTable | None:
     """The most accurate cell under a limit of cost, in `unit`. None without cells that can be compared."""
-    if under.is_empty():
-        return None
     frame = under.select(
         "benchmark",
         "model",
@@ -240,13 +223,11 @@ def under_limit(under: pl.DataFrame, unit: str) -> ReportTable | None:
         "account: “as good, maybe” says how many of the other cells under the limit are not shown to be less accurate, "
         "by intervals that hold for all pairs of a model's cells together."
     )
-    return ReportTable("best_under_limit", "The most accurate under a limit", caption, frame)
+    return table_of("best_under_limit", "The most accurate under a limit", caption, frame)
 
 
 def within_points(within: pl.DataFrame, unit: str) -> ReportTable | None:
     """The cheapest budget, in `unit`, that gives up at most so many points. None without unconstrained responses."""
-    if within.is_empty():
-        return None
     name = "difference from unlimited"
     # Rounded up: it is shown to be within so many.
     nearest = pl.format("none; nearest: {} (within {})", _RUN, (-1000 * pl.col("low")).ceil() / 10)
@@ -265,7 +246,7 @@ def within_points(within: pl.DataFrame, unit: str) -> ReportTable | None:
         "points it is shown to be within. The bounds are one-sided, 95 % each."
     )
     title = "The cheapest within so many points"
-    return ReportTable("cheapest_within_points", title, caption, frame, frozenset({name}))
+    return table_of("cheapest_within_points", title, caption, frame, name)
 
 
 def _by_pick(within: pl.DataFrame) -> pl.DataFrame:

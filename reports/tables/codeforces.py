@@ -18,40 +18,24 @@ from elastic_core.rewards.codeforces.rating import (
 )
 from elastic_core.trajectory import CELL
 from reports.content import RATINGS
-from reports.markdown import grid
-from reports.published import sources, stated_budget
+from reports.tables import grid, sources, stated_budget
 from reports.wording import with_bounds
 
 BENCHMARK = "codeforces"
 
 
 class RatedCell(NamedTuple):
-    """A cell of the benchmark.
-
-    Attributes:
-        cell: the values of CELL.
-        partial: it has fewer trajectories than the fullest.
-        rating: None where none of its contests can be used.
-    """
+    """A cell of the benchmark; `partial` where it has fewer trajectories than the fullest. It has no rating where none
+    of its contests can be used."""
 
     cell: tuple[Any, ...]
     partial: bool
     rating: CodeforcesRating | None
 
-    @property
-    def name(self) -> str:
-        model, _, strategy, think, solution = self.cell
-        return f"{model}, {strategy}, {Budget(think, solution)}"
-
 
 def ratings(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mapping[int, int]) -> list[RatedCell]:
-    """Each cell of the benchmark; samples are attempts, in the order of their numbers.
-
-    Args:
-        rows: the trajectory table.
-        standings: by contest.
-        users: number of users by rating.
-    """
+    """Each cell of the benchmark with its rating, from the standings by contest, and the number of users by rating;
+    samples are attempts, in the order of their numbers."""
     cells = rows.filter(benchmark=BENCHMARK).sort("sample").partition_by(CELL, as_dict=True, maintain_order=True)
     fullest = max(cell.height for cell in cells.values())
     found = []
@@ -63,28 +47,15 @@ def ratings(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mappi
 
 def rating_table(cells: Iterable[RatedCell]) -> pl.DataFrame:
     """The cells that have a rating, in schema RATINGS."""
-    rated = [(each.cell, each.rating, *_values(each.rating)) for each in cells if each.rating]
-    lines = [(*cell, *rating, *percentile, len(found.contests)) for cell, found, rating, percentile in rated]
+    names = ("rating", "low", "high", "percentile", "percentile_low", "percentile_high")
+    rated = [(each.cell, each.rating) for each in cells if each.rating]
+    lines = [(*cell, *(getattr(found, name) for name in names), len(found.contests)) for cell, found in rated]
     return pl.DataFrame(lines, schema=RATINGS, orient="row")
 
 
-_Bounded = tuple[float, float, float]
-
-
-def _values(found: CodeforcesRating) -> tuple[_Bounded, _Bounded]:
-    """Rating and percentile, each with its interval."""
-    percentile = found.percentile, found.percentile_low, found.percentile_high
-    return (found.rating, found.low, found.high), percentile
-
-
 def section(rows: pl.DataFrame, found: list[RatedCell] | None, theirs: pl.DataFrame) -> str:
-    """Markdown for the benchmark's part of the report: ratings, which contests they could not use, published ones.
-
-    Args:
-        rows: the trajectory table.
-        found: of `ratings`; None where the number of users at each rating is not known.
-        theirs: what others published, in schema `reports.published.PUBLISHED`.
-    """
+    """Markdown for the benchmark's part of the report: ratings, which contests they could not use, published ones
+    (`PUBLISHED`). `found` is None where the number of users at each rating is not known."""
     contests = {split_id(problem)[0] for problem in rows.filter(benchmark=BENCHMARK)["problem"].unique()}
     used = {contest for cell in found or () if cell.rating for contest in cell.rating.contests}
     if found and used:
@@ -104,14 +75,15 @@ def _measured(cells: list[RatedCell], missing: set[int]) -> str:
     lines: list[list[str]] = []
     unknown: set[str] = set()
     for each in cells:
-        shown, found = f"{each.name}{' †' if each.partial else ''}", each.rating
+        (model, _, strategy, think, solution), found = each.cell, each.rating
+        shown = f"{model}, {strategy}, {Budget(think, solution)}{' †' if each.partial else ''}"
         if found is None:
             lines.append([shown, "not measured", "", "0"])
             continue
         unknown.update(found.unknown_problems)
-        rated, percentile = _values(found)
-        shares = with_bounds(*percentile, scale=1)
-        lines.append([shown, with_bounds(*rated, ".0f", scale=1), shares, str(len(found.contests))])
+        rated = with_bounds(found.rating, found.low, found.high, ".0f", scale=1)
+        shares = with_bounds(found.percentile, found.percentile_low, found.percentile_high, scale=1)
+        lines.append([shown, rated, shares, str(len(found.contests))])
     lowered = ", which lowers those marked †: they have fewer trajectories than the fullest"
     return (
         f"{grid(['cell', 'rating', 'percentile among users', 'contests'], lines)}\n\n"

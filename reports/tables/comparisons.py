@@ -12,22 +12,29 @@ from elastic_core.statistics.estimates import FREE
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.trajectory import BUDGET
 from reports.content import HIGH, LOW, ReportTable, Training
-from reports.published import ACCURACY, ITERATIVE, SWAPS, sources, stated_budget
 from reports.summary import SEPARATE, SWAP, partial
-from reports.tables import CI, DIFFERENCE, estimate, readable, shown_cells
+from reports.tables import (
+    ACCURACY,
+    CI,
+    DIFFERENCE,
+    ITERATIVE,
+    SWAPS,
+    estimate,
+    readable,
+    shown_cells,
+    sources,
+    stated_budget,
+    table_of,
+)
 from reports.wording import budget_text, plain, sampled
 
 EQUAL_TOKENS = "At equal tokens"
 
 
 def model_comparison(summary: pl.DataFrame, ratings: pl.DataFrame, published: pl.DataFrame) -> ReportTable | None:
-    """Models and budgets down, benchmarks across, under separate budgeting and without a budget (Table 1). None without
-    such cells. Pairs of models have a table of their own.
-
-    Args:
-        ratings: of the Codeforces cells, in schema `reports.content.RATINGS`.
-        published: in schema `reports.published.PUBLISHED`.
-    """
+    """Models and budgets down, benchmarks across, under separate budgeting and without a budget (Table 1), from cells,
+    ratings of the Codeforces cells (`RATINGS`) and `PUBLISHED` numbers. None without such cells. Pairs of models have a
+    table of their own."""
     single = ~pl.col("model").str.contains(SWAP, literal=True)
     cells = summary.filter(single, pl.col("strategy").is_in([SEPARATE, FREE]))
     if cells.is_empty():
@@ -46,7 +53,7 @@ def model_comparison(summary: pl.DataFrame, ratings: pl.DataFrame, published: pl
         both = pl.concat([frame, theirs], how="diagonal")
         frame = both.select(cs.by_name("model", "budget", "source", *order, require_all=False))
         caption += f" Published numbers are others', and none was measured here: {sources(published)}."
-    return ReportTable("model_comparison", "Models side by side", caption, frame)
+    return table_of("model_comparison", "Models side by side", caption, frame)
 
 
 def _across(cells: pl.DataFrame, ratings: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
@@ -99,7 +106,7 @@ def swap_ablation(summary: pl.DataFrame, published: pl.DataFrame) -> ReportTable
     roles = pl.col("model").str.split(SWAP)
     thinks, solves = roles.list.first().alias("thinks"), roles.list.last().alias("solves")
     frame = frame.select("benchmark", "budget", thinks, solves, pl.exclude("benchmark", "budget", "model"))
-    return ReportTable("swap_ablation", "Who thinks, who solves", caption, frame.sort("benchmark", maintain_order=True))
+    return table_of("swap_ablation", "Who thinks, who solves", caption, frame.sort("benchmark", maintain_order=True))
 
 
 def _beside(cells: pl.DataFrame, published: pl.DataFrame, caption: str) -> tuple[pl.DataFrame, str]:
@@ -131,7 +138,7 @@ def trainings_side_by_side(
     schema = dict.fromkeys(("model", "trained under", "from"), pl.String)
     frame = lines.join(pl.DataFrame(known, schema, orient="row"), on="model", how="left", maintain_order="left")
     frame = frame.select("benchmark", *schema, pl.exclude("benchmark", *schema))
-    return ReportTable("trainings", "What each training led to", caption, frame)
+    return table_of("trainings", "What each training led to", caption, frame)
 
 
 def variance(rows: pl.DataFrame, base: str) -> ReportTable | None:
@@ -146,8 +153,7 @@ def variance(rows: pl.DataFrame, base: str) -> ReportTable | None:
         found = None if theirs is not None and model == base else variance_split(ours, theirs)
         if found is None:
             continue
-        twice = {"seeds": found.twice_seeds, "problems": found.twice_problems, "samples": found.twice_samples}
-        narrowed = {kind: value for kind, value in twice.items() if value is not None}
+        narrowed = {kind: value for kind, value in found.twice.items() if value is not None}
         counts = found.estimate.num_problems, found.num_samples, found.num_seeds
         lines.append(
             {
@@ -155,10 +161,8 @@ def variance(rows: pl.DataFrame, base: str) -> ReportTable | None:
                 "model": model,
                 **dict(zip((name, name + LOW, name + HIGH), found.estimate[:3], strict=True)),
                 "±": found.half_width,
-                "of seeds (%)": found.seeds,
-                "of problems (%)": found.problems,
-                "of samples (%)": found.samples,
-                **{f"± with twice the {kind}": value for kind, value in twice.items()},
+                **{f"of {kind} (%)": share for kind, share in found.shares.items()},
+                **{f"± with twice the {kind}": value for kind, value in found.twice.items()},
                 "narrows most": f"more {min(narrowed, key=lambda kind: narrowed[kind])}",
                 "problems × samples × seeds": " × ".join(map(str, counts)),
             }
@@ -171,16 +175,14 @@ def variance(rows: pl.DataFrame, base: str) -> ReportTable | None:
         "part is unknown. Another training might differ by more than all the rest, and no interval of one seed "
         "includes that."
     )
-    signed = frozenset() if of_base.is_empty() else frozenset({name})
+    signed = [] if of_base.is_empty() else [name]
     frame = pl.DataFrame(lines, infer_schema_length=None).with_columns(cs.float() * 100)
-    return ReportTable("variance", "What would make it surer", caption, frame, signed)
+    return table_of("variance", "What would make it surer", caption, frame, *signed)
 
 
 def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTable | None:
     """Models or strategies against `baseline`. None without a pair."""
     pairs = differences.filter(first=baseline)
-    if pairs.is_empty():
-        return None
     other = "strategy" if between == "model" else "model"
     name = f"difference from {plain(baseline)}"
     frame = pairs.select(
@@ -194,16 +196,12 @@ def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTabl
     )
     caption = "avg@k at equal budget, in points; 95 % t-intervals of the problems' differences."
     title = f"{'Models' if between == 'model' else 'Strategies'} against {plain(baseline)}"
-    return ReportTable(f"{between}_differences", title, caption, readable(frame), frozenset({name}))
+    return table_of(f"{between}_differences", title, caption, readable(frame), name)
 
 
 def parallel(cells: pl.DataFrame, names: Sequence[str]) -> ReportTable | None:
-    """Thinking in parallel beside separate budgeting, by the tokens that were sampled. None without such cells.
-
-    Args:
-        cells: in schema `reports.summary.SUMMARY`, those of `elastic_core.statistics.at_k` among them.
-        names: of these.
-    """
+    """Thinking in parallel (`names`) beside separate budgeting, by the tokens that were sampled. None without such
+    cells."""
     if cells.filter(pl.col("strategy").is_in(names)).is_empty():
         return None
     shown = cells.filter(pl.col("strategy").is_in([SEPARATE, *names]), pl.col("think_budget").is_not_null())
@@ -223,18 +221,13 @@ def parallel(cells: pl.DataFrame, names: Sequence[str]) -> ReportTable | None:
         "was drawn for it: each number is the expectation over all choices of n samples. 95 % intervals: "
         "Clopper-Pearson."
     )
-    return ReportTable("parallel", "Thinking in parallel", caption, frame)
+    return table_of("parallel", "Thinking in parallel", caption, frame)
 
 
 def equal_tokens(by_strategy: pl.DataFrame, by_model: pl.DataFrame) -> ReportTable | None:
-    """Strategies and models against their baselines at equal tokens. None without a pair.
-
-    Args:
-        by_strategy, by_model: of `elastic_core.statistics.curves.area_differences`.
-    """
+    """Strategies and models against their baselines at equal tokens, both from `area_differences`. None without a
+    pair."""
     pairs = pl.concat([by_strategy, by_model], how="diagonal")
-    if pairs.is_empty():
-        return None
     name = "difference (points)"
     words = (pl.col(side).str.replace_all("_", " ") for side in ("second", "first"))
     frame = pairs.select(
@@ -253,14 +246,12 @@ def equal_tokens(by_strategy: pl.DataFrame, by_model: pl.DataFrame) -> ReportTab
         "strategies are compared at what they spent."
     )
     frame = frame.sort("benchmark", maintain_order=True)
-    return ReportTable("equal_tokens", EQUAL_TOKENS, caption, frame, frozenset({name}))
+    return table_of("equal_tokens", EQUAL_TOKENS, caption, frame, name)
 
 
 def templates(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable | None:
     """Thought templates against separate budgeting, both held to the same t + s. None without a pair."""
     pairs = differences.filter(first=REASONFLUX_ZERO, second=SEPARATE)
-    if pairs.is_empty():
-        return None
     cell = ["benchmark", "model", *BUDGET]
     thrifty, guided = (summary.filter(strategy=name) for name in (SEPARATE, REASONFLUX_ZERO))
     spent = thrifty.select(*cell, separate_tokens="tokens_mean")
@@ -286,7 +277,7 @@ def templates(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable |
         "ReasonFlux-Zero at equal budget; differences of accuracy (avg@k) in points, paired by problem. Tokens are "
         "those that navigator and solver sampled together; what the pipeline wrote between them is counted separately."
     )
-    return ReportTable("templates", "Thought templates against separate budgeting", caption, frame, frozenset({name}))
+    return table_of("templates", "Thought templates against separate budgeting", caption, frame, name)
 
 
 def every_cell(summary: pl.DataFrame) -> ReportTable:

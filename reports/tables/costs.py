@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 import polars as pl
 
 from elastic_core.statistics.cost import TOKENS, CostModel, cell_costs, on_frontier
-from elastic_core.statistics.seeds import without_seed
+from elastic_core.statistics.estimates import without_seed
 from elastic_core.trajectory import CELL
 from reports.content import ReportParameters, ReportTable
-from reports.tables import CI, estimate, readable
+from reports.tables import CI, estimate, readable, table_of
 from reports.wording import budget_text
 
 TOKENS_PROCESSED, MONEY = "tokens processed", "cost per million responses"
@@ -27,12 +27,7 @@ def cost_models(
     parameters: ReportParameters, measured: Mapping[str, CostModel], models: Iterable[str]
 ) -> dict[str, dict[str, CostModel]]:
     """What a response of each model costs, by unit: always tokens, money where there are prices, and time where it is
-    given or was measured.
-
-    Args:
-        measured: seconds, by model; seeds of one training count as the first of them.
-        models: of the table.
-    """
+    given or was `measured`, in seconds by model; seeds of one training count as the first of them."""
     found = {TOKENS_PROCESSED: dict.fromkeys(models, TOKENS)}
     if parameters.prices is not None:
         found[MONEY] = dict.fromkeys(models, parameters.prices)
@@ -55,12 +50,7 @@ def costs_by_unit(rows: pl.DataFrame, models: Mapping[str, Mapping[str, CostMode
 def costs(
     summary: pl.DataFrame, models: Mapping[str, Mapping[str, CostModel]], found: Mapping[str, pl.DataFrame]
 ) -> ReportTable:
-    """The work of a response in every cell, and what it costs: the mean, and the 95th percentile.
-
-    Args:
-        models: of `cost_models`.
-        found: of `costs_by_unit`.
-    """
+    """The work of a response in every cell, and what it costs (`costs_by_unit`): the mean, and the 95th percentile."""
     columns = {name: pl.col(f"{column}_mean") for name, column in _WORK.items()}
     columns |= estimate("accuracy (%)", "avg_at_k", CI)
     frame = summary
@@ -79,23 +69,19 @@ def costs(
 
 
 def _rates(by_model: Mapping[str, CostModel]) -> str:
-    texts = {name: _rate(model) for name, model in by_model.items()}
+    texts = {}
+    for name, model in by_model.items():
+        text = (
+            f"{model.input:.4g} per input, {model.cached_input:.4g} per cached input and {model.output:.4g} per output"
+        )
+        texts[name] = f"{text} token" + (f", {model.turn:.4g} per turn" if model.turn else "")
     same = dict.fromkeys(texts.values())
     return next(iter(same)) if len(same) == 1 else "; ".join(f"{name} {text}" for name, text in texts.items())
 
 
-def _rate(model: CostModel) -> str:
-    text = f"{model.input:.4g} per input, {model.cached_input:.4g} per cached input and {model.output:.4g} per output"
-    return f"{text} token" + (f", {model.turn:.4g} per turn" if model.turn else "")
-
-
 def priced(summary: pl.DataFrame, costs: pl.DataFrame) -> pl.DataFrame:
     """The cells with their mean cost, columns cost, cost_low and cost_high, and whether they are on the frontier of
-    accuracy and cost of their benchmark.
-
-    Args:
-        costs: of every cell.
-    """
+    accuracy and cost of their benchmark."""
     means = costs.select(*CELL, cost="mean", cost_low="mean_low", cost_high="mean_high")
     # A single problem bounds nothing; its interval is drawn without width.
     bounds = [pl.col(name).fill_null(pl.col("cost")) for name in ("cost_low", "cost_high")]
@@ -104,13 +90,8 @@ def priced(summary: pl.DataFrame, costs: pl.DataFrame) -> pl.DataFrame:
 
 
 def frontier(priced: pl.DataFrame, advised: pl.DataFrame, unit: str) -> ReportTable | None:
-    """The cells on the frontier, from the cheapest to the most accurate. None of a single cell.
-
-    Args:
-        priced: of `priced`.
-        advised: of `advised_budgets`.
-        unit: of costs.
-    """
+    """The cells on the frontier (`priced`), from the cheapest to the most accurate, and which of them are `advised`.
+    None of a single cell."""
     if priced.height < 2:
         return None
     mark = advised.filter(verdict="holds").select(*CELL, advised=pl.lit("yes"))
@@ -129,4 +110,4 @@ def frontier(priced: pl.DataFrame, advised: pl.DataFrame, unit: str) -> ReportTa
         "Cells, of any model and strategy, that no other cell beats in both accuracy and mean cost of a response, as "
         "measured. Neighbours whose intervals overlap might change places in another sample."
     )
-    return ReportTable("pareto_frontier", "Accuracy and cost: the frontier", caption, frame)
+    return table_of("pareto_frontier", "Accuracy and cost: the frontier", caption, frame)

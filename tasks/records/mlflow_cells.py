@@ -13,7 +13,7 @@ import polars.selectors as cs
 from prefect.artifacts import create_table_artifact
 
 from elastic_core.budget import Budget
-from elastic_core.statistics.seeds import without_seed
+from elastic_core.statistics.estimates import without_seed
 from elastic_core.sweep.grid import split_model
 from elastic_core.training import model_card
 from elastic_core.trajectory import CELL

@@ -115,5 +115,5 @@ def test_what_cannot_be_compared_is_one_sentence(runs: Path) -> None:
         tracker.ensure(label, "twice")
     assert "'twice'; give an id: " in refusal(directory, "twice")
     tracker.ensure("embedded/train/z", "train")
-    assert "is no sweep" in refusal(directory, "train")
+    assert "is not a sweep" in refusal(directory, "train")
     assert "no directory" in refusal(directory, 'it\'s "quoted"')

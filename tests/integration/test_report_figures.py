@@ -18,16 +18,19 @@ from elastic_core.statistics.responses import thinking_spent
 from elastic_core.strategies import STRATEGIES
 from reports.content import Training
 from reports.figures import (
+    COLOURS,
+    NUM_COLOURS,
     Sheet,
     accuracy,
     differences,
     lines_of,
+    model_colours,
+    strategy_styles,
     tokens,
     training,
 )
-from reports.figures.styles import COLOURS, NUM_COLOURS, model_colours, strategy_styles
-from reports.published import PUBLISHED, published
 from reports.summary import cell_problems, summarize
+from reports.tables import PUBLISHED, published
 from tests.unit.test_report_summary import make_rows
 
 pytestmark = pytest.mark.filterwarnings("error::UserWarning")

@@ -5,10 +5,11 @@ import pytest
 
 from elastic_core.data.problems import Problem
 from elastic_core.statistics.which_budget import choose_budgets
-from reports.advice import command, guesses, settings
+from reports.build import guesses
 from reports.content import Setting
+from reports.page import command
 from reports.summary import cell_problems, summarize
-from reports.verdict import brief, readable
+from reports.verdict import brief, readable, settings
 from tests.unit.test_report_summary import make_rows
 from tests.unit.test_report_verdict import advice, scored
 

@@ -7,20 +7,19 @@ import polars as pl
 import pytest
 
 from elastic_core.budget import TrainingBudget
-from elastic_core.statistics.estimates import Estimate
+from elastic_core.statistics.intervals import Estimate
 from reports.claims import (
     Criterion,
     between_trainings,
     evaluate_claims,
-    free_accuracy,
-    free_tokens,
     gain_at_small_budgets,
     gain_on_both_sides,
     rises_with_budget,
     separate_leads,
+    without_a_budget,
 )
 from reports.content import Claim, Expectations, Training, Verdict
-from reports.published import everything
+from reports.tables import everything
 from tests.unit.test_report_summary import make_rows
 
 BUDGETS = (16, 32, 64, 128, 256, 512)
@@ -84,7 +83,7 @@ def test_what_is_undecided_says_how_many_problems_would_decide() -> None:
     assert criterion.verdict is UNDECIDED
     assert criterion.num_problems == 400  # half as wide
     changes = {("base", "unconstrained"): [0.9], ("trained", "unconstrained"): [0.875]}
-    claim = free_accuracy(cells(changes, budgets=(None,)), "hard", PAIR, OURS)
+    claim = without_a_budget(cells(changes, budgets=(None,)), "hard", PAIR, OURS)[0]
     assert claim.verdict is UNDECIDED
     assert claim.evidence.endswith(" problems like these would decide")
 
@@ -144,7 +143,7 @@ def test_the_order_of_strategies_is_judged_at_tight_budgets() -> None:
 def test_free_accuracy_may_fall_by_so_many_points_and_no_more() -> None:
     def free(base: float, trained: float, num_problems: int = 40) -> Verdict:
         rates = {("base", "unconstrained"): [base], ("trained", "unconstrained"): [trained]}
-        return free_accuracy(cells(rates, (None,), num_problems), "hard", PAIR, OURS).verdict
+        return without_a_budget(cells(rates, (None,), num_problems), "hard", PAIR, OURS)[0].verdict
 
     assert free(0.7, 0.9) is HOLDS
     assert free(0.9, 0.9) is UNDECIDED, "5 points of 40 problems are two, which may be lost unseen"
@@ -156,10 +155,10 @@ def test_free_accuracy_may_fall_by_so_many_points_and_no_more() -> None:
 def test_free_tokens_must_fall_by_a_fifth() -> None:
     rates = {("base", "unconstrained"): [1.0], ("trained", "unconstrained"): [1.0]}
     rows = cells(rates, budgets=(None,))
-    claim = free_tokens(rows, "hard", PAIR, OURS)
+    claim = without_a_budget(rows, "hard", PAIR, OURS)[1]
     assert claim.verdict is HOLDS
     assert claim.evidence.startswith("base 120.0, trained 80.0 tokens per response: -33.3 % [-33.3, -33.3]")
-    alike = free_tokens(rows.with_columns(think_tokens=pl.lit(90)), "hard", PAIR, OURS)
+    alike = without_a_budget(rows.with_columns(think_tokens=pl.lit(90)), "hard", PAIR, OURS)[1]
     assert alike.verdict is FAILS
 
 

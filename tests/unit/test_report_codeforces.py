@@ -5,7 +5,7 @@ import polars as pl
 
 from elastic_core.rewards.codeforces.rating import SAMPLE_TESTS_NOTE, CodeforcesRating, Standings
 from reports.content import RATINGS
-from reports.published import published
+from reports.tables import published
 from reports.tables.codeforces import rating_table, ratings
 from reports.tables.codeforces import section as section_of
 
@@ -54,7 +54,7 @@ def section(table: pl.DataFrame, contests: dict[int, Standings], users: dict[int
 def rated(table: pl.DataFrame) -> dict[str, CodeforcesRating]:
     """The ratings of a table's models."""
     cells = ratings(table, {100: standings(100), 101: standings(101)}, USERS)
-    return {cell.name.split(",")[0]: cell.rating for cell in cells if cell.rating}
+    return {cell.cell[0]: cell.rating for cell in cells if cell.rating}
 
 
 def test_who_solves_more_is_rated_higher_and_samples_are_attempts_in_order() -> None:

@@ -8,8 +8,8 @@ import jsonschema
 import polars as pl
 import pytest
 
+from reports.bundle import file_name, write_records
 from reports.content import ReportSources
-from reports.exchange import file_name, write_records
 from reports.summary import summarize
 from tests.report_tables import HOSTILE
 from tests.unit.test_report_summary import make_rows

@@ -24,7 +24,7 @@ from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.statistics.cost import TOKENS, cell_costs, with_work
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 from reports.content import Claim, ReportContent, ReportFigure, ReportSources, ReportTable, Setting, Verdict
-from reports.figures.styles import LEAST_CONTRAST, NUM_COLOURS, STYLES, WHITE, contrast, model_colours, tinted
+from reports.figures import LEAST_CONTRAST, NUM_COLOURS, STYLES, WHITE, contrast, model_colours, tinted
 from reports.page import write_page
 from reports.page.chart import HEIGHT, WIDTH, Chart, main_chart
 from reports.page.payload import WORDING, Payload, build_payload, draw_problems, reference_answer

@@ -16,10 +16,9 @@ from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.responses import thinking_spent
 from elastic_core.statistics.which_budget import advised_budgets, budget_advice, choose_budgets
 from reports.content import RATINGS, ReportParameters, ReportTable, Shown, Training
-from reports.published import ACCURACY, PUBLISHED, everything, published
 from reports.summary import cell_problems, report_rows, summarize
+from reports.tables import ACCURACY, PUBLISHED, comparisons, everything, published
 from reports.tables import budgets as budget_tables
-from reports.tables import comparisons
 from reports.tables import costs as cost_tables
 from tests.unit.test_report_summary import make_rows
 

@@ -6,12 +6,11 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import paired_difference
-from elastic_core.statistics.seeds import seeds_as_one
+from elastic_core.statistics.estimates import seeds_as_one
 from elastic_core.sweep.grid import build_cells
-from reports.advice import more_tokens_hurt, not_told
 from reports.content import Asked, Claim, Verdict
 from reports.summary import cell_problems
-from reports.verdict import brief, coverage, cut_short, readable, verdict
+from reports.verdict import brief, coverage, cut_short, more_tokens_hurt, not_told, readable, verdict
 from tests.unit.test_report_summary import make_rows
 
 

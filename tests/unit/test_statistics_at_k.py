@@ -14,7 +14,8 @@ from polars.testing import assert_frame_equal
 
 from elastic_core.statistics.accuracy import avg_at_k
 from elastic_core.statistics.at_k import maj_at_k_values, mean_rate, pass_at_k_values
-from elastic_core.statistics.estimates import Estimate, problem_table
+from elastic_core.statistics.estimates import problem_table
+from elastic_core.statistics.intervals import Estimate
 from tests.unit.test_statistics import clustered, table
 
 # A problem's samples: an answer has one score, and none, when it could not be read.

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_core.statistics import seeds
 from elastic_core.statistics.budgets import (
     Distribution,
     anytime_accuracy,
@@ -15,6 +14,7 @@ from elastic_core.statistics.budgets import (
     marginal_accuracy,
     trapezoid_weights,
 )
+from elastic_core.statistics.estimates import by_seed
 from elastic_core.statistics.which_budget import (
     MARGIN,
     Reason,
@@ -161,7 +161,7 @@ def test_two_models_are_compared_at_any_budget_that_both_were_measured_at() -> N
 
 def test_seeds_of_a_training_widen_its_difference_at_any_budget() -> None:
     """Each seed weighs the same, and what they disagree on is in the interval."""
-    column = seeds.by_seed("score")
+    column = by_seed("score")
     base = problems({16: (0.5, 20), 64: (0.5, 60)}).with_columns(pl.concat_list("score").alias(column))
     same = base.with_columns(model=pl.lit("trained"))
     scores = [[float(i < 20 + 4 * seed) for seed in (-1, 0, 1)] for i in range(40)] * 2

@@ -5,7 +5,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from elastic_core.statistics.accuracy import paired_difference, paired_differences
-from elastic_core.statistics.estimates import Estimate
+from elastic_core.statistics.intervals import Estimate
 from tests.unit.test_report_summary import make_rows
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.estimates import (
-    Estimate,
     forced_close,
     length_error,
     mean_tokens,
     problem_table,
     sampled_tokens,
 )
+from elastic_core.statistics.intervals import Estimate
 from elastic_core.statistics.responses import ResponseKind, is_cut, response_kind, response_kinds
 from reports.verdict import Readable, readable, unreadable
 
@@ -97,12 +97,12 @@ def test_answers_and_closed_thoughts_are_counted_by_model() -> None:
 
 
 def test_a_model_that_answers_and_closes_its_thoughts_needs_no_remark() -> None:
-    assert unreadable(Readable("base", 100, 1, 100, 1)) == []
-    assert unreadable(Readable("no thinking", 100, 1, 0, 0)) == []
+    assert unreadable([Readable("base", 100, 1, 100, 1)]) == []
+    assert unreadable([Readable("no thinking", 100, 1, 0, 0)]) == []
 
 
 def test_what_is_missing_is_named_with_how_many_responses_lack_it() -> None:
-    answers, thoughts = unreadable(Readable("base", 1260, 0, 1200, 0))
+    answers, thoughts = unreadable([Readable("base", 1260, 0, 1200, 0)])
     assert answers.startswith("None of the 1,260 responses of base ") and "fine-tuning" in answers
     assert thoughts.startswith("None of the 1,200 thoughts of base ") and "thinking budgets" in thoughts
 

@@ -15,9 +15,8 @@ from elastic_core.statistics.accuracy import (
     score_difference,
     variance_split,
 )
-from elastic_core.statistics.estimates import pooled, problem_table, seed_columns
+from elastic_core.statistics.estimates import TRAIN_SEED, by_seed, pooled, problem_table, seed_columns, seeds_as_one
 from elastic_core.statistics.intervals import mean_interval, seed_half_widths, with_seeds
-from elastic_core.statistics.seeds import TRAIN_SEED, by_seed, seeds_as_one
 from reports.tables.comparisons import variance
 from tests.unit.test_report_summary import make_rows
 
@@ -172,23 +171,23 @@ def test_an_interval_is_split_into_seeds_problems_and_samples() -> None:
     rows = seeds_as_one(seeded(1, 2, 3, benchmarks=["hard"]))
     ours, base = rows.filter(model="trained"), rows.filter(model="base")
     found = variance_split(ours, base)
-    assert found is not None and found.seeds is not None and found.samples is not None
+    assert found is not None
     assert found.estimate == paired_difference(ours, base)
     assert found.half_width == pytest.approx((found.estimate.high - found.estimate.low) / 2, rel=1e-3)
-    assert found.seeds + found.problems + found.samples == pytest.approx(1)
+    assert sum(share for share in found.shares.values() if share is not None) == pytest.approx(1)
     assert (found.num_seeds, found.num_samples) == (3, 4)
-    twice = (found.twice_seeds, found.twice_problems, found.twice_samples)
-    assert all(value is not None and value <= found.half_width for value in twice)
+    assert found.shares.keys() == found.twice.keys() == {"seeds", "problems", "samples"}
+    assert all(value is not None and value <= found.half_width for value in found.twice.values())
 
 
 def test_one_seed_or_one_sample_leaves_its_part_unknown() -> None:
     rows = make_rows(benchmarks=["hard"], strategies=["separate"], budgets=[16, 64])
     ours, base = rows.filter(model="trained"), rows.filter(model="base")
     one = variance_split(ours, base)
-    assert one is not None and (one.seeds, one.twice_seeds, one.num_seeds) == (None, None, 1)
-    assert one.samples is not None and one.problems + one.samples == pytest.approx(1)
+    assert one is not None and (one.shares["seeds"], one.twice["seeds"], one.num_seeds) == (None, None, 1)
+    assert one.shares["problems"] + one.shares["samples"] == pytest.approx(1)  # type: ignore[operator]
     drawn_once = variance_split(*(side.filter(sample=0) for side in (ours, base)))
-    assert drawn_once is not None and (drawn_once.samples, drawn_once.twice_samples) == (None, None)
+    assert drawn_once is not None and (drawn_once.shares["samples"], drawn_once.twice["samples"]) == (None, None)
     assert variance_split(ours, base.filter(problem="000")) is None
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_core.statistics.intervals import Difference, paired_interval, problems_needed, simultaneous
+from elastic_core.statistics.intervals import Estimate, paired_interval, problems_needed, simultaneous
 from elastic_core.statistics.which_budget import NonInferiority
 
 MARGIN = 0.02
@@ -32,7 +32,7 @@ def sweep(
     return np.stack(differences, axis=1)
 
 
-def together(differences: np.ndarray, families: int = 1) -> list[Difference]:
+def together(differences: np.ndarray, families: int = 1) -> list[Estimate]:
     """Of columns, each of one seed."""
     return simultaneous([column[None] for column in differences.T], [1] * differences.shape[1], families)
 
@@ -41,7 +41,7 @@ def judged(differences: np.ndarray) -> list[NonInferiority]:
     return [verdict(one) for one in together(differences)]
 
 
-def verdict(one: Difference) -> NonInferiority:
+def verdict(one: Estimate) -> NonInferiority:
     if one.low >= -MARGIN:
         return NonInferiority.HOLDS
     return NonInferiority.FAILS if one.high < -MARGIN else NonInferiority.UNDECIDED
