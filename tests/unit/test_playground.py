@@ -16,10 +16,11 @@ from elastic_core.errors import UserError
 from elastic_core.rewards import Grade, GradeStatus
 from elastic_core.system import network
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
+from flows.commands import playground
 from flows.commands.answer import STRATEGY_NAMES, TYPED, Attempt, Loaded
 from flows.commands.ask import pieces
 from flows.commands.cli import cli
-from flows.commands.playground import PlaygroundParameters, access, choices
+from flows.commands.playground import PlaygroundParameters, choices
 from flows.commands.playground.session import Run
 from flows.commands.playground.view import CSS, message, render
 from flows.runtime.models import find_models
@@ -106,11 +107,11 @@ def test_problems_are_counted_from_one() -> None:
 
 def test_loopback_alone_needs_no_password() -> None:
     for host in ("127.0.0.1", "127.0.0.9", "::1", "localhost"):
-        access.require_password(host, None)
+        playground.require_password(host, None)
     for host in ("0.0.0.0", "::", "192.0.2.1"):
-        with pytest.raises(UserError, match=f"{host}: .*{access.PASSWORD_VARIABLE}"):
-            access.require_password(host, None)
-        access.require_password(host, "a password of the user")
+        with pytest.raises(UserError, match=f"{host}: .*{playground.PASSWORD_VARIABLE}"):
+            playground.require_password(host, None)
+        playground.require_password(host, "a password of the user")
     with pytest.raises(UserError, match=r"'nowhere\.invalid'"):
         network.is_loopback("nowhere.invalid")
 
@@ -118,20 +119,20 @@ def test_loopback_alone_needs_no_password() -> None:
 def test_passwords_of_twelve_characters_come_from_a_file_or_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(access.PASSWORD_VARIABLE, raising=False)
-    assert access.read_password(None) is None
-    monkeypatch.setenv(access.PASSWORD_VARIABLE, "of the environment")
-    assert access.read_password(None) == "of the environment"
+    monkeypatch.delenv(playground.PASSWORD_VARIABLE, raising=False)
+    assert playground.read_password(None) is None
+    monkeypatch.setenv(playground.PASSWORD_VARIABLE, "of the environment")
+    assert playground.read_password(None) == "of the environment"
     file = tmp_path / "password"
     file.write_text("of the file, first line\nnot this\n")
-    assert access.read_password(file) == "of the file, first line"
+    assert playground.read_password(file) == "of the file, first line"
     file.write_text("")
     for wrong, found in ((file, "0 characters"), (tmp_path / "none", "none: ")):
         with pytest.raises(UserError, match=found):
-            access.read_password(wrong)
-    monkeypatch.setenv(access.PASSWORD_VARIABLE, "short")
-    with pytest.raises(UserError, match=f"{access.PASSWORD_VARIABLE}.* 5 .* 12 "):
-        access.read_password(None)
+            playground.read_password(wrong)
+    monkeypatch.setenv(playground.PASSWORD_VARIABLE, "short")
+    with pytest.raises(UserError, match=f"{playground.PASSWORD_VARIABLE}.* 5 .* 12 "):
+        playground.read_password(None)
 
 
 def test_no_option_takes_a_password() -> None:
@@ -151,7 +152,7 @@ def test_no_option_takes_a_password() -> None:
 def test_bad_input_is_refused_before_anything_starts(
     arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(access.PASSWORD_VARIABLE, raising=False)
+    monkeypatch.delenv(playground.PASSWORD_VARIABLE, raising=False)
     monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
     result = click.testing.CliRunner().invoke(cli, ["playground", "--port", "7999", *arguments])
     assert isinstance(result.exception, UserError) and sentence in str(result.exception)
@@ -189,7 +190,7 @@ def guarded(scope: dict[str, Any], chunks: list[bytes] = []) -> tuple[list[dict[
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
     request = {"type": "http", "path": "/", "method": "GET", "headers": [], **scope}
-    asyncio.run(access.Guard(app, max_body=10)(request, receive, send))
+    asyncio.run(playground.Guard(app, max_body=10)(request, receive, send))
     return sent, bytes(read)
 
 
@@ -222,7 +223,7 @@ def test_a_web_socket_is_closed() -> None:
 
 def test_an_address_tries_five_logins_in_a_minute_and_all_of_them_sixty() -> None:
     now = 0.0
-    logins = access.Logins(lambda: now)
+    logins = playground.Logins(lambda: now)
     assert [logins.allow("192.0.2.1") for _ in range(6)] == [True] * 5 + [False]
     assert [logins.allow(f"192.0.2.{number}") for number in range(2, 58)] == [True] * 55 + [False]
     now = 60.0
@@ -230,8 +231,8 @@ def test_an_address_tries_five_logins_in_a_minute_and_all_of_them_sixty() -> Non
 
 
 def test_an_ipv6_network_is_one_address() -> None:
-    logins = access.Logins(lambda: 0.0)
-    guard = access.Guard(lambda *_: asyncio.sleep(0), 10, logins=logins)
+    logins = playground.Logins(lambda: 0.0)
+    guard = playground.Guard(lambda *_: asyncio.sleep(0), 10, logins=logins)
     login = {"type": "http", "path": "/login", "method": "POST", "headers": []}
     refused = [guard._refusal({**login, "client": (f"2001:db8::{number}", 1)}) for number in range(6)]
     assert [refusal is None for refusal in refused] == [True] * 5 + [False]
