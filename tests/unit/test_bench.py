@@ -22,11 +22,6 @@ def test_files_that_are_missing_are_named_with_the_command_that_fetches_them(
     assert line.startswith(f"skipped: no {tmp_path}/") and "elastic run prepare-data" in line
 
 
-def test_a_missing_browser_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "apt-get install" in str(inputs.missing_browser())
-
-
 def test_every_figure_has_a_name_a_value_and_a_unit() -> None:
     figures = {"step_seconds_gen": 1.5, "rollout_tokens_per_second": 12345.6, "model": "twin", "cells": 48}
     nested = {"million": {"peak_gib": 2.0, "seconds": [3.0, 4.0]}}

@@ -47,11 +47,11 @@ def test_a_dry_run_and_doctor_refuse_it_too(tmp_path: Path) -> None:
         composed(settings(source, **{"warm_start.sft.chat_template": "qwen"}))
     refused = doctor.check_template("own", *doctor.probe(doctor.TEMPLATE_PROBE, str(source), "own"))
     assert refused.level == "failure"
-    assert refused.message.startswith(f"warm_start.sft.chat_template = own: {source}: its own chat template cannot be")
+    assert refused.message.startswith(f"warm_start.sft.chat_template = own: {source}: ")
 
 
 def test_a_model_that_is_not_there_is_one_sentence_and_one_of_the_hub_is_not_fetched_to_look(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"warm_start\.initial = .*none: no model there; .*elastic model prepare"):
+    with pytest.raises(UserError, match=r"warm_start\.initial = .*none: .*elastic model prepare"):
         require_chat_template(settings(tmp_path / "none"))
     require_chat_template(settings("owner/model"), fetch=False)
 

@@ -98,22 +98,20 @@ PAIR = (CodeTest("1", "2"),)
 @pytest.mark.parametrize(
     "values, reason",
     [
-        ({"kind": "stdin"}, "no tests"),
-        ({"kind": "functional", "method": "f"}, "no tests"),
-        ({"kind": "check"}, "no check code"),
-        ({"kind": "check", "code": " \n"}, "no check code"),
-        ({"kind": "exec", "tests": PAIR}, "kind is 'exec'; expected one of stdin"),
-        ({"kind": "functional", "tests": PAIR}, "method is None; expected a Python name"),
-        ({"kind": "functional", "tests": PAIR, "method": "f();g"}, "method is 'f\\(\\);g'"),
-        ({"kind": "check", "code": "check(f)", "entry_point": "f)"}, "entry_point is 'f\\)'"),
-        ({"kind": "stdin", "tests": PAIR, "method": "f"}, "stdin has method; expected tests only"),
-        ({"kind": "check", "code": "check(f)", "tests": PAIR}, "check has tests; expected code and entry_point only"),
-        ({"kind": "stdin", "tests": (*PAIR, CodeTest("1", None))}, "output of test 2 is of type NoneType"),  # type: ignore[arg-type]
-        ({"kind": "stdin", "tests": PAIR, "time_limit": 0}, "time_limit is 0; expected a positive number"),
-        ({"kind": "stdin", "tests": PAIR, "time_limit": float("nan")}, "time_limit is nan"),
-        ({"kind": "stdin", "tests": PAIR, "time_limit": float("inf")}, "time_limit is inf"),
-        ({"kind": "stdin", "tests": PAIR, "memory_limit": 0.5}, "memory_limit is 0.5; expected a positive whole"),
-        ({"kind": "stdin", "tests": PAIR, "memory_limit": True}, "memory_limit is True"),
+        ({"kind": "stdin"}, "tests"),
+        ({"kind": "check", "code": " \n"}, "code"),
+        ({"kind": "exec", "tests": PAIR}, "'exec'"),
+        ({"kind": "functional", "tests": PAIR}, "method"),
+        ({"kind": "functional", "tests": PAIR, "method": "f();g"}, "method"),
+        ({"kind": "check", "code": "check(f)", "entry_point": "f)"}, "entry_point"),
+        ({"kind": "stdin", "tests": PAIR, "method": "f"}, "method"),
+        ({"kind": "check", "code": "check(f)", "tests": PAIR}, "tests"),
+        ({"kind": "stdin", "tests": (*PAIR, CodeTest("1", None))}, "test 2"),  # type: ignore[arg-type]
+        ({"kind": "stdin", "tests": PAIR, "time_limit": 0}, "time_limit"),
+        ({"kind": "stdin", "tests": PAIR, "time_limit": float("nan")}, "time_limit"),
+        ({"kind": "stdin", "tests": PAIR, "time_limit": float("inf")}, "time_limit"),
+        ({"kind": "stdin", "tests": PAIR, "memory_limit": 0.5}, "memory_limit"),
+        ({"kind": "stdin", "tests": PAIR, "memory_limit": True}, "memory_limit"),
     ],
 )
 def test_an_impossible_truth_is_refused(values: dict[str, Any], reason: str) -> None:
@@ -127,27 +125,21 @@ ENCODED = json.loads(CodeTruth("stdin", PAIR).encode())
 @pytest.mark.parametrize(
     "text, reason",
     [
-        ("", "not an encoded code truth"),
-        ("46", "expected the keys"),
-        ("{", "not an encoded code truth"),
+        *((text, "") for text in ("", "46", "{")),
         ("[" * 100_000, "recursion"),
-        (json.dumps(ENCODED | {"extra": 1}), "expected the keys"),
-        (json.dumps({"kind": "stdin", "tests": [["1", "2"]]}), "expected the keys"),
-        (json.dumps(ENCODED | {"tests": None}), "tests are a NoneType"),
-        (json.dumps(ENCODED | {"tests": []}), "no tests"),
-        (json.dumps(ENCODED | {"tests": [["1", "2"], ["1"]]}), "test 2 is not a pair"),
-        (json.dumps(ENCODED | {"tests": ["12"]}), "test 1 is not a pair"),
-        (json.dumps(ENCODED | {"tests": [["1", 2]]}), "output of test 1 is of type int"),
-        (json.dumps(ENCODED | {"kind": ["stdin"]}), "kind is"),
+        (json.dumps(ENCODED | {"extra": 1}), "keys"),
+        (json.dumps({"kind": "stdin", "tests": [["1", "2"]]}), "keys"),
+        *((json.dumps(ENCODED | {"tests": tests}), "tests") for tests in (None, [])),
+        (json.dumps(ENCODED | {"tests": [["1", "2"], ["1"]]}), "test 2"),
+        (json.dumps(ENCODED | {"tests": ["12"]}), "test 1"),
+        (json.dumps(ENCODED | {"tests": [["1", 2]]}), "test 1"),
+        (json.dumps(ENCODED | {"kind": ["stdin"]}), "kind"),
     ],
 )
 def test_a_damaged_truth_is_refused(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         CodeTruth.decode(text)
-
-
-def test_a_lone_surrogate_cannot_be_written() -> None:
-    with pytest.raises(ValueError, match="cannot be written"):
+    with pytest.raises(ValueError):
         CodeTruth("stdin", (CodeTest("\ud800", ""),)).encode()
 
 
@@ -219,13 +211,13 @@ def test_limits_are_those_of_the_last_lines(footer: str, time_limit: float | Non
 @pytest.mark.parametrize(
     "change, reason",
     [
-        ({"problem": "Time Limit: 2 hours"}, "Time Limit is ' 2 hours'; expected a number of ms"),
-        ({"problem": "Memory Limit: 256 GB"}, "Memory Limit is ' 256 GB'; expected a number of MB"),
-        ({"problem": "Time Limit: 0 ms"}, "time_limit is 0.0"),
-        ({"problem": " \n"}, "problem is empty"),
-        ({"tests": []}, "no tests"),
-        ({"tests": [None]}, "expected a list of objects"),
-        ({"tests": [{"input": "1", "output": None}]}, "output is None; expected text"),
+        ({"problem": "Time Limit: 2 hours"}, "Time Limit .* 2 hours"),
+        ({"problem": "Memory Limit: 256 GB"}, "Memory Limit .* 256 GB"),
+        ({"problem": "Time Limit: 0 ms"}, "time_limit"),
+        ({"problem": " \n"}, "problem"),
+        ({"tests": []}, "tests"),
+        ({"tests": [None]}, "objects"),
+        ({"tests": [{"input": "1", "output": None}]}, "output"),
     ],
 )
 def test_unusable_codeforces_rows(change: dict[str, Any], reason: str) -> None:
@@ -241,10 +233,10 @@ LEETCODE = {
 @pytest.mark.parametrize(
     "functional, reason",
     [
-        ("def check(candidate):\n    pass\n", "calls check 0 times; expected once"),
-        ("check(Solution().add)", "without a function check"),
-        ("def check(candidate):\n    check(Solution().add)", "calls check 0 times"),
-        ("def check(c):\n    pass\ncheck(a)\ncheck(b)", "calls check 2 times"),
+        ("def check(candidate):\n    pass\n", "0 times"),
+        ("check(Solution().add)", "check"),
+        ("def check(candidate):\n    check(Solution().add)", "0 times"),
+        ("def check(c):\n    pass\ncheck(a)\ncheck(b)", "2 times"),
     ],
 )
 def test_a_test_program_that_tests_nothing_is_refused(functional: str, reason: str) -> None:
@@ -321,22 +313,19 @@ def test_only_contests_of_the_window_are_kept_and_decoded(date: str, kept: bool)
 @pytest.mark.parametrize(
     "change, reason",
     [
-        ({"contest_date": "soon"}, "contest_date is 'soon'; expected such as 2024-08-03"),
-        ({"question_content": ""}, "question_content is empty"),
-        ({"public_test_cases": "[]", "private_test_cases": "[]"}, "no tests"),
-        ({"public_test_cases": "{"}, "public_test_cases is not JSON"),
-        ({"public_test_cases": '{"a": 1}'}, "public_test_cases has .*; expected a list of objects"),
-        ({"private_test_cases": json.dumps([case("1", "2", "functional")])}, "testtype 'stdin' and 'functional'"),
-        ({"private_test_cases": hidden([{"input": "1", "testtype": "stdin"}])}, "output is None; expected text"),
+        ({"contest_date": "soon"}, "contest_date"),
+        ({"question_content": ""}, "question_content"),
+        ({"public_test_cases": "[]", "private_test_cases": "[]"}, "tests"),
+        ({"public_test_cases": "{"}, "public_test_cases"),
+        ({"public_test_cases": '{"a": 1}'}, "public_test_cases"),
+        ({"private_test_cases": json.dumps([case("1", "2", "functional")])}, "'stdin' and 'functional'"),
+        ({"private_test_cases": hidden([{"input": "1", "testtype": "stdin"}])}, "output"),
         ({"private_test_cases": base64.b64encode(zlib.compress(pickle.dumps(["a"]))).decode()}, "opcodes .*EMPTY_LIST"),
         ({"private_test_cases": "[" * 100_000}, "recursion"),
-        (
-            {"public_test_cases": json.dumps([case("1", "2", "manual")]), "private_test_cases": "[]"},
-            "tests of type 'manual'; expected stdin or functional",
-        ),
-        (FUNCTIONAL | {"metadata": "{}"}, r"func_name \[\]; expected one name"),
-        (FUNCTIONAL | {"metadata": None}, r"func_name \[\]; expected one name"),
-        (FUNCTIONAL | {"metadata": '{"func_name": "a.b"}'}, "method is 'a.b'; expected a Python name"),
+        ({"public_test_cases": json.dumps([case("1", "2", "manual")]), "private_test_cases": "[]"}, "'manual'"),
+        (FUNCTIONAL | {"metadata": "{}"}, "func_name"),
+        (FUNCTIONAL | {"metadata": None}, "func_name"),
+        (FUNCTIONAL | {"metadata": '{"func_name": "a.b"}'}, "'a.b'"),
     ],
 )
 def test_unusable_livecodebench_rows(change: dict[str, Any], reason: str) -> None:
@@ -372,10 +361,10 @@ def test_lcbv5_reads_programs() -> None:
 @pytest.mark.parametrize(
     "change, reason",
     [
-        ({"tests": "[]"}, "no tests"),
-        ({"tests": PLAIN_CALLS}, "expected one name"),
-        ({"tests": CALLS, "metadata": '{"func_name":"sub"}'}, r"func_name \['sub', 'add'\]; expected one name"),
-        ({"tests": CALLS, "metadata": "{"}, "metadata is not JSON"),
+        ({"tests": "[]"}, "tests"),
+        ({"tests": PLAIN_CALLS}, "name"),
+        ({"tests": CALLS, "metadata": '{"func_name":"sub"}'}, r"\['sub', 'add'\]"),
+        ({"tests": CALLS, "metadata": "{"}, "metadata"),
     ],
 )
 def test_unusable_lcbv5_rows(change: dict[str, Any], reason: str) -> None:
@@ -420,50 +409,46 @@ def test_primeintellect_reads_programs() -> None:
     assert truth(code.primeintellect, problem(tests)) == CodeTruth("stdin", (CodeTest("1\n", "[2]"),))
 
 
+def test_taco_reads_programs() -> None:
+    both = {"inputs": ["1\n2\n", ["3", "4"]], "outputs": [["3"], "7\n"], "fn_name": None}
+    expected = CodeTruth("stdin", (CodeTest("1\n2\n", "3"), CodeTest("3\n4", "7\n")))
+    assert truth(code.taco, problem(both)) == expected
+
+
 STDIN = {"type": "stdin_stdout", "input": "1", "output": "2"}
 
 
 @pytest.mark.parametrize(
     "tests, reason",
     [
-        ([], "no tests"),
-        ({}, "expected a list of objects"),
-        ([STDIN, call([1], 2)], "type 'stdin_stdout' and 'function_call'"),
-        ([STDIN | {"type": "other"}], "tests of type 'other'; expected stdin_stdout or function_call"),
-        ([STDIN | {"output": ["2"]}], r"output is \['2'\]; expected text"),
-        ([call("1", 2)], "input of test 1 is '1'; expected a list of arguments"),
-        ([call([1], 2, fn_name=None)], "method is None"),
-        ([call([1], 2), call([1], 2, fn_name="sub")], "fn_name 'add' and 'sub'"),
-        ([{"type": "function_call", "fn_name": "add", "input": [1]}], "a test without output"),
-        ([STDIN | {"input": "\ud800"}], "cannot be written"),
+        ([], "tests"),
+        ({}, "objects"),
+        ([STDIN, call([1], 2)], "'stdin_stdout' and 'function_call'"),
+        ([STDIN | {"type": "other"}], "'other'"),
+        ([STDIN | {"output": ["2"]}], r"output is \['2'\]"),
+        ([call("1", 2)], "test 1 is '1'"),
+        ([call([1], 2, fn_name=None)], "method"),
+        ([call([1], 2), call([1], 2, fn_name="sub")], "'add' and 'sub'"),
+        ([{"type": "function_call", "fn_name": "add", "input": [1]}], "output"),
+        ([STDIN | {"input": "\ud800"}], ""),
+        ("[" * 100_000, "recursion"),
     ],
 )
 def test_unusable_primeintellect_rows(tests: object, reason: str) -> None:
-    refused(code.primeintellect, problem(tests), GOOD[code.primeintellect], reason)
-
-
-def test_json_nested_too_deeply_is_refused() -> None:
-    deep = {"problem": "Add.", "tests": "[" * 100_000}
-    refused(code.primeintellect, deep, GOOD[code.primeintellect], "recursion")
-
-
-def test_taco_reads_programs() -> None:
-    tests = {"inputs": ["1\n2\n", ["3", "4"]], "outputs": [["3"], "7\n"], "fn_name": None}
-    expected = CodeTruth("stdin", (CodeTest("1\n2\n", "3"), CodeTest("3\n4", "7\n")))
-    assert truth(code.taco, problem(tests)) == expected
+    row = problem(tests) if not isinstance(tests, str) else {"problem": "Add.", "tests": tests}
+    refused(code.primeintellect, row, GOOD[code.primeintellect], reason)
 
 
 @pytest.mark.parametrize(
     "tests, reason",
     [
-        ([], "tests are a list; expected an object of inputs and outputs"),
-        ({"inputs": [], "outputs": []}, "no tests"),
-        ({"inputs": [], "outputs": [], "fn_name": "f"}, "no tests"),
-        ({"inputs": ["1"]}, "outputs are None; expected a list"),
-        ({"inputs": "1", "outputs": ["1"]}, "inputs are '1'; expected a list"),
+        ([], "list"),
+        ({"inputs": [], "outputs": []}, "tests"),
+        ({"inputs": ["1"]}, "outputs"),
+        ({"inputs": "1", "outputs": ["1"]}, "inputs"),
         ({"inputs": ["1", "2"], "outputs": ["1"]}, "2 inputs and 1 outputs"),
-        ({"inputs": [["1", 2]], "outputs": ["1"]}, r"\['1', 2\]; expected text or a list of lines"),
-        ({"inputs": ["1"], "outputs": ["1"], "fn_name": "f"}, "expected a list of arguments"),
+        ({"inputs": [["1", 2]], "outputs": ["1"]}, r"\['1', 2\]"),
+        ({"inputs": ["1"], "outputs": ["1"], "fn_name": "f"}, "arguments"),
     ],
 )
 def test_unusable_taco_rows(tests: object, reason: str) -> None:
@@ -508,10 +493,10 @@ def test_what_a_humaneval_prompt_defines_beside_its_function_is_the_tests_own() 
 @pytest.mark.parametrize(
     "change, reason",
     [
-        ({"test": CHECK + "\ncheck(other)"}, r"calls check with \['other'\]; expected once with truncate"),
-        ({"test": CHECK + "\ncheck(truncate)\ncheck(truncate)"}, "expected once"),
-        ({"test": "assert truncate(1) == 0"}, "without a function check"),
-        ({"entry_point": "a;b"}, "entry_point is 'a;b'; expected a Python name"),
+        ({"test": CHECK + "\ncheck(other)"}, "other.*truncate"),
+        ({"test": CHECK + "\ncheck(truncate)\ncheck(truncate)"}, "once"),
+        ({"test": "assert truncate(1) == 0"}, "check"),
+        ({"entry_point": "a;b"}, "'a;b'"),
     ],
 )
 def test_unusable_humaneval_plus_rows(change: dict[str, Any], reason: str) -> None:

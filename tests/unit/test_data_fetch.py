@@ -121,11 +121,6 @@ def test_downloads_are_a_mirror_for_another_machine(sources: Path, tmp_path: Pat
     assert found.files[0].path.read_bytes() == CONTENT
 
 
-def test_a_mirror_that_is_no_directory_is_refused(sources: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="nowhere: not a directory"):
-        fetch([dataset(pinned())], sources=sources, mirror=tmp_path / "nowhere")
-
-
 def test_local_files_are_read_where_they_are_and_generated_data_sets_have_none(sources: Path, tmp_path: Path) -> None:
     (tmp_path / "own.jsonl").write_bytes(CONTENT)
     own = dataset(pinned("own.jsonl"), source=Local(tmp_path), name="own")
@@ -155,20 +150,15 @@ def test_everything_missing_is_reported_at_once_with_the_places_looked(
     for name in ("data/a.json", "data/b.json"):
         for place in (mirror / "owner/repo" / name, sources / "owner/repo" / name, GITHUB.url(name)):
             assert str(place) in message
-    assert "other: x.json of huggingface.co/datasets/owner/repo is missing" in message
-    assert "not asked, because HF_HUB_OFFLINE" in message
+    assert "x.json of huggingface.co/datasets/owner/repo" in message and "HF_HUB_OFFLINE" in message
     assert "present" not in message
     assert all(way in message for way in ("--mirror DIR", "data.mirror", "ELASTIC_DATA_MIRROR", "<owner>/<repository>"))
-
-
-def test_a_host_that_cannot_be_reached_is_named(sources: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GitHub, "url", lambda self, path: f"http://127.0.0.1:9/{path}")  # Nobody listens there.
-    with pytest.raises(UserError, match=r"http://127\.0\.0\.1:9/data/a\.json: cannot reach 127\.0\.0\.1"):
-        fetch([dataset(pinned())], sources=sources)
+    with pytest.raises(UserError, match="nowhere"):
+        fetch([present], sources=sources, mirror=mirror / "nowhere")
 
 
 def test_names_cannot_lead_out_of_the_directory(sources: Path, offline: None) -> None:
-    with pytest.raises(UserError, match="not a path inside a repository"):
+    with pytest.raises(UserError, match=r"\.\./\.\./\.\./a\.json"):
         fetch([dataset(pinned("../../../a.json"))], sources=sources)
 
 
@@ -197,19 +187,6 @@ def test_a_tampered_mirror_file_is_refused(sources: Path, mirror: Path, offline:
     assert ('delete its entry "github:owner/repo"' in message) == recorded
 
 
-def test_a_damaged_download_is_refused(sources: Path, server: Server) -> None:
-    fetch([dataset(pinned())], sources=sources)
-    put(sources, "data/a.json", b"damaged")
-    with pytest.raises(UserError, match=r"has sha256 \w+ \(7 bytes\).*delete it to have it fetched again"):
-        fetch([dataset(pinned())], sources=sources)
-
-
-def test_a_size_that_the_registry_knows_is_enforced(sources: Path, mirror: Path, offline: None) -> None:
-    put(mirror, "data/a.json", b"short")
-    with pytest.raises(UserError, match=r"\(5 bytes\); expected sha256 unknown \(6 bytes\)"):
-        fetch([dataset(SourceFile("data/a.json", bytes=6))], sources=sources, mirror=mirror)
-
-
 @pytest.mark.parametrize(
     "content, named", [(b"\n<!DOCTYPE html><p>Sign in", "HTML"), (b"version https://git-lfs.github.com/spec/v1", "LFS")]
 )
@@ -230,9 +207,8 @@ def test_a_file_that_does_not_end_is_given_up_and_not_kept(
 ) -> None:
     monkeypatch.setattr(download, "MAX_BYTES", 1 << 20)
     server.endless["/data/a.json"] = announced
-    said = "1099511627776 bytes are announced" if announced else "bytes came and more would have"
-    expected = f"expected {len(CONTENT)}" if known else "expected no more than 1048576"
-    with pytest.raises(UserError, match=rf"127\.0\.0\.1: .*{said}; {expected}"):
+    expected = len(CONTENT) if known else 1048576
+    with pytest.raises(UserError, match=rf"127\.0\.0\.1: .*{announced or 'more'}.*{expected}"):
         fetch([dataset(pinned() if known else SourceFile("data/a.json"))], sources=sources)
     assert list(sources.rglob("*.part")) == []
     assert len(server.requests) == 1
@@ -276,7 +252,7 @@ def test_the_first_fetch_records_what_nobody_knew(sources: Path, mirror: Path, s
 def test_another_revision_than_the_recorded_one_is_refused(sources: Path, mirror: Path, offline: None) -> None:
     put(mirror, "data/a.json")
     fetch([dataset(SourceFile("data/a.json"), source=Hub("owner/repo", "v1"))], sources=sources, mirror=mirror)
-    with pytest.raises(UserError, match=r'sources\.lock\.json records .* as v1, found v2; delete the entry "hub:'):
+    with pytest.raises(UserError, match=r'sources\.lock\.json .* v1, .* v2; delete .*"hub:'):
         fetch([dataset(SourceFile("data/a.json"), source=Hub("owner/repo", "v2"))], sources=sources, mirror=mirror)
 
 
@@ -323,14 +299,6 @@ def test_pins_without_patterns_are_read(tmp_path: Path) -> None:
     assert PinFile(tmp_path).entry("hub:a") == Entry("main", COMMIT, {}, {"1.json": Pin("a", 1)})
 
 
-def test_pins_that_cannot_be_read_are_named(sources: Path) -> None:
-    sources.mkdir()
-    (sources / "sources.lock.json").write_text('{"hub:a": 1}')
-    with pytest.raises(UserError, match=r"sources\.lock\.json: not a record of sources"):
-        fetch([dataset(pinned())], sources=sources)
-    assert located(dataset(pinned()), sources=sources, mirror=None) is None
-
-
 # Patterns
 
 
@@ -341,19 +309,14 @@ def test_a_pattern_stands_for_the_same_files_ever_after(sources: Path, mirror: P
     found = fetch([entry], sources=sources, mirror=mirror)["sums"]
     assert [file.name for file in found.files] == ["data/train-0.parquet", "data/train-1.parquet"]
     assert located(entry, sources=sources, mirror=mirror) == found
-    (mirror / "owner/repo/data/train-1.parquet").unlink()
+    put(mirror, "data/train-2.parquet")
+    with pytest.raises(UserError, match=r"train-1\.parquet, found .*train-1\.parquet, .*train-2\.parquet"):
+        fetch([entry], sources=sources, mirror=mirror)
+    for name in ("1", "2"):
+        (mirror / f"owner/repo/data/train-{name}.parquet").unlink()
     with pytest.raises(UserError, match=r"sums: data/train-1\.parquet .* missing"):
         fetch([entry], sources=sources, mirror=mirror)
     assert located(entry, sources=sources, mirror=mirror) is None
-
-
-def test_a_file_more_than_the_pattern_stood_for_is_a_difference(sources: Path, mirror: Path, offline: None) -> None:
-    put(mirror, "train-0.parquet")
-    entry = dataset(SourceFile("train-*.parquet"), source=HUB)
-    fetch([entry], sources=sources, mirror=mirror)
-    put(mirror, "train-1.parquet")
-    with pytest.raises(UserError, match=r"train-0\.parquet, found train-0\.parquet, train-1\.parquet"):
-        fetch([entry], sources=sources, mirror=mirror)
 
 
 def test_files_of_one_pattern_do_not_pass_for_those_of_another(sources: Path, mirror: Path, offline: None) -> None:
@@ -378,6 +341,8 @@ def test_only_what_was_fetched_and_is_unchanged_is_located(sources: Path, mirror
     assert located(entry, sources=sources, mirror=None) == fetched
     put(sources, "data/a.json", b"damaged")
     assert located(entry, sources=sources, mirror=None) is None
+    with pytest.raises(UserError, match=r"sha256 \w+ \(7 bytes\).*delete it"):
+        fetch([dataset(pinned())], sources=sources)
     assert len(server.requests) == 1
 
 
@@ -437,15 +402,12 @@ def test_passing_faults_are_survived(sources: Path, server: Server, fault: Answe
 
 def test_a_lasting_fault_ends_after_a_few_attempts(sources: Path, server: Server) -> None:
     server.faults["/data/a.json"] = [Answer(503)] * 50
-    with pytest.raises(UserError, match=r"127\.0\.0\.1 answered HTTP 503"):
+    with pytest.raises(UserError, match=r"127\.0\.0\.1 .*503"):
         fetch([dataset(pinned())], sources=sources)
     assert len(server.requests) == download.NUM_ATTEMPTS
-
-
-def test_a_file_that_is_not_there_is_asked_for_once(sources: Path, server: Server) -> None:
-    with pytest.raises(UserError, match="HTTP 404"):
+    with pytest.raises(UserError, match="404"):
         fetch([dataset(pinned("data/none.json"))], sources=sources)
-    assert len(server.requests) == 1
+    assert len(server.requests) == download.NUM_ATTEMPTS + 1, "what is not there is requested once"
 
 
 @pytest.mark.parametrize("asked", ["1", "date"])
@@ -493,7 +455,10 @@ def test_a_part_that_a_server_does_not_continue_is_not_spliced(sources: Path, se
     assert server.asked("/data/a.json") == ["bytes=700-", None]
 
 
-def test_two_processes_download_a_file_once(sources: Path, server: Server) -> None:
+def test_a_file_that_data_sets_or_processes_share_is_downloaded_once(sources: Path, server: Server) -> None:
+    found = fetch([dataset(pinned(), name="one"), dataset(pinned(), name="two")], sources=sources / "other")
+    assert found["one"].files == found["two"].files and len(server.requests) == 1
+    server.requests.clear()
     fetching = [subprocess.Popen([sys.executable, "-c", FETCH, server.url, str(sources)]) for _ in range(2)]
     assert [process.wait() for process in fetching] == [0, 0]
     assert len(server.requests) == 1
@@ -514,15 +479,9 @@ def test_wrong_content_leaves_nothing_in_place(sources: Path, server: Server) ->
 
 def test_a_full_disk_is_named_and_leaves_no_half_file(sources: Path, server: Server) -> None:
     part_file(sources).symlink_to("/dev/full")
-    with pytest.raises(UserError, match=rf"sums: data/a\.json .* the disk of {sources} is full"):
+    with pytest.raises(UserError, match=rf"sums: data/a\.json .*{sources}.* full"):
         fetch([dataset(pinned())], sources=sources)
     assert files_below(sources) == []
-
-
-def test_data_sets_that_share_a_file_fetch_it_once(sources: Path, server: Server) -> None:
-    found = fetch([dataset(pinned(), name="one"), dataset(pinned(), name="two")], sources=sources)
-    assert found["one"].files == found["two"].files
-    assert len(server.requests) == 1
 
 
 FETCH = """

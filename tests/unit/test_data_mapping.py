@@ -112,7 +112,7 @@ def test_a_float_that_is_not_whole_stays() -> None:
 @pytest.mark.parametrize("answer", ["1000", "-1", "2.5", "abc", ""])
 def test_an_aime_answer_out_of_range_is_refused_with_its_row(answer: str) -> None:
     good = {"problem": "p", "answer": "1", "year": 2020, "aime_number": 1, "problem_number": 1}
-    with pytest.raises(BadRow, match="expected an integer from 0 to 999") as caught:
+    with pytest.raises(BadRow, match="from 0 to 999") as caught:
         mapping.aime(frame(good, {**good, "answer": answer}, fields=mapping.aime.fields))
     assert caught.value.row == 2
 
@@ -130,7 +130,7 @@ def test_olympiadbench_keeps_every_answer_its_tolerance_and_its_unit() -> None:
     assert olympiad(answer=["(1,2),(3,4)"], is_multiple_answer=True) == MathTruth(("(1,2)", "(3,4)"), "all")
     assert olympiad(answer=["1.5"], error="1e-1", unit="cm") == MathTruth(("1.5",), "any", 0.1, "cm")
     assert olympiad(answer=["1,2"], is_multiple_answer=True, error="0.1,0.2").tolerance == 0.2
-    with pytest.raises(BadRow, match="expected a tolerance"):
+    with pytest.raises(BadRow, match="tolerance"):
         olympiad(error="small")
 
 
@@ -200,9 +200,9 @@ def test_the_order_of_choices_depends_on_the_question_alone() -> None:
 
 
 def test_a_right_answer_that_is_also_wrong_is_refused() -> None:
-    with pytest.raises(BadRow, match="also among the wrong ones"):
+    with pytest.raises(BadRow, match="wrong"):
         mapping.gpqa(frame({**GPQA_ROW, "Incorrect Answer 2": "yes"}, fields=mapping.gpqa.fields))
-    with pytest.raises(BadRow, match="Incorrect Answer 3 is missing"):
+    with pytest.raises(BadRow, match="Incorrect Answer 3"):
         mapping.gpqa(frame({**GPQA_ROW, "Incorrect Answer 3": None}, fields=mapping.gpqa.fields))
 
 
@@ -215,12 +215,12 @@ def test_instruction_input_and_output_become_a_conversation() -> None:
         )
     )
     assert [[m["content"] for m in row] for row in rows["messages"]] == [["Solve.\n1+1", "2"], ["Say hello.", "hello"]]
-    with pytest.raises(BadRow, match="output is missing") as caught:
+    with pytest.raises(BadRow, match="output") as caught:
         mapping.alpaca(frame({"instruction": "a", "output": "b"}, {"instruction": "a"}, fields=mapping.alpaca.fields))
     assert caught.value.row == 2
 
 
 def test_a_template_without_a_name_is_refused_with_its_position(tmp_path: Path) -> None:
     raw = pl.DataFrame({"key": ["C"], "json": ['{"S": [{"template_name": "t"}, {}]}'], "row": [1]})
-    with pytest.raises(BadRow, match="C / S, template 2: no template_name"):
+    with pytest.raises(BadRow, match="C / S, template 2: "):
         mapping.template_library(raw)

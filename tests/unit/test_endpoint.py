@@ -40,14 +40,14 @@ def test_an_address_is_a_servers_and_a_models() -> None:
 @pytest.mark.parametrize(
     "text, sentence",
     [
-        ("http://host:8000/v1", "names no model after a #"),
-        ("http://host:8000/v1#", "names no model after a #"),
-        ("http:///v1#model", "names no host"),
-        ("http://host:eighty/v1#model", "has no readable port"),
-        ([], "the list of addresses is empty"),
-        ([HERE, HERE], "has an address twice"),
-        ([HERE, "http://other/v1#another"], "replicas serve one model; found"),
-        ([HERE, "OWNER/NAME"], '"OWNER/NAME" in a list of replicas is no address'),
+        ("http://host:8000/v1", "#"),
+        ("http://host:8000/v1#", "#"),
+        ("http:///v1#model", "host"),
+        ("http://host:eighty/v1#model", "port"),
+        ([], "empty"),
+        ([HERE, HERE], "twice"),
+        ([HERE, "http://other/v1#another"], "one model"),
+        ([HERE, "OWNER/NAME"], "OWNER/NAME"),
     ],
 )
 def test_an_address_that_cannot_be_asked_is_refused(text: Any, sentence: str) -> None:
@@ -57,7 +57,7 @@ def test_an_address_that_cannot_be_asked_is_refused(text: Any, sentence: str) ->
 
 @pytest.mark.parametrize("text", ["http://me:s3cret@host/v1#model", "http://host/v1?api_key=s3cret#model"])
 def test_an_address_with_a_key_is_refused_without_repeating_it(text: str) -> None:
-    with pytest.raises(ValueError, match="no password and no key") as refused:
+    with pytest.raises(ValueError, match="key") as refused:
         parse_address(text)
     assert "s3cret" not in str(refused.value)
 
@@ -86,11 +86,11 @@ def test_settings_tell_servers_from_directories() -> None:
 @pytest.mark.parametrize(
     "changes, sentence",
     [
-        ({"sweep.tokenizers": {}}, "tokenizers.served is missing; expected the directory"),
-        ({"sweep.tokenizers.other": "OWNER/NAME"}, "tokenizers.other has no effect"),
-        ({"sweep.checkpoints.served": "http://host:8000/v1"}, 'checkpoints.served: "http://host:8000/v1" names no mod'),
-        ({"sweep.models": ["served>base"]}, '"served>base" is two models of different kinds'),
-        ({"endpoint.max_requests": 0}, "--set endpoint.max_requests: input should be greater than or equal to 1"),
+        ({"sweep.tokenizers": {}}, "tokenizers.served"),
+        ({"sweep.tokenizers.other": "OWNER/NAME"}, "tokenizers.other"),
+        ({"sweep.checkpoints.served": "http://host:8000/v1"}, 'checkpoints.served: "http://host:8000/v1"'),
+        ({"sweep.models": ["served>base"]}, "served>base"),
+        ({"endpoint.max_requests": 0}, "--set endpoint.max_requests: .* 1"),
     ],
 )
 def test_settings_that_cannot_be_measured_are_refused(changes: dict[str, Any], sentence: str) -> None:
@@ -137,14 +137,9 @@ def test_a_completion_ends_with_the_stop_id_whether_the_server_leaves_it_in_or_n
 @pytest.mark.parametrize(
     "given, sentence",
     [
-        (
-            answer(finish_reason="stop", stop_reason=5),
-            "ended a completion with stop at 5, which is none of the stop ids",
-        ),
-        (answer(finish_reason="abort"), "ended a completion with abort"),
-        (answer(token_ids=None), "returned no token ids"),
-        ({"choices": []}, "returned no token ids"),
-        ({}, "returned no token ids"),
+        (answer(finish_reason="stop", stop_reason=5), "stop at 5"),
+        (answer(finish_reason="abort"), "abort"),
+        *((broken, "no token ids") for broken in (answer(token_ids=None), {"choices": []}, {})),
     ],
 )
 def test_an_answer_that_is_not_what_was_requested_fails(given: dict[str, Any], sentence: str) -> None:

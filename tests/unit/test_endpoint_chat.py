@@ -152,13 +152,10 @@ def test_effort_is_its_levels() -> None:
 @pytest.mark.parametrize(
     "changes, sentence",
     [
-        (
-            {"sweep.strategies": ["vanilla", "separate"]},
-            "separate works on token ids, and closed is asked in text; exp",
-        ),
-        ({"sweep.models": ["base"]}, r"effort_minimal is for models behind a chat API .*, and base is none"),
-        ({"sweep.tokenizers.closed": "OWNER/NAME"}, "tokenizers.closed has no effect"),
-        ({"sweep.models": ["closed>base"], "sweep.strategies": ["separate"]}, "is two models of different kinds"),
+        ({"sweep.strategies": ["vanilla", "separate"]}, "separate .*closed"),
+        ({"sweep.models": ["base"]}, "effort_minimal .*base"),
+        ({"sweep.tokenizers.closed": "OWNER/NAME"}, "tokenizers.closed"),
+        ({"sweep.models": ["closed>base"], "sweep.strategies": ["separate"]}, "closed>base"),
     ],
 )
 def test_what_needs_token_ids_is_refused_with_the_reason(changes: dict[str, Any], sentence: str) -> None:

@@ -66,25 +66,19 @@ def model(tmp_path: Path) -> Path:
 
 def test_a_card_says_what_it_is_and_that_nothing_was_measured(model: Path) -> None:
     card = (model / "README.md").read_text()
-    assert "20 steps of GRPO" in card and "48+32" in card
-    assert "avg@8 65.6 %" in card
-    assert "no finished sweep" in card
-    for link in ("/runs/data/manifest.json", "MLflow run: 1234", "- steps: 40", "train_data: sha256 aa"):
-        assert link in card
+    for fact in ("20 steps", "48+32", "avg@8 65.6 %", "/runs/data/manifest.json", "1234", "steps: 40", "sha256 aa"):
+        assert fact in card
+    assert "no finished sweep" in card and "not validated" in model_card.render({**RECORD, "accuracy": None}, [])
     assert json.loads((model / "training.json").read_text()) == RECORD
 
 
 def test_a_card_has_limitations_the_bases_licence_and_the_budgets_it_was_measured_at(model: Path) -> None:
-    unmeasured = (model / "README.md").read_text()
-    assert "known of no benchmark at any budget" in unmeasured
     card = model_card.write_card(model, [CELL, {**CELL, "think_budget": 96, "solution_budget": 32}]).read_text()
-    assert "known of miniature-hard at 48+unlimited, 96+32 tokens" in card
-    assert "trained under 48+32 tokens" in card and "one training with one seed" in card
-    assert "chosen by its validation accuracy" in card
-    assert "chosen by" not in model_card.render({**RECORD, "checkpoint": "last"}, [CELL])
+    assert "miniature-hard at 48+unlimited, 96+32" in card and "under 48+32" in card
+    assert "chosen by" in card and "chosen by" not in model_card.render({**RECORD, "checkpoint": "last"}, [CELL])
     assert "The base's, `apache-2.0`" in card and ModelCard(card).data.license == "apache-2.0"
     unknown = model_card.render({**RECORD, "licence": None}, [])
-    assert "The base's card names none" in unknown and ModelCard(unknown).data.license is None
+    assert ModelCard(unknown).data.license is None
 
 
 def test_the_bases_licence_is_what_its_card_names(tmp_path: Path) -> None:
@@ -113,11 +107,6 @@ def test_the_hub_reads_what_was_measured(model: Path) -> None:
     assert card.text.startswith("# embedded, best checkpoint") and "\n# c" not in card.text
 
 
-def test_a_checkpoint_that_was_not_validated_says_so() -> None:
-    card = model_card.render({**RECORD, "accuracy": None, "samples": None}, [])
-    assert "not validated at that step" in card
-
-
 def test_a_copy_never_overwrites(model: Path, tmp_path: Path) -> None:
     commands._copy(model, tmp_path / "released" / "one")
     assert sorted(file.name for file in (tmp_path / "released" / "one").iterdir()) == ["README.md", "training.json"]
@@ -125,20 +114,16 @@ def test_a_copy_never_overwrites(model: Path, tmp_path: Path) -> None:
         commands._copy(model, model)
 
 
-def test_pushing_wants_a_name_and_a_login(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pushing_wants_a_name_a_login_and_a_hub(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"--push model: expected OWNER/NAME"):
         commands._push(model, "model")
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
-    with pytest.raises(UserError, match=r"--push me/model: not logged in to the hub; run first: hf auth login"):
+    with pytest.raises(UserError, match=r"^--push me/model: .*hf auth login"):
         commands._push(model, "me/model")
-
-
-def test_a_hub_that_is_not_reached_is_one_sentence(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.get_token", lambda: "hf_token")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match=r"--push me/model: the hub refused or was not reached: .+") as refused:
+    with pytest.raises(UserError, match=r"^--push me/model: [^\n]+$"):
         commands._push(model, "me/model")
-    assert "\n" not in str(refused.value)
 
 
 def test_a_sweep_finds_what_training_left_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,9 +150,7 @@ def test_of_several_seeds_one_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     stages[2].marker.write_text("{}")
     assert inputs.trained("trained@2") == stages[2].directory / "model"
     for name in ("trained", "trained@3", "other"):
-        with pytest.raises(
-            UserError, match=f'no trained model "{name}"; expected trained@1, trained@2, best@1, best@2'
-        ):
+        with pytest.raises(UserError, match=f'"{name}"; expected trained@1, trained@2, best@1, best@2'):
             inputs.trained(name)
     with pytest.raises(UserError, match="run first: elastic run train"):
         inputs.trained("best@1")
@@ -243,8 +226,7 @@ def test_effort_levels_come_with_a_finished_sweep_and_lie_beside_the_model_and_o
     assert (levels.model, levels.weights, levels.margin) == ("trained", model_fingerprint(model), 0.05)
     assert levels.benchmarks == [inputs.run.settings.data.benchmarks[0]]
     card = model_card.write_card(model, inputs.cards.cells(model)).read_text()
-    shown = "The highest is shown to be at most 5 points below responses without a limit" in card
-    assert shown == (levels.loss is not None)
+    assert ("at most 5 points" in card) == (levels.loss is not None)
     for name, level in levels.levels.items():
         assert f"| {name} | {level.budget} | {100 * level.accuracy:.1f} [" in card
 

@@ -75,19 +75,13 @@ def test_each_template_fits_its_own_tokenizer_and_no_other(name: str) -> None:
         if other == name:
             require_fit(CHAT_TEMPLATES[name], tokenizer())
         else:
-            with pytest.raises(
-                UserError, match=f'chat template "{name}" is not that of .*expected one known token'
-            ) as e:
+            with pytest.raises(UserError, match=f'^.*chat template "{name}" .*$'):
                 require_fit(CHAT_TEMPLATES[name], tokenizer())
-            assert "\n" not in str(e.value)
-
-
-def test_another_end_of_text_or_rendering_is_refused() -> None:
     ends_otherwise = byte_tokenizer(R1.markers, R1_OFFICIAL, bos_token=R1.markers[0], eos_token="<|EOT|>")
-    with pytest.raises(UserError, match=r"end-of-text is <\|EOT\|> there"):
+    with pytest.raises(UserError, match=r"<\|EOT\|>"):
         require_fit(R1, ends_otherwise)
     asks_otherwise = byte_tokenizer(QWEN.markers, QWEN_OFFICIAL.replace("a helpful", "an"), eos_token=QWEN.end)
-    with pytest.raises(UserError, match=r"a question is '<\|im_start\|>system.*' there and"):
+    with pytest.raises(UserError, match=r"'<\|im_start\|>system.*'"):
         require_fit(QWEN, asks_otherwise)
 
 
@@ -142,32 +136,31 @@ def test_a_row_is_what_the_models_own_template_writes(template: str, question: s
 @pytest.mark.parametrize(
     ("tokenizer", "message"),
     [
-        (r1, r"does not keep a response with its thought.*choose a template by name \(deepseekr1, qwen, miniature\)"),
-        (lambda: official(KEEPS.replace("assistant\n'", "assistant\nAnswer: '")), r"generation starts from .*Answer"),
-        (lambda: official(KEEPS.replace("content']", "content'] + '\\n'")), r"'\\n<\|im_end\|>.* follows a response"),
-        (lambda: official(KEEPS, eos_token="<|EOT|>"), r"end-of-text is <\|EOT\|>; `elastic model prepare"),
-        (lambda: official(""), r"the tokenizer has none"),
-        (lambda: official("{{ raise_exception('No.') }}"), r"its chat template refuses a conversation: No\."),
+        (r1, "thought.*deepseekr1, qwen, miniature"),
+        (lambda: official(KEEPS.replace("assistant\n'", "assistant\nAnswer: '")), "Answer"),
+        (lambda: official(KEEPS.replace("content']", "content'] + '\\n'")), r"'\\n<\|im_end\|>"),
+        (lambda: official(KEEPS, eos_token="<|EOT|>"), r"<\|EOT\|>; `elastic model prepare"),
+        (lambda: official(""), "none"),
+        (lambda: official("{{ raise_exception('No.') }}"), r"No\."),
     ],
 )  # fmt: skip
 def test_a_template_that_cannot_tell_responses_from_prompts_is_refused(
     tokenizer: Callable[[], Any], message: str
 ) -> None:
-    with pytest.raises(UserError, match=message) as caught:
+    with pytest.raises(UserError, match=f"^.*{message}.*$"):
         own_template(tokenizer())
-    assert "\n" not in str(caught.value)
 
 
 def test_a_system_prompt_without_a_place_is_refused_or_counted(tmp_path: Path) -> None:
     refuses = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('No system role.') }}{% endif %}" + KEEPS
-    with pytest.raises(UserError, match=r"refuses a conversation: No system role"):
+    with pytest.raises(UserError, match="No system role"):
         own_template(official(refuses)).prompt("1+1=?", "Be brief.")
     file = tmp_path / "c.parquet"
     roles = ("system", "user", "assistant")
     messages = [{"role": role, "content": text} for role, text in zip(roles, ("Be brief.", "1+1=?", "2"), strict=True)]
     pl.DataFrame({"messages": [messages]}).write_parquet(file)
     report = sft.write_rows(file, build_tokenizer(), MINIATURE, 32, tmp_path / "rows.parquet")
-    assert report.num_unsaid == 1 and "1 without their system prompt" in str(report)
+    assert report.num_unsaid == 1
     tokenizer = official(OPENS)
     report = sft.write_rows(file, tokenizer, own_template(tokenizer), 2048, tmp_path / "own.parquet")
     assert (report.num_unsaid, report.num_unopened) == (0, 1)
@@ -225,7 +218,6 @@ def test_what_was_cut_or_left_out_is_counted(tmp_path: Path) -> None:
     rows = pl.read_parquet(tmp_path / "rows.parquet")
     assert rows.schema == sft.ROWS and rows["input_ids"].list.len().max() == 32
     assert report.num_trained_tokens == rows["loss_mask"].explode().sum()
-    assert "1 cut at the cutoff" in str(report)
     again = sft.write_rows(conversations, build_tokenizer(), MINIATURE, 32, tmp_path / "rows.parquet")
     assert again == report
 
@@ -267,34 +259,24 @@ def test_alpaca_files_are_read_in_every_format(suffix: str, tmp_path: Path) -> N
     file = write(ALPACA, tmp_path / f"data{suffix}")
     assert exchanges(file) == [("1+1=?", "2"), ("Add.\n2 and 3", "<think>2+3</think>5")]
     assert [conversation[0] for conversation in conversations(file)] == [("user", "1+1=?"), ("system", "Be brief.")]
-
-
-@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".parquet"])
-def test_no_row_needs_a_system_prompt(suffix: str, tmp_path: Path) -> None:
-    file = write(
-        [{key: row[key] for key in ("instruction", "input", "output")} for row in ALPACA], tmp_path / f"d{suffix}"
-    )
-    assert [len(conversation) for conversation in conversations(file)] == [2, 2]
-
-
-def test_fields_that_are_not_read_are_named_with_their_rows(tmp_path: Path) -> None:
-    for suffix in (".json", ".jsonl"):
-        assert sft.unused_fields([write(ALPACA, tmp_path / f"data{suffix}")]) == {"id": 2}
-    assert sft.unused_fields([write(ALPACA, tmp_path / "data.parquet")]) == {"id": 2}
+    assert sft.unused_fields([file]) == {"id": 2}
+    rows = [{key: row[key] for key in ("instruction", "input", "output")} for row in ALPACA]
+    without = conversations(write(rows, tmp_path / f"d{suffix}"))
+    assert [len(conversation) for conversation in without] == [2, 2], "no row needs a system prompt"
 
 
 @pytest.mark.parametrize("broken", [{"output": None}, {"output": " "}, {"instruction": ""}, {"instruction": None}])
 def test_a_row_without_question_or_response_is_named_by_its_position(broken: dict[str, Any], tmp_path: Path) -> None:
     file = write([ALPACA[0], ALPACA[1] | broken], tmp_path / "data.json")
-    with pytest.raises(UserError, match=rf"data\.json: row 2: {next(iter(broken))} is missing or empty; expected text"):
+    with pytest.raises(UserError, match=rf"data\.json: row 2: {next(iter(broken))} "):
         exchanges(file)
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such file, and no data set of that name"):
+    with pytest.raises(UserError, match="reasonflux-f1-stf"):
         sft.file_dataset(Path("reasonflux-f1-stf"))
     (tmp_path / "data.csv").touch()
-    with pytest.raises(UserError, match=r"unknown format; expected one of \.json, \.jsonl, \.parquet"):
+    with pytest.raises(UserError, match=r"\.json, \.jsonl, \.parquet"):
         sft.file_dataset(tmp_path / "data.csv")
 
 
@@ -343,7 +325,5 @@ def test_a_conversation_becomes_one_thought_without_its_requests(template: Any) 
 
 
 def test_a_table_without_correct_rows_is_refused() -> None:
-    with pytest.raises(
-        UserError, match="no correct row of strategy vanilla; the table's strategies are: reasonflux_zero"
-    ):
+    with pytest.raises(UserError, match=r"vanilla.*: reasonflux_zero"):
         sft.alpaca_rows(trajectories(thinking=["t"]), QUESTIONS, R1, "vanilla")

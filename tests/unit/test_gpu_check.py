@@ -89,7 +89,7 @@ def test_a_power_of_two_of_the_gpus_is_used(gpus: int, ranks: int) -> None:
 def test_the_cuda_build_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence, "installed_build", lambda: "gpu")
     monkeypatch.setattr(evidence, "installed_gpus", list)
-    with pytest.raises(UserError, match=r"nvidia-smi shows no GPU.*make gpu ENGINE=cpu"):
+    with pytest.raises(UserError, match=r"nvidia-smi.*make gpu ENGINE=cpu"):
         find_machine()
 
 
@@ -102,9 +102,9 @@ def test_a_sound_training_tells_the_lowest_correlation_and_the_seconds() -> None
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({AGREEMENT: 0.42}, "in step 3 .* correlate by 0.420, expected at least 0.9"),
-        ({AGREEMENT: nan}, "in step 3 .* correlate by nan"),
-        ({GRADIENT: nan}, "the norm of the gradient of step 3 is nan"),
+        ({AGREEMENT: 0.42}, "step 3 .* 0.420, .* 0.9"),
+        ({AGREEMENT: nan}, "step 3 .* nan"),
+        ({GRADIENT: nan}, "gradient .*step 3 .* nan"),
     ],
 )
 def test_other_weights_in_the_sampler_and_a_broken_gradient_fail(changed: dict[str, float], words: str) -> None:
@@ -113,26 +113,21 @@ def test_other_weights_in_the_sampler_and_a_broken_gradient_fail(changed: dict[s
 
 
 def test_a_step_that_was_not_recorded_fails() -> None:
-    with pytest.raises(UserError, match=r"steps \[1, 2, 4, 5\] were recorded, expected 1 to 5"):
+    with pytest.raises(UserError, match=r"\[1, 2, 4, 5\].* 1 to 5"):
         judge(metrics().filter(pl.col("step") != 3), STEPS)
-    with pytest.raises(UserError, match=f"no metric {AGREEMENT} of step 3"):
+    with pytest.raises(UserError, match=f"{AGREEMENT} .*step 3"):
         judge(metrics().filter((pl.col("step") != 3) | (pl.col("name") != AGREEMENT)), STEPS)
-
-
-def test_the_step_that_was_resumed_from_is_not_the_jobs(tmp_path: Path) -> None:
-    log = tmp_path / "train.log"
-    log.write_text(
-        "(pid=7) step:2 - training/global_step:2.0\n(pid=7) step:3 - actor/loss:0.1 - training/global_step:3\n"
-    )
-    assert first_step(log) == 3
 
 
 def test_the_first_step_of_a_job_is_read_from_its_log(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("(actor) step:0 - val:0.1\nnoise\n(actor) step:3 - a:1\n(actor) step:4 - a:1\n")
     assert first_step(log) == 3
+    resumed = "(pid=7) step:2 - training/global_step:2.0\n(pid=7) step:3 - actor/loss:0.1 - training/global_step:3\n"
+    log.write_text(resumed)
+    assert first_step(log) == 3, "the step that was resumed from is not the job's"
     log.write_text("step:0 - val:0.1\n")
-    with pytest.raises(UserError, match="no step was finished"):
+    with pytest.raises(UserError):
         first_step(log)
 
 
@@ -145,11 +140,8 @@ def test_the_conclusion_says_that_everything_passed_or_what_did_not() -> None:
     assert conclusion([record("one")], 2).startswith("1 of 2 steps passed on 1 × NVIDIA H200")
     others = [record("one"), record("two", "skipped"), record("three", "failed")]
     assert conclusion(others, 3).endswith("; skipped: two; failed: three.")
-
-
-def test_what_ran_on_a_cpu_is_no_evidence() -> None:
     told = conclusion([record("one", where="a CPU"), record("two", "skipped", where="a CPU")], 2)
-    assert told.startswith("No GPU was used: of 2 steps 1 passed ") and "0 failed, 1 skipped" in told
+    assert told.startswith("No GPU was used: "), "what ran on a CPU is no evidence"
 
 
 def test_the_summary_holds_the_machine_the_verdicts_and_what_was_measured(tmp_path: Path) -> None:
@@ -195,7 +187,7 @@ def test_a_commands_status_and_last_line_are_kept(tmp_path: Path) -> None:
     assert run.start("log", "-c", code) == 3
     assert last_lines(run.log("log")) == ["last"]
     assert run.log("log").read_text().startswith(f"$ {sys.executable}")
-    with pytest.raises(UserError, match=r"exit status 3 \(last\); its log is .*log\.log"):
+    with pytest.raises(UserError, match=r"3 \(last\).*log\.log"):
         run.finish("log", "-c", code)
 
 

@@ -8,11 +8,6 @@ from elastic_core import rewards
 from elastic_core.rewards import ATTEMPTS, KINDS, Answer, Grade, GradeStatus, GradingFailed, grade, grade_many
 
 
-def test_an_unknown_kind_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match='no grader "essay"; expected one of choice, code, math'):
-        grade("essay", "", "")
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_kind_gives_credit_inside_an_unfinished_thought(kind: str) -> None:
     truth = {"math": "4", "choice": "A", "code": '{"kind":"check","code":"def check(f): pass"}'}[kind]
@@ -24,6 +19,8 @@ def test_a_batch_is_graded_in_order() -> None:
     answers = [Answer("math", f"</think>\\boxed{{{i % 3}}}", "1") for i in range(10)]
     assert [graded.score for graded in grade_many(answers)] == [float(i % 3 == 1) for i in range(10)]
     assert grade_many([]) == []
+    with pytest.raises(ValueError, match=r'"essay".* choice, code, math'):
+        grade("essay", "", "")
 
 
 class Failing:

@@ -54,14 +54,14 @@ def test_a_server_is_given_the_time_that_it_asks_for(api: ApiServer) -> None:
 
 def test_a_request_that_breaks_the_server_fails_alone(api: ApiServer) -> None:
     api.faults = [Fault(500, message="a bug of the server's")] * 3
-    with pytest.raises(RequestFailed, match=r"failed 3 times at a request: HTTP 500: a bug of the server's"):
+    with pytest.raises(RequestFailed, match=r"3 times .*HTTP 500: a bug of the server's"):
         ask(parse_address(api.address))
     assert len(api.arrivals) == 3
 
 
 def test_a_request_that_is_refused_is_not_sent_again(api: ApiServer) -> None:
     api.faults = [Fault(400, message="too long")]
-    with pytest.raises(RequestFailed, match="refused a request, HTTP 400: too long"):
+    with pytest.raises(RequestFailed, match="HTTP 400: too long"):
         ask(parse_address(api.address))
     assert len(api.arrivals) == 1
 
@@ -70,7 +70,7 @@ def test_a_request_that_is_refused_is_not_sent_again(api: ApiServer) -> None:
 def test_a_server_that_stays_away_is_waited_for_as_long_as_told(api: ApiServer, fault: Fault) -> None:
     api.faults = [fault] * 100
     began = time.monotonic()
-    with pytest.raises(ServerLost, match=r"#drawn did not answer for 1 s \(endpoint.wait_seconds\): "):
+    with pytest.raises(ServerLost, match=r"#drawn .* 1 s \(endpoint.wait_seconds\)"):
         ask(parse_address(api.address), wait_seconds=1, timeout_seconds=0.5)
     assert time.monotonic() - began >= 1
 
@@ -113,10 +113,10 @@ def test_a_key_that_is_refused_names_its_variable_and_is_not_repeated(
     api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.key = "right"
-    with pytest.raises(UserError, match=r"refused no key .* set ELASTIC_API_KEY_SERVED in the environment"):
+    with pytest.raises(UserError, match="ELASTIC_API_KEY_SERVED"):
         ask(parse_address(api.address))
     monkeypatch.setenv("ELASTIC_API_KEY_SERVED", "s3cret")
-    with pytest.raises(UserError, match=r"refused a key \(HTTP 401: no such key: Bearer \*\*\*\)") as refused:
+    with pytest.raises(UserError, match=r"HTTP 401: no such key: Bearer \*\*\*") as refused:
         ask(parse_address(api.address))
     assert "s3cret" not in str(refused.value)
     monkeypatch.setenv("ELASTIC_API_KEY_SERVED", "right")
@@ -155,13 +155,13 @@ def test_a_model_that_is_not_served_is_refused_with_those_that_are(api: ApiServe
         async with HttpServer("served", address, EndpointParameters(wait_seconds=0)) as server:
             await look(server, "other")
 
-    with pytest.raises(UserError, match='serves no model "other"; expected one of drawn after the #'):
+    with pytest.raises(UserError, match=r'"other".* drawn '):
         asyncio.run(served())
 
 
 def test_an_address_without_an_api_is_refused(api: ApiServer) -> None:
     api.url += "/v2"
-    with pytest.raises(UserError, match=r"/v1/v2/models gave no list of models .*; is this the API's address\?"):
+    with pytest.raises(UserError, match="/v1/v2/models"):
         described(api)
 
 
@@ -175,7 +175,7 @@ def test_replicas_draw_the_same(api: ApiServer) -> None:
 def test_a_replica_that_runs_something_else_is_refused(api: ApiServer) -> None:
     with (
         listening(ApiServer(api.tokenizer, version="1.2.4")) as other,
-        pytest.raises(UserError, match=r"is vllm 1.2.4 with .*, and http.* was vllm 1.2.3 with .* must be made by one"),
+        pytest.raises(UserError, match=r"vllm 1.2.4 .* vllm 1.2.3"),
     ):
         open_pool(described(api, other))
 
@@ -196,9 +196,7 @@ class Other:
 
 def test_a_server_with_another_tokenizer_is_refused_before_anything_is_drawn(api: ApiServer) -> None:
     api.tokenizer = Other(api.tokenizer)
-    with pytest.raises(
-        UserError, match=r"does not have the tokenizer .*base: token \d+ of a text is \[\d+\] there and"
-    ):
+    with pytest.raises(UserError, match=r"base: token \d+ of a text is \[\d+\] there"):
         open_pool(described(api))
     assert all(body["max_tokens"] == 1 for body in api.drawn)
 
@@ -207,5 +205,5 @@ def test_a_server_that_returns_no_token_ids_is_refused_with_the_way_to_ask_it(
     api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api, "draw", lambda body: {"choices": [{"text": "42", "finish_reason": "stop"}]})
-    with pytest.raises(UserError, match=r"returns no token ids, .* chat API: openai\+http://127"):
+    with pytest.raises(UserError, match=r"openai\+http://127"):
         open_pool(described(api))

@@ -296,15 +296,12 @@ def test_the_cluster_page_s_deployment_run_joins_the_cluster() -> None:
     assert {f"ray.address={settings.ray.address}", f"ray.dashboard={settings.ray.dashboard}"} <= set(command.split())
 
 
-def test_compose_and_up_are_as_closed(compose: dict[str, Any]) -> None:
+def test_compose_and_up_are_as_closed_and_beat_alike(compose: dict[str, Any]) -> None:
     plan = services.plan(services.ServicesParameters(), {})
-    name = "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS"
-    assert compose["services"]["prefect"]["environment"][name] == plan.environment[name]
+    for service, name in (
+        ("prefect", "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS"),
+        ("worker", "PREFECT_FLOWS_HEARTBEAT_FREQUENCY"),
+    ):
+        assert compose["services"][service]["environment"][name] == plan.environment[name]
     worker = " ".join(plan.services[-1].command[1:])
     assert compose["services"]["worker"]["command"][-1].endswith(f"exec python {worker}")
-
-
-def test_compose_and_up_beat_alike(compose: dict[str, Any]) -> None:
-    planned = services.plan(services.ServicesParameters(), {}).environment
-    name = "PREFECT_FLOWS_HEARTBEAT_FREQUENCY"
-    assert compose["services"]["worker"]["environment"][name] == planned[name]

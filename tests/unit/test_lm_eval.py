@@ -84,8 +84,3 @@ def test_tasks_are_not_mixed_with_exports_of_a_model(tmp_path: Path) -> None:
 
     with pytest.raises(UserError, match="--lm-eval writes tasks and no model"):
         cli.main(["export", "--lm-eval", str(tmp_path), "--to", "model"], standalone_mode=False)
-
-
-@pytest.mark.parametrize(("benchmark", "name"), [("math500", "elastic_math500"), ("aime-2024", "elastic_aime_2024")])
-def test_names_of_tasks(benchmark: str, name: str) -> None:
-    assert lm_eval.task_name(benchmark) == name

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -101,20 +102,21 @@ def test_installing_works_over_nfs(install: ModuleType, monkeypatch: pytest.Monk
     assert install.steps == ["environment", "project"]
 
 
-def test_another_lock_rebuilds_the_environment(install: ModuleType) -> None:
+@pytest.mark.parametrize(
+    ("change", "steps"),
+    [
+        (lambda root: (root / "infra/requirements/cpu.txt").write_text("click==9\n"), ["environment", "project"]),
+        (lambda root: (root / "pyproject.toml").write_text("[project]\nname = 'x'\n"), ["project"]),
+        (lambda root: (root / ".venv" / "bin" / "python").unlink(), ["environment", "project"]),
+    ],
+    ids=["another lock", "another pyproject", "no interpreter"],
+)
+def test_what_changed_is_done_again(install: ModuleType, change: Callable[[Path], object], steps: list[str]) -> None:
     install.main()
-    (install.ROOT / "infra" / "requirements" / "cpu.txt").write_text("click==9\n")
+    change(install.ROOT)
     install.steps.clear()
     install.main()
-    assert install.steps == ["environment", "project"]
-
-
-def test_another_pyproject_only_renews_the_project(install: ModuleType) -> None:
-    install.main()
-    (install.ROOT / "pyproject.toml").write_text("[project]\nname = 'x'\n")
-    install.steps.clear()
-    install.main()
-    assert install.steps == ["project"]
+    assert install.steps == steps
 
 
 def test_an_interrupted_installation_counts_as_none(install: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,14 +132,6 @@ def test_an_interrupted_installation_counts_as_none(install: ModuleType, monkeyp
     assert install.steps == ["environment", "project"]
 
 
-def test_an_environment_without_its_interpreter_is_rebuilt(install: ModuleType) -> None:
-    install.main()
-    (install.VENV / "bin" / "python").unlink()
-    install.steps.clear()
-    install.main()
-    assert install.steps == ["environment", "project"]
-
-
 def test_another_python_is_refused_in_one_sentence(tmp_path: Path) -> None:
     probe = tmp_path / "probe.py"
     probe.write_text(
@@ -146,7 +140,7 @@ def test_another_python_is_refused_in_one_sentence(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, str(probe)], capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr.startswith("error: Python 3.11 is needed") and done.stderr.count("\n") == 1
+    assert "Python 3.11" in done.stderr and done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("target", ["demo", "test", "lint", "bench", "chaos", "nightly", "lock", "up", "doctor"])

@@ -81,13 +81,6 @@ def test_training_problems_are_of_both_levels_in_one_order() -> None:
     assert sum(len(problem.totals) >= problems.OPERANDS["hard"][0] for problem in mixed) == 3
 
 
-def test_unknown_levels_and_splits_are_named() -> None:
-    with pytest.raises(ValueError, match=r"'medium'.*easy, hard"):
-        problems.generate("medium", 1, 0)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"'test'.*train, tune, evaluation"):
-        problems.generate("easy", 1, 0, "test")  # type: ignore[arg-type]
-
-
 # Tokenizer
 
 
@@ -104,6 +97,8 @@ def test_budget_forcing_needs_no_unknown_token() -> None:
     encode = tokenizer().encode
     assert encode("\n", add_special_tokens=False) == [IDS["\n"]]
     assert encode("\nFinal Answer:", add_special_tokens=False) == [IDS["\n"], IDS["Final Answer:"]]
+    pieces = tokenizer().tokenize("36+6=? Think for maximum 48 tokens.")  # L1's prompts are words.
+    assert pieces == ["3", "6", "+6", "=", "?", " Think", " for", " maximum", " ", "4", "8", " tokens", "."]
     for marker in (vocab.THINK, vocab.END_THINK, vocab.BOXED, "}", "+8", "7", "Wait"):
         assert encode(marker, add_special_tokens=False) == [IDS[marker]]
 
@@ -120,11 +115,6 @@ def test_any_ascii_text_survives_a_round_trip(text: str) -> None:
     ids = tokenizer().encode(text, add_special_tokens=False)
     assert IDS[vocab.UNK] not in ids
     assert tokenizer().decode(ids) == text
-
-
-def test_l1_prompts_are_words() -> None:
-    pieces = tokenizer().tokenize("36+6=? Think for maximum 48 tokens.")
-    assert pieces == ["3", "6", "+6", "=", "?", " Think", " for", " maximum", " ", "4", "8", " tokens", "."]
 
 
 # Corpus
@@ -197,11 +187,6 @@ def test_solutions_that_fit_a_budget_of_32_exist_for_every_unfinished_thought_ne
     assert len(vocab.encode(solution(problem, "derived", 0))) + 1 <= 32
 
 
-def test_the_corpus_is_a_function_of_its_recipe() -> None:
-    assert list(examples(small_recipe(3))) == list(examples(small_recipe(3)))
-    assert list(examples(small_recipe(3))) != list(examples(small_recipe(4)))
-
-
 def test_stages_come_in_curriculum_order_and_the_last_has_no_concise_thoughts() -> None:
     recipe = small_recipe()
     rows = list(examples(recipe))
@@ -221,6 +206,7 @@ def test_the_parquet_file_keeps_order(tmp_path: Path) -> None:
     frame = pl.read_parquet(tmp_path / "deep" / "corpus.parquet")
     assert frame.height == recipe.steps * recipe.batch_size
     assert frame["input_ids"].to_list() == [row.input_ids for row in examples(recipe)]
+    assert frame["input_ids"].to_list() != [row.input_ids for row in examples(small_recipe(4))]
     assert frame.schema["loss_mask"] == pl.List(pl.Int8)
     assert [file.name for file in (tmp_path / "deep").iterdir()] == ["corpus.parquet"]
 
@@ -271,7 +257,7 @@ def test_a_finished_warm_start_is_recognised_and_another_refused(tmp_path: Path)
     (config.output_dir / sft.RECORD).write_text(json.dumps(sft.record(config)))
     assert sft.is_finished(config)
     assert sft.is_finished(config.model_copy(update={"save_every": 7}))
-    with pytest.raises(ValueError, match=r"learning_rate is 0.0015 there, 0.1 here"):
+    with pytest.raises(ValueError, match=r"learning_rate .*0\.0015.*0\.1"):
         sft.is_finished(config.model_copy(update={"learning_rate": 0.1}))
     (config.output_dir / sft.RECORD).unlink()
     (config.output_dir / "precious.txt").write_text("not ours")

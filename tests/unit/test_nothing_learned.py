@@ -34,13 +34,10 @@ def test_a_step_that_learned_something_begins_the_count_anew() -> None:
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
-        (
-            metrics(8),
-            r"mean 0\.00\); 0% of the thoughts were closed by the model, 0% of the rollouts hold an answer\. Stop",
-        ),
-        (metrics(8, forced=0.25), "75% of the thoughts were closed by the model, 0% .* end with its answer"),
-        (metrics(8, answered=1), r"100% of the rollouts hold an answer\. .*the problems are too hard"),
-        (metrics(8, reward=1, answered=1), r"mean 1\.00.*the problems are too easy"),
+        (metrics(8), r"mean 0\.00.* 0% of the thoughts .* 0% of the rollouts"),
+        (metrics(8, forced=0.25), "75% of the thoughts .* 0% of the rollouts"),
+        (metrics(8, answered=1), "100% of the rollouts .*too hard"),
+        (metrics(8, reward=1, answered=1), r"mean 1\.00.*too easy"),
         (metrics(8, reward=0.5, answered=1), r"mean 0\.50.*train\.group_size"),
     ],
 )

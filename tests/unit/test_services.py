@@ -35,6 +35,8 @@ def test_everything_stays_below_the_runs_directory(tmp_path: Path) -> None:
     assert plan.environment["MLFLOW_TRACKING_URI"] == "http://127.0.0.1:5100"
     assert plan.environment["PREFECT_HOME"] == str(tmp_path / "prefect")
     assert plan.environment["MLFLOW_BACKEND_STORE_URI"] == f"sqlite:///{tmp_path}/mlflow.db"
+    everywhere = services.plan(ServicesParameters(runs=tmp_path, host="0.0.0.0"), {})
+    assert everywhere.environment["PREFECT_API_URL"] == "http://127.0.0.1:4200/api", "it is called on loopback"
 
 
 def test_nothing_is_reported_to_anyone(tmp_path: Path) -> None:
@@ -42,6 +44,7 @@ def test_nothing_is_reported_to_anyone(tmp_path: Path) -> None:
     assert environment["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
     assert environment["DO_NOT_TRACK"] == "1"
     assert environment["MLFLOW_DISABLE_TELEMETRY"] == "true"
+    assert environment["PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS"] == "", "no page of another address may ask Prefect"
 
 
 def test_servers_the_user_already_has_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,11 +67,6 @@ def test_a_database_the_user_named_is_served(tmp_path: Path, monkeypatch: pytest
     assert "secret" not in str(plan.services)
 
 
-def test_a_server_on_every_interface_is_called_on_loopback(tmp_path: Path) -> None:
-    plan = services.plan(ServicesParameters(runs=tmp_path, host="0.0.0.0"), {})
-    assert plan.environment["PREFECT_API_URL"] == "http://127.0.0.1:4200/api"
-
-
 def test_odd_paths_survive_the_configuration(tmp_path: Path) -> None:
     command = ["python", "100% of it/it's here.py"]
     text = supervisor.configure([Service("odd", command)], tmp_path, tmp_path / "socket")
@@ -83,11 +81,6 @@ def test_the_worker_stops_before_the_servers_it_reports_to(tmp_path: Path) -> No
     parsed.read_string(supervisor.configure(plan.services, tmp_path, tmp_path / "socket"))
     priority = {name: int(parsed[f"program:{name}"]["priority"]) for name in names(plan)}
     assert priority["worker"] > max(priority["prefect"], priority["mlflow"])
-
-
-def test_no_page_of_another_address_may_ask_prefect(tmp_path: Path) -> None:
-    environment = services.plan(ServicesParameters(runs=tmp_path), {}).environment
-    assert environment["PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS"] == ""
 
 
 def test_a_taken_port_names_the_port_its_owner_and_the_way_out() -> None:
@@ -108,21 +101,9 @@ def test_a_port_just_left_is_free() -> None:
     assert network.require_free_port("127.0.0.1", port, "prefect") is None
 
 
-def test_an_address_of_no_machine_is_refused() -> None:
-    with pytest.raises(UserError, match=r"no address 'nowhere\.invalid'"):
-        network.require_free_port("nowhere.invalid", 4200, "prefect")
-
-
 def test_up_without_deployments_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no prefect\.yaml"):
         services.up(ServicesParameters(project=tmp_path, runs=tmp_path))
-
-
-def test_the_end_of_a_log_is_shown(tmp_path: Path) -> None:
-    log = tmp_path / "a.log"
-    log.write_text("".join(f"line {i}\n" for i in range(100)))
-    assert supervisor.tail(log, lines=2).endswith("line 98\nline 99")
-    assert supervisor.tail(tmp_path / "none.log").endswith("(empty)")
 
 
 def test_a_postgresql_server_holds_both_servers_data_and_no_password_is_on_a_command_line(tmp_path: Path) -> None:
@@ -165,11 +146,9 @@ def test_what_is_no_database_server_is_refused_and_not_repeated(
 def test_a_database_that_is_not_there_is_one_sentence_without_the_password(project: Path) -> None:
     address = f"postgresql://me:secret@127.0.0.1:{network.free_ports(1)[0]}"
     parameters = ServicesParameters(project=project, runs=project, database=address)
-    with pytest.raises(UserError, match="no database prefect to work with") as refused:
+    with pytest.raises(UserError, match=r"docs/operate\.md") as refused:
         services.up(parameters)
-    message = str(refused.value)
-    assert "refused" in message and "docs/operate.md" in message and "\n" not in message
-    assert "secret" not in message and "secret" not in repr(parameters)
+    assert "secret" not in str(refused.value) and "secret" not in repr(parameters)
 
 
 @pytest.fixture

@@ -192,12 +192,9 @@ def test_what_a_request_leaves_open_is_the_default(
 
 @pytest.mark.parametrize("value", [-1, 1.5, 2.0, True, "512", [3], float("nan"), 2**31])
 def test_what_is_no_number_of_tokens_is_refused(value: object) -> None:
-    with pytest.raises(ValueError, match=r"think_budget is .*; expected a whole number of tokens from 0 to"):
+    with pytest.raises(ValueError, match=r"think_budget is .* from 0 to"):
         read_budget({"think_budget": value})
-
-
-def test_a_solution_needs_room() -> None:
-    with pytest.raises(ValueError, match="solution_budget is 0; expected a whole number of tokens from 1 to"):
+    with pytest.raises(ValueError, match=r"solution_budget is 0; .* from 1 to"):
         read_budget({"solution_budget": 0})
 
 
@@ -218,5 +215,5 @@ def test_each_version_gets_its_runner(version: str, device: str, expected: objec
 
 @pytest.mark.parametrize("version", ["0.9.2", "0.34.0", "1.0.0"])
 def test_an_unknown_version_is_refused(version: str) -> None:
-    with pytest.raises(UserError, match=f"vLLM {version} is installed; budgets are served with 0.24 up to"):
+    with pytest.raises(UserError, match=f"{version} .* 0.24 "):
         runner(version, "cuda")

@@ -96,15 +96,10 @@ def test_answers_and_closed_thoughts_are_counted_by_model() -> None:
     assert readable(table) == [Readable("base", 4, 2, 3, 1), Readable("other", 1, 1, 1, 0)]
 
 
-def test_a_model_that_answers_and_closes_its_thoughts_needs_no_remark() -> None:
-    assert unreadable([Readable("base", 100, 1, 100, 1)]) == []
-    assert unreadable([Readable("no thinking", 100, 1, 0, 0)]) == []
-
-
 def test_what_is_missing_is_named_with_how_many_responses_lack_it() -> None:
     answers, thoughts = unreadable([Readable("base", 1260, 0, 1200, 0)])
-    assert answers.startswith("None of the 1,260 responses of base ") and "fine-tuning" in answers
-    assert thoughts.startswith("None of the 1,200 thoughts of base ") and "thinking budgets" in thoughts
+    assert "1,260 responses of base" in answers and "1,200 thoughts of base" in thoughts
+    assert unreadable([Readable("base", 100, 1, 100, 1)]) == unreadable([Readable("no thinking", 100, 1, 0, 0)]) == []
 
 
 ANSWERED, CUT_SOLUTION = ResponseKind.ANSWERED, ResponseKind.CUT_SOLUTION

@@ -72,11 +72,11 @@ def test_enough_problems_tell_what_holds_from_what_fails() -> None:
 
 def test_the_problems_that_are_needed_do_decide() -> None:
     random, truth = np.random.default_rng(1), np.array([0.0, -0.1])
-    (better, _) = together(sweep(random, truth, 40, 8, 0.8))
+    (better, _) = together(sweep(random, truth, 40, 8, 0.95))
     assert verdict(better) == NonInferiority.UNDECIDED
     needed = int(problems_needed(better.mean + MARGIN, (better.high - better.low) / 2, 0.0, 40))
     assert 40 < needed < 20_000
-    assert judged(sweep(random, truth, 2 * needed, 8, 0.8))[0] == NonInferiority.HOLDS
+    assert judged(sweep(random, truth, 2 * needed, 8, 0.95))[0] == NonInferiority.HOLDS
 
 
 def test_at_the_margin_itself_no_number_of_problems_decides() -> None:

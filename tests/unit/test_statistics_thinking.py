@@ -72,6 +72,9 @@ def test_a_problem_that_a_rung_or_a_half_lacks_is_left_out() -> None:
     assert solved(rows) == {16: 1, 32: 1}
     assert thinking_spent(rows)["num_problems"].to_list() == [1, 1]
     assert thinking_spent(ladder({"a": {16: [1], 32: [1]}})).is_empty()
+    assert thinking_spent(ladder({"a": {None: [1, 1]}})).is_empty(), "without a ladder"
+    with pytest.raises(ValueError, match="outside"):
+        thinking_spent(ladder({"a": {16: [2, 2]}}))
 
 
 def test_tokens_past_what_was_needed_are_overthinking_and_those_of_the_unsolved_futile() -> None:
@@ -97,15 +100,6 @@ def test_vanilla_truncation_starves_too() -> None:
         strategy=pl.lit("vanilla"), forced_tokens=pl.lit(0, pl.Int32), think_finish=pl.lit("length")
     )
     assert thinking_spent(rows)["starved"].to_list() == [1, 0]
-
-
-def test_without_a_ladder_there_is_nothing_to_say() -> None:
-    assert thinking_spent(ladder({"a": {None: [1, 1]}})).is_empty()
-
-
-def test_scores_outside_0_and_1_are_refused() -> None:
-    with pytest.raises(ValueError, match="outside"):
-        thinking_spent(ladder({"a": {16: [2, 2]}}))
 
 
 BUDGETS = (0, 16, 64, None)

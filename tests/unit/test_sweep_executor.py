@@ -31,17 +31,8 @@ from elastic_core.trajectory import KEY
 from tests.scripted import ScriptedEngine
 
 EOT, START, END, NEWLINE = 1, 2, 3, 4
-WORDS = {
-    EOT: "<eos>",
-    START: "<think>",
-    END: "</think>",
-    NEWLINE: "\n",
-    5: "\\boxed{",
-    6: "}",
-    7: "4",
-    8: "5",
-    9: "hm ",
-}
+WORDS = {EOT: "<eos>", START: "<think>", END: "</think>", NEWLINE: "\n"}
+WORDS |= {5: "\\boxed{", 6: "}", 7: "4", 8: "5", 9: "hm "}
 MARKERS = Markers(START, END, (EOT,), (NEWLINE,), (NEWLINE, 9), (9,), True)
 MANIFEST = Manifest({"base": "f"}, {"base": "e"}, {"easy": "h"}, {"seed": 7})
 PROBLEMS = {"easy": [Problem("easy", str(i), f"{i}", "4", "math") for i in range(5)]}
@@ -267,9 +258,7 @@ def test_failing_samples_are_listed_with_their_keys_and_the_rest_is_stored(tmp_p
                 raise RequestFailed("no such luck")
             return await super().generate(request, seed)
 
-    with pytest.raises(
-        SweepIncomplete, match=r"2 of 210 .*\n  base easy separate 0\+6 problem 3 sample 0: no such luck"
-    ) as e:
+    with pytest.raises(SweepIncomplete, match=r"2 of 210 .*\n  base easy .*0\+6 .*3 .*0: no such luck") as e:
         sweep(tmp_path, Refusing(next_token, context=64))
     assert [str(sample) for sample, _ in e.value.failures] == [
         f"base easy separate 0+6 problem 3 sample {i}" for i in range(2)
@@ -327,5 +316,5 @@ def test_a_sample_has_one_seed_in_all_cells(whole: pl.DataFrame) -> None:
 
 def test_a_benchmark_without_problems_is_refused(tmp_path: Path) -> None:
     cells = [Cell("a", "none", "vanilla", Budget(1, 1))]
-    with pytest.raises(ValueError, match='benchmark "none", but it has no problems'):
+    with pytest.raises(ValueError, match='"none"'):
         plan_sweep(cells, PROBLEMS, num_samples=1, seed=0, finished=TrajectoryStore(tmp_path).finished())

@@ -1,6 +1,7 @@
 """A sweep that cannot be run is refused before an engine starts, in a sentence that says what to change."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -39,15 +40,25 @@ def test_two_models_have_both_checkpoints_and_both_fingerprints() -> None:
     assert {cell.strategy for cell in pair.cells} == {"separate"}
 
 
-def test_a_budget_above_the_context_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"a budget of 280\+32 do not fit the model's context of 300 tokens; lower"):
-        prepare("base", budget="280+32", max_model_len=300)
+@pytest.mark.parametrize("budget", ["280+32", "290+unlimited", "unlimited+290"])
+def test_a_budget_above_the_context_is_refused(budget: str) -> None:
+    with pytest.raises(ValueError, match=rf"{re.escape(budget)} .* 300 "):
+        prepare("base", budget=budget, max_model_len=300)
+
+
+def test_models_that_cannot_be_swept_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r'"other"; .*base, twin'):
+        prepare("other")
+    with pytest.raises(ValueError, match="tokenizer"):
+        prepare("base>other", paths={"base": BASE, "other": changed(tmp_path / "a", "Okay", "Fine")})
+    with pytest.raises(ValueError, match="</think>"):
+        prepare("other", paths={"other": changed(tmp_path / "b", "</think>", "</thunk>")})
 
 
 def test_what_a_strategy_writes_itself_needs_room_too() -> None:
     prompt = len(prepare("base")[0].prompts.ids(PROBLEMS["easy"][0], "separate", Budget(48, 32)))
     prepare("base", max_model_len=prompt + 48 + 1 + 32)
-    with pytest.raises(ValueError, match=r"separate 48\+32: .*, 1 that the strategy writes itself and a budget"):
+    with pytest.raises(ValueError, match=r"separate 48\+32: .* 1 "):
         prepare("base", max_model_len=prompt + 48 + 32)
 
 
@@ -61,25 +72,8 @@ def test_a_response_without_a_budget_must_fit_beside_the_prompt() -> None:
     (base,) = models(200)
     prompt = len(base.prompts.ids(PROBLEMS["easy"][0], "unconstrained", Budget(None, None)))
     models(300 - prompt)
-    with pytest.raises(ValueError, match=rf"unlimited with {301 - prompt} where it has none do not fit"):
+    with pytest.raises(ValueError, match=rf" {301 - prompt} "):
         models(301 - prompt)
-
-
-@pytest.mark.parametrize("budget", ["280+unlimited", "unlimited+280"])
-def test_the_limited_half_of_a_budget_must_fit(budget: str) -> None:
-    with pytest.raises(ValueError, match="do not fit the model's context of 280 tokens"):
-        prepare("base", budget=budget, max_model_len=280)
-
-
-def test_a_model_nobody_named_is_refused() -> None:
-    with pytest.raises(ValueError, match='no model "other"; expected one of base, twin'):
-        prepare("other")
-
-
-def test_models_of_different_tokenizers_cannot_think_for_each_other(tmp_path: Path) -> None:
-    other = changed(tmp_path, "Okay", "Fine")
-    with pytest.raises(ValueError, match="must share one tokenizer under separate, as tokens pass"):
-        prepare("base>other", paths={"base": BASE, "other": other})
 
 
 def test_a_tokenizer_that_was_only_saved_again_is_the_same(tmp_path: Path) -> None:
@@ -90,11 +84,6 @@ def test_a_tokenizer_that_was_only_saved_again_is_the_same(tmp_path: Path) -> No
     configuration.write_text(json.dumps({**json.loads(configuration.read_text()), "is_local": True}))
     (pair,) = prepare("base>saved", paths={"base": BASE, "saved": saved})
     assert pair.name == "base>saved"
-
-
-def test_a_tokenizer_without_think_markers_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"</think> is .* tokens; expected one known token"):
-        prepare("other", paths={"other": changed(tmp_path, "</think>", "</thunk>")})
 
 
 def changed(directory: Path, token: str, other: str) -> Path:

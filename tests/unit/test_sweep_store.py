@@ -33,23 +33,18 @@ def rows(samples: list[int], think_budget: int | None = 16) -> pl.DataFrame:
     return pl.DataFrame([filled | {"sample": sample} for sample in samples], schema=SCHEMA)
 
 
-def test_a_new_table_is_empty_and_has_the_schema(tmp_path: Path) -> None:
-    assert TrajectoryStore(tmp_path / "none").read().schema == SCHEMA
-
-
 def test_rows_are_readable_at_once_by_anyone(tmp_path: Path) -> None:
     store = TrajectoryStore(tmp_path)
     with store.writing(MANIFEST):
         store.append(rows([0, 1]))
         assert TrajectoryStore(tmp_path).read().height == 2
         assert pl.read_parquet(tmp_path / "*.parquet").schema == SCHEMA
+        with pytest.raises(ValueError, match="expected"):
+            store.append(rows([3]).drop("score"))
         store.append(rows([2]))
-    assert sorted(TrajectoryStore(tmp_path).finished()["sample"]) == [0, 1, 2]
-
-
-def test_appending_needs_the_lock(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="writing"):
-        TrajectoryStore(tmp_path).append(rows([0]))
+        store.append(rows([3]))
+    assert sorted(TrajectoryStore(tmp_path).finished()["sample"]) == [0, 1, 2]
 
 
 @settings(max_examples=25, deadline=None)
@@ -71,12 +66,6 @@ def test_a_key_never_appears_twice(batches: list[list[int]], think_budget: int |
         assert table.select(KEY).is_unique().all()
 
 
-def test_rows_of_another_schema_are_refused(tmp_path: Path) -> None:
-    store = TrajectoryStore(tmp_path)
-    with store.writing(MANIFEST), pytest.raises(ValueError, match="expected"):
-        store.append(rows([0]).drop("score"))
-
-
 def test_a_kill_between_write_and_rename_leaves_no_half_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = TrajectoryStore(tmp_path)
     with store.writing(MANIFEST):
@@ -95,6 +84,13 @@ def test_a_kill_between_write_and_rename_leaves_no_half_shard(tmp_path: Path, mo
 
 def _killed(*_: Path) -> Path:
     raise KeyboardInterrupt
+
+
+def test_a_new_table_is_empty_and_an_unreadable_manifest_is_named(tmp_path: Path) -> None:
+    assert TrajectoryStore(tmp_path).read().schema == SCHEMA
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(ManifestMismatch, match=r"manifest\.json"), TrajectoryStore(tmp_path).writing(MANIFEST):
+        pass
 
 
 def test_a_second_writer_is_told_who_holds_the_table(tmp_path: Path) -> None:
@@ -145,12 +141,3 @@ def test_a_table_may_gain_models_benchmarks_and_strategies(tmp_path: Path) -> No
     assert manifest.models == {"base": "f1", "trained": "f9"}
     assert manifest.benchmarks == {"easy": "h1", "hard": "h2"}
     assert manifest.templates == {"reasonflux_zero": "t1"}
-
-
-def test_an_unreadable_manifest_is_named(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text("{}")
-    with (
-        pytest.raises(ManifestMismatch, match=r"manifest\.json: not the manifest"),
-        TrajectoryStore(tmp_path).writing(MANIFEST),
-    ):
-        pass

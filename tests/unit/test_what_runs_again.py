@@ -39,6 +39,21 @@ def stages(runs: Path, changes: dict[str, Any]) -> dict[str, Path]:
     return {stage.name: stage.marker for stage in found}
 
 
+@pytest.fixture(scope="module")
+def before(runs: Path) -> dict[str, Path]:
+    """Nothing changed."""
+    return stages(runs, {})
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project's code."""
+    copy = tmp_path_factory.mktemp("project")
+    for folder in ("elastic_core", "reports", "tasks", "flows"):
+        shutil.copytree(PROJECT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__", "base"))
+    return copy
+
+
 def again(before: dict[str, Path], after: dict[str, Path]) -> set[str]:
     return {name for name, marker in before.items() if after[name] != marker}
 
@@ -72,14 +87,14 @@ def again(before: dict[str, Path], after: dict[str, Path]) -> set[str]:
         ("mlflow.tracking_uri", "http://127.0.0.1:1", {"report"}),
     ],
 )
-def test_a_setting(runs: Path, setting: str, value: Any, expected: set[str]) -> None:
+def test_a_setting(runs: Path, before: dict[str, Path], setting: str, value: Any, expected: set[str]) -> None:
     """The report tells all settings, so each of them makes it anew."""
-    assert again(stages(runs, {}), stages(runs, {setting: value})) == expected
+    assert again(before, stages(runs, {setting: value})) == expected
 
 
 @pytest.mark.parametrize("setting", ["train.rollout_workers", "train.memory_fraction", "sweep.samples"])
-def test_what_is_asked_for_or_how_it_runs_is_no_other_place(runs: Path, setting: str) -> None:
-    before, after = stages(runs, {}), stages(runs, {setting: 0.3 if "memory" in setting else 9})
+def test_what_is_asked_for_or_how_it_runs_is_no_other_place(runs: Path, before: dict[str, Path], setting: str) -> None:
+    after = stages(runs, {setting: 0.3 if "memory" in setting else 9})
     assert {name: marker.parent for name, marker in before.items()} == {n: m.parent for n, m in after.items()}
 
 
@@ -100,19 +115,23 @@ def test_what_is_asked_for_or_how_it_runs_is_no_other_place(runs: Path, setting:
     ],
 )
 def test_a_file_of_the_project(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, expected: set[str]
+    runs: Path,
+    before: dict[str, Path],
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    expected: set[str],
 ) -> None:
-    before = stages(runs, {})
-    for folder in ("elastic_core", "reports", "tasks", "flows"):
-        shutil.copytree(PROJECT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "base"))
-    with (tmp_path / file).open("a") as stream:
-        stream.write("\n")
-    monkeypatch.setattr(fingerprint, "_PROJECT", tmp_path)
-    monkeypatch.setattr("flows.runtime.inputs.reports.__file__", str(tmp_path / "reports" / "__init__.py"))
+    changed = project / file
+    text = changed.read_text() if changed.exists() else None
+    changed.write_text((text or "") + "\n")
+    monkeypatch.setattr(fingerprint, "_PROJECT", project)
+    monkeypatch.setattr("flows.runtime.inputs.reports.__file__", str(project / "reports" / "__init__.py"))
     fingerprint.source_fingerprint.cache_clear()
     try:
         assert again(before, stages(runs, {})) == expected
     finally:
+        changed.unlink() if text is None else changed.write_text(text)
         fingerprint.source_fingerprint.cache_clear()
 
 

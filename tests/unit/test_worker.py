@@ -20,9 +20,7 @@ def test_a_deployment_is_known_by_its_name_and_its_code() -> None:
     ("name", "entrypoint"), [("embedded", "x.py:y"), ("other", "flows/sweep.py:sweep"), ("a", None)]
 )
 def test_any_other_is_refused_with_those_that_there_are(name: str, entrypoint: str | None) -> None:
-    with pytest.raises(
-        UserError, match=r"is none of .*prefect\.yaml, which has .*embedded \(flows/pipeline\.py:pipeline"
-    ):
+    with pytest.raises(UserError, match=r"prefect\.yaml.*embedded \(flows/pipeline\.py:pipeline"):
         registered(REPOSITORY / "prefect.yaml", name, entrypoint)
 
 
@@ -34,12 +32,7 @@ def test_a_deployment_that_is_written_out_takes_the_place_of_its_preset_s(tmp_pa
     assert registered(file, "smoke", entrypoint) == written
     assert registered(file, "embedded", entrypoint)["work_pool"] == pool
     assert registered(file, "e1-math-7b", entrypoint)["tags"] == ["gpu"]
-    file.write_text(yaml.safe_dump({"deployments": [written]}))
-    with pytest.raises(UserError, match="is none of"):
-        registered(file, "embedded", entrypoint)
-
-
-def test_a_file_without_deployments_knows_none(tmp_path: Path) -> None:
-    (tmp_path / "prefect.yaml").write_text("name: empty\n")
-    with pytest.raises(UserError, match="is none of"):
-        registered(tmp_path / "prefect.yaml", "a", "b.py:c")
+    for content in ({"deployments": [written]}, {"name": "empty"}):
+        file.write_text(yaml.safe_dump(content))
+        with pytest.raises(UserError, match=r"prefect\.yaml"):
+            registered(file, "embedded", entrypoint)
