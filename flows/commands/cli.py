@@ -117,10 +117,9 @@ def evaluate(
     what is missing.
     """
     from elastic_core.system.accelerators import count_gpus
-    from flows.commands import evaluate
-    from flows.commands.run import start
+    from flows.commands.run import EVALUATE, settings_of, start
 
-    changes = evaluate.settings_of(
+    changes = settings_of(
         model,
         benchmarks=benchmarks,
         budgets=budgets,
@@ -131,7 +130,7 @@ def evaluate(
     )
     if mirror is not None:
         changes["data.mirror"] = mirror
-    start("pipeline", evaluate.PRESET, changes | changes_of(overrides), verbose=verbose)
+    start("pipeline", EVALUATE, changes | changes_of(overrides), verbose=verbose)
 
 
 @cli.command()

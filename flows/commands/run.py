@@ -1,23 +1,29 @@
 """`elastic run FLOW`, the entrance: settings are resolved once, what is done already is found out, the machine is
-checked, and only then does anything start."""
+checked, and only then does anything start. `elastic evaluate MODEL` is the pipeline of a preset of its own."""
 
 from __future__ import annotations
 
 import importlib
 import logging
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import click
 
-from elastic_core.errors import UserError
+from elastic_core.engines.endpoint import CHAT, is_endpoint, parse_address
+from elastic_core.errors import UserError, nearest
+from elastic_core.models.files import is_local
 from flows import presets
 from flows.commands.doctor import require_machine
-from flows.runtime import environment, last_run
+from flows.commands.options import remember
+from flows.runtime import environment
 from flows.runtime.run import DONE_BEFORE, FlowRun, stage_seconds
+from flows.runtime.settings import TRAINED
 from reports.tables.codeforces import BENCHMARK
 from tasks.records import terminal
 from tasks.records.stage_directory import MODEL, PAGE, REPORT, TABLE, Stage
@@ -32,6 +38,10 @@ _TAKES_GPUS = {
 """Of flows that do not take GPUs for every stage, those that they take them for."""
 _RESULTS = {"warm-start": MODEL, "train": MODEL, "sweep": TABLE, "report": PAGE, "pipeline": PAGE}
 """What to look at of a flow lies in the directory of a stage; else it is the directory."""
+EVALUATE = "evaluate"
+"""The preset of `elastic evaluate`."""
+_IN_TEXT = ["vanilla", "unconstrained", "effort"]
+"""Strategies of a model behind a chat API; it is told efforts, and cut after t + s tokens."""
 
 
 def start(flow: str, preset: str, changes: Mapping[str, Any], *, verbose: bool = False, dry_run: bool = False) -> None:
@@ -51,7 +61,7 @@ def start(flow: str, preset: str, changes: Mapping[str, Any], *, verbose: bool =
     if dry_run:
         click.echo(presets.as_toml(run.settings), nl=False)
         return
-    last_run.remember(preset, changes)
+    remember(preset, changes)
     run.write_settings()
     if done is None:
         _perform(flow, run, verbose)
@@ -139,3 +149,67 @@ def _mute_farewell() -> None:
     some to send: both after what must be our last line."""
     for name in ("prefect", "EventsWorker"):
         logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def settings_of(
+    model: str,
+    *,
+    benchmarks: Sequence[str],
+    budgets: Sequence[str],
+    samples: int | None,
+    problems: int | None,
+    gpus: int,
+    tokenizer: str | None,
+) -> dict[str, Any]:
+    """What `elastic evaluate` replaces in its preset, which has a value for all that is not given.
+
+    Args:
+        model: a checkpoint directory, OWNER/NAME on the hub, or a server's address.
+        gpus: of this machine, one engine each; 0 takes its CPU.
+        tokenizer: of a model behind a server that takes token ids, and of no other.
+
+    Raises:
+        UserError: when there is no such model, or `tokenizer` is missing or needless.
+    """
+    if not is_endpoint(model) and is_local(model) and not Path(model).exists():
+        beside = [file.name for file in Path(model).absolute().parent.glob("*")]
+        raise UserError(
+            f"{model}: no such directory{nearest(Path(model).name, beside)}; expected a checkpoint directory, "
+            "OWNER/NAME on the hub, or a server's address like http://host:8000/v1#MODEL"
+        )
+    name = name_of(model)
+    given = {
+        "data.benchmarks": list(benchmarks),
+        "sweep.budgets": list(budgets),
+        "sweep.samples": samples,
+        "sweep.problems": problems,
+    }
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value}
+    changes |= {"sweep.models": [name], "sweep.checkpoints": {name: model}}
+    needs_tokenizer = is_endpoint(model) and not model.startswith(CHAT)
+    if needs_tokenizer != (tokenizer is not None):
+        raise UserError(
+            f"{model} takes token ids: give --tokenizer DIR or OWNER/NAME, the tokenizer of the model that it serves"
+            if needs_tokenizer
+            else f"--tokenizer {tokenizer}: {model} brings its own; leave it out"
+        )
+    if needs_tokenizer:
+        return changes | {"base": tokenizer, "sweep.tokenizers": {name: tokenizer}}
+    if is_endpoint(model):
+        return changes | {"sweep.strategies": _IN_TEXT}
+    on_cpu = {"engine.device": "cpu", "engine.dtype": "float32", "engine.enforce_eager": True}
+    return changes | {"base": model} | ({"engine.data_parallel_size": gpus} if gpus else on_cpu)
+
+
+def name_of(model: str) -> str:
+    """What the model is called in tables and figures: its last name, after the one before it where a preset's own
+    models have that name. Raises UserError when an address cannot be read."""
+    if is_endpoint(model):
+        try:
+            address = parse_address(model)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        model = f"{urlsplit(address.url).netloc}/{address.model}"
+    parts = Path(model).resolve().parts if Path(model).is_dir() else model.rstrip("/").split("/")
+    taken = parts[-1] in ("base", *TRAINED)
+    return re.sub(r"[^A-Za-z0-9._-]", "-", "-".join(parts[-2:] if taken else parts[-1:]))

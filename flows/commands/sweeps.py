@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.commands.options import PATH, asked, built_data, changes_of, last_run_options, settings_options
+from flows.commands.options import (
+    PATH,
+    asked,
+    built_data,
+    changes_of,
+    last_run_options,
+    settings_options,
+    table_of_last_run,
+)
 
 if TYPE_CHECKING:
     from reports.content import ReportParameters
@@ -35,10 +43,10 @@ def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
 
     Nothing is started. The data must be built: elastic run prepare-data.
     """
-    from flows.commands import sweep_status
+    from flows.commands import tables
     from flows.runtime.run import FlowRun
 
-    for part in sweep_status.costs(FlowRun.begin(preset, changes_of(overrides))):
+    for part in tables.costs(FlowRun.begin(preset, changes_of(overrides))):
         click.echo(part)
 
 
@@ -51,10 +59,10 @@ def sweep() -> None:
 @last_run_options
 def status(preset: str | None, overrides: tuple[str, ...]) -> None:
     """Say how full the sweep's grid is, also while it runs."""
-    from flows.commands import sweep_status
+    from flows.commands import tables
     from flows.runtime.run import FlowRun
 
-    click.echo(sweep_status.status(FlowRun.begin(*asked(preset, overrides))))
+    click.echo(tables.status(FlowRun.begin(*asked(preset, overrides))))
 
 
 @click.command()
@@ -106,7 +114,6 @@ def report(
     environment.prepare()
     from dataclasses import replace
 
-    from flows.runtime.last_run import table_of_last_run
     from reports.build import build_report
     from reports.bundle import add_report, write_index
     from tasks.records.stage_directory import PAGE, REPORT
@@ -181,7 +188,6 @@ def budgets(
 
     environment.prepare()
     from flows.commands.budgets import write_levels
-    from flows.runtime.last_run import table_of_last_run
 
     table = table or table_of_last_run()
     points = _report_parameters(table).margin if margin is None else margin
@@ -201,7 +207,6 @@ def compare(run_a: str, run_b: str | None) -> None:
     from flows.runtime import environment
 
     environment.prepare()
-    from flows.runtime.last_run import table_of_last_run
 
     click.echo(compare_runs(run_a, run_b or str(table_of_last_run()), environment.runs_directory()))
 

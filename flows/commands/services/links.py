@@ -11,7 +11,7 @@ import httpx
 
 from elastic_core.errors import UserError
 from flows import presets
-from flows.runtime import last_run
+from flows.commands.options import recall
 from tasks.records.mlflow_tracker import chart
 from tasks.records.stage_directory import PAGE
 
@@ -27,7 +27,7 @@ def links(variables: Mapping[str, str], runs: Path) -> Iterator[tuple[str, str]]
     Args:
         variables: what clients of MLflow's server read of the environment.
     """
-    last = last_run.recall()
+    last = recall()
     if last is None:
         return
     try:
