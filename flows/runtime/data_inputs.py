@@ -34,7 +34,6 @@ class DataInputs:
 
     @cached_property
     def mirror(self) -> Path | None:
-        """Where source files are looked for first."""
         return mirror_of(self.run.settings)
 
     @cached_property
@@ -44,11 +43,8 @@ class DataInputs:
 
     @cached_property
     def chosen(self) -> list[Dataset]:
-        """What training, validation and the sweep use, and what is asked for besides.
-
-        Raises:
-            UserError: an unknown name, a role that a data set cannot have, or a mirror that is not there.
-        """
+        """What training, validation and the sweep use, and what is asked for besides. Raises UserError on an unknown
+        name, a role that a data set cannot have, or a mirror that is not there."""
         settings, known, tree = self.run.settings.data, self.known, self.mirror
         if tree and not tree.is_dir():
             raise UserError(f"data.mirror: {tree} is not a directory")
@@ -99,7 +95,7 @@ class DataInputs:
         return self.stage.marker.exists()
 
     def require_built(self, flow: str = "prepare-data") -> None:
-        """Raise UserError when nothing was built with these settings; the flow is the one to run first."""
+        """Raise UserError when nothing was built with these settings; `flow` builds it."""
         if not self.is_built:
             raise UserError(f"no data was built with these settings; run first: {self.run.command(flow)}")
 
@@ -129,8 +125,8 @@ class DataInputs:
 
     @property
     def conversations(self) -> tuple[Path, tuple[Path, ...]]:
-        """What `warm_start.sft` imitates, as it was built, and its source files, which may hold more than is read.
-        Raises UserError when it has not been built."""
+        """The built data set of `warm_start.sft`, and its source files, which may hold more than is read. Raises
+        UserError when it has not been built."""
         entry = self._imitated
         assert entry is not None, "there is a section sft"
         self.require_built()
@@ -157,11 +153,11 @@ class DataInputs:
 
     @cached_property
     def _imitated(self) -> Dataset | None:
-        """The data set of `warm_start.sft`, if there is that section: one that is known, or a file."""
+        """The data set of `warm_start.sft`: one that is known, or a file."""
         sft, known = self.run.settings.warm_start.sft, self.known
         if sft is None:
             return None
-        entry = known[sft.data] if sft.data in known else file_dataset(Path(sft.data))
+        entry = known.get(sft.data) or file_dataset(Path(sft.data))
         if entry.form is not Form.CONVERSATIONS:
             conversations = ", ".join(name for name, other in known.items() if other.form is Form.CONVERSATIONS)
             raise UserError(
