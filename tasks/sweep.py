@@ -123,9 +123,7 @@ class Sweep:
         templates: Templates | None,
         endpoints: Mapping[str, Endpoint],
     ) -> Sweep:
-        """Raises:
-        UserError: when the request cannot be run, or rows were made by another version of vLLM.
-        """
+        """Raises UserError when the request cannot be run, or another version of vLLM made the table's rows."""
         try:
             given = {**stage.request, **stage.inputs["sampling"]}
             models = sweep_models(given, stage.inputs["models"], checkpoints, problems, engine, templates, endpoints)
@@ -135,11 +133,8 @@ class Sweep:
 
     def run(self, cluster: RayCluster | None) -> None:
         """Every model at the same number of samples, as many as are asked for or narrow intervals take. Neither Ray
-        nor an engine is started when nothing is missing, nor Ray for a model behind a server.
-
-        Raises:
-            UserError: when a server has gone away for too long; what was finished is stored.
-        """
+        nor an engine is started when nothing is missing, nor Ray for a model behind a server. Raises UserError when a
+        server has gone away for too long; what was finished is stored."""
         with ExitStack() as stack:
             shown: Progress | None = None
             on_ray = False
@@ -161,13 +156,9 @@ class Sweep:
 
     def plan(self, model: SweepModel) -> SweepPlan:
         """What the table lacks of a model."""
+        sampling = {name: self.stage.inputs["sampling"][name] for name in ("seed", "sharing")}
         return plan_sweep(
-            model.cells,
-            self.problems,
-            num_samples=self.samples,
-            seed=self.stage.inputs["sampling"]["seed"],
-            finished=self.store.finished(),
-            sharing=self.stage.inputs["sampling"]["sharing"],
+            model.cells, self.problems, num_samples=self.samples, finished=self.store.finished(), **sampling
         )
 
     def num_missing(self) -> int:
@@ -179,10 +170,8 @@ class Sweep:
         if target is None:
             return []
         rows, cells = self.scores(), [cell for model in models for cell in model.cells]
-        found = widest(rows, cells)
-        narrow = found.half_width <= target
-        following = next_samples(self.samples, cap)
-        at_cap = following == self.samples
+        found, following = widest(rows, cells), next_samples(self.samples, cap)
+        narrow, at_cap = found.half_width <= target, following == self.samples
         goes_on = "narrow enough" if narrow else "the cap" if at_cap else f"going on to {samples_text(following)}"
         get_run_logger().info(
             "%s: the widest interval is ±%.1f points of %g asked, %s: %s",

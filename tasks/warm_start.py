@@ -32,12 +32,8 @@ from tasks.records.stage_directory import MODEL, Stage, worth_retrying
 
 @dataclass(frozen=True)
 class Imitation:
-    """What fine-tuning on conversations needs besides its settings.
-
-    Attributes:
-        model: Hugging Face checkpoint to go on from.
-        conversations: the built data set; `sources` are the files it is from.
-    """
+    """Fine-tuning of a Hugging Face checkpoint on a built data set of conversations, which is from the files
+    `sources`."""
 
     parameters: SftParameters
     model: Path

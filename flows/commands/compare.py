@@ -30,17 +30,13 @@ _SHOWN_RUNS = 5
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two.
-
-    Attributes:
-        name: as it was asked for.
-        cell: values of the key columns, when only one cell is meant.
-    """
+    """One of the two, by the name that it was asked for."""
 
     name: str
     table: SweepTable
     run_id: str | None = None
     cell: Mapping[str, Any] | None = None
+    """Values of the key columns, when only one cell is meant."""
 
     @property
     def preset(self) -> str:
@@ -59,10 +55,9 @@ def compare(first: str, second: str, runs: Path, tracking_uri: str | None = None
     Args:
         first, second: a directory of a trajectory table or of a sweep, or an MLflow run of a sweep, of a pipeline with
             a sweep, or of a cell, by id or name.
-        runs: the directory of all results.
 
     Raises:
-        UserError: when one is not to be found, or they have nothing in common.
+        UserError: when one is not found, or they have nothing in common.
     """
     sides = find_side(first, runs, tracking_uri), find_side(second, runs, tracking_uri)
     try:
@@ -100,10 +95,8 @@ def log_comparison(
     tracker = Tracker(first.preset, runs, tracking_uri)
     named = (f"{side.table.directory.resolve()} {sorted((side.cell or {}).items())}" for side in sides)
     identity = hashlib.sha256("\0".join(named).encode()).hexdigest()[:12]
-    tags = {
-        "stage": "compare",
-        **{f"compared.{k}": side.run_id for k, side in zip("ab", sides, strict=True) if side.run_id},
-    }
+    compared = {f"compared.{k}": side.run_id for k, side in zip("ab", sides, strict=True) if side.run_id}
+    tags = {"stage": "compare", **compared}
     name = run_name(f"compare {first.name} {second.name}")
     rows = table.iter_rows(named=True)
     points = [(metric_name("difference", row), round(row["tokens_a"]), row["difference"]) for row in rows]
@@ -116,11 +109,7 @@ def log_comparison(
 
 
 def find_side(name: str, runs: Path, tracking_uri: str | None = None) -> Side:
-    """What one argument names.
-
-    Raises:
-        UserError: when it is not to be found, or names several.
-    """
+    """What one argument names. Raises UserError when it is not found, or names several."""
     directory = Path(name)
     if directory.is_dir():
         return _side(name, directory / TABLE if (directory / TABLE).is_dir() else directory)
@@ -158,11 +147,8 @@ def _run(client: MlflowClient, name: str) -> Run:
         pass  # It is a name, then.
     quote = '"' if "'" in name else "'"
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    found = (
-        list(client.search_runs(experiments, f"attributes.run_name = {quote}{name}{quote}"))
-        if quote not in name
-        else []
-    )
+    named = f"attributes.run_name = {quote}{name}{quote}"
+    found = [] if quote in name else list(client.search_runs(experiments, named))
     if len(found) == 1:
         return found[0]
     if not found:

@@ -29,8 +29,6 @@ _TAKEN = {
     *("datasets", "gpu-check", "gpu-evidence", "mlartifacts", "prefect"),
     *("rehearsals", "sets", "sources", "templates"),
 }
-    ["datasets", "gpu-check", "gpu-evidence", "mlartifacts", "prefect", "rehearsals", "sets", "sources", "templates"]
-)
 """What lies beside the presets' directories in that of all runs."""
 
 

@@ -23,18 +23,13 @@ from flows.runtime.settings import TRAINED, Settings
 
 @dataclass(frozen=True)
 class Models:
-    """Models by name.
-
-    Attributes:
-        inputs: of the preset.
-        directories: checkpoints; of a model behind a server the directory of its tokenizer.
-        first: those that a page begins with.
-        endpoints: models behind servers.
-    """
+    """A preset's models, and the user's, by name."""
 
     inputs: Inputs
     directories: dict[str, Path]
+    """Checkpoints; of a model behind a server the directory of its tokenizer."""
     first: tuple[str, ...]
+    """Those that a page begins with."""
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
 
     @property

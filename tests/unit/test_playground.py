@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -55,7 +54,7 @@ def test_models_have_names_for_people(monkeypatch: pytest.MonkeyPatch, tmp_path:
     run = FlowRun.begin("embedded", {})
     settings = run.settings.model_copy(update={"base": "agentica-org/DeepScaleR-1.5B-Preview"})
     served = Endpoint("far", (parse_address("http://gpu7:8000/v1#m"),), Served("vllm", "1", "", 9), None, PATIENCE)
-    found = Models(Inputs(replace(run, settings=settings)), {}, (), {"far": served})
+    found = Models(Inputs(FlowRun(settings, run.runs)), {}, (), {"far": served})
     told = [found.label(name) for name in ("base", "trained", "trained@2", "far")]
     assert told == ["base: DeepScaleR-1.5B-Preview", "trained", "trained, seed 2", "far at gpu7:8000"]
 
