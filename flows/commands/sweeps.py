@@ -20,15 +20,7 @@ from flows.commands.options import (
 
 if TYPE_CHECKING:
     from reports.content import ReportParameters
-
-_OPTIONS = settings_options("Settings of the sweep.")
-_TABLE = click.option(
-    "--from",
-    "table",
-    type=PATH,
-    metavar="TABLE",
-    help="A trajectory table, runs/PRESET/sweep/KEY/table, also of a half-done sweep. Without it the last run's.",
-)
+_TABLE = "A trajectory table, runs/PRESET/sweep/KEY/table, also of a half-done sweep."
 
 
 @click.group()
@@ -37,7 +29,7 @@ def plan() -> None:
 
 
 @plan.command("sweep")
-@_OPTIONS
+@settings_options("Settings of the sweep.")
 def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
     """Say how many cells, tokens, hours and bytes a sweep takes.
 
@@ -72,8 +64,7 @@ def status(preset: str | None, overrides: tuple[str, ...]) -> None:
     type=PATH,
     metavar="TABLE",
     multiple=True,
-    help="A trajectory table, runs/PRESET/sweep/KEY/table, also of a half-done sweep; several with --bundle. Without "
-    "it the last run's.",
+    help=f"{_TABLE} Several with --bundle. Without it the last run's.",
 )
 @click.option("--to", "directory", type=PATH, metavar="DIR", help="Where to write it; by default beside TABLE.")
 @click.option(
@@ -156,7 +147,7 @@ def _priced(
 
 
 @click.command()
-@_TABLE
+@click.option("--from", "table", type=PATH, metavar="TABLE", help=f"{_TABLE} Without it the last run's.")
 @click.option("--model", metavar="NAME", help="The model's name in the table; needed if there are several.")
 @click.option(
     "--benchmark",

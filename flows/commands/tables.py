@@ -39,11 +39,8 @@ _BYTES_PER_TOKEN = 8.0
 
 def costs(run: FlowRun) -> Iterator[str]:
     """Cells, an upper bound of tokens with and without sharing, time and disk space of what is still missing. What is
-    measured comes first: loading the tokenizers, which the rest needs, takes seconds.
-
-    Raises:
-        UserError: when the sweep could not be run, or its data or models are not there yet.
-    """
+    measured comes first: loading the tokenizers, which the rest needs, takes seconds. Raises UserError when the sweep
+    could not be run, or its data or models are not there yet."""
     inputs = run.inputs
     inputs.data.require_built()
     benchmarks = ", ".join(f"{name} ({len(problems)} problems)" for name, problems in inputs.problems.items())
@@ -86,11 +83,7 @@ def costs(run: FlowRun) -> Iterator[str]:
 
 def status(run: FlowRun) -> str:
     """Rows per cell, of those asked for. It does not check which fit their model's context: loading the tokenizers
-    would take longer than all the rest.
-
-    Raises:
-        UserError: when the sweep's data or models are not there yet.
-    """
+    would take longer than all the rest. Raises UserError when the sweep's data or models are not there yet."""
     inputs = run.inputs
     inputs.data.require_built()
     stage, problems = inputs.sweep, {name: [problem.id for problem in given] for name, given in inputs.problems.items()}
@@ -119,13 +112,8 @@ def status(run: FlowRun) -> str:
 
 
 def narrowest(asked: Sweep, target: float, cap: int) -> list[str]:
-    """What keeps intervals from being so narrow: too few problems, cells that are all wrong or all right, problems that
-    differ as those of the rows so far do.
-
-    Args:
-        target: half-width, in points (percent).
-        cap: most samples per problem and cell.
-    """
+    """What keeps intervals wider than `target`, a half-width in points (percent): too few problems, cells that are all
+    wrong or all right, problems that differ as those of the rows so far do; `cap` is the most samples."""
     counts = {name: len(problems) for name, problems in asked.problems.items()}
     refused = [f"until_ci={target:g} will be refused: {sentence}." for sentence in beyond_reach(target, counts, cap)]
     if refused:
@@ -135,13 +123,10 @@ def narrowest(asked: Sweep, target: float, cap: int) -> list[str]:
         for name, count in counts.items()
         if (certain := reach(count, cap).certain) > target
     ]
-    rows, cells = (
-        whole_samples(asked.scores().collect(), counts).rows,
-        [cell for model in asked.models for cell in model.cells],
-    )
+    rows = whole_samples(asked.scores().collect(), counts).rows
     if rows.is_empty():
         return remarks
-    then = widest(rows.lazy(), cells, cap)
+    then = widest(rows.lazy(), [cell for model in asked.models for cell in model.cells], cap)
     return [*remarks, projection(then, cap)] if then.half_width > target else remarks
 
 
@@ -160,11 +145,8 @@ def _time_and_disk(run: FlowRun, model: SweepModel, most: Bound) -> tuple[str, s
     """Both as text, and what has to be said about them."""
     found = measured(run.runs.glob("*/sweep/*"), model.rows.model_fingerprint, model.rows.engine_fingerprint)
     if found is None:
-        disk = _bytes(most.independent * _BYTES_PER_TOKEN)
-        remark = (
-            "No rate has been measured of this model on this engine: a sweep of few samples will (sweep.samples=1)."
-        )
-        return "unknown", disk, [remark]
+        remark = "No rate was measured of this model on this engine yet: a sweep of few samples will (sweep.samples=1)."
+        return "unknown", _bytes(most.independent * _BYTES_PER_TOKEN), [remark]
     drawn = most.independent if run.settings.sweep.sharing == "independent" else most.shared
     seconds = drawn / found.tokens_per_second * found.replicas / model.replicas(run.settings.engine)
     remark = (
@@ -184,10 +166,8 @@ def _bytes(count: float) -> str:
 
 
 def regrade_table(directory: Path, data: Path | None) -> str:
-    """Grade a table again and say what changed.
-
-    A changed grade makes this sweep, and others with these rows, unfinished: running it again
-    generates nothing and records them in MLflow.
+    """Grade a table again and say what changed. A changed grade makes this sweep, and others with these rows,
+    unfinished: running it again generates nothing and records them in MLflow.
 
     Args:
         data: directory of built data sets; None looks for those that the table was made with, below its runs directory.
@@ -199,14 +179,19 @@ def regrade_table(directory: Path, data: Path | None) -> str:
     problems = problems_of(table, data)
     if any(problem.grader == "code" for benchmark in problems.values() for problem in benchmark.values()):
         require_sandbox()
-    _require_problems(table, problems)
+    for benchmark, problem in table.scan().select("benchmark", "problem").unique().collect().iter_rows():
+        if problem not in problems.get(benchmark, {}):
+            raise UserError(f"{table.directory}: problem {problem} of {benchmark} is not among the problems given")
     total = table.scan().select("sample").collect().height
     with tqdm(total=total, unit="rows", desc="regrade") as bar:
         # Before the rows, so that a run that is killed leaves no marker of grades that MLflow does not have.
         changes = regrade(table, problems, bar.update, lambda: _unmark(table))
     changed = changes.filter(changes["before"] != changes["after"])
     lines = [f"{before} → {after}: {rows} rows" for before, after, rows in changed.iter_rows()]
-    return "\n".join([*lines, f"{total} rows graded, {changed['rows'].sum()} changed; next: {_next(table)}"])
+    following = "elastic run report"
+    if _is_of_a_sweep(table) and not _markers(table):
+        following = f"elastic run sweep, which records the grades in MLflow, then {following}"
+    return "\n".join([*lines, f"{total} rows graded, {changed['rows'].sum()} changed; next: {following}"])
 
 
 def _is_of_a_sweep(table: SweepTable) -> bool:
@@ -228,12 +213,6 @@ def _unmark(table: SweepTable) -> None:
         marker.unlink()
 
 
-def _next(table: SweepTable) -> str:
-    if _is_of_a_sweep(table) and not _markers(table):
-        return "elastic run sweep, which records the grades in MLflow, then elastic run report"
-    return "elastic run report"
-
-
 def problems_of(table: SweepTable, data: Path | None) -> dict[str, dict[str, Problem]]:
     """The problems of a table's benchmarks, by id; `data` as in `regrade_table`. Raises UserError without them."""
     names = list(table.manifest.benchmarks)
@@ -246,22 +225,10 @@ def problems_of(table: SweepTable, data: Path | None) -> dict[str, dict[str, Pro
     return {name: {problem.id: problem for problem in read_problems(there[name])} for name in names}
 
 
-def _require_problems(table: SweepTable, problems: dict[str, dict[str, Problem]]) -> None:
-    for benchmark, problem in table.scan().select("benchmark", "problem").unique().collect().iter_rows():
-        if problem not in problems.get(benchmark, {}):
-            raise UserError(f"{table.directory}: problem {problem} of {benchmark} is not among the problems given")
-
-
 def distil(directory: Path, strategy: str, chat_template: str, to: Path, data: Path | None = None) -> str:
-    """Write an alpaca file from the table's correct rows of a strategy, and say what is in it.
-
-    Args:
-        chat_template: of the model that wrote them.
-        data: as in `regrade_table`.
-
-    Raises:
-        UserError: when the table or its problems are not there, no row is correct, or `to` exists.
-    """
+    """Write an alpaca file from the table's correct rows of a strategy, and say what is in it; `chat_template` is that
+    of the model that wrote them. Raises UserError when the table or its problems are not there, no row is correct, or `to`
+    exists."""
     if to.exists():
         raise UserError(f"--to {to}: is there already; give a file that is not")
     table = open_table(directory)
