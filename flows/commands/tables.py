@@ -227,8 +227,8 @@ def problems_of(table: SweepTable, data: Path | None) -> dict[str, dict[str, Pro
 
 def distil(directory: Path, strategy: str, chat_template: str, to: Path, data: Path | None = None) -> str:
     """Write an alpaca file from the table's correct rows of a strategy, and say what is in it; `chat_template` is that
-    of the model that wrote them. Raises UserError when the table or its problems are not there, no row is correct, or `to`
-    exists."""
+    of the model that wrote them. Raises UserError when the table or its problems are not there, no row is correct, or
+    `to` exists."""
     if to.exists():
         raise UserError(f"--to {to}: is there already; give a file that is not")
     table = open_table(directory)

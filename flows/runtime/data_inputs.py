@@ -63,10 +63,8 @@ class DataInputs:
     @cached_property
     def fetched(self) -> dict[str, FetchedDataset]:
         """Those of the data sets whose files are all there, without looking at the network."""
-        sources = self.run.runs / SOURCES
-        found = {
-            entry.name: located(entry, sources=sources, mirror=self.mirror) for entry in self.chosen if entry.files
-        }
+        sources, filed = self.run.runs / SOURCES, [entry for entry in self.chosen if entry.files]
+        found = {entry.name: located(entry, sources=sources, mirror=self.mirror) for entry in filed}
         return {name: dataset for name, dataset in found.items() if dataset is not None}
 
     @cached_property
@@ -85,7 +83,7 @@ class DataInputs:
                 **({} if settings.decontaminate else {"decontaminate": False}),
                 **({} if settings.max_tests is None else {"max_tests": settings.max_tests}),
                 "miniature": settings.miniature.model_dump() if generated and settings.miniature else None,
-                "tokenizer": _tokenizer_fingerprint(self.tokenizer),
+                "tokenizer": self._tokenizer_fingerprint,
                 "code": code_fingerprint(),
             },
         )
@@ -102,16 +100,17 @@ class DataInputs:
     @property
     def build(self) -> DataBuild:
         """What the stage is built from, once everything is fetched."""
+        settings = self.run.settings.data
         return DataBuild(
             datasets=self.chosen,
             fetched=self.fetched,
             tokenizer=self.tokenizer,
             max_prompt_tokens=self._max_prompt_tokens,
-            trained=frozenset(self.run.settings.data.train),
-            common_ngrams=self.run.settings.data.common_ngrams,
-            decontaminate=self.run.settings.data.decontaminate,
-            max_tests=self.run.settings.data.max_tests,
-            miniature=self.run.settings.data.miniature,
+            trained=frozenset(settings.train),
+            common_ngrams=settings.common_ngrams,
+            decontaminate=settings.decontaminate,
+            max_tests=settings.max_tests,
+            miniature=settings.miniature,
         )
 
     def files(self, names: Iterable[str]) -> list[Path]:
@@ -148,6 +147,13 @@ class DataInputs:
         return BASE if initial in ("random", "shipped") else model_files.locate(initial, files)
 
     @property
+    def _tokenizer_fingerprint(self) -> str:
+        try:
+            return tokenizer_fingerprint(self.tokenizer)
+        except ValueError as error:
+            raise UserError(f'base: {error}, "shipped" or "warm-start"') from None
+
+    @property
     def _max_prompt_tokens(self) -> int | None:
         return self.run.settings.train.prompt_tokens if self.run.settings.train else None
 
@@ -170,13 +176,6 @@ def mirror_of(settings: Settings) -> Path | None:
     """The tree of source files that the settings name, or else the environment."""
     given = settings.data.mirror or os.environ.get("ELASTIC_DATA_MIRROR")
     return Path(given).resolve() if given else None
-
-
-def _tokenizer_fingerprint(directory: Path) -> str:
-    try:
-        return tokenizer_fingerprint(directory)
-    except ValueError as error:
-        raise UserError(f'base: {error}, "shipped" or "warm-start"') from None
 
 
 def _check_role(entry: Dataset, role: str, allowed: set[str]) -> None:

@@ -15,7 +15,7 @@ from mlflow import MlflowClient
 from playwright.sync_api import Browser, Page, expect
 
 from flows.commands.options import remember
-from flows.commands.services.links import links
+from flows.commands.services import links
 from tests.browser import PAGE_MS, watched
 from tests.elastic_up import Services, clean_environment, clients
 

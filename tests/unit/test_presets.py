@@ -67,6 +67,7 @@ def test_what_is_no_assignment_is_refused() -> None:
         ({"ablation.a": {"after": "b", "train": {}}}, r'ablation\.a: after = "b", expected an earlier variant'),
         ({"ablation.base.train.steps": 3}, r'ablation\.base: "base" is another model'),
         ({"train.seeds": [1, 2, 1]}, r"--set train\.seeds: \[1, 2, 1\] has a seed twice"),
+        ({"warm_start.steps": 1}, r"--set warm_start: 1 steps are too few for 4 stages of 9000 steps"),
         ({"train.seeds": [-1]}, r"--set train\.seeds: -1 is no seed; expected 0 or more"),
         ({"train.seeds": [1, 2], "sweep.models": ["trained@3"]}, r'--set sweep: no model "trained@3"'),
         ({"train.seeds": [1, 2], "ablation.a.train.seed": 3}, r"ablation\.a\.train\.seed has no effect beside"),
