@@ -60,7 +60,7 @@ def measure(
     """Generate and grade what the stage's request asks for and the table lacks, model by model.
 
     Raises:
-        UserError: before any engine starts, when the request cannot be run, or another process writes the table; and
+        UserError: when the request cannot be run, or another process writes the table, before any engine starts; and
             when a server has gone away for too long.
         SweepIncomplete: at the end, when samples failed.
     """
@@ -96,12 +96,7 @@ def measure(
 
 @dataclass
 class Sweep:
-    """What a stage asks for, and how far it is.
-
-    Attributes:
-        samples: of each problem and cell, by benchmark where they differ; it grows where `until_ci` wants more.
-        first_rows_seconds: from the beginning to the first rows in the table, where there were any to come.
-    """
+    """What a stage asks for, and how far it is."""
 
     stage: Stage
     store: SweepTable
@@ -109,9 +104,11 @@ class Sweep:
     models: Sequence[SweepModel]
     problems: Mapping[str, Sequence[Problem]]
     samples: Samples
+    """It grows where `until_ci` wants more."""
     results: list[SweepResult] = field(default_factory=list)
     failures: list[SweepIncomplete] = field(default_factory=list)
     first_rows_seconds: float | None = None
+    """From the beginning to the first rows in the table."""
 
     @classmethod
     def of(

@@ -125,12 +125,8 @@ class Launch:
 
 
 def _steps(launch: Launch, config: Path, log_file: Path, environment: Mapping[str, str]) -> Any:
-    """Run the trainer and yield each finished step.
-
-    Raises:
-        ProcessLost: when one of its processes was killed, with the end of its log.
-        RuntimeError: when it fails otherwise, likewise.
-    """
+    """Run the trainer and yield each finished step. Raises ProcessLost when one of its processes was killed, else
+    RuntimeError when it fails, with the end of its log."""
     last: deque[str] = deque(maxlen=30)
     process = subprocess.Popen(
         launch.command(config),

@@ -66,8 +66,7 @@ def list_datasets() -> None:
     for entry in _known().values():
         values = (getattr(entry, column) for column in columns)
         table.add_row(*("-" if value is None else str(value) for value in values))
-    # Written to a file or a pipe nothing is cut.
-    width = None if sys.stdout.isatty() else 250
+    width = None if sys.stdout.isatty() else 250  # A file gets every line uncut.
     Console(width=width, highlight=False, markup=False).print(table)
 
 
@@ -164,15 +163,8 @@ def add(
 
 
 def record(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> str:
-    """Check, copy and record a data set; say what was added, with its first rows as a model sees them.
-
-    Args:
-        leave_out: go on without the rows whose answer the grader does not accept.
-        tokenizer: directory of the model's; None shows the prompts without its chat template.
-
-    Raises:
-        UserError: when it cannot be used; nothing is recorded then.
-    """
+    """Check, copy and record a data set; say what was added, with its first rows as a model sees them, in the chat
+    template of `tokenizer`. Raises UserError when the data set cannot be used, before it is recorded."""
     from elastic_core.data import user_dataset
     from elastic_core.data.clean import clean_batches, file_batches, model_text
     from elastic_core.data.registry import REGISTRY
@@ -236,7 +228,6 @@ def _as_prompts(frames: Sequence[pl.DataFrame], tokenizer: Path | None) -> list[
 
 
 def _model_tokenizer(model: str | None, preset: str | None) -> Path | None:
-    """Where the tokenizer lies that prompts are shown with. Raises UserError when it is not there."""
     from elastic_core.models import files as model_files
 
     if model is not None:
@@ -270,7 +261,6 @@ def _fetched(entries: Iterable[Dataset], mirror: Path | None) -> dict[str, Fetch
 def _clean_frames(
     entry: Dataset, known: dict[str, Dataset], preset: str, mirror: Path | None
 ) -> Iterator[pl.DataFrame]:
-    """Clean rows with their prompts."""
     from elastic_core.data.clean import clean_batches, file_batches, model_text
     from elastic_core.data.miniature import generate
     from flows.presets import resolve

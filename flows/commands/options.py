@@ -19,7 +19,6 @@ Command = Callable[..., Any]
 
 PORT = click.IntRange(1, 65535)
 PRESET_FORMS = "A name (`elastic presets`), or FILE.toml."
-"""What --preset takes, wherever it is an option."""
 PATH = click.Path(path_type=Path)
 built_data = click.option("--data", type=PATH, help="Built data sets. Without it those that the table was made with.")
 
@@ -38,16 +37,13 @@ mirror_option: Callable[[Command], Command] = click.option(
 def settings_options(preset_help: str, default: str | None = "embedded") -> Callable[[Command], Command]:
     """--preset PRESET and --set KEY=VALUE, passed on as `preset` and `overrides`, see `changes_of`."""
 
-    def decorate(command: Command) -> Command:
-        overriding = click.option(
-            "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting, e.g. sweep.samples=16."
-        )
-        preset = click.option(
-            "--preset", default=default, show_default=True, metavar="PRESET", help=f"{preset_help} {PRESET_FORMS}"
-        )
-        return preset(overriding(command))
-
-    return decorate
+    overriding = click.option(
+        "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting, e.g. sweep.samples=16."
+    )
+    preset = click.option(
+        "--preset", default=default, show_default=True, metavar="PRESET", help=f"{preset_help} {PRESET_FORMS}"
+    )
+    return lambda command: preset(overriding(command))
 
 
 def changes_of(overrides: tuple[str, ...]) -> dict[str, Any]:

@@ -153,7 +153,7 @@ class Inputs:
 
     @cached_property
     def measured_rows(self) -> pl.Expr:
-        """Whether a row of the trajectory table is of a problem that the sweep measures: the table may hold more."""
+        """Rows of the trajectory table that are of problems which the sweep measures: it may hold more."""
         if self.run.settings.sweep.problems is None:
             return pl.col("benchmark").is_in(self.run.settings.data.benchmarks)
         return rows_of({name: [problem.id for problem in given] for name, given in self.problems.items()})
